@@ -27,7 +27,7 @@ constexpr size_t kMostBytes = size_t{1} << 30;
 // As Python's json.dumps writes it, with ensure_ascii=False.
 void Write(const JsonValue& value, std::string* out) {
   using Kind = JsonValue::Kind;
-  const auto quoted = [&](const std::string& text) {
+  const auto quoted = [&](std::string_view text) {
     StrAppend(out, "\"", Spell(text, Spelling::kJson), "\"");
   };
   switch (value.kind) {
@@ -87,10 +87,11 @@ TEST(MaskBench, SchemasAreEnforcedOrRefused) {
   int schemas = 0, passed = 0, refused = 0, schemas_rejecting = 0;
   for (size_t i = 0; i < lines.size(); i += stride) {
     if (lines[i].empty()) continue;
-    const auto line = ReadJson(lines[i]);
+    JsonArena arena;
+    const auto line = ReadJson(lines[i], &arena);
     ASSERT_TRUE(line.ok()) << line.status();
     ++schemas;
-    const std::string& name = line->Find("name")->text;
+    const std::string_view name = line->Find("name")->text;
     const auto constraint = Constraint::JsonSchema(Written(*line->Find("schema")),
                                                    {.property_order = PropertyOrder::kAny}, table);
     if (!constraint.ok()) {

@@ -1,13 +1,16 @@
 #include "constraint/schema/json_value.h"
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
-#include <iterator>
-#include <utility>
+#include <string>
 
 #include "constraint/regex/hash_index.h"
 
 namespace weft::constraint {
 namespace {
+
+constexpr size_t kChunkBytes = 16 << 10;
 
 constexpr int kMostJsonDepth = 500;
 
@@ -16,7 +19,8 @@ constexpr size_t kFewMembers = 8;
 
 class JsonReader {
  public:
-  JsonReader(std::string_view text, int64_t* parts_left) : text_(text), parts_left_(*parts_left) {}
+  JsonReader(std::string_view text, JsonArena* arena, int64_t* parts_left)
+      : text_(arena->Keep(text)), arena_(*arena), parts_left_(*parts_left) {}
 
   StatusOr<JsonValue> Read() {
     JsonValue value;
@@ -88,7 +92,7 @@ class JsonReader {
       WEFT_RETURN_IF_ERROR(Count());
       JsonValue item;
       WEFT_RETURN_IF_ERROR(ReadValue(depth + 1, &item));
-      items_.push_back(std::move(item));
+      items_.push_back(item);
       SkipSpace();
     } while (Take(','));
     if (!Take(']')) return Wrong("an array that is not closed");
@@ -125,9 +129,9 @@ class JsonReader {
     WEFT_RETURN_IF_ERROR(ReadValue(depth + 1, &member.value));
     const size_t same = FindSame(member.name, begin, known);
     if (same == members_.size()) {
-      members_.push_back(std::move(member));
+      members_.push_back(member);
     } else {
-      members_[same].value = std::move(member.value);
+      members_[same].value = member.value;
     }
     return OkStatus();
   }
@@ -154,11 +158,10 @@ class JsonReader {
 
   // Those behind `begin`, which are taken away.
   template <typename T>
-  static std::vector<T> Split(std::vector<T>* all, size_t begin) {
-    const auto first = all->begin() + static_cast<ptrdiff_t>(begin);
-    std::vector<T> part(std::make_move_iterator(first), std::make_move_iterator(all->end()));
-    all->erase(first, all->end());
-    return part;
+  JsonParts<T> Split(std::vector<T>* all, size_t begin) {
+    const JsonParts<T> parts(std::span<const T>(*all).subspan(begin), &arena_);
+    all->resize(begin);
+    return parts;
   }
 
   Status ReadNumber(JsonValue* value) {
@@ -226,31 +229,58 @@ class JsonReader {
     return OkStatus();
   }
 
-  Status ReadString(std::string* out) {
+  // A string without escapes is a part of the text.
+  Status ReadString(std::string_view* out) {
     if (!Take('"')) return Wrong("no string");
+    decoded_.clear();
     while (true) {
       const size_t begin = at_;
       while (at_ < text_.size() && static_cast<uint8_t>(text_[at_]) >= 0x20 && text_[at_] != '"' &&
              text_[at_] != '\\') {
         ++at_;
       }
-      out->append(text_, begin, at_ - begin);
+      const std::string_view plain = text_.substr(begin, at_ - begin);
       if (at_ >= text_.size()) return Wrong("a string that does not end");
-      if (Take('"')) return OkStatus();
+      if (Take('"')) {
+        *out = decoded_.empty() ? plain : arena_.Keep(decoded_.append(plain));
+        return OkStatus();
+      }
       if (!Take('\\')) return Wrong("a control character in a string");
-      WEFT_RETURN_IF_ERROR(ReadEscape(out));
+      decoded_.append(plain);
+      WEFT_RETURN_IF_ERROR(ReadEscape(&decoded_));
     }
   }
 
-  std::string_view text_;
+  const std::string_view text_;  // in the arena
+  JsonArena& arena_;
   int64_t& parts_left_;
   size_t at_ = 0;
   // Of the arrays and objects that are open.
   std::vector<JsonValue> items_;
   std::vector<JsonMember> members_;
+  std::string decoded_;  // of the string that is being read
 };
 
 }  // namespace
+
+const void* JsonArena::Copy(const void* bytes, size_t n_bytes) {
+  if (n_bytes == 0) return nullptr;
+  const size_t taken = (n_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (room_.size() < taken) {
+    // The more there is, the larger the next one.
+    const size_t size = std::max(taken, kChunkBytes << std::min<size_t>(chunks_.size(), 6));
+    chunks_.push_back(std::make_unique_for_overwrite<std::byte[]>(size));
+    room_ = {chunks_.back().get(), size};
+  }
+  std::byte* const copy = room_.data();
+  room_ = room_.subspan(taken);
+  std::memcpy(copy, bytes, n_bytes);
+  return copy;
+}
+
+std::string_view JsonArena::Keep(std::string_view text) {
+  return {static_cast<const char*>(Copy(text.data(), text.size())), text.size()};
+}
 
 const JsonValue* JsonValue::FindMember(std::string_view name) const {
   for (const auto& [known, value] : members) {
@@ -259,9 +289,9 @@ const JsonValue* JsonValue::FindMember(std::string_view name) const {
   return nullptr;
 }
 
-StatusOr<JsonValue> ReadJson(std::string_view text, int64_t* parts_left) {
+StatusOr<JsonValue> ReadJson(std::string_view text, JsonArena* arena, int64_t* parts_left) {
   int64_t many = INT64_MAX;
-  return JsonReader(text, parts_left == nullptr ? &many : parts_left).Read();
+  return JsonReader(text, arena, parts_left == nullptr ? &many : parts_left).Read();
 }
 
 }  // namespace weft::constraint

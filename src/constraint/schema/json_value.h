@@ -2,23 +2,65 @@
 #ifndef WEFT_CONSTRAINT_SCHEMA_JSON_VALUE_H_
 #define WEFT_CONSTRAINT_SCHEMA_JSON_VALUE_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
+#include <memory>
+#include <span>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/status.h"
 
 namespace weft::constraint {
 
+// Memory of texts and of parts of values, given back all at once. Values point into it.
+class JsonArena {
+ public:
+  std::string_view Keep(std::string_view text);
+  template <typename T>
+  const T* Keep(std::span<const T> parts) {
+    static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment);
+    return static_cast<const T*>(Copy(parts.data(), parts.size_bytes()));
+  }
+
+ private:
+  static constexpr size_t kAlignment = alignof(void*);
+  const void* Copy(const void* bytes, size_t n_bytes);
+
+  std::vector<std::unique_ptr<std::byte[]>> chunks_;
+  std::span<std::byte> room_;  // of the last one
+};
+
+// Values or members that lie in an arena side by side.
+template <typename T>
+class JsonParts {
+ public:
+  JsonParts() = default;
+  JsonParts(std::span<const T> parts, JsonArena* arena)
+      : data_(arena->Keep(parts)), size_(parts.size()) {}
+
+  const T* begin() const { return data_; }
+  const T* end() const { return data_ + size_; }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const T& operator[](size_t i) const { return data_[i]; }
+  const T& front() const { return data_[0]; }
+  const T& back() const { return data_[size_ - 1]; }
+
+ private:
+  const T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
 struct JsonMember;
 
 struct JsonValue {
   enum class Kind : uint8_t { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
   Kind kind = Kind::kNull;
-  std::string text;  // of a number as written; of a string, decoded
-  std::vector<JsonValue> items;
-  std::vector<JsonMember> members;  // the last of equal names only
+  std::string_view text;  // of a number as written; of a string, decoded
+  JsonParts<JsonValue> items;
+  JsonParts<JsonMember> members;  // the last of equal names only
   // A bit for each name, as BitOf has it; 0 where nobody has looked. Most names that are asked for
   // are not there.
   uint64_t name_bits = 0;
@@ -40,13 +82,15 @@ struct JsonValue {
 };
 
 struct JsonMember {
-  std::string name;
+  std::string_view name;
   JsonValue value;
 };
 
-// REQUIRES: text is shorter than 2 GiB. Depth is limited. Of `parts_left` each opening bracket,
-// comma and colon takes one; where there are none left, the text is not read on.
-StatusOr<JsonValue> ReadJson(std::string_view text, int64_t* parts_left = nullptr);
+// The value lives as long as the arena. REQUIRES: text is shorter than 2 GiB. Depth is limited. Of
+// `parts_left` each opening bracket, comma and colon takes one; where there are none left, the text
+// is not read on.
+StatusOr<JsonValue> ReadJson(std::string_view text, JsonArena* arena,
+                             int64_t* parts_left = nullptr);
 
 }  // namespace weft::constraint
 

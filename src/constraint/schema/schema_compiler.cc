@@ -192,33 +192,40 @@ const JsonValue& SchemaCompiler::SchemaOf(const JsonValue& value) {
   if (const auto it = schemas_of_values_.find(&value); it != schemas_of_values_.end())
     return *it->second;
   using Kind = JsonKind;
-  const auto text = [](std::string t) {
-    return JsonValue{.kind = Kind::kString, .text = std::move(t)};
+  const auto text = [](std::string_view t) { return JsonValue{.kind = Kind::kString, .text = t}; };
+  const auto array = [&](std::span<const JsonValue> items) {
+    return JsonValue{.kind = Kind::kArray, .items = {items, &made_arena_}};
   };
-  JsonValue schema{.kind = Kind::kObject};
-  const auto only = [](const JsonValue& v) {
-    JsonValue inner{.kind = Kind::kObject};
-    inner.members.push_back({"enum", JsonValue{.kind = Kind::kArray, .items = {v}}});
-    return inner;
+  const auto object = [&](std::span<const JsonMember> members) {
+    return JsonValue{.kind = Kind::kObject, .members = {members, &made_arena_}};
+  };
+  const auto only = [&](const JsonValue& v) {
+    const JsonMember member{"enum", array({&v, 1})};
+    return object({&member, 1});
   };
   if (value.Is(Kind::kObject)) {
-    JsonValue properties{.kind = Kind::kObject}, required{.kind = Kind::kArray};
+    std::vector<JsonMember> properties;
+    std::vector<JsonValue> required;
     for (const auto& [name, member] : value.members) {
-      properties.members.push_back({name, only(member)});
-      required.items.push_back(text(name));
+      properties.push_back({name, only(member)});
+      required.push_back(text(name));
     }
-    schema.members = {{"type", text("object")},
-                      {"properties", properties},
-                      {"required", required},
-                      {"additionalProperties", false_schema_}};
+    const JsonMember members[] = {{"type", text("object")},
+                                  {"properties", object(properties)},
+                                  {"required", array(required)},
+                                  {"additionalProperties", false_schema_}};
+    made_.push_back(object(members));
   } else {
-    JsonValue prefix{.kind = Kind::kArray};
-    for (const JsonValue& item : value.items) prefix.items.push_back(only(item));
-    const JsonValue size{.kind = Kind::kNumber, .text = StrCat(value.items.size())};
-    schema.members = {
-        {"type", text("array")}, {"prefixItems", prefix}, {"minItems", size}, {"maxItems", size}};
+    std::vector<JsonValue> prefix;
+    for (const JsonValue& item : value.items) prefix.push_back(only(item));
+    const JsonValue size{.kind = Kind::kNumber,
+                         .text = made_arena_.Keep(StrCat(value.items.size()))};
+    const JsonMember members[] = {{"type", text("array")},
+                                  {"prefixItems", array(prefix)},
+                                  {"minItems", size},
+                                  {"maxItems", size}};
+    made_.push_back(object(members));
   }
-  made_.push_back(std::move(schema));
   schemas_of_values_[&value] = &made_.back();
   return made_.back();
 }

@@ -58,10 +58,11 @@ struct Facts {
   std::vector<const JsonValue*> layers;  // schemas with properties, or items, that all hold
   int64_t least = 0, most = kUnlimited;
   // Objects.
-  std::vector<std::string> required;
-  std::set<std::string> forbidden;
-  std::map<std::string, Conjunction> extra;  // of the values of these names
-  Conjunction names;                         // of every name
+  // Names lie in the document, or in what was made of it.
+  std::vector<std::string_view> required;
+  std::set<std::string_view> forbidden;
+  std::map<std::string_view, Conjunction> extra;  // of the values of these names
+  Conjunction names;                              // of every name
   // Arrays.
   std::map<int32_t, Conjunction> extra_at;
   std::vector<std::pair<int32_t, Literal>> extra_from;  // of all elements from an index on
@@ -69,8 +70,8 @@ struct Facts {
   const JsonValue* distinct = nullptr;  // who says that elements differ
 
   // Many at once are looked up once each.
-  void Require(const std::vector<JsonValue>& names);
-  void Require(const std::string& name);
+  void Require(const JsonParts<JsonValue>& names);
+  void Require(std::string_view name);
   void AtLeast(int64_t count) { least = std::max(least, count); }
   void AtMost(int64_t count);
 };
@@ -107,7 +108,7 @@ class SchemaCompiler {
     // only where `is` is empty must that be said.
     std::vector<RegexId> is, is_not;
     RegexId keys = kNothing;  // the same as one
-    std::set<std::string> matching;
+    std::set<std::string_view> matching;
   };
 
   // schema_scalars.cc
@@ -125,7 +126,7 @@ class SchemaCompiler {
   Scalars OnlyOne(const std::vector<Scalars>& each, const std::vector<Scalars>& others);
   StatusOr<Scalars> ScalarsOfValues(const std::vector<const JsonValue*>& values, bool exactly);
   StatusOr<RegexId> PatternOf(const JsonValue& at, std::string_view keyword,
-                              const std::string& pattern, int32_t least = 0,
+                              std::string_view pattern, int32_t least = 0,
                               int32_t most = kUnlimited);
 
   // schema_search.cc
@@ -167,17 +168,18 @@ class SchemaCompiler {
 
   // schema_containers.cc
   // Nothing where the name may not be there.
-  StatusOr<std::optional<Conjunction>> ValueOf(const Facts& facts, const std::string& name);
-  const JsonValue* PropertyOf(const JsonValue& schema, const std::string& name);
-  StatusOr<bool> NameMatches(const JsonValue& schema, const std::string& pattern,
-                             const std::string& name);
+  StatusOr<std::optional<Conjunction>> ValueOf(const Facts& facts, std::string_view name);
+  const JsonValue* PropertyOf(const JsonValue& schema, std::string_view name);
+  StatusOr<bool> NameMatches(const JsonValue& schema, std::string_view pattern,
+                             std::string_view name);
   // The names that no layer lists, by what their values must be.
   StatusOr<std::vector<KeyClass>> FreeKeys(const Facts& facts);
   void FindKeys(NameClass* names);
   StatusOr<std::vector<NameClass>> SplitByPatterns(const Facts& facts, NameClass all);
   // The value of a name that matches these patterns and is not listed.
-  static Conjunction ValueWhereMatching(const Facts& facts, const std::set<std::string>& matching);
-  std::vector<std::string> NamesOf(const Facts& facts) const;
+  static Conjunction ValueWhereMatching(const Facts& facts,
+                                        const std::set<std::string_view>& matching);
+  std::vector<std::string_view> NamesOf(const Facts& facts) const;
   Conjunction ElementOf(const Facts& facts, int32_t index) const;
   int32_t PrefixOf(const Facts& facts) const;
   Status AddObject(RuleId rule, const Facts& facts);
@@ -187,7 +189,7 @@ class SchemaCompiler {
   StatusOr<std::optional<std::vector<RegexId>>> ValuesOf(const Conjunction& conjunction);
   // The values of enum and const in a schema, whether or not something else excludes them.
   Status GatherValues(const JsonValue& schema, int depth, std::vector<const JsonValue*>* values);
-  StatusOr<bool> NameFits(const Facts& facts, const std::string& name);
+  StatusOr<bool> NameFits(const Facts& facts, std::string_view name);
 
   // schema_compiler.cc
   Status FillRule(RuleId rule, const Conjunction& conjunction, ValueKinds kinds, bool outside);
@@ -212,14 +214,13 @@ class SchemaCompiler {
     return document_.Knows(keyword) ? schema.Find(keyword) : nullptr;
   }
   RegexPool& pool() { return grammar_.pool(); }
-  static std::string Quoted(const std::string& name);
+  static std::string Quoted(std::string_view name);
   static const JsonValue* AdditionalOf(const JsonValue& schema);
   static std::vector<const JsonValue*> PrefixItemsOf(const JsonValue& schema);
   static const JsonValue* RestItemsOf(const JsonValue& schema);
   // What is in the list, or the object, of a keyword; nothing where it is not there.
-  static const std::vector<JsonValue>& ListOf(const JsonValue& schema, std::string_view keyword);
-  static const std::vector<JsonMember>& MembersOf(const JsonValue& schema,
-                                                  std::string_view keyword);
+  static const JsonParts<JsonValue>& ListOf(const JsonValue& schema, std::string_view keyword);
+  static const JsonParts<JsonMember>& MembersOf(const JsonValue& schema, std::string_view keyword);
   static bool SaysNothing(const JsonValue& schema);
 
   const SchemaDocument& document_;
@@ -232,13 +233,14 @@ class SchemaCompiler {
   std::array<std::unordered_map<const JsonValue*, Scalars>, 2> scalars_;
   std::vector<const JsonValue*> open_;  // schemas whose scalars are being looked for
   std::unordered_map<const JsonValue*, const JsonValue*> references_;
-  std::map<std::string, RegexId> patterns_;
+  std::map<std::string, RegexId, std::less<>> patterns_;
   // Large lists of properties, by name.
   std::unordered_map<const JsonValue*, std::unordered_map<std::string_view, const JsonValue*>>
       properties_;
   std::map<Conjunction, RuleId> rules_;
   std::deque<std::pair<RuleId, Conjunction>> queue_;
   std::unordered_map<const JsonValue*, const JsonValue*> schemas_of_values_;
+  JsonArena made_arena_;
   std::deque<JsonValue> made_;
   std::map<Conjunction, bool> empty_;
   std::unordered_set<const JsonValue*> checked_;

@@ -18,7 +18,7 @@ constexpr int kMostGatherDepth = 8;
 
 }  // namespace
 
-std::string SchemaCompiler::Quoted(const std::string& name) {
+std::string SchemaCompiler::Quoted(std::string_view name) {
   return StrCat("\"", Spell(name, Spelling::kJson), "\"");
 }
 
@@ -50,10 +50,10 @@ bool SchemaCompiler::SaysNothing(const JsonValue& schema) {
   return schema.Is(JsonKind::kTrue) || (schema.Is(JsonKind::kObject) && schema.members.empty());
 }
 
-std::vector<std::string> SchemaCompiler::NamesOf(const Facts& facts) const {
-  std::vector<std::string> names;
+std::vector<std::string_view> SchemaCompiler::NamesOf(const Facts& facts) const {
+  std::vector<std::string_view> names;
   std::set<std::string_view> known;
-  const auto add = [&](const std::string& name) {
+  const auto add = [&](std::string_view name) {
     if (known.insert(name).second) names.push_back(name);
   };
   for (const JsonValue* layer : facts.layers) {
@@ -61,25 +61,25 @@ std::vector<std::string> SchemaCompiler::NamesOf(const Facts& facts) const {
       for (const auto& [name, value] : properties->members) add(name);
     }
   }
-  for (const std::string& name : facts.required) add(name);
+  for (const std::string_view name : facts.required) add(name);
   for (const auto& [name, value] : facts.extra) add(name);
-  for (const std::string& name : facts.forbidden) add(name);
+  for (const std::string_view name : facts.forbidden) add(name);
   return names;
 }
 
-StatusOr<bool> SchemaCompiler::NameMatches(const JsonValue& schema, const std::string& pattern,
-                                           const std::string& name) {
+StatusOr<bool> SchemaCompiler::NameMatches(const JsonValue& schema, std::string_view pattern,
+                                           std::string_view name) {
   WEFT_ASSIGN_OR_RETURN(const RegexId keys, PatternOf(schema, "patternProperties", pattern));
   return pool().Accepts(keys, Quoted(name));
 }
 
-StatusOr<bool> SchemaCompiler::NameFits(const Facts& facts, const std::string& name) {
+StatusOr<bool> SchemaCompiler::NameFits(const Facts& facts, std::string_view name) {
   if (facts.names.empty()) return true;
   WEFT_ASSIGN_OR_RETURN(const Scalars names, ScalarsOf(facts.names));
   return pool().Accepts(names.string, Quoted(name));
 }
 
-const JsonValue* SchemaCompiler::PropertyOf(const JsonValue& schema, const std::string& name) {
+const JsonValue* SchemaCompiler::PropertyOf(const JsonValue& schema, std::string_view name) {
   const JsonValue* properties = schema.Find("properties");
   if (properties == nullptr) return nullptr;
   if (properties->members.size() < kManyProperties) return properties->Find(name);
@@ -92,7 +92,7 @@ const JsonValue* SchemaCompiler::PropertyOf(const JsonValue& schema, const std::
 }
 
 StatusOr<std::optional<Conjunction>> SchemaCompiler::ValueOf(const Facts& facts,
-                                                             const std::string& name) {
+                                                             std::string_view name) {
   const std::optional<Conjunction> nothing;
   if (facts.forbidden.contains(name)) return nothing;
   WEFT_ASSIGN_OR_RETURN(const bool fits, NameFits(facts, name));
@@ -134,7 +134,7 @@ StatusOr<std::vector<SchemaCompiler::NameClass>> SchemaCompiler::SplitByPatterns
                                                                                  NameClass all) {
   FindKeys(&all);
   std::vector<NameClass> classes{std::move(all)};
-  std::set<std::string> patterns;
+  std::set<std::string_view> patterns;
   for (const JsonValue* layer : facts.layers) {
     for (const auto& [pattern, value] : MembersOf(*layer, "patternProperties")) {
       if (!patterns.insert(pattern).second) continue;
@@ -159,7 +159,7 @@ StatusOr<std::vector<SchemaCompiler::NameClass>> SchemaCompiler::SplitByPatterns
 }
 
 Conjunction SchemaCompiler::ValueWhereMatching(const Facts& facts,
-                                               const std::set<std::string>& matching) {
+                                               const std::set<std::string_view>& matching) {
   Conjunction value;
   for (const JsonValue* layer : facts.layers) {
     bool known = false;
@@ -176,7 +176,7 @@ Conjunction SchemaCompiler::ValueWhereMatching(const Facts& facts,
 
 StatusOr<std::vector<KeyClass>> SchemaCompiler::FreeKeys(const Facts& facts) {
   std::vector<std::string> listed;
-  for (const std::string& name : NamesOf(facts)) listed.push_back(Quoted(name));
+  for (const std::string_view name : NamesOf(facts)) listed.push_back(Quoted(name));
   NameClass all;
   if (!listed.empty()) all.is_not.push_back(pool().AnyOf(listed));
   if (!facts.names.empty()) {
@@ -199,7 +199,7 @@ Status SchemaCompiler::AddObject(RuleId rule, const Facts& facts) {
   ObjectSpec object{.least = static_cast<int32_t>(facts.least),
                     .most = static_cast<int32_t>(facts.most)};
   const std::set<std::string_view> all_required(facts.required.begin(), facts.required.end());
-  for (const std::string& name : NamesOf(facts)) {
+  for (const std::string_view name : NamesOf(facts)) {
     const bool required = all_required.contains(name);
     WEFT_ASSIGN_OR_RETURN(auto value, ValueOf(facts, name));
     if (!value && required) return OkStatus();  // no such object

@@ -100,7 +100,7 @@ bool IsOneOf(std::string_view name, std::span<const std::string_view> names) {
   return std::ranges::find(names, name) != names.end();
 }
 
-const std::string* TextMember(const JsonValue& value, std::string_view name) {
+const std::string_view* TextMember(const JsonValue& value, std::string_view name) {
   const JsonValue* member = value.Find(name);
   return member != nullptr && member->Is(JsonValue::Kind::kString) ? &member->text : nullptr;
 }
@@ -109,9 +109,9 @@ const std::string* TextMember(const JsonValue& value, std::string_view name) {
 
 StatusOr<SchemaDocument> SchemaDocument::Read(std::string_view text, int64_t* parts_left) {
   SchemaDocument document;
-  WEFT_ASSIGN_OR_RETURN(JsonValue root, ReadJson(text, parts_left));
-  document.root_ = std::make_unique<const JsonValue>(std::move(root));
-  if (const std::string* dialect = TextMember(document.root(), "$schema")) {
+  WEFT_ASSIGN_OR_RETURN(const JsonValue root, ReadJson(text, &document.arena_, parts_left));
+  document.root_ = std::make_unique<const JsonValue>(root);
+  if (const std::string_view* dialect = TextMember(document.root(), "$schema")) {
     document.is_draft4_ = dialect->find("draft-04") != std::string::npos;
     document.is_draft7_ = dialect->find("draft-07") != std::string::npos;
     document.lacks_if_ = document.is_draft4_ || dialect->find("draft-06") != std::string::npos;
@@ -129,7 +129,7 @@ const SchemaDocument::Scope* SchemaDocument::EnterScope(const JsonValue& schema,
   const Scope* inner = outer;
   for (const std::string_view keyword : {"$id", "id"}) {
     if (keyword == "id" && !is_draft4_) continue;
-    const std::string* id = TextMember(schema, keyword);
+    const std::string_view* id = TextMember(schema, keyword);
     if (id == nullptr) continue;
     const size_t hash = std::min(id->find('#'), id->size());
     if (hash > 0) {
@@ -138,7 +138,7 @@ const SchemaDocument::Scope* SchemaDocument::EnterScope(const JsonValue& schema,
       resources_.try_emplace(inner->base, &schema);
     }
     if (hash + 1 < id->size()) {
-      resources_.try_emplace(inner->base + "#" + id->substr(hash + 1), &schema);
+      resources_.try_emplace(StrCat(inner->base, "#", id->substr(hash + 1)), &schema);
     }
   }
   return inner;
@@ -146,9 +146,9 @@ const SchemaDocument::Scope* SchemaDocument::EnterScope(const JsonValue& schema,
 
 void SchemaDocument::CollectAnchors(const JsonValue& schema, const std::string& base) {
   for (const std::string_view keyword : {"$anchor", "$dynamicAnchor"}) {
-    const std::string* anchor = TextMember(schema, keyword);
+    const std::string_view* anchor = TextMember(schema, keyword);
     if (anchor == nullptr) continue;
-    resources_.try_emplace(base + "#" + *anchor, &schema);
+    resources_.try_emplace(StrCat(base, "#", *anchor), &schema);
     dynamic_anchors_ += keyword == "$dynamicAnchor";
   }
   if (const JsonValue* flag = schema.Find("$recursiveAnchor")) {

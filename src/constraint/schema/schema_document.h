@@ -55,6 +55,7 @@ class SchemaDocument {
   static bool FindPath(const JsonValue& at, const JsonValue& part, std::string* path,
                        std::vector<const JsonValue*>* parents);
 
+  JsonArena arena_;
   std::unique_ptr<const JsonValue> root_;
   bool ref_stands_alone_ = false;
   bool is_draft4_ = false;

@@ -53,7 +53,7 @@ Status SchemaCompiler::NegateCombinators(const JsonValue& schema, std::vector<Br
   const auto push = [&](std::vector<Literal> literals) {
     branches->push_back(Demand(std::move(literals)));
   };
-  const auto all_negated = [](const std::vector<JsonValue>& parts) {
+  const auto all_negated = [](const JsonParts<JsonValue>& parts) {
     std::vector<Literal> literals;
     literals.reserve(parts.size());
     for (const JsonValue& part : parts) literals.push_back({&part, true});
@@ -158,7 +158,7 @@ Status SchemaCompiler::NegatePropertyNames(const JsonValue& schema, const Facts&
 Status SchemaCompiler::NegateNames(const JsonValue& at, std::string_view keyword,
                                    const Facts& facts, RegexId keys, Literal value,
                                    std::vector<Branch>* branches) {
-  for (const std::string& name : NamesOf(facts)) {
+  for (const std::string_view name : NamesOf(facts)) {
     if (!pool().Accepts(keys, Quoted(name))) continue;
     branches->push_back([name, value](Search* s) {
       s->facts.Require(name);

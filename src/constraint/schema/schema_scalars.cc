@@ -132,7 +132,7 @@ Status SchemaCompiler::RestrictByKeywords(const JsonValue& schema, bool exactly,
       for (const JsonValue& item : type->items) names.push_back(&item);
     }
     for (const JsonValue* item : names) {
-      const std::string& name = item->text;
+      const std::string_view name = item->text;
       if (!item->Is(JsonKind::kString))
         return Refuse(schema, "type", "it must be a name or a list of names");
       if (name == "null") {
@@ -241,8 +241,7 @@ Status SchemaCompiler::RestrictNumber(const JsonValue& schema, bool exactly, Sca
 }
 
 StatusOr<RegexId> SchemaCompiler::PatternOf(const JsonValue& at, std::string_view keyword,
-                                            const std::string& pattern, int32_t least,
-                                            int32_t most) {
+                                            std::string_view pattern, int32_t least, int32_t most) {
   const auto [it, added] = patterns_.try_emplace(StrCat(least, " ", most, " ", pattern), kNothing);
   if (!added && it->second >= 0) return it->second;
   auto regex = JsonStringsMatching(&pool(), pattern, least, most);

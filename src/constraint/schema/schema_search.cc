@@ -13,31 +13,31 @@ constexpr int32_t kMostElementFacts = 1000;
 
 }  // namespace
 
-void Facts::Require(const std::vector<JsonValue>& names) {
+void Facts::Require(const JsonParts<JsonValue>& names) {
   std::set<std::string_view> known(required.begin(), required.end());
-  std::vector<std::string> more;
+  std::vector<std::string_view> more;
   for (const JsonValue& name : names) {
     if (known.insert(name.text).second) more.push_back(name.text);
   }
   required.insert(required.end(), more.begin(), more.end());
 }
 
-void Facts::Require(const std::string& name) {
+void Facts::Require(std::string_view name) {
   if (std::ranges::find(required, name) == required.end()) required.push_back(name);
 }
 
 void Facts::AtMost(int64_t count) { most = most == kUnlimited ? count : std::min(most, count); }
 
-const std::vector<JsonValue>& SchemaCompiler::ListOf(const JsonValue& schema,
-                                                     std::string_view keyword) {
-  static const std::vector<JsonValue> none;
+const JsonParts<JsonValue>& SchemaCompiler::ListOf(const JsonValue& schema,
+                                                   std::string_view keyword) {
+  static const JsonParts<JsonValue> none;
   const JsonValue* value = schema.Find(keyword);
   return value == nullptr ? none : value->items;
 }
 
-const std::vector<JsonMember>& SchemaCompiler::MembersOf(const JsonValue& schema,
-                                                         std::string_view keyword) {
-  static const std::vector<JsonMember> none;
+const JsonParts<JsonMember>& SchemaCompiler::MembersOf(const JsonValue& schema,
+                                                       std::string_view keyword) {
+  static const JsonParts<JsonMember> none;
   const JsonValue* value = schema.Find(keyword);
   return value == nullptr ? none : value->members;
 }
@@ -239,13 +239,13 @@ Status SchemaCompiler::TakeObjectKeywords(const JsonValue& schema, Search* searc
   if (most != kUnlimited) facts.AtMost(most);
   if (const JsonValue* names = FindKnown(schema, "propertyNames"))
     facts.names.push_back({names, false});
-  const auto depend = [&](const std::string& name, Branch also) {
+  const auto depend = [&](std::string_view name, Branch also) {
     std::vector<Branch> branches(2);
-    branches[0] = [&name, also = std::move(also)](Search* s) {
+    branches[0] = [name, also = std::move(also)](Search* s) {
       s->facts.Require(name);
       also(s);
     };
-    branches[1] = [&name](Search* s) { s->facts.forbidden.insert(name); };
+    branches[1] = [name](Search* s) { s->facts.forbidden.insert(name); };
     search->choices.push_back(std::move(branches));
   };
   for (const std::string_view keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {
@@ -299,7 +299,7 @@ StatusOr<bool> SchemaCompiler::Impossible(const Facts& facts, Container type) {
   }
   if (facts.most != kUnlimited && static_cast<int64_t>(facts.required.size()) > facts.most)
     return true;
-  for (const std::string& name : facts.required) {
+  for (const std::string_view name : facts.required) {
     WEFT_ASSIGN_OR_RETURN(auto value, ValueOf(facts, name));
     if (!value) return true;
     if (value->size() < 2) continue;

@@ -46,7 +46,7 @@ bool IsLeftOut(const JsonValue& schema) {
 
 std::string Compact(const JsonValue& value) {
   using Kind = JsonValue::Kind;
-  const auto quoted = [](const std::string& text) {
+  const auto quoted = [](std::string_view text) {
     return StrCat("\"", Spell(text, Spelling::kJson), "\"");
   };
   std::string out;
@@ -58,7 +58,7 @@ std::string Compact(const JsonValue& value) {
     case Kind::kTrue:
       return "true";
     case Kind::kNumber:
-      return value.text;
+      return std::string(value.text);
     case Kind::kString:
       return quoted(value.text);
     case Kind::kArray:
@@ -78,7 +78,7 @@ std::string Compact(const JsonValue& value) {
 bool IsNeverWritten(const JsonValue& value) {
   if (value.Is(JsonValue::Kind::kString)) return value.text.starts_with("xn--");
   if (value.Is(JsonValue::Kind::kNumber)) {
-    const std::string& text = value.text;
+    const std::string_view text = value.text;
     const size_t point = text.find('.');
     return text.find_first_of("eE") != std::string::npos ||
            (point != std::string::npos &&
@@ -92,9 +92,12 @@ bool IsNeverWritten(const JsonValue& value) {
 void RunGroup(const std::string& where, const JsonValue& group, const Dialect& dialect,
               bool formats, const std::shared_ptr<const TokenTable>& table, SuiteCounts* counts) {
   JsonValue schema = *group.Find("schema");
+  JsonArena arena;
   if (schema.Is(JsonValue::Kind::kObject) && schema.Find("$schema") == nullptr) {
-    schema.members.push_back(
+    std::vector<JsonMember> members(schema.members.begin(), schema.members.end());
+    members.push_back(
         {"$schema", JsonValue{.kind = JsonValue::Kind::kString, .text = dialect.address}});
+    schema = {.kind = JsonValue::Kind::kObject, .members = {members, &arena}};
   }
   ++counts->groups;
   if (IsLeftOut(schema)) {
@@ -155,7 +158,8 @@ TEST(SchemaSuite, WhatIsNotRefusedIsEnforcedExactly) {
       const std::string where = file.lexically_relative(folder).string();
       const auto text = ReadFile(file.string(), size_t{1} << 24);
       ASSERT_TRUE(text.ok()) << text.status();
-      const auto groups = ReadJson(*text);
+      JsonArena arena;
+      const auto groups = ReadJson(*text, &arena);
       if (!groups.ok()) {  // lone surrogates and the like
         std::printf("%s is not read: %s\n", where.c_str(),
                     std::string(groups.status().message()).c_str());
