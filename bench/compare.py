@@ -7,13 +7,16 @@ table rows per model and work, with the ratio of Weft to the best other engine (
 Weft is faster) and the most memory that each program held, mapped files included (of Weft
 without what measuring the machine's limits took).
 
-  bench/compare.py --peer llama.cpp=DIR [--peer NAME=DIR]... [--runs N] MODEL...
+  bench/compare.py --peer llama.cpp=DIR [--peer NAME=DIR]... [--runs N] [--kv TYPE]
+                   [--neighbour] MODEL...
 
-DIR holds llama-bench and llama-batched-bench (llama.cpp or a fork with the same
+--kv keeps keys and values in another type than each engine's own choice. --neighbour has
+another process compute without end on one core. DIR holds llama-bench and llama-batched-bench (llama.cpp or a fork with the same
 options). Models of real shapes with random weights come from weft-make-model.
 """
 import argparse
 import collections
+import contextlib
 import json
 import os
 import statistics
@@ -23,6 +26,9 @@ import tempfile
 import time
 
 WEFT = "weft"
+
+# Options that all runs of each engine get.
+FLAGS = {WEFT: [], "llama-bench": [], "llama-batched-bench": []}
 
 # A finished program: what it printed, how long it took, the most memory it held.
 Done = collections.namedtuple("Done", "out err wall_s peak_mb")
@@ -50,7 +56,7 @@ def run(command):
 
 def weft_bench(weft, model, threads, *options):
     done = run([weft, "bench", "-m", model, "--threads", threads, "--repeat", "1", "--json",
-                *options])
+                *FLAGS[WEFT], *options])
     lines = [json.loads(line) for line in done.out.splitlines()]
     return Result([line["tokens_per_s"] for line in lines], done.peak_mb,
                   [line["limit_share"] for line in lines])
@@ -58,7 +64,7 @@ def weft_bench(weft, model, threads, *options):
 
 def llama_bench(directory, model, threads, *options):
     done = run([f"{directory}/llama-bench", "-m", model, "-t", threads, "-r", "1", "-o", "json",
-                *options])
+                *FLAGS["llama-bench"], *options])
     return Result([json.loads(done.out[done.out.index("["):])[-1]["avg_ts"]], done.peak_mb)
 
 
@@ -66,7 +72,7 @@ def llama_batched_bench(directory, model, threads, sessions, depth, n):
     """Tokens per second in the prompts, in decoding; the peak."""
     done = run([f"{directory}/llama-batched-bench", "-m", model, "-t", threads,
                 "-c", str(sessions * (depth + n) + 256), "-npp", str(depth), "-ntg", str(n),
-                "-npl", str(sessions)])
+                "-npl", str(sessions), *FLAGS["llama-batched-bench"]])
     # A table, which some print to one stream and some to the other.
     rows = [[cell.strip() for cell in line.split("|")[1:-1]]
             for line in (done.out + done.err).splitlines() if line.startswith("|")]
@@ -148,6 +154,18 @@ WORKS = {
 }
 
 
+@contextlib.contextmanager
+def neighbour(wanted):
+    """Another process that computes all the time."""
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if wanted else None
+    try:
+        yield
+    finally:
+        if busy is not None:
+            busy.kill()
+            busy.wait()
+
+
 def measure(work, model, peers, options):
     results = {name: [] for name in [WEFT, *peers]}
     for i in range(options.runs):
@@ -192,7 +210,14 @@ def main():
                         help=f"some of {','.join(WORKS)}")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", default="2")
+    parser.add_argument("--kv", help="the type of keys and values, of all engines: f16, q8_0 ...")
+    parser.add_argument("--neighbour", action="store_true",
+                        help="while another process computes on one core")
     options = parser.parse_args()
+    if options.kv:
+        FLAGS[WEFT] = ["--kv", options.kv]
+        FLAGS["llama-bench"] = ["-ctk", options.kv, "-ctv", options.kv, "-fa", "1"]
+        FLAGS["llama-batched-bench"] = ["-ctk", options.kv, "-ctv", options.kv, "-fa", "on"]
     peers = dict(peer.split("=", 1) for peer in options.peer)
     peers = {name: os.path.abspath(directory) for name, directory in peers.items()}
     options.weft = os.path.abspath(options.weft)
@@ -205,10 +230,11 @@ def main():
               "peak memory, MB: " + " / ".join([WEFT, *peers])]
     print("| " + " | ".join(header) + " |")
     print("|" + "---|" * len(header))
-    for model in map(os.path.abspath, options.models):
-        label = model.rsplit("/", 1)[-1].removesuffix(".gguf")
-        for key in options.works.split(","):
-            print_rows(label, WORKS[key], measure(WORKS[key], model, peers, options))
+    with neighbour(options.neighbour):
+        for model in map(os.path.abspath, options.models):
+            label = model.rsplit("/", 1)[-1].removesuffix(".gguf")
+            for key in options.works.split(","):
+                print_rows(label, WORKS[key], measure(WORKS[key], model, peers, options))
 
 
 if __name__ == "__main__":

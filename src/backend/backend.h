@@ -108,8 +108,9 @@ struct StageStats {
   int64_t attention_ns = 0;  // and recurrent state; the rest is norms, activations and the like
   int64_t weight_bytes = 0;  // weights, once per product
   int64_t kv_bytes = 0;      // keys and values, once per block of queries; recurrent state
-  // Multiply-adds: by quantized weights (of 8-bit values), by other weights, and of attention.
-  int64_t int8_macs = 0, float_macs = 0, attention_macs = 0;
+  // Multiply-adds: by quantized weights (of 8-bit values), by other weights, and of attention
+  // in floats and in 8-bit values.
+  int64_t int8_macs = 0, float_macs = 0, attention_macs = 0, attention_int8_macs = 0;
 };
 
 // One session's part of a step.

@@ -177,7 +177,12 @@ void Attend(StepContext* context, const Scan& scan) {
   for (const StepRow& row : context->rows) {
     n_seen += window > 0 ? std::min(window, row.position + 1) : row.position + 1;
   }
-  context->compute.stats().attention_macs += n_seen * scan.n_heads * (shape.k_dim + shape.v_dim);
+  StageStats& stats = context->compute.stats();
+  if (shape.type == DType::kQ8_0) {  // a weight of a value takes two bytes
+    stats.attention_int8_macs += n_seen * scan.n_heads * (shape.k_dim + 2 * shape.v_dim);
+  } else {
+    stats.attention_macs += n_seen * scan.n_heads * (shape.k_dim + shape.v_dim);
+  }
   // Where there are few, the heads that share a kv head are split: more threads, the
   // same sums.
   const auto n_groups = static_cast<int64_t>(groups.size());

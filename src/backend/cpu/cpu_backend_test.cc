@@ -839,6 +839,7 @@ TEST_F(CpuBackendTest, StageStatisticsCountMultiplyAdds) {
     stats.push_back(executor.stage_stats());
   }
   EXPECT_EQ(stats[2].float_macs - stats[1].float_macs, stats[1].float_macs - stats[0].float_macs);
+  EXPECT_EQ(stats[2].attention_int8_macs, 0);
   const int64_t of_third = stats[1].attention_macs - stats[0].attention_macs;
   const int64_t of_fourth = stats[2].attention_macs - stats[1].attention_macs;
   EXPECT_EQ(of_third % 3, 0);

@@ -67,7 +67,9 @@ nlohmann::json StagesOf(const Bench& bench, const EngineStats& before, const Eng
            limit(matmul, weight_bytes, after.int8_macs - before.int8_macs,
                  after.float_macs - before.float_macs),
            &stages);
-  AddLimit("attention", limit(attention, kv_bytes, 0, after.attention_macs - before.attention_macs),
+  AddLimit("attention",
+           limit(attention, kv_bytes, after.attention_int8_macs - before.attention_int8_macs,
+                 after.attention_macs - before.attention_macs),
            &stages);
   return stages;
 }

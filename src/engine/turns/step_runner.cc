@@ -461,6 +461,7 @@ void StepRunner::FillStats(EngineStats* stats) const {
   stats->int8_macs = stages.int8_macs;
   stats->float_macs = stages.float_macs;
   stats->attention_macs = stages.attention_macs;
+  stats->attention_int8_macs = stages.attention_int8_macs;
 }
 
 }  // namespace weft
