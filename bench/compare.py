@@ -10,9 +10,9 @@ without what measuring the machine's limits took).
   bench/compare.py --peer llama.cpp=DIR [--peer NAME=DIR]... [--runs N] [--kv TYPE]
                    [--neighbour] MODEL...
 
---kv keeps keys and values in another type than each engine's own choice. --neighbour has
-another process compute without end on one core. DIR holds llama-bench and llama-batched-bench (llama.cpp or a fork with the same
-options). Models of real shapes with random weights come from weft-make-model.
+DIR holds llama-bench and llama-batched-bench (llama.cpp or a fork with the same options). Models
+of real shapes with random weights come from weft-make-model. --kv sets the type of keys and values
+in all engines; --neighbour keeps one core busy with another process.
 """
 import argparse
 import collections
@@ -146,6 +146,7 @@ WORKS = {
     "prompt128": Prompt(128),
     "prompt512": Prompt(512),
     "long4096": Long(4096, 32),
+    "long8000": Long(8000, 32),
     "long16000": Long(16000, 32),
     "decode1": Decode(1, 0, 64),
     "decode8": Decode(8, 128, 32),
@@ -155,15 +156,14 @@ WORKS = {
 
 
 @contextlib.contextmanager
-def neighbour(wanted):
+def neighbour():
     """Another process that computes all the time."""
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if wanted else None
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield
     finally:
-        if busy is not None:
-            busy.kill()
-            busy.wait()
+        busy.kill()
+        busy.wait()
 
 
 def measure(work, model, peers, options):
@@ -230,7 +230,7 @@ def main():
               "peak memory, MB: " + " / ".join([WEFT, *peers])]
     print("| " + " | ".join(header) + " |")
     print("|" + "---|" * len(header))
-    with neighbour(options.neighbour):
+    with neighbour() if options.neighbour else contextlib.nullcontext():
         for model in map(os.path.abspath, options.models):
             label = model.rsplit("/", 1)[-1].removesuffix(".gguf")
             for key in options.works.split(","):

@@ -11,7 +11,7 @@ CpuState::CpuState(const ModelSpec& spec, DType type, int page_tokens)
     : HostState(page_tokens, SlotFloats(spec)),
       tiles_per_page_(page_tokens / kKvTileTokens),
       layers_(spec.kv_layers.size()) {
-  if (type == DType::kQ8_0) layout_.form = 2;  // until then keys lay dimension by dimension
+  if (type == DType::kQ8_0) layout_.form = 2;  // form 1 stored keys dimension by dimension
   // Values that are the first part of the keys are held a second time, position major.
   const std::vector<int64_t> v_dims = ValueDims(spec);
   for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
