@@ -846,6 +846,24 @@ TEST_F(CpuBackendTest, StageStatisticsCountMultiplyAdds) {
   EXPECT_EQ(of_fourth, of_third / 3 * 4);
 }
 
+// More than in floats, because a weight of a value takes two bytes; a score is one product.
+TEST_F(CpuBackendTest, StageStatisticsCountAttentionInIntegersApart) {
+  const LoadedModel model = Load(Floats());
+  const auto stats_with = [&](DType kv_type) {
+    RunnerOptions options;
+    options.state.kv_type = kv_type;
+    auto runner = ModelRunner::New(model, options);
+    EXPECT_TRUE(runner.ok()) << runner.status();
+    const int sequence = (*runner)->Add();
+    EXPECT_TRUE((*runner)->Feed(sequence, Tokens(3)).ok());
+    return (*runner)->executor().stage_stats();
+  };
+  const StageStats floats = stats_with(DType::kF16), integers = stats_with(DType::kQ8_0);
+  EXPECT_EQ(integers.attention_macs, 0);
+  EXPECT_GT(integers.attention_int8_macs, floats.attention_macs);
+  EXPECT_LT(integers.attention_int8_macs, 2 * floats.attention_macs);
+}
+
 // Models of the reference data: every instruction set gives the scalar bits.
 TEST(CpuGoldens, AllInstructionSetsGiveTheSameBits) {
   WEFT_REQUIRE_GOLDENS();
