@@ -22,6 +22,14 @@ inline void CpuRelax() {
 #endif
 }
 
+// Of ThreadPool::job_.
+constexpr uint64_t kHelper = 1;  // one helper that is at the job
+constexpr uint64_t kHelpers = (uint64_t{1} << 31) - 1;
+constexpr uint64_t kOpen = uint64_t{1} << 31;
+constexpr uint64_t kJob = uint64_t{1} << 32;  // one job
+
+uint64_t NumberOf(uint64_t job) { return job / kJob; }
+
 int Resolve(int n_threads) {
   if (n_threads > 0) return n_threads;
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -43,28 +51,26 @@ ThreadPool::~ThreadPool() {
   {
     std::lock_guard<std::mutex> lock(sleep_mutex_);
     stopping_.store(true);
-    generation_.fetch_add(1);
+    job_.fetch_add(kJob);
   }
   wake_.notify_all();
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void ThreadPool::RunOnAll(FunctionRef<void(int)> body) {
-  if (helpers_.empty()) {
-    body(0);
-    return;
-  }
+void ThreadPool::Begin(const FunctionRef<void(int)>& body) {
   body_ = &body;
-  running_.store(n_threads_ - 1);
-  generation_.fetch_add(1);
-  // A helper raises `sleeping_` before its last look at `generation_`, so either it sees the new
-  // generation or we see it sleeping.
+  job_.store((NumberOf(job_.load()) + 1) * kJob | kOpen);
+  // A helper raises `sleeping_` before its last look at `job_`, so either it sees the new job or we
+  // see it sleeping.
   if (sleeping_.load() > 0) {
     { std::lock_guard<std::mutex> lock(sleep_mutex_); }
     wake_.notify_all();
   }
-  body(0);
-  for (int spins = 0; running_.load() != 0; ++spins) {
+}
+
+void ThreadPool::Close() {
+  job_.fetch_and(~kOpen);
+  for (int spins = 0; (job_.load() & kHelpers) != 0; ++spins) {
     // Yield eventually: a helper may have lost its core.
     if (spins < kSpins) {
       CpuRelax();
@@ -72,6 +78,29 @@ void ThreadPool::RunOnAll(FunctionRef<void(int)> body) {
       std::this_thread::yield();
     }
   }
+}
+
+bool ThreadPool::Join(uint64_t job) {
+  while ((job & kOpen) != 0) {
+    uint64_t now = job;
+    if (job_.compare_exchange_weak(now, job + kHelper)) return true;
+    if (NumberOf(now) != NumberOf(job)) return false;
+    job = now;
+  }
+  return false;
+}
+
+void ThreadPool::RunOnAll(FunctionRef<void(int)> body) {
+  std::atomic<int> left{n_threads_};
+  const auto run = [&](int worker) {
+    body(worker);
+    left.fetch_sub(1);
+  };
+  const FunctionRef<void(int)> job = run;
+  Begin(job);
+  run(0);
+  while (left.load() != 0) std::this_thread::yield();
+  Close();
 }
 
 void ThreadPool::ParallelFor(int64_t n, int64_t grain,
@@ -83,33 +112,39 @@ void ThreadPool::ParallelFor(int64_t n, int64_t grain,
     return;
   }
   std::atomic<int64_t> next{0};
-  RunOnAll([&](int worker) {
+  const auto run = [&](int worker) {
     while (true) {
       const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
       if (begin >= n) break;
       body(begin, std::min(n, begin + grain), worker);
     }
-  });
+  };
+  const FunctionRef<void(int)> job = run;
+  Begin(job);
+  run(0);
+  Close();
 }
 
 void ThreadPool::HelperLoop(int worker) {
-  uint64_t seen = 0;
+  uint64_t last = 0;  // number of the last job that was seen
   while (true) {
     int spins = 0;
-    while (generation_.load() == seen) {
+    uint64_t job = job_.load();
+    for (; NumberOf(job) == last; job = job_.load()) {
       if (++spins < kSpins) {
         CpuRelax();
         continue;
       }
       std::unique_lock<std::mutex> lock(sleep_mutex_);
       sleeping_.fetch_add(1);
-      wake_.wait(lock, [&] { return generation_.load() != seen; });
+      wake_.wait(lock, [&] { return NumberOf(job_.load()) != last; });
       sleeping_.fetch_sub(1);
     }
-    ++seen;
     if (stopping_.load()) return;
+    last = NumberOf(job);
+    if (!Join(job)) continue;
     (*body_)(worker);
-    running_.fetch_sub(1);
+    job_.fetch_sub(kHelper);
   }
 }
 

@@ -4,6 +4,9 @@
 // Between jobs the helpers spin for a short while, then sleep, so back-to-back calls cost a
 // microsecond and an idle pool costs nothing.
 //
+// Another program may have taken a helper's core: no ParallelFor waits for a helper that has not
+// begun with it.
+//
 // Which worker does which part never influences a result: work is cut into parts whose arithmetic
 // is independent (the same-bits rule).
 #ifndef WEFT_BASE_THREAD_POOL_H_
@@ -42,14 +45,19 @@ class ThreadPool {
 
  private:
   void HelperLoop(int worker);
+  // A new job, which helpers may join until it is closed; Close waits for those that have.
+  void Begin(const FunctionRef<void(int)>& body);
+  void Close();
+  // Joins the job that `job_` showed, unless it has been closed.
+  bool Join(uint64_t job);
 
   int n_threads_;  // constant after construction
   std::vector<std::thread> helpers_;
 
-  // Written by the owner before it advances `generation_`, read by helpers afterwards.
+  // Written by the owner before it begins a job, read by helpers that have joined.
   const FunctionRef<void(int)>* body_ = nullptr;
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<int> running_{0};  // helpers that have not finished the current job
+  // The number of the present job, whether it is open, and how many helpers are at it.
+  std::atomic<uint64_t> job_{0};
   std::atomic<bool> stopping_{false};
 
   std::mutex sleep_mutex_;  // guards nothing but the sleep itself

@@ -76,6 +76,24 @@ TEST_P(ThreadPoolTest, ResultsAreVisibleToTheNextStage) {
   for (int64_t i = 0; i < 4096; ++i) ASSERT_EQ(values[i], (i + 100) % 4096);
 }
 
+// Nobody waits for a helper that has not begun with a job: one that comes late must not begin with
+// it any more.
+TEST_P(ThreadPoolTest, JobsThatAreOverAreLeftAlone) {
+  ThreadPool pool(GetParam());
+  std::atomic<int> late{0};
+  for (int round = 0; round < 20000; ++round) {
+    std::atomic<bool> over{false};
+    std::atomic<int> parts{0};
+    pool.ParallelFor(2, 1, [&](int64_t, int64_t, int) {
+      if (over) ++late;
+      ++parts;
+    });
+    over = true;
+    ASSERT_EQ(parts, 2);
+  }
+  EXPECT_EQ(late, 0);
+}
+
 TEST(ThreadPool, ZeroMeansOnePerCore) {
   ThreadPool pool(0);
   EXPECT_GE(pool.n_threads(), 1);
