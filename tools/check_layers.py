@@ -37,7 +37,7 @@ ALLOWED = {
     "kernels/matmul": {"base", "kernels", "kernels/quants"},
     "device": {"base"},
     "kernels_gpu": {"base", "device"},
-    "backend": {"base", "formats", "model", "kernels", "kernels/matmul", "kernels/quants", "device",
+    "backend": {"base", "base/files", "formats", "model", "kernels", "kernels/matmul", "kernels/quants", "device",
                 "kernels_gpu"},
     "engine/sampling": {"base", "tokenizer", "weft"},
     "engine/sessions": {"base", "model", "state", "backend", "engine/sampling", "weft"},

@@ -47,6 +47,12 @@ struct ModelOptions {
   // Which rows make up a text's vector: "mean" (all), "cls" (the first), "last", or "none" (each
   // row is a vector). Empty: as the file says; if it says nothing, the model gives no vectors.
   std::string pooling = {};
+  // A folder for copies of packed weights: a model that was loaded before is then mapped from its
+  // copy in a fraction of the time, and programs that do so share its memory. Empty: none. A copy
+  // is about as large as the model's file; those not used for longest are removed so that all of
+  // them take at most `packed_cache_bytes`. Backends other than "cpu" keep none.
+  std::string packed_cache = {};
+  int64_t packed_cache_bytes = int64_t{32} << 30;
   // Called with the fraction loaded so far; may be empty.
   std::function<void(double fraction)> progress = {};
 };

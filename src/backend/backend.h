@@ -64,11 +64,18 @@ struct DeviceLimits {
 
 class Weights;
 
+// Where packed weights are kept for later starts, by a backend that packs them on the host.
+struct PackedCopyOptions {
+  std::string dir = {};   // empty: nowhere
+  int64_t max_bytes = 0;  // of all copies in it
+};
+
 struct LoadOptions {
   int device = 0;     // below Backend::device_count()
   int n_threads = 0;  // for packing; 0: one per core
   // Weights of the same backend, device and file: what both name need not be there twice.
   std::shared_ptr<const Weights> beside = {};
+  PackedCopyOptions packed_copies = {};
   // Called now and then with the fraction done; may be empty.
   std::function<void(double fraction)> progress;
 };
@@ -83,6 +90,8 @@ class Weights {
   virtual int device() const = 0;
   // Bytes held beside the file's mapping.
   virtual int64_t memory_bytes() const = 0;
+  // DATA_LOSS once a file that they read from, beside the model's own, has changed.
+  virtual Status CheckUnchanged() const { return OkStatus(); }
 };
 
 class Executor;

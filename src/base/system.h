@@ -61,6 +61,8 @@ int CountThreads();
 int SyncFile(int fd);
 // When the file's content was last changed.
 timespec ModifiedAt(const struct stat& info);
+// When it was last read, as far as the file system keeps that.
+timespec AccessedAt(const struct stat& info);
 // A pipe whose ends programs started later do not inherit. As pipe: 0, or -1 and errno.
 int MakePipe(int (&ends)[2]);
 

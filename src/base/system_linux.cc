@@ -126,6 +126,8 @@ int SyncFile(int fd) { return fsync(fd); }
 
 timespec ModifiedAt(const struct stat& info) { return info.st_mtim; }
 
+timespec AccessedAt(const struct stat& info) { return info.st_atim; }
+
 int MakePipe(int (&ends)[2]) { return pipe2(ends, O_CLOEXEC); }
 
 int OpenSignals(const sigset_t& signals) { return signalfd(-1, &signals, SFD_CLOEXEC); }

@@ -101,6 +101,8 @@ int SyncFile(int fd) { return fcntl(fd, F_FULLFSYNC) == 0 ? 0 : fsync(fd); }
 
 timespec ModifiedAt(const struct stat& info) { return info.st_mtimespec; }
 
+timespec AccessedAt(const struct stat& info) { return info.st_atimespec; }
+
 int MakePipe(int (&ends)[2]) {
   if (pipe(ends) != 0) return -1;
   for (const int end : ends) (void)fcntl(end, F_SETFD, FD_CLOEXEC);

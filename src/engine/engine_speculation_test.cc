@@ -5,8 +5,8 @@
 #include <map>
 #include <sstream>
 
+#include "base/files/file_io.h"
 #include "engine/engine_test_util.h"
-#include "state/file_io.h"
 #include "state/session_file.h"
 
 namespace weft {

@@ -372,6 +372,12 @@ Status ModelFile::Read(const TensorInfo& tensor, int64_t offset, std::span<std::
   return OkStatus();
 }
 
+std::string ModelFile::stamp() const {
+  std::vector<std::string> stamps;
+  for (const std::unique_ptr<MappedFile>& part : parts_) stamps.push_back(part->stamp());
+  return StrJoin(stamps, ", ");
+}
+
 Status ModelFile::CheckUnchanged() const {
   for (const std::unique_ptr<MappedFile>& part : parts_) {
     WEFT_RETURN_IF_ERROR(part->CheckUnchanged());

@@ -71,6 +71,8 @@ class ModelFile {
                                                               std::span<const std::byte> bytes);
 
   const std::string& path() const { return path_; }
+  // The stamps of all parts (see MappedFile); empty for bytes in memory.
+  std::string stamp() const;
   // Bytes of all parts.
   uint64_t file_bytes() const { return file_bytes_; }
   uint32_t version() const { return version_; }

@@ -10,8 +10,8 @@
 #include <map>
 #include <optional>
 
+#include "base/files/file_io.h"
 #include "state/fields.h"
-#include "state/file_io.h"
 #include "xxhash.h"
 
 namespace weft {

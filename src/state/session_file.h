@@ -24,9 +24,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/files/file_io.h"
 #include "base/status.h"
 #include "base/tokens.h"
-#include "state/file_io.h"
 
 namespace weft {
 

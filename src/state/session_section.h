@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/files/file_io.h"
 #include "base/status.h"
-#include "state/file_io.h"
 #include "state/session_file.h"
 
 namespace weft {

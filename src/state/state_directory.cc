@@ -1,13 +1,11 @@
 #include "state/state_directory.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <utility>
 
 namespace weft {
@@ -96,40 +94,10 @@ std::optional<std::string> SessionOf(std::string_view file) {
 }
 
 StatusOr<FileDescriptor> TakeLock(int dir_fd, const std::string& path) {
-  FileDescriptor lock(openat(dir_fd, kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.ok()) return ErrnoStatus(errno, StrCat("cannot lock ", Printable(path, 300)));
-  while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) {
-      return ErrnoStatus(errno, StrCat("cannot lock ", Printable(path, 300)));
-    }
-    return FailedPrecondition("the state directory ", Printable(path, 300),
-                              " is in use by another process; stop it, or choose another");
-  }
-  return lock;
-}
-
-Status CreateDirectories(const std::string& path) {
-  std::vector<std::filesystem::path> missing;
-  std::error_code error;
-  for (std::filesystem::path each = path; !each.empty() && !std::filesystem::exists(each, error);) {
-    missing.push_back(each);
-    each = each.parent_path();
-  }
-  while (!missing.empty()) {
-    const std::filesystem::path each = std::move(missing.back());
-    missing.pop_back();
-    // Parents get the user's usual mode; the last one is private to the user.
-    const mode_t mode = missing.empty() ? 0700 : 0777;
-    if (mkdir(each.c_str(), mode) != 0 && errno != EEXIST) {
-      return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
-    }
-    // Make the new directory's own entry durable before acknowledging anything in it.
-    const std::string above = each.has_parent_path() ? each.parent_path().string() : ".";
-    const FileDescriptor parent(open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (parent.ok()) WEFT_RETURN_IF_ERROR(SyncDirectory(parent.get(), path));
-  }
-  return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(FileDescriptor lock, TryLock(dir_fd, kLockName, path));
+  if (lock.ok()) return lock;
+  return FailedPrecondition("the state directory ", Printable(path, 300),
+                            " is in use by another process; stop it, or choose another");
 }
 
 }  // namespace

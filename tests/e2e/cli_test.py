@@ -428,6 +428,19 @@ class LogitsTest(CliTest):
                 same = self.logits(model, tokens, *flags) == expected
                 self.assertTrue(same, f"{shape} {kind}: other bits with {flags}")
 
+    @unittest.skipUnless(BACKEND == "cpu", "only the cpu backend packs on the host")
+    def test_a_packed_copy_gives_the_same_bits(self):
+        model = make_model(self.dir / "copied.gguf", "tiny-qwen3", "Q4_K_M")
+        path = self.write("tokens.json", json.dumps([5 * i * i + i for i in range(14)]))
+        out, folder, outputs = self.dir / "logits.f32", self.dir / "copies", []
+        copying = ("--packed-cache", folder)
+        for flags, says in [((), "^$"), (copying, f"was written to {folder}"), (copying, "^$")]:
+            result = self.succeed("logits", "-m", model, "--tokens", path, "--out", out, *flags)
+            self.assertRegex(result.err, says, result)
+            outputs.append(out.read_bytes())
+        self.assertEqual(len(list(folder.glob("*.packed"))), 1)
+        self.assertEqual(outputs, outputs[:1] * 3)
+
     def test_what_can_compute_here_is_listed(self):
         rows = self.succeed("devices", "--json").json_lines
         for row in rows:

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -647,6 +648,166 @@ TEST_F(CpuBackendTest, TellsOfAFileThatBecameShorter) {
   EXPECT_EQ(logits.status().code(), StatusCode::kDataLoss);
   EXPECT_THAT(std::string(Message(logits.status())), HasSubstr(path));
   std::filesystem::remove(path);
+}
+
+// A model in a file, and a folder for packed copies of it.
+class PackedCopyTest : public CpuBackendTest {
+ protected:
+  PackedCopyTest() {
+    std::filesystem::create_directory(folder_);
+    EXPECT_TRUE(WriteFile(ModelPath(), maker_.box().Bytes()).ok());
+  }
+  ~PackedCopyTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string ModelPath() const { return folder_ / "model.gguf"; }
+  std::filesystem::path CopyFolder() const { return folder_ / "a" / "copies"; }
+
+  struct Loaded {
+    LoadedModel model;
+    bool was_packed = false;
+  };
+  Loaded LoadFile(const ModelSpec& spec = Quantized().maker.spec(),
+                  int64_t max_bytes = int64_t{1} << 30) const {
+    Loaded loaded;
+    const auto file = ModelFile::Open(ModelPath());
+    EXPECT_TRUE(file.ok()) << file.status();
+    LoadOptions options;
+    options.packed_copies = {CopyFolder(), max_bytes};
+    options.progress = [&](double) { loaded.was_packed = true; };
+    const auto weights = CpuBackend()->Load(*file, spec, options);
+    EXPECT_TRUE(weights.ok()) << weights.status();
+    loaded.model = {CpuBackend(), *weights};
+    return loaded;
+  }
+  std::vector<std::filesystem::path> Copies() const {
+    std::vector<std::filesystem::path> copies;
+    for (const auto& entry : std::filesystem::directory_iterator(CopyFolder())) {
+      if (entry.path().extension() == ".packed") copies.push_back(entry.path());
+    }
+    std::ranges::sort(copies);
+    return copies;
+  }
+
+ private:
+  ModelMaker maker_{DType::kQ8_0};  // as Quantized
+  const std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / StrCat("weft_copies_", getpid());
+};
+
+TEST_F(PackedCopyTest, GivesTheSameBits) {
+  const std::vector<float> expected = Run(Load(Quantized()));
+  const Loaded first = LoadFile(), second = LoadFile();
+  EXPECT_TRUE(first.was_packed);
+  EXPECT_FALSE(second.was_packed);
+  EXPECT_EQ(Copies().size(), 1u);
+  EXPECT_EQ(MaxDifference(Run(first.model), expected), 0);
+  EXPECT_EQ(MaxDifference(Run(second.model), expected), 0);
+  EXPECT_EQ(second.model.weights->memory_bytes(), first.model.weights->memory_bytes());
+}
+
+TEST_F(PackedCopyTest, IsOfOneFileAlone) {
+  LoadFile();
+  // The same name and size, but written later.
+  std::filesystem::last_write_time(
+      ModelPath(), std::filesystem::last_write_time(ModelPath()) + std::chrono::nanoseconds(1000));
+  EXPECT_TRUE(LoadFile().was_packed);
+  EXPECT_EQ(Copies().size(), 2u);
+  EXPECT_FALSE(LoadFile().was_packed);
+}
+
+TEST_F(PackedCopyTest, IsOfOneOrderOfMatricesAlone) {
+  LoadFile();
+  ModelSpec spec = Quantized().maker.spec();
+  std::reverse(spec.layers.begin(), spec.layers.end());
+  const auto expected = Run(OnCpu(Quantized().file, spec, PreferredIsa()));
+  const Loaded other = LoadFile(spec);
+  EXPECT_TRUE(other.was_packed);
+  EXPECT_EQ(MaxDifference(Run(other.model), expected), 0);
+  const Loaded again = LoadFile(spec);
+  EXPECT_FALSE(again.was_packed);
+  EXPECT_EQ(MaxDifference(Run(again.model), expected), 0);
+  spec.layers.pop_back();
+  EXPECT_TRUE(LoadFile(spec).was_packed);
+  EXPECT_TRUE(LoadFile().was_packed);
+}
+
+TEST_F(PackedCopyTest, AnyDamageIsFound) {
+  LoadFile();
+  const std::filesystem::path path = Copies().front();
+  const auto whole = ReadFile(path, size_t{1} << 30);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  const auto load_from = [&](const std::string& bytes) {
+    EXPECT_TRUE(WriteFile(path, std::as_bytes(std::span(bytes))).ok());
+    return LoadFile();
+  };
+  EXPECT_FALSE(load_from(*whole).was_packed);
+  for (const size_t length : {size_t{0}, size_t{39}, size_t{4096}, whole->size() - 64}) {
+    EXPECT_TRUE(load_from(whole->substr(0, length)).was_packed) << length;
+    EXPECT_FALSE(LoadFile().was_packed) << length;
+  }
+  EXPECT_TRUE(load_from(*whole + std::string(64, '\0')).was_packed);
+  const std::vector<float> expected = Run(Load(Quantized()));
+  std::mt19937 random(3);
+  for (int i = 0; i < 40; ++i) {
+    // Each field of the head, the table, and the body; not what fills up the head's last page.
+    const size_t at = i < 5   ? static_cast<size_t>(8 * i + i)
+                      : i < 8 ? 40 + random() % 8
+                              : 4096 + random() % (whole->size() - 4096);
+    std::string damaged = *whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << (random() % 8)));
+    const Loaded loaded = load_from(damaged);
+    EXPECT_TRUE(loaded.was_packed) << at;
+    if (i % 10 != 0) continue;
+    EXPECT_EQ(MaxDifference(Run(loaded.model), expected), 0) << at;
+  }
+}
+
+TEST_F(PackedCopyTest, TellsOfACopyThatBecameShorter) {
+  LoadFile();
+  const Loaded loaded = LoadFile();
+  EXPECT_TRUE(loaded.model.weights->CheckUnchanged().ok());
+  std::filesystem::resize_file(Copies().front(), 4096);
+  (void)RunTokens(loaded.model, Tokens(5));  // zeros, but no crash
+  EXPECT_EQ(loaded.model.weights->CheckUnchanged().code(), StatusCode::kDataLoss);
+}
+
+TEST_F(PackedCopyTest, CopiesMakeRoom) {
+  LoadFile();
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(Copies().front()));
+  const std::string first = Copies().front();
+  const auto rewrite = [&](int n) {
+    std::filesystem::last_write_time(ModelPath(),
+                                     std::filesystem::file_time_type() + std::chrono::hours(n));
+  };
+  rewrite(1);
+  LoadFile(Quantized().maker.spec(), 2 * bytes);
+  EXPECT_EQ(Copies().size(), 2u);
+  rewrite(2);
+  LoadFile(Quantized().maker.spec(), 2 * bytes);
+  EXPECT_EQ(Copies().size(), 2u);
+  EXPECT_FALSE(std::filesystem::exists(first));
+  // The older of the two has just been used.
+  rewrite(1);
+  EXPECT_FALSE(LoadFile(Quantized().maker.spec(), 2 * bytes).was_packed);
+  rewrite(3);
+  LoadFile(Quantized().maker.spec(), 2 * bytes);
+  rewrite(1);
+  EXPECT_FALSE(LoadFile(Quantized().maker.spec(), 2 * bytes).was_packed);
+  rewrite(2);
+  EXPECT_TRUE(LoadFile(Quantized().maker.spec(), 2 * bytes).was_packed);
+  // What is larger than all may be removes nothing.
+  rewrite(4);
+  EXPECT_TRUE(LoadFile(Quantized().maker.spec(), bytes - 1).was_packed);
+  EXPECT_EQ(Copies().size(), 2u);
+}
+
+TEST_F(PackedCopyTest, AFolderThatCannotBeIsAnError) {
+  LoadOptions options;
+  options.packed_copies = {ModelPath() + "/copies", int64_t{1} << 30};
+  const auto file = ModelFile::Open(ModelPath());
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto weights = CpuBackend()->Load(*file, Quantized().maker.spec(), options);
+  EXPECT_THAT(std::string(Message(weights.status())), HasSubstr("/copies"));
 }
 
 TEST_F(CpuBackendTest, NarrowKvTypesStayClose) {

@@ -7,8 +7,10 @@
 
 #include "backend/checks.h"
 #include "backend/spec_tensors.h"
+#include "base/log.h"
 #include "base/thread_pool.h"
 #include "kernels/quants/quants.h"
+#include "xxhash.h"
 
 namespace weft::cpu {
 
@@ -34,7 +36,12 @@ class Binder {
       : weights_(*weights), file_(*weights->file_), spec_(weights->spec_) {}
 
   Status Bind();
-  Status Pack(const LoadOptions& options);
+  Status Pack(const LoadOptions& options, ThreadPool* pool);
+
+  // After Bind, without Pack: whether the copy that the weights have holds these very matrices.
+  bool CopyFits() const;
+  // After Pack.
+  void Keep(const PackedCopies& copies) const;
 
  private:
   friend struct TensorBinder<Binder>;
@@ -54,8 +61,12 @@ class Binder {
   }
   const TensorInfo& Info(TensorRef ref) const { return file_.tensors()[ref.index]; }
   bool CheckType(const TensorInfo& tensor);
-  // Memory for packed tiles; null when there is none.
+  // Memory for packed tiles; null when there is none. In a copy they lie already: what it gives is
+  // not to be written to, and worth nothing unless CopyFits.
   std::byte* Take(int64_t bytes);
+  std::byte* TakeFromCopy(int64_t bytes);
+  // Of which matrices there are, and in which order.
+  uint64_t Layout() const;
 
   std::byte* Matrices(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
                       int64_t count, int64_t* member_bytes);
@@ -79,7 +90,8 @@ class Binder {
   Status status_;
   std::vector<Job> jobs_;
   std::vector<std::span<std::byte>> rooms_;  // what is free of each buffer of matrices
-  std::map<int, const float*> vector_of_;    // where each went
+  int64_t taken_from_copy_ = 0;
+  std::map<int, const float*> vector_of_;  // where each went
 };
 
 bool Binder::CheckType(const TensorInfo& tensor) {
@@ -90,7 +102,16 @@ bool Binder::CheckType(const TensorInfo& tensor) {
   return false;
 }
 
+std::byte* Binder::TakeFromCopy(int64_t bytes) {
+  const std::span<const std::byte> body = weights_.copy_->body();
+  const int64_t begin = taken_from_copy_;
+  taken_from_copy_ += bytes;
+  const bool is_there = taken_from_copy_ <= static_cast<int64_t>(body.size());
+  return const_cast<std::byte*>(body.data() + (is_there ? begin : 0));
+}
+
 std::byte* Binder::Take(int64_t bytes) {
+  if (weights_.copy_ != nullptr) return TakeFromCopy(bytes);
   const auto size = static_cast<size_t>(bytes);  // whole cache lines, as all tiles
   for (std::span<std::byte>& room : rooms_) {
     if (room.size() < size) continue;
@@ -258,8 +279,30 @@ Status Binder::Bind() {
   return CheckHostHolds(weights_.memory_bytes_);
 }
 
-Status Binder::Pack(const LoadOptions& options) {
-  ThreadPool pool(options.n_threads);
+uint64_t Binder::Layout() const {
+  std::vector<int64_t> numbers;
+  for (const Job& job : jobs_) {
+    numbers.insert(numbers.end(), {job.tensor, job.first_row, job.n_out, job.n_in,
+                                   job.rows_per_slice, job.count, job.member_bytes});
+  }
+  return XXH3_64bits(numbers.data(), numbers.size() * sizeof(int64_t));
+}
+
+bool Binder::CopyFits() const {
+  const PackedCopy& copy = *weights_.copy_;
+  return taken_from_copy_ == static_cast<int64_t>(copy.body().size()) && Layout() == copy.layout();
+}
+
+void Binder::Keep(const PackedCopies& copies) const {
+  std::vector<std::span<const std::byte>> tiles;
+  tiles.reserve(jobs_.size());
+  for (const Job& job : jobs_) {
+    tiles.emplace_back(job.tiles, static_cast<size_t>(job.member_bytes * job.count));
+  }
+  copies.Write(Layout(), tiles);
+}
+
+Status Binder::Pack(const LoadOptions& options, ThreadPool* pool) {
   std::map<int, int> jobs_left;  // by tensor
   int64_t total_bytes = 0;
   for (const Job& job : jobs_) {
@@ -280,11 +323,11 @@ Status Binder::Pack(const LoadOptions& options) {
     const int64_t n_tiles = tiles * job.count;
     const int64_t piece = is_last
                               ? std::max<int64_t>(kPieceBytes / (kTileOutputs * tensor.row_bytes()),
-                                                  int64_t{8} * pool.n_threads())
+                                                  int64_t{8} * pool->n_threads())
                               : n_tiles;
     for (int64_t first = 0; first < n_tiles; first += piece) {
       const int64_t last = std::min(n_tiles, first + piece);
-      pool.ParallelFor(last - first, 2, [&](int64_t begin, int64_t end, int) {
+      pool->ParallelFor(last - first, 2, [&](int64_t begin, int64_t end, int) {
         for (int64_t i = first + begin; i < first + end; ++i) {
           const int64_t n_rows =
               std::min<int64_t>(kTileOutputs, job.n_out - i % tiles * kTileOutputs);
@@ -309,11 +352,24 @@ StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<con
                                                              ModelSpec spec,
                                                              const LoadOptions& options, Isa isa) {
   try {
-    std::shared_ptr<CpuWeights> weights(new CpuWeights(std::move(file), std::move(spec), isa));
-    weights->beside_ = std::dynamic_pointer_cast<const CpuWeights>(options.beside);
+    ThreadPool pool(options.n_threads);
+    WEFT_ASSIGN_OR_RETURN(const PackedCopies copies,
+                          PackedCopies::Open(options.packed_copies, *file));
+    if (auto copy = copies.Find(&pool)) {
+      std::shared_ptr<CpuWeights> weights(
+          new CpuWeights(file, spec, isa, std::move(copy), nullptr));
+      Binder binder(weights.get());
+      WEFT_RETURN_IF_ERROR(binder.Bind());
+      if (binder.CopyFits()) return weights;
+      LogLine("the model is packed anew: another version of Weft wrote its packed copy");
+    }
+    auto beside = std::dynamic_pointer_cast<const CpuWeights>(options.beside);
+    std::shared_ptr<CpuWeights> weights(
+        new CpuWeights(std::move(file), std::move(spec), isa, nullptr, std::move(beside)));
     Binder binder(weights.get());
     WEFT_RETURN_IF_ERROR(binder.Bind());
-    WEFT_RETURN_IF_ERROR(binder.Pack(options));
+    WEFT_RETURN_IF_ERROR(binder.Pack(options, &pool));
+    binder.Keep(copies);
     return weights;
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("no memory for the model's weights; use a smaller model");

@@ -19,6 +19,7 @@
 
 #include "backend/backend.h"
 #include "backend/bound_spec.h"
+#include "backend/cpu/packed_copy.h"
 #include "base/aligned_buffer.h"
 #include "kernels/isa.h"
 #include "kernels/matmul/matmul.h"
@@ -129,14 +130,22 @@ class CpuWeights : public Weights {
   const ModelSpec& spec() const override { return spec_; }
   int device() const override { return 0; }
   int64_t memory_bytes() const override { return memory_bytes_; }
+  Status CheckUnchanged() const override {
+    return copy_ != nullptr ? copy_->CheckUnchanged() : OkStatus();
+  }
 
   const BoundModel& model() const { return model_; }
   Isa isa() const { return isa_; }
 
  private:
   friend class Binder;
-  CpuWeights(std::shared_ptr<const ModelFile> file, ModelSpec spec, Isa isa)
-      : file_(std::move(file)), spec_(std::move(spec)), isa_(isa) {}
+  CpuWeights(std::shared_ptr<const ModelFile> file, ModelSpec spec, Isa isa,
+             std::unique_ptr<const PackedCopy> copy, std::shared_ptr<const CpuWeights> beside)
+      : file_(std::move(file)),
+        spec_(std::move(spec)),
+        isa_(isa),
+        copy_(std::move(copy)),
+        beside_(std::move(beside)) {}
 
   // Which matrices of a tensor: its index, the first row, how many; and where they are packed.
   using MatrixKey = std::tuple<int, int64_t, int64_t>;
@@ -144,7 +153,8 @@ class CpuWeights : public Weights {
   const std::shared_ptr<const ModelFile> file_;
   const ModelSpec spec_;
   const Isa isa_;
-  std::shared_ptr<const CpuWeights> beside_;  // holds some of our matrices; may be null
+  const std::unique_ptr<const PackedCopy> copy_;    // holds all matrices; may be null
+  const std::shared_ptr<const CpuWeights> beside_;  // holds some of our matrices; may be null
   std::map<MatrixKey, std::byte*> tiles_of_;
   int64_t memory_bytes_ = 0;
   std::vector<AlignedBuffer> matrices_;

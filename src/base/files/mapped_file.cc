@@ -17,6 +17,12 @@ namespace {
 // Chunk size of Hold: file heads are read piece by piece. A multiple of any page size.
 constexpr size_t kHoldBytes = size_t{256} << 10;
 
+std::string StampOf(const struct stat& info) {
+  const timespec written = ModifiedAt(info);
+  return StrCat(info.st_dev, " ", info.st_ino, " ", info.st_size, " ", written.tv_sec, " ",
+                written.tv_nsec);
+}
+
 uintptr_t PageSize() { return static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
@@ -41,9 +47,18 @@ StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) 
     }
     data = static_cast<const std::byte*>(mapping);
   }
-  return std::unique_ptr<MappedFile>(
-      new MappedFile(path, std::move(fd), ModifiedAt(info), data, size));
+  return std::unique_ptr<MappedFile>(new MappedFile(path, std::move(fd), info, data, size));
 }
+
+MappedFile::MappedFile(std::string path, FileDescriptor fd, const struct stat& info,
+                       const std::byte* data, size_t size)
+    : path_(std::move(path)),
+      stamp_(StampOf(info)),
+      fd_(std::move(fd)),
+      written_(ModifiedAt(info)),
+      data_(data),
+      size_(size),
+      guard_(data, size) {}
 
 MappedFile::~MappedFile() {
   if (size_ > 0) munmap(const_cast<std::byte*>(data_), size_);

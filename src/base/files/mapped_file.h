@@ -9,7 +9,7 @@
 #ifndef WEFT_BASE_FILES_MAPPED_FILE_H_
 #define WEFT_BASE_FILES_MAPPED_FILE_H_
 
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cstddef>
@@ -37,6 +37,9 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   const std::string& path() const { return path_; }
+  // Another one for every other file, and for this one once it has been written to: which file it
+  // is to the system, its size, and when it was written. Not its name.
+  const std::string& stamp() const { return stamp_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
   // Copies at least the first `n` bytes into private memory, out of reach of later changes to the
@@ -57,16 +60,11 @@ class MappedFile {
   void Release(std::span<const std::byte> bytes) const;
 
  private:
-  MappedFile(std::string path, FileDescriptor fd, timespec written, const std::byte* data,
-             size_t size)
-      : path_(std::move(path)),
-        fd_(std::move(fd)),
-        written_(written),
-        data_(data),
-        size_(size),
-        guard_(data, size) {}
+  MappedFile(std::string path, FileDescriptor fd, const struct stat& info, const std::byte* data,
+             size_t size);
 
   const std::string path_;
+  const std::string stamp_;
   const FileDescriptor fd_;
   const timespec written_;  // modification time when it was opened
   const std::byte* const data_;

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
+#include "base/files/file_io.h"
 #include "base/status.h"
 #include "chat/chat_context.h"
 #include "chat/conversation.h"
-#include "state/file_io.h"
 
 namespace weft::cli {
 

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "base/files/mapped_file.h"
+#include "cli/flags/bytes_flag.h"
 #include "cli/flags/model_finder.h"
 #include "engine/kv_type.h"
 #include "engine/loading/box_model.h"
@@ -83,6 +84,15 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
       ->capture_default_str();
   app->add_option("--threads", flags->threads, "Compute threads (0: one per core)")
       ->check(CLI::Range(0, 1024));
+  app->add_option("--packed-cache", flags->packed_cache,
+                  "Keep a copy of the weights, in the order in which they are computed with, in "
+                  "this folder: later starts map it, which takes a fraction of the time, and "
+                  "programs that do so share its memory. Takes about as much disk space as the "
+                  "model's file (--backend cpu)");
+  AddBytesFlag(
+      app, "--packed-cache-limit", &flags->packed_cache_bytes,
+      "Disk space for all copies in --packed-cache; those not used for longest are removed "
+      "(default: 32G)");
 }
 
 void AddContextFlag(CLI::App* app, ModelFlags* flags) {
@@ -185,6 +195,8 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
   options.n_threads = flags.threads;
   options.context_tokens = flags.context;
   options.pooling = flags.pooling;
+  options.packed_cache = flags.packed_cache;
+  options.packed_cache_bytes = flags.packed_cache_bytes;
   const bool terminal = isatty(STDERR_FILENO) == 1;
   if (terminal) {
     options.progress = [](double fraction) {
@@ -226,6 +238,8 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags,
   options.backend = flags.backend;
   options.device = flags.device;
   options.n_threads = flags.threads;
+  options.packed_cache = flags.packed_cache;
+  options.packed_cache_bytes = flags.packed_cache_bytes;
   auto file = OpenFlaggedFile(draft_flags);
   WEFT_RETURN_IF_ERROR(Annotate(file.status(), "the draft model: "));
   auto draft = Model::FromFile(*std::move(file), options);

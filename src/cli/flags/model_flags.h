@@ -26,6 +26,8 @@ struct ModelFlags {
   std::string kv = "f16";
   int threads = 0;
   int64_t context = 0;
+  std::string packed_cache;  // a folder; empty: none
+  int64_t packed_cache_bytes = ModelOptions().packed_cache_bytes;
   std::string speculate;   // empty: auto with a draft model, otherwise lookup
   std::string draft_path;  // as path; empty: none
   int speculate_max = EngineOptions().max_guesses;
@@ -39,7 +41,7 @@ void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positiona
 void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags);
 // --backend: one that is compiled in.
 void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning);
-// Also --backend, --device, --strict-bits, --kv, --threads.
+// Also --backend, --device, --strict-bits, --kv, --threads, --packed-cache.
 void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);
 // --speculate, --speculate-max, --draft-model.

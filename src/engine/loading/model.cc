@@ -198,6 +198,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
   load.device = options.device;
   load.n_threads = options.n_threads;
   load.progress = options.progress;
+  load.packed_copies = {options.packed_cache, options.packed_cache_bytes};
   WEFT_ASSIGN_OR_RETURN(impl->weights, impl->backend->Load(file, std::move(spec), load));
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
@@ -233,7 +234,10 @@ int64_t Model::context_tokens() const { return impl_->context_tokens; }
 int64_t Model::weight_bytes() const { return impl_->weights->memory_bytes(); }
 std::string_view Model::backend_name() const { return impl_->backend->name(); }
 bool Model::same_bits() const { return impl_->backend->capabilities().same_bits; }
-absl::Status Model::CheckFile() const { return impl_->file->CheckUnchanged(); }
+absl::Status Model::CheckFile() const {
+  WEFT_RETURN_IF_ERROR(impl_->file->CheckUnchanged());
+  return impl_->weights->CheckUnchanged();
+}
 
 ModelUses Model::uses() const {
   const ModelSpec& spec = this->spec();

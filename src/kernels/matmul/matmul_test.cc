@@ -331,6 +331,25 @@ TEST_P(MatmulTest, UnitVectorsGiveBackTheWeights) {
 INSTANTIATE_TEST_SUITE_P(Types, MatmulTest, ::testing::ValuesIn(DecodableTypes()),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
+// Packed weights are kept on disk. If this fails, the form has changed: raise kPackedForm, and put
+// the new figure here.
+TEST(PackedBytesTest, AreOfTheFormThatTheirNumberStandsFor) {
+  std::mt19937 random(17);
+  uint64_t digest = 0xCBF29CE484222325;
+  for (const DType type : DecodableTypes()) {
+    const int64_t n_in = 512, n_out = 19;
+    std::vector<std::byte> rows(static_cast<size_t>(n_out * RowBytes(type, n_in)));
+    // No floats that are not finite.
+    for (std::byte& byte : rows) byte = static_cast<std::byte>(random() & 0x3F);
+    const Packed packed = Pack(type, rows, n_out, n_in);
+    for (const std::byte byte : packed.tiles.As<std::byte>()) {
+      digest = (digest ^ static_cast<uint64_t>(byte)) * 0x100000001B3;
+    }
+  }
+  EXPECT_EQ(kPackedForm, 1u);
+  EXPECT_EQ(digest, 9038408077322439014u);
+}
+
 TEST(PackedBytesTest, StayCloseToTheStoredBytes) {
   for (const DType type : DecodableTypes()) {
     if (ActivationFormOf(type) != ActivationForm::kInt8) continue;

@@ -1,11 +1,11 @@
-// The file operations that session files need, with errors as values.
+// File operations with errors as values.
 //
 //   ByteSource      can be read at any offset: a file, or memory.
 //   AtomicFile      a file that appears complete under its name, or not at all.
 //
 // Threads: an object belongs to one thread at a time.
-#ifndef WEFT_STATE_FILE_IO_H_
-#define WEFT_STATE_FILE_IO_H_
+#ifndef WEFT_BASE_FILES_FILE_IO_H_
+#define WEFT_BASE_FILES_FILE_IO_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -81,9 +81,17 @@ class AtomicFile {
 // The names in a directory, sorted, without "." and "..".
 StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path);
 
+// Creates a directory, durably, and those above it that are missing: itself with mode 0700, these
+// with the user's usual mode.
+Status CreateDirectories(const std::string& path);
+
+// Locks the file `name` in a directory, creating it, until the result is closed; a result that is
+// not ok() if another holder has it. `path` names the directory in messages.
+StatusOr<FileDescriptor> TryLock(int dir_fd, const char* name, const std::string& path);
+
 // fsync of a directory; succeeds on file systems that do not support it.
 Status SyncDirectory(int dir_fd, const std::string& path);
 
 }  // namespace weft
 
-#endif  // WEFT_STATE_FILE_IO_H_
+#endif  // WEFT_BASE_FILES_FILE_IO_H_

@@ -1,7 +1,8 @@
-#include "state/file_io.h"
+#include "base/files/file_io.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "base/check.h"
 #include "base/system.h"
@@ -165,6 +167,40 @@ StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path) 
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+Status CreateDirectories(const std::string& path) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code error;
+  for (std::filesystem::path each = path; !each.empty() && !std::filesystem::exists(each, error);) {
+    missing.push_back(each);
+    each = each.parent_path();
+  }
+  while (!missing.empty()) {
+    const std::filesystem::path each = std::move(missing.back());
+    missing.pop_back();
+    // Parents get the user's usual mode; the last one is private to the user.
+    const mode_t mode = missing.empty() ? 0700 : 0777;
+    if (mkdir(each.c_str(), mode) != 0 && errno != EEXIST) {
+      return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
+    }
+    // Make the new directory's own entry durable before acknowledging anything in it.
+    const std::string above = each.has_parent_path() ? each.parent_path().string() : ".";
+    const FileDescriptor parent(open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (parent.ok()) WEFT_RETURN_IF_ERROR(SyncDirectory(parent.get(), path));
+  }
+  return OkStatus();
+}
+
+StatusOr<FileDescriptor> TryLock(int dir_fd, const char* name, const std::string& path) {
+  FileDescriptor lock(openat(dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  while (lock.ok() && flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EWOULDBLOCK) return FileDescriptor();
+    return ErrnoStatus(errno, StrCat("cannot lock ", Printable(path, 300)));
+  }
+  if (!lock.ok()) return ErrnoStatus(errno, StrCat("cannot lock ", Printable(path, 300)));
+  return lock;
 }
 
 Status SyncDirectory(int dir_fd, const std::string& path) {
