@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What guessing gives where answers repeat: a model rewrites source files with a small change.
 
-  bench/rewrites.py --server 'NAME=COMMAND' --server 'NAME=COMMAND' [...] [--tasks N] [--together N] MODEL
+  bench/rewrites.py --server 'NAME=COMMAND' --server 'NAME=COMMAND' [...] [--tasks N] [--together N]
+                    [--requests FILE [--agent NAME]...] MODEL
 
 COMMAND starts a server that has llama-server's API; {model} and {port} in it are replaced, as in
   'off=build/release/weft serve -m {model} --port {port} --threads 2 --speculate off'
@@ -10,6 +11,9 @@ The servers answer each task in turn, at temperature 0. The files are this proje
 to 2,000 tokens, chosen by a seed. For each server: the median over tasks of its rate beside the
 first server's, the share of guesses that were right, and how many of its texts differ from the
 first server's. --together N asks N tasks at once and compares the rates of all.
+
+--requests answers recorded chat requests instead, with FILE as for bench/agents.py: all those of
+OpenAI's /v1/chat/completions, or of the agents that --agent names.
 """
 import concurrent.futures
 import contextlib
@@ -27,6 +31,18 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 IDENTIFIER = re.compile(r"\b[a-z]+_[a-z_]+\b|\b[A-Z][a-z]+[A-Z]\w+\b")
 
 
+def recorded(path, agents):
+    """(agent, request) of the recorded chats."""
+    with open(path, encoding="utf-8") as file:
+        requests = [json.loads(line) for line in file]
+    chats = [request for request in requests if request["path"] == "/v1/chat/completions"
+             and (not agents or request["agent"] in agents)]
+    for chat in chats:
+        for name in ("stream", "stream_options", "max_completion_tokens"):
+            chat["body"].pop(name, None)
+    return [(chat["agent"], chat["body"]) for chat in chats]
+
+
 def tasks(server, count):
     """(file name, request) of `count` files, each with a name in it to be changed everywhere."""
     files = sorted(path for path in (ROOT / "src").rglob("*") if path.suffix in (".cc", ".h"))
@@ -41,19 +57,21 @@ def tasks(server, count):
             continue
         name = max(sorted(set(names)), key=names.count)
         wish = f"Rename `{name}` to `{name}_2` everywhere in this file. Answer with the whole file."
-        chosen.append((path.name, f"{wish}\n\n```cpp\n{text}```"))
+        message = {"role": "user", "content": f"{wish}\n\n```cpp\n{text}```"}
+        chosen.append((path.name, {"messages": [message]}))
         if len(chosen) == count:
             return chosen
     sys.exit(f"rewrites: only {len(chosen)} files fit")
 
 
 def ask(server, request, tokens):
-    body = {"messages": [{"role": "user", "content": request}], "max_tokens": tokens,
-            "temperature": 0}
+    body = dict(request, max_tokens=tokens, temperature=0)
     reply = json.loads(server.post("/v1/chat/completions", body).read())
     if "choices" not in reply:
         sys.exit(f"rewrites: {reply}")
-    return reply["choices"][0]["message"]["content"], reply["timings"]
+    message = reply["choices"][0]["message"]
+    calls = [call["function"] for call in message.get("tool_calls") or []]
+    return (message["content"], calls), reply["timings"]
 
 
 class Tally:
@@ -115,11 +133,16 @@ def main():
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=2000, help="most tokens of an answer")
     parser.add_argument("--together", type=int, default=1)
+    parser.add_argument("--requests", metavar="FILE")
+    parser.add_argument("--agent", action="append", help="only this one; again for more")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         running = [(name, stack.enter_context(Server(command, model=options.model)))
                    for name, command in options.servers]
-        work = tasks(running[0][1], options.tasks)
+        if options.requests:
+            work = recorded(options.requests, options.agent)
+        else:
+            work = tasks(running[0][1], options.tasks)
         if options.together > 1:
             tallies = side_by_side(running, work, options.tokens, options.together)
         else:
