@@ -95,12 +95,12 @@ mx::array RowsOf(const mx::array& x, int64_t first, int64_t count) {
   return mx::slice(x, start, stop);
 }
 
-// One sequence's queries over what it stored: [queries, heads * dim] each.
+// One sequence's queries [queries, heads * dim] over what it stored, [kv heads, keys, dim] each.
 mx::array AttendSequence(const Scan& scan, int64_t window, const mx::array& q, const mx::array& k,
                          const mx::array& v) {
-  const int64_t n = q.shape(0), n_keys = k.shape(0);
+  const int64_t n = q.shape(0), n_keys = k.shape(1);
   const int64_t piece = std::min(n, RowsAtOnce(scan, n_keys));
-  const mx::array keys = ByHead(k, scan.n_kv_heads), values = ByHead(v, scan.n_kv_heads);
+  const mx::array keys = mx::expand_dims(k, 0), values = mx::expand_dims(v, 0);
   // Every query sees back to the first key that there is.
   const bool sees_back = window == 0 || n_keys <= window;
   std::vector<mx::array> parts;
@@ -130,6 +130,7 @@ mx::array AttendAll(StepContext* context, const Scan& scan, int kv_layer, int64_
     if (rows.count == 0) continue;
     const PoolRows& seen = rows.seen[static_cast<size_t>(layer.group)];
     const auto read = [&](const mx::array& pool) { return mx::astype(seen.Of(pool), mx::float32); };
+    const Lanes::Use use(context->lanes(), std::ssize(parts));
     const mx::array k = read(context->state().keys(kv_layer));
     const mx::array v =
         v_in_k > 0 ? Columns(k, 0, v_in_k) : read(context->state().values(kv_layer));
@@ -147,7 +148,7 @@ mx::array RotateRows(StepContext* context, const mx::array& x, int64_t n_heads, 
 mx::array RunOp(StepContext* context, const Bound<Attention>& op, const mx::array& x,
                 const mx::array& /*raw*/) {
   const Attention& spec = *op.spec;
-  mx::array q = ApplyLinear(op.q, x);
+  mx::array q = context->Apply(op.q, x);
   std::optional<mx::array> gate;
   if (spec.gated_query) {
     const mx::array both = AsHeads(q, spec.n_heads);
@@ -156,8 +157,8 @@ mx::array RunOp(StepContext* context, const Bound<Attention>& op, const mx::arra
   }
   q = RotateRows(context, ApplyNorm(op.q_norm, q), spec.n_heads, spec.rope);
   if (spec.writes_kv) {
-    const mx::array raw_k = ApplyLinear(op.k, x);
-    const mx::array v = ApplyNorm(op.v_norm, spec.v_from_k ? raw_k : ApplyLinear(op.v, x));
+    const mx::array raw_k = context->Apply(op.k, x);
+    const mx::array v = ApplyNorm(op.v_norm, spec.v_from_k ? raw_k : context->Apply(op.v, x));
     const mx::array k =
         RotateRows(context, ApplyNorm(op.k_norm, raw_k), spec.n_kv_heads, spec.rope);
     context->Store(spec.kv_layer, k, &v);
@@ -169,21 +170,22 @@ mx::array RunOp(StepContext* context, const Bound<Attention>& op, const mx::arra
                   .sinks = &op.sinks};
   mx::array y = AttendAll(context, scan, spec.kv_layer, 0, q);
   if (gate) y = y * mx::sigmoid(*gate);
-  return ApplyLinear(op.out, y);
+  return context->Apply(op.out, y);
 }
 
 mx::array RunOp(StepContext* context, const Bound<LatentAttention>& op, const mx::array& x,
                 const mx::array& /*raw*/) {
   const LatentAttention& spec = *op.spec;
   // Queries, with their nope part taken into the latent space.
-  const mx::array flat = op.q ? ApplyLinear(op.q, x)
-                              : ApplyLinear(op.q_b, ApplyNorm(op.q_a_norm, ApplyLinear(op.q_a, x)));
+  const mx::array flat =
+      op.q ? context->Apply(op.q, x)
+           : context->Apply(op.q_b, ApplyNorm(op.q_a_norm, context->Apply(op.q_a, x)));
   const mx::array q = context->Rotate(AsHeads(flat, spec.n_heads), spec.rope, spec.nope_dim);
   const mx::array absorbed = ApplyToHeads(op.k_b, Columns(q, 0, spec.nope_dim));
   const mx::array queries =
       AsRows(mx::concatenate({absorbed, Columns(q, spec.nope_dim, spec.rope_dim)}, -1));
   // The one key that all heads share.
-  const mx::array kv = ApplyLinear(op.kv_a, x);
+  const mx::array kv = context->Apply(op.kv_a, x);
   const mx::array latent = ApplyNorm(op.kv_norm, Columns(kv, 0, spec.latent_dim));
   const mx::array k_rope =
       RotateRows(context, Columns(kv, spec.latent_dim, spec.rope_dim), 1, spec.rope);
@@ -191,7 +193,7 @@ mx::array RunOp(StepContext* context, const Bound<LatentAttention>& op, const mx
 
   const Scan scan{.n_heads = spec.n_heads, .n_kv_heads = 1, .scale = spec.scale};
   const mx::array sums = AttendAll(context, scan, spec.kv_layer, spec.latent_dim, queries);
-  return ApplyLinear(op.out, AsRows(ApplyToHeads(op.v_b, AsHeads(sums, spec.n_heads))));
+  return context->Apply(op.out, AsRows(ApplyToHeads(op.v_b, AsHeads(sums, spec.n_heads))));
 }
 
 namespace {
@@ -221,10 +223,10 @@ mx::array RunOp(StepContext* context, const Bound<BidirectionalAttention>& op, c
                 const mx::array& /*raw*/) {
   const BidirectionalAttention& spec = *op.spec;
   const mx::array q =
-      RotateRows(context, ApplyNorm(op.q_norm, ApplyLinear(op.q, x)), spec.n_heads, spec.rope);
-  const mx::array k =
-      RotateRows(context, ApplyNorm(op.k_norm, ApplyLinear(op.k, x)), spec.n_kv_heads, spec.rope);
-  const mx::array v = ApplyLinear(op.v, x);
+      RotateRows(context, ApplyNorm(op.q_norm, context->Apply(op.q, x)), spec.n_heads, spec.rope);
+  const mx::array k = RotateRows(context, ApplyNorm(op.k_norm, context->Apply(op.k, x)),
+                                 spec.n_kv_heads, spec.rope);
+  const mx::array v = context->Apply(op.v, x);
   const Scan scan{.n_heads = spec.n_heads, .n_kv_heads = spec.n_kv_heads, .scale = spec.scale};
   std::vector<mx::array> parts;
   for (const SequenceRows& text : context->sequences()) {
@@ -241,7 +243,7 @@ mx::array RunOp(StepContext* context, const Bound<BidirectionalAttention>& op, c
       parts.push_back(ByRow(Attend(scan, sight, queries, keys, values)));
     }
   }
-  return ApplyLinear(op.out, parts.size() == 1 ? parts[0] : mx::concatenate(parts, 0));
+  return context->Apply(op.out, parts.size() == 1 ? parts[0] : mx::concatenate(parts, 0));
 }
 
 }  // namespace weft::mlx

@@ -7,15 +7,15 @@
 
 namespace weft::mlx {
 
-mx::array RunOp(StepContext* /*context*/, const Bound<DenseFfn>& op, const mx::array& x,
+mx::array RunOp(StepContext* context, const Bound<DenseFfn>& op, const mx::array& x,
                 const mx::array& /*raw*/) {
   const DenseFfn& spec = *op.spec;
-  const mx::array up = ApplyLinear(op.up, x);
-  const mx::array inner = op.gate
-                              ? Activate(spec.activation, spec.limit, ApplyLinear(op.gate, x), &up)
-                              : Activate(spec.activation, spec.limit, up, nullptr);
-  const mx::array out = ApplyLinear(op.down, inner);
-  return op.output_gate ? out * mx::sigmoid(ApplyLinear(op.output_gate, x)) : out;
+  const mx::array up = context->Apply(op.up, x);
+  const mx::array inner =
+      op.gate ? Activate(spec.activation, spec.limit, context->Apply(op.gate, x), &up)
+              : Activate(spec.activation, spec.limit, up, nullptr);
+  const mx::array out = context->Apply(op.down, inner);
+  return op.output_gate ? out * mx::sigmoid(context->Apply(op.output_gate, x)) : out;
 }
 
 namespace {
@@ -64,11 +64,11 @@ Choice Route(const Bound<MixtureOfExperts>& op, const mx::array& logits) {
 
 }  // namespace
 
-mx::array RunOp(StepContext* /*context*/, const Bound<MixtureOfExperts>& op, const mx::array& x,
+mx::array RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const mx::array& x,
                 const mx::array& raw) {
   const MixtureOfExperts& spec = *op.spec;
   const mx::array router_input = op.router_norm ? ApplyNorm(op.router_norm, raw) : x;
-  const Choice choice = Route(op, ApplyLinear(op.router, router_input));
+  const Choice choice = Route(op, context->Apply(op.router, router_input));
   const mx::array input = mx::expand_dims(x, 1);
   const mx::array up = ApplyMembers(op.up, input, choice.experts);
   mx::array inner = up;
@@ -86,7 +86,8 @@ mx::array RunOp(StepContext* context, const Bound<PerLayerGate>& op, const mx::a
                 const mx::array& /*raw*/) {
   const int64_t width = context->spec().per_layer_input->width;
   const mx::array own = Columns(*context->per_layer_inputs, op.spec->layer * width, width);
-  return ApplyLinear(op.proj, Activate(op.spec->activation, 0, ApplyLinear(op.gate, x), &own));
+  return context->Apply(op.proj,
+                        Activate(op.spec->activation, 0, context->Apply(op.gate, x), &own));
 }
 
 }  // namespace weft::mlx

@@ -11,13 +11,16 @@
 #include <thread>
 #include <vector>
 
+#include "backend/mlx/lanes.h"
 #include "backend/mlx/mlx_include.h"
 #include "backend/mlx/mlx_state.h"
 #include "backend/mlx/packing.h"
+#include "backend/mlx/step_context.h"
 #include "backend/spec_tensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/quants/quants.h"
+#include "mlx/random.h"
 #include "tests/conformance/golden_cases.h"
 #include "tests/support/goldens.h"
 #include "tests/support/logits.h"
@@ -207,7 +210,7 @@ TEST(MlxStateTest, WhatWasNotComputedIsTakenBack) {
   std::vector<std::byte> page(static_cast<size_t>(state.layout().page_bytes[0]), std::byte{9});
   ASSERT_TRUE(state.WritePage(0, 1, page).ok());
   for (int i = 0; i < 2; ++i) {
-    state.keys(0) = mx::scatter(state.keys(0), mx::array({16}), mx::zeros({1, 1, 8}), 0);
+    state.keys(0) = mx::scatter(state.keys(0), mx::array({16}), mx::zeros({1, 1, 1, 8}), 1);
   }
   state.TakeBack();
   std::vector<std::byte> got(page.size());
@@ -224,6 +227,49 @@ TEST(WithoutExceptionsTest, WhatIsThrownBecomesAStatus) {
   EXPECT_EQ(thrown(std::runtime_error("[metal] command buffer")).code(), StatusCode::kInternal);
   EXPECT_EQ(thrown(std::runtime_error("[malloc] Unable to allocate 3 bytes")).code(),
             StatusCode::kResourceExhausted);
+}
+
+// Each lane has a part of the outputs, wherever that begins.
+TEST(LanesTest, ProductsAreTheSameHoweverManyThereAre) {
+  if (mx::default_device() != mx::Device::cpu) GTEST_SKIP() << "a device's stream uses all of it";
+  constexpr int kIn = 512, kOut = 509;
+  for (const DType type : {DType::kQ4_1, DType::kQ5_0, DType::kQ6_K, DType::kMXFP4}) {
+    std::mt19937 random(8);
+    Matrix matrix{.packing = PackingOf(type), .levels = {}, .scales = {}, .biases = {}};
+    const bool is_affine = matrix.packing.form == Form::kAffine;
+    const auto words = static_cast<size_t>(matrix.packing.Words(kIn));
+    const auto groups = static_cast<size_t>(matrix.packing.Groups(kIn));
+    std::vector<uint32_t> levels(kOut * words);
+    std::vector<float> scales(kOut * groups), biases(kOut * groups);
+    std::vector<uint8_t> exponents(kOut * groups);
+    for (size_t r = 0; r < kOut; ++r) {
+      const auto row = RandomRow(type, kIn, &random);
+      void* const to = is_affine ? static_cast<void*>(scales.data() + r * groups)
+                                 : static_cast<void*>(exponents.data() + r * groups);
+      PackRow(type, row.data(), kIn,
+              {levels.data() + r * words, to, is_affine ? biases.data() + r * groups : nullptr});
+    }
+    const mx::Shape by_group = {kOut, Size(std::ssize(scales) / kOut)};
+    matrix.levels = FromHost<uint32_t>(levels, {kOut, Size(matrix.packing.Words(kIn))});
+    if (is_affine) {
+      matrix.scales = FromHost<float>(scales, by_group);
+      matrix.biases = FromHost<float>(biases, by_group);
+    } else {
+      matrix.scales = FromHost<uint8_t>(exponents, by_group);
+    }
+    const mx::array x = mx::random::normal({3, kIn});
+    mx::array wanted = Multiply(x, matrix);
+    mx::eval(wanted);
+    for (const int n_lanes : {1, 2, 3, 7}) {
+      const Lanes lanes(n_lanes);
+      ASSERT_EQ(lanes.count(), n_lanes);
+      mx::array got = mx::contiguous(MultiplyInLanes(lanes, x, matrix));
+      mx::eval(got);
+      ASSERT_EQ(got.shape(), wanted.shape());
+      EXPECT_EQ(std::memcmp(got.data<float>(), wanted.data<float>(), wanted.nbytes()), 0)
+          << NameOf(type) << " in " << n_lanes << " lanes";
+    }
+  }
 }
 
 // Two models' engines on threads of their own, whose steps run side by side.

@@ -19,15 +19,15 @@ constexpr size_t kBlocksAtOnce = 4;
 class MlxStepRun : public StepRun {
  public:
   // Counts itself in `n_open` as long as it lives.
-  MlxStepRun(const MlxWeights& weights, MlxState* state, const Step& step, int* n_open,
-             StageStats* stats)
+  MlxStepRun(const MlxWeights& weights, MlxState* state, const Lanes& lanes, const Step& step,
+             int* n_open, StageStats* stats)
       : weights_(weights),
         model_(weights.model()),
         state_(*state),
         step_(step),
         n_open_(*n_open),
         stats_(*stats),
-        context_(weights, state, step_),
+        context_(weights, state, lanes, step_),
         stream_(0.0f) {
     ++n_open_;
   }
@@ -52,25 +52,35 @@ class MlxStepRun : public StepRun {
       for (; next_block_ < end; ++next_block_) {
         if (context_.n_rows() > 0) RunBlock(blocks[next_block_]);
       }
-      Evaluate({stream_});
-      if (next_block_ < blocks.size() && pause()) return false;
+      HandOver();
+      if (next_block_ < blocks.size() && pause()) {
+        WaitForAll();
+        return false;
+      }
     }
     ComputeOutputs();
+    WaitForAll();
     return true;
   }
 
-  // Computes these and the pools.
-  void Evaluate(std::vector<mx::array> wanted) {
-    for (mx::array& pool : state_.Pools()) wanted.push_back(std::move(pool));
-    mx::eval(std::move(wanted));
+  // Has MLX compute what was built, and waits for what it had before: so the next part is built
+  // while one is computed, and no more than one is.
+  void HandOver() {
+    std::vector<mx::array> wanted = state_.Pools();
+    wanted.push_back(stream_);
+    mx::async_eval(std::move(wanted));
+    if (handed_over_) handed_over_->wait();
+    handed_over_ = stream_;
+  }
+
+  void WaitForAll() {
+    if (handed_over_) handed_over_->wait();
+    for (mx::array& pool : state_.Pools()) pool.wait();
   }
 
   // What was handed to MLX ends; pools that it did not reach are what they were.
   void GiveUp() {
-    const Status waited = WithoutExceptions("a step", []() -> Status {
-      mx::synchronize();
-      return OkStatus();
-    });
+    context_.lanes().WaitForAll();
     state_.TakeBack();
   }
 
@@ -88,6 +98,7 @@ class MlxStepRun : public StepRun {
   StepContext context_;
   mx::array stream_;  // [rows, d_model]
   size_t next_block_ = 0;
+  std::optional<mx::array> handed_over_;  // the stream behind the last part that MLX was given
 };
 
 // Embeddings are rows of tables in the file, read on the host.
@@ -136,7 +147,7 @@ Status MlxStepRun::ComputePerLayerInputs() {
       row += width;
     }
   }
-  const mx::array projected = ApplyLinear(bound.proj, stream_) * mx::array(input.proj_scale);
+  const mx::array projected = context_.Apply(bound.proj, stream_) * mx::array(input.proj_scale);
   const mx::array sum = ApplyNorm(bound.norm, projected) +
                         FromHost<float>(own, {Size(context_.n_rows()), Size(width)});
   context_.per_layer_inputs = sum * mx::array(input.sum_scale);
@@ -179,7 +190,7 @@ void MlxStepRun::ComputeOutputs() {
   std::vector<mx::array> wanted = {vectors};
   if (!logit_rows.empty()) {
     const mx::array rows = FromHost<int32_t>(logit_rows, {Size(std::ssize(logit_rows))});
-    mx::array logits = ApplyLinear(model_.output, mx::take(vectors, rows, 0));
+    mx::array logits = context_.Apply(model_.output, mx::take(vectors, rows, 0));
     if (spec.logit_scale != 1) logits = logits * mx::array(spec.logit_scale);
     wanted.push_back(mx::contiguous(Softcap(spec.logit_softcap, logits)));
   }
@@ -295,6 +306,7 @@ MlxExecutor::MlxExecutor(std::shared_ptr<const MlxWeights> weights, MlxState* st
                          const ExecutorOptions& options, bool row_by_row)
     : weights_(std::move(weights)),
       state_(*state),
+      lanes_(options.n_threads),
       max_step_tokens_(options.max_step_tokens),
       max_beside_tokens_(std::min(options.max_beside_tokens, options.max_step_tokens)),
       row_by_row_(row_by_row) {}
@@ -311,11 +323,11 @@ StatusOr<std::unique_ptr<StepRun>> MlxExecutor::Begin(const Step& step) {
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   if (row_by_row_) {
     return std::make_unique<RowByRow>(step, weights_->spec(), &n_open_, [this](const Step& part) {
-      return std::make_unique<MlxStepRun>(*weights_, &state_, part, &n_parts_, &stats_);
+      return std::make_unique<MlxStepRun>(*weights_, &state_, lanes_, part, &n_parts_, &stats_);
     });
   }
   return WithoutExceptions("a step", [&]() -> StatusOr<std::unique_ptr<StepRun>> {
-    return std::make_unique<MlxStepRun>(*weights_, &state_, step, &n_open_, &stats_);
+    return std::make_unique<MlxStepRun>(*weights_, &state_, lanes_, step, &n_open_, &stats_);
   });
 }
 

@@ -35,6 +35,7 @@ class MlxExecutor : public Executor {
  private:
   const std::shared_ptr<const MlxWeights> weights_;
   MlxState& state_;
+  const Lanes lanes_;
   const int64_t max_step_tokens_;
   const int64_t max_beside_tokens_;
   const bool row_by_row_;

@@ -19,21 +19,25 @@ MlxState::MlxState(const ModelSpec& spec, DType type, int page_tokens)
     for (const int index : group.kv_layers) {
       const KvLayer& layer = spec.kv_layers[static_cast<size_t>(index)];
       LayerPools& pools = layers_[static_cast<size_t>(index)];
-      pools.keys = MakePool(layer.n_heads * layer.k_dim, type_);
-      pools.values = MakePool(layer.n_heads * layer.v_dim, type_);
-      bytes += (pools.keys.row_bytes + pools.values.row_bytes) * page_tokens;
+      pools.keys = MakePool(layer.n_heads, layer.k_dim, type_);
+      pools.values = MakePool(layer.n_heads, layer.v_dim, type_);
+      bytes += layer.n_heads * (pools.keys.row_bytes + pools.values.row_bytes) * page_tokens;
     }
     group_layers_.push_back(group.kv_layers);
     layout_.page_bytes.push_back(bytes);
   }
   for (const SlotState& slot : spec.slots) {
-    states_.push_back(MakePool(slot.n_floats, mx::float32));
+    states_.push_back(MakePool(1, slot.n_floats, mx::float32));
     layout_.slot_bytes += states_.back().row_bytes;
   }
 }
 
-MlxState::Pool MlxState::MakePool(int64_t width, mx::Dtype type) const {
-  return {.width = width, .row_bytes = width * static_cast<int64_t>(mx::size_of(type)), .rows = {}};
+MlxState::Pool MlxState::MakePool(int64_t n_heads, int64_t width, mx::Dtype type) {
+  if (width == 0) return {};
+  return {.n_heads = n_heads,
+          .width = width,
+          .row_bytes = width * static_cast<int64_t>(mx::size_of(type)),
+          .rows = {}};
 }
 
 std::vector<MlxState::Pool*> MlxState::PoolsOf(int group) const {
@@ -41,7 +45,7 @@ std::vector<MlxState::Pool*> MlxState::PoolsOf(int group) const {
   for (const int layer : group_layers_[static_cast<size_t>(group)]) {
     LayerPools& both = layers_[static_cast<size_t>(layer)];
     for (Pool* const pool : {&both.keys, &both.values}) {
-      if (pool->width > 0) pools.push_back(pool);
+      if (pool->n_heads > 0) pools.push_back(pool);
     }
   }
   return pools;
@@ -78,10 +82,10 @@ void MlxState::TakeBack() {
 
 // --- growing ---------------------------------------------------------------------------
 
-Status MlxState::Grow(std::span<Pool* const> pools, int64_t n_kept, int64_t n_rows,
-                      mx::Dtype type) {
+Status MlxState::Grow(std::span<Pool* const> pools, int64_t n_kept, int64_t n_rows, mx::Dtype type,
+                      bool by_head) {
   int64_t bytes = 0;
-  for (const Pool* const pool : pools) bytes += pool->row_bytes * n_rows;
+  for (const Pool* const pool : pools) bytes += pool->n_heads * pool->row_bytes * n_rows;
   const int64_t machine_bytes = HostMemoryBytes();
   if (bytes > machine_bytes) {
     return ResourceExhausted("state of ", HumanBytes(static_cast<uint64_t>(bytes)),
@@ -93,15 +97,19 @@ Status MlxState::Grow(std::span<Pool* const> pools, int64_t n_kept, int64_t n_ro
     // All or none.
     std::vector<mx::array> larger;
     for (const Pool* const pool : pools) {
-      larger.emplace_back(mx::allocator::malloc(static_cast<size_t>(pool->row_bytes * n_rows)),
-                          mx::Shape{Size(n_rows), Size(pool->width)}, type);
+      mx::Shape shape = {Size(n_rows), Size(pool->width)};
+      if (by_head) shape.insert(shape.begin(), Size(pool->n_heads));
+      larger.emplace_back(
+          mx::allocator::malloc(static_cast<size_t>(pool->n_heads * pool->row_bytes * n_rows)),
+          std::move(shape), type);
     }
     for (size_t i = 0; i < pools.size(); ++i) {
-      if (n_kept > 0) {
-        std::memcpy(larger[i].data<std::byte>(), pools[i]->row(0),
-                    static_cast<size_t>(n_kept * pools[i]->row_bytes));
+      Pool* const pool = pools[i];
+      for (int64_t head = 0; n_kept > 0 && head < pool->n_heads; ++head) {
+        std::memcpy(larger[i].data<std::byte>() + head * n_rows * pool->row_bytes,
+                    pool->row(head, 0), static_cast<size_t>(n_kept * pool->row_bytes));
       }
-      pools[i]->rows = std::move(larger[i]);
+      pool->rows = std::move(larger[i]);
     }
     return OkStatus();
   });
@@ -123,7 +131,7 @@ Status MlxState::GrowPages(int group, int64_t n_pages) {
   if (n_pages > held) {
     const int64_t wanted = held == 0 ? n_pages : Roomier(n_pages);
     WEFT_RETURN_IF_ERROR(
-        Grow(PoolsOf(group), usable * page_tokens(), wanted * page_tokens(), type_));
+        Grow(PoolsOf(group), usable * page_tokens(), wanted * page_tokens(), type_, true));
     held = wanted;
   }
   usable = std::max(usable, n_pages);
@@ -136,9 +144,9 @@ Status MlxState::GrowSlots(int64_t n_slots) {
     const int64_t wanted = slots_held_ == 0 ? n_slots : Roomier(n_slots);
     std::vector<Pool*> pools;
     for (Pool& state : states_) {
-      if (state.width > 0) pools.push_back(&state);
+      if (state.n_heads > 0) pools.push_back(&state);
     }
-    WEFT_RETURN_IF_ERROR(Grow(pools, n_slots_, wanted, mx::float32));
+    WEFT_RETURN_IF_ERROR(Grow(pools, n_slots_, wanted, mx::float32, false));
     slots_held_ = wanted;
   }
   n_slots_ = std::max(n_slots_, n_slots);
@@ -177,8 +185,11 @@ Status MlxState::CopyPage(int group, PageId from, PageId to, int n_tokens) {
   WEFT_RETURN_IF_ERROR(CheckTokens(n_tokens));
   if (from == to) return OkStatus();
   for (const Pool* const pool : PoolsOf(group)) {
-    std::memcpy(pool->row(int64_t{to} * page_tokens()), pool->row(int64_t{from} * page_tokens()),
-                static_cast<size_t>(n_tokens * pool->row_bytes));
+    for (int64_t head = 0; head < pool->n_heads; ++head) {
+      std::memcpy(pool->row(head, int64_t{to} * page_tokens()),
+                  pool->row(head, int64_t{from} * page_tokens()),
+                  static_cast<size_t>(n_tokens * pool->row_bytes));
+    }
   }
   return OkStatus();
 }
@@ -188,11 +199,16 @@ Status MlxState::ReadPage(int group, PageId page, int n_tokens, std::span<std::b
   WEFT_RETURN_IF_ERROR(CheckTokens(n_tokens));
   WEFT_RETURN_IF_ERROR(CheckBytes(out.size(), layout_.page_bytes[static_cast<size_t>(group)]));
   for (const Pool* const pool : PoolsOf(group)) {
-    const auto part = out.first(static_cast<size_t>(pool->row_bytes * page_tokens()));
-    const auto n_bytes = static_cast<size_t>(pool->row_bytes * n_tokens);
-    std::memcpy(part.data(), pool->row(int64_t{page} * page_tokens()), n_bytes);
-    std::ranges::fill(part.subspan(n_bytes), std::byte{0});
-    out = out.subspan(part.size());
+    const auto row_bytes = static_cast<size_t>(pool->row_bytes);
+    for (int64_t i = 0; i < page_tokens(); ++i) {
+      for (int64_t head = 0; head < pool->n_heads; ++head, out = out.subspan(row_bytes)) {
+        if (i < n_tokens) {
+          std::memcpy(out.data(), pool->row(head, int64_t{page} * page_tokens() + i), row_bytes);
+        } else {
+          std::ranges::fill(out.first(row_bytes), std::byte{0});
+        }
+      }
+    }
   }
   return OkStatus();
 }
@@ -201,9 +217,12 @@ Status MlxState::WritePage(int group, PageId page, std::span<const std::byte> in
   WEFT_RETURN_IF_ERROR(CheckPage(group, page));
   WEFT_RETURN_IF_ERROR(CheckBytes(in.size(), layout_.page_bytes[static_cast<size_t>(group)]));
   for (const Pool* const pool : PoolsOf(group)) {
-    const auto part = in.first(static_cast<size_t>(pool->row_bytes * page_tokens()));
-    std::memcpy(pool->row(int64_t{page} * page_tokens()), part.data(), part.size());
-    in = in.subspan(part.size());
+    const auto row_bytes = static_cast<size_t>(pool->row_bytes);
+    for (int64_t i = 0; i < page_tokens(); ++i) {
+      for (int64_t head = 0; head < pool->n_heads; ++head, in = in.subspan(row_bytes)) {
+        std::memcpy(pool->row(head, int64_t{page} * page_tokens() + i), in.data(), row_bytes);
+      }
+    }
   }
   return OkStatus();
 }
@@ -219,7 +238,8 @@ Status MlxState::CheckSlot(SlotId slot) const {
 Status MlxState::ClearSlot(SlotId slot) {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
   for (const Pool& state : states_) {
-    if (state.width > 0) std::memset(state.row(slot), 0, static_cast<size_t>(state.row_bytes));
+    if (state.n_heads == 0) continue;
+    std::memset(state.row(0, slot), 0, static_cast<size_t>(state.row_bytes));
   }
   return OkStatus();
 }
@@ -229,8 +249,8 @@ Status MlxState::CopySlot(SlotId from, SlotId to) {
   WEFT_RETURN_IF_ERROR(CheckSlot(to));
   if (from == to) return OkStatus();
   for (const Pool& state : states_) {
-    if (state.width == 0) continue;
-    std::memcpy(state.row(to), state.row(from), static_cast<size_t>(state.row_bytes));
+    if (state.n_heads == 0) continue;
+    std::memcpy(state.row(0, to), state.row(0, from), static_cast<size_t>(state.row_bytes));
   }
   return OkStatus();
 }
@@ -239,8 +259,8 @@ Status MlxState::ReadSlot(SlotId slot, std::span<std::byte> out) const {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
   WEFT_RETURN_IF_ERROR(CheckBytes(out.size(), layout_.slot_bytes));
   for (const Pool& state : states_) {
-    if (state.width == 0) continue;
-    std::memcpy(out.data(), state.row(slot), static_cast<size_t>(state.row_bytes));
+    if (state.n_heads == 0) continue;
+    std::memcpy(out.data(), state.row(0, slot), static_cast<size_t>(state.row_bytes));
     out = out.subspan(static_cast<size_t>(state.row_bytes));
   }
   return OkStatus();
@@ -250,8 +270,8 @@ Status MlxState::WriteSlot(SlotId slot, std::span<const std::byte> in) {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
   WEFT_RETURN_IF_ERROR(CheckBytes(in.size(), layout_.slot_bytes));
   for (const Pool& state : states_) {
-    if (state.width == 0) continue;
-    std::memcpy(state.row(slot), in.data(), static_cast<size_t>(state.row_bytes));
+    if (state.n_heads == 0) continue;
+    std::memcpy(state.row(0, slot), in.data(), static_cast<size_t>(state.row_bytes));
     in = in.subspan(static_cast<size_t>(state.row_bytes));
   }
   return OkStatus();

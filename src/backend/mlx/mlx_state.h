@@ -1,10 +1,11 @@
 // Keys, values and recurrent state as MLX arrays.
 //
-// One pool for the keys of a layer and one for its values: row page * page_tokens + i is position
-// i of the page, all heads of it. One pool for each of the spec's SlotStates: row s is slot s. A
-// step writes its rows in place: it makes the array with its rows in it out of the pool and puts
-// that in the pool's place, and MLX takes over the memory of what nobody else holds. So nobody
-// keeps a second handle of a pool, and all are computed before a part of a step ends.
+// One pool for the keys of a layer and one for its values, in each of which every head has its
+// rows: row page * page_tokens + i is position i of the page. So the rows of a head lie as MLX's
+// products want them, which would copy others. One pool for each of the spec's SlotStates: row s is
+// slot s. A step writes its rows in place: it makes the array with its rows in it out of the pool
+// and puts that in the pool's place, and MLX takes over the memory of what nobody else holds. So
+// nobody keeps a second handle of a pool, and all are computed before a part of a step ends.
 //
 // Outside of steps the pools are plain memory, which everybody may read and write: MLX's devices
 // share theirs with the processor.
@@ -33,7 +34,7 @@ class MlxState final : public StateStore {
 
   int page_tokens() const { return layout_.page_tokens; }
 
-  // For steps. Keys and values of a layer: [n_pages * page_tokens, heads * values of a head].
+  // For steps. Keys and values of a layer: [heads, n_pages * page_tokens, values of a head].
   // REQUIRES: the group has pages; for values, the layer has some.
   mx::array& keys(int kv_layer) { return *layers_[static_cast<size_t>(kv_layer)].keys.rows; }
   mx::array& values(int kv_layer) { return *layers_[static_cast<size_t>(kv_layer)].values.rows; }
@@ -63,21 +64,25 @@ class MlxState final : public StateStore {
 
  private:
   struct Pool {
-    int64_t width = 0;  // of a row, in values; 0: there is no pool
-    int64_t row_bytes = 0;
+    int64_t n_heads = 0;    // 0: there is no pool
+    int64_t width = 0;      // of a head's row, in values
+    int64_t row_bytes = 0;  // likewise
     std::optional<mx::array> rows;
-    std::byte* row(int64_t i) const {
-      return const_cast<std::byte*>(rows->data<std::byte>()) + i * row_bytes;
+    std::byte* row(int64_t head, int64_t i) const {
+      return const_cast<std::byte*>(rows->data<std::byte>()) +
+             (head * rows->shape(-2) + i) * row_bytes;
     }
   };
   struct LayerPools {
     Pool keys, values;
   };
 
-  Pool MakePool(int64_t width, mx::Dtype type) const;
+  static Pool MakePool(int64_t n_heads, int64_t width, mx::Dtype type);
   // Pools of a group's pages, in the order in which a page holds their rows.
   std::vector<Pool*> PoolsOf(int group) const;
-  Status Grow(std::span<Pool* const> pools, int64_t n_kept, int64_t n_rows, mx::Dtype type);
+  // `by_head`: an array's first dimension is that of heads.
+  Status Grow(std::span<Pool* const> pools, int64_t n_kept, int64_t n_rows, mx::Dtype type,
+              bool by_head);
   Status CheckPage(int group, PageId page) const;
   Status CheckTokens(int n_tokens) const;
   Status CheckBytes(size_t n_bytes, int64_t wanted) const;

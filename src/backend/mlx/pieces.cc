@@ -11,6 +11,8 @@ namespace {
 constexpr int kGroup = 32;
 // Of a matrix of halves, turned into F32 for one product at a time.
 constexpr int64_t kWidenedBytes = 64 << 20;
+// With fewer weights, a lane would save less than it takes to wait for it.
+constexpr int64_t kWeightsOfLane = 1 << 15;
 
 std::string ModeOf(const Packing& packing) {
   return packing.form == Form::kMxfp4 ? "mxfp4" : "affine";
@@ -41,6 +43,23 @@ mx::array MultiplyFloats(const mx::array& x, const mx::array& values) {
   return parts.size() == 1 ? parts[0] : mx::concatenate(parts, -1);
 }
 
+// Rows [first, last) of an array that was made of host memory, where they lie.
+mx::array RowsOf(const mx::array& x, int first, int last) {
+  mx::array rows({last - first, x.shape(1)}, x.dtype(), nullptr, {});
+  rows.copy_shared_buffer(x, x.strides(), {true, true, false}, rows.size(),
+                          int64_t{first} * x.strides()[0]);
+  rows.set_status(mx::array::Status::available);
+  return rows;
+}
+
+Matrix OutputsOf(const Matrix& matrix, int first, int last) {
+  Matrix part{.packing = matrix.packing, .levels = {}, .scales = {}, .biases = {}};
+  part.levels = RowsOf(*matrix.levels, first, last);
+  part.scales = RowsOf(*matrix.scales, first, last);
+  if (matrix.biases) part.biases = RowsOf(*matrix.biases, first, last);
+  return part;
+}
+
 }  // namespace
 
 mx::array Columns(const mx::array& x, int64_t first, int64_t count) {
@@ -63,9 +82,18 @@ mx::array Multiply(const mx::array& x, const Matrix& matrix) {
                               /*transpose=*/true, kGroup, packing.bits, ModeOf(packing));
 }
 
-mx::array ApplyLinear(const BoundLinear& linear, const mx::array& x) {
-  const mx::array out = Multiply(x, linear.matrix);
-  return linear.bias ? out + *linear.bias : out;
+mx::array MultiplyInLanes(const Lanes& lanes, const mx::array& x, const Matrix& matrix) {
+  const int64_t n_out = matrix.levels->shape(0);
+  const int n_parts =
+      static_cast<int>(std::min<int64_t>(lanes.count(), n_out * x.shape(-1) / kWeightsOfLane));
+  if (n_parts <= 1 || matrix.packing.form == Form::kFloat) return Multiply(x, matrix);
+  std::vector<mx::array> parts;
+  for (int lane = 0; lane < n_parts; ++lane) {
+    const auto bound = [&](int i) { return static_cast<int>(n_out * i / n_parts); };
+    const Lanes::Use use(lanes, lane);
+    parts.push_back(Multiply(x, OutputsOf(matrix, bound(lane), bound(lane + 1))));
+  }
+  return mx::concatenate(parts, -1);
 }
 
 mx::array ApplyMembers(const BoundStack& stack, const mx::array& x, const mx::array& members) {

@@ -77,12 +77,12 @@ struct Gates {
   mx::array decays, betas;  // [rows, value heads]
 };
 
-Gates GatesOf(const Bound<GatedDeltaNet>& op, const mx::array& x) {
+Gates GatesOf(const StepContext* context, const Bound<GatedDeltaNet>& op, const mx::array& x) {
   const GatedDeltaNet& spec = *op.spec;
   const auto learned = [&]() -> Gates {
-    if (!op.beta_decay) return {ApplyLinear(op.decay, x), ApplyLinear(op.beta, x)};
+    if (!op.beta_decay) return {context->Apply(op.decay, x), context->Apply(op.beta, x)};
     const int64_t of_key_head = spec.n_v_heads / spec.n_k_heads;
-    const mx::array both = AsHeads(ApplyLinear(op.beta_decay, x), spec.n_k_heads);
+    const mx::array both = AsHeads(context->Apply(op.beta_decay, x), spec.n_k_heads);
     return {AsRows(Columns(both, of_key_head, of_key_head)), AsRows(Columns(both, 0, of_key_head))};
   };
   const Gates raw = learned();
@@ -105,17 +105,17 @@ mx::array RunOp(StepContext* context, const Bound<ShortConvolution>& op, const m
                 const mx::array& /*raw*/) {
   const Convolution& convolution = op.spec->convolution;
   const int64_t n = convolution.n_channels;
-  const mx::array in = ApplyLinear(op.in, x);
+  const mx::array in = context->Apply(op.in, x);
   const mx::array b = Columns(in, 0, n), c = Columns(in, n, n);
   const mx::array y = Convolve(context, convolution, op.convolution, Columns(in, 2 * n, n) * b);
-  return ApplyLinear(op.out, y * c);
+  return context->Apply(op.out, y * c);
 }
 
 mx::array RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const mx::array& x,
                 const mx::array& /*raw*/) {
   const GatedDeltaNet& spec = *op.spec;
   const mx::array qkv =
-      Silu(Convolve(context, spec.convolution, op.convolution, ApplyLinear(op.qkv, x)));
+      Silu(Convolve(context, spec.convolution, op.convolution, context->Apply(op.qkv, x)));
   const int64_t n_keys = spec.n_k_heads * spec.k_dim, n_values = spec.n_v_heads * spec.v_dim;
   const mx::array key_heads = KeyHeadNumbers(spec);
   // [rows, value heads, k_dim]
@@ -125,7 +125,7 @@ mx::array RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const mx::
   };
   const mx::array q = by_value_head(0, 1 / std::sqrt(static_cast<double>(spec.k_dim)));
   const mx::array k = by_value_head(n_keys, 1), v = Columns(qkv, 2 * n_keys, n_values);
-  const Gates gates = GatesOf(op, x);
+  const Gates gates = GatesOf(context, op, x);
 
   std::vector<mx::array> parts;
   const int n_heads = spec.n_v_heads, k_dim = Size(spec.k_dim), v_dim = Size(spec.v_dim);
@@ -153,7 +153,7 @@ mx::array RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const mx::
     parts.push_back(mx::reshape(mx::stack(outputs, 1), {n_sequences * n, Size(n_values)}));
   }
   const mx::array heads = ApplyNorm(op.norm, context->InStepOrder(parts));
-  return ApplyLinear(op.out, heads * Silu(ApplyLinear(op.gate, x)));
+  return context->Apply(op.out, heads * Silu(context->Apply(op.gate, x)));
 }
 
 mx::array RunOp(StepContext* context, const Bound<StateSpace>& op, const mx::array& x,
@@ -161,7 +161,7 @@ mx::array RunOp(StepContext* context, const Bound<StateSpace>& op, const mx::arr
   const StateSpace& spec = *op.spec;
   const int64_t inner = spec.n_heads * spec.head_dim, n_of_groups = spec.n_groups * spec.state_dim;
   const int64_t n_channels = spec.convolution.n_channels;
-  const mx::array in = ApplyLinear(op.in, x);
+  const mx::array in = context->Apply(op.in, x);
   const mx::array z = Columns(in, 0, inner);
   const mx::array xbc =
       Silu(Convolve(context, spec.convolution, op.convolution, Columns(in, inner, n_channels)));
@@ -198,7 +198,7 @@ mx::array RunOp(StepContext* context, const Bound<StateSpace>& op, const mx::arr
   }
   const mx::array skipped = AsRows(AsHeads(inputs, spec.n_heads) * mx::expand_dims(*op.skip, -1));
   const mx::array y = (context->InStepOrder(parts) + skipped) * Silu(z);
-  return ApplyLinear(op.out, ApplyNorm(op.norm, y));
+  return context->Apply(op.out, ApplyNorm(op.norm, y));
 }
 
 }  // namespace weft::mlx

@@ -16,13 +16,14 @@ mx::array Indices(const std::vector<int32_t>& values) {
 }  // namespace
 
 mx::array PoolRows::Of(const mx::array& pool) const {
-  if (!first) return mx::take(pool, rows, 0);
+  if (!first) return mx::take(pool, rows, 1);
   const int begin = Size(*first);
-  return mx::slice(pool, {begin, 0}, {begin + rows.shape(0), pool.shape(1)});
+  return mx::slice(pool, {0, begin, 0}, {pool.shape(0), begin + rows.shape(0), pool.shape(2)});
 }
 
-StepContext::StepContext(const MlxWeights& weights, MlxState* state, const Step& step)
-    : spec_(weights.spec()), state_(*state), step_(step) {
+StepContext::StepContext(const MlxWeights& weights, MlxState* state, const Lanes& lanes,
+                         const Step& step)
+    : spec_(weights.spec()), state_(*state), lanes_(lanes), step_(step) {
   std::vector<std::vector<int32_t>> stored(spec_.kv_groups.size());
   for (size_t s = 0; s < step.sequences.size(); ++s) {
     const StepSequence& sequence = step.sequences[s];
@@ -112,11 +113,16 @@ void StepContext::MakeTurns() {
   }
 }
 
+mx::array StepContext::Apply(const BoundLinear& linear, const mx::array& x) const {
+  const mx::array out = MultiplyInLanes(lanes_, x, linear.matrix);
+  return linear.bias ? out + *linear.bias : out;
+}
+
 void StepContext::Store(int kv_layer, const mx::array& keys, const mx::array* values) {
   const mx::array& rows = stored_rows_[static_cast<size_t>(spec_.kv_layers[kv_layer].group)];
   const auto store = [&](mx::array* pool, const mx::array& x) {
-    const mx::array update = mx::expand_dims(mx::astype(x, pool->dtype()), 1);
-    *pool = mx::scatter(*pool, rows, update, 0);
+    const mx::array heads = AsHeads(mx::astype(x, pool->dtype()), pool->shape(0));
+    *pool = mx::scatter(*pool, rows, mx::expand_dims(heads, 2), 1);
   };
   store(&state_.keys(kv_layer), keys);
   if (values != nullptr) store(&state_.values(kv_layer), *values);

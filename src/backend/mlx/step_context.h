@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/mlx/lanes.h"
 #include "backend/mlx/mlx_include.h"
 #include "backend/mlx/mlx_state.h"
 #include "backend/mlx/mlx_weights.h"
@@ -23,7 +24,7 @@ struct PoolRows {
   mx::array rows;  // [n]
   // Where they begin, if they lie one after the other: then they are read where they lie.
   std::optional<int64_t> first;
-  mx::array Of(const mx::array& pool) const;  // [n, width of the pool]
+  mx::array Of(const mx::array& pool) const;  // [heads, n, width]
 };
 
 // One sequence's rows in the step.
@@ -45,16 +46,19 @@ struct RowGroup {
 class StepContext {
  public:
   // REQUIRES: the step is valid. What `step` points to stays.
-  StepContext(const MlxWeights& weights, MlxState* state, const Step& step);
+  StepContext(const MlxWeights& weights, MlxState* state, const Lanes& lanes, const Step& step);
 
   const ModelSpec& spec() const { return spec_; }
   MlxState& state() { return state_; }
+  const Lanes& lanes() const { return lanes_; }
   int64_t n_rows() const { return n_rows_; }
   const std::vector<SequenceRows>& sequences() const { return sequences_; }
   const std::vector<RowGroup>& row_groups() const { return row_groups_; }
   // Brings rows from the order of the groups, one after the other, into that of the step.
   mx::array InStepOrder(const std::vector<mx::array>& groups) const;
 
+  // The rows through a matrix, over all lanes.
+  mx::array Apply(const BoundLinear& linear, const mx::array& x) const;
   // Puts rows into the pools of a layer. `values` is null where it has none.
   void Store(int kv_layer, const mx::array& keys, const mx::array* values);
   // Turns the heads [rows, heads, dim] from value `offset` of each on; rope -1: not at all.
@@ -75,6 +79,7 @@ class StepContext {
 
   const ModelSpec& spec_;
   MlxState& state_;
+  const Lanes& lanes_;
   const Step& step_;
   int64_t n_rows_ = 0;
   std::vector<SequenceRows> sequences_;
@@ -96,7 +101,8 @@ mx::array AsHeads(const mx::array& x, int64_t n);
 // All dimensions but the first as one.
 mx::array AsRows(const mx::array& x);
 mx::array Multiply(const mx::array& x, const Matrix& matrix);
-mx::array ApplyLinear(const BoundLinear& linear, const mx::array& x);
+// Each lane has a part of the outputs, which are the same however many there are.
+mx::array MultiplyInLanes(const Lanes& lanes, const mx::array& x, const Matrix& matrix);
 // x: [rows, 1 or n, n_in], members: [rows, n] -> [rows, n, n_out].
 mx::array ApplyMembers(const BoundStack& stack, const mx::array& x, const mx::array& members);
 // Each head through its own member: [rows, count, n_in] -> [rows, count, n_out].
