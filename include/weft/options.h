@@ -138,7 +138,8 @@ struct SamplingOptions {
 };
 
 // Restricts which tokens may be sampled next; grammars and schemas use it (weft/constraint.h).
-// Called on the engine thread before each sample, for one choice of one turn.
+// Called on the engine thread before each sample, for one choice of one turn; again for the same
+// one where a step is given up and begun anew.
 class TokenMask {
  public:
   virtual ~TokenMask() = default;

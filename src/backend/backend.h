@@ -45,6 +45,7 @@ struct BackendCapabilities {
   std::vector<SlotKind> slot_kinds;  // recurrent states it can advance
   int64_t max_step_tokens = 0;       // rows of one step
   int64_t max_best = 0;              // the most that StepSequence::n_best may be; 0: none
+  bool changes_rows = false;         // StepSequence::changes, temperature, and StepRun::ReadRow
   bool rows = false;                 // StepSequence::rows
   bool prediction_heads = false;     // StepSequence::hidden, and hidden values as vectors
   bool same_bits = false;
@@ -122,6 +123,14 @@ struct StageStats {
   int64_t int8_macs = 0, float_macs = 0, attention_macs = 0, attention_int8_macs = 0;
 };
 
+// What happens to a row of logits before its best tokens are looked for.
+struct RowChanges {
+  std::span<const LogitChange> logits = {};  // each token once
+  // Then all but those tokens become minus infinity whose bit, id % 32 of word id / 32, is set;
+  // empty: none.
+  std::span<const uint32_t> allowed = {};
+};
+
 // One session's part of a step.
 struct StepSequence {
   // At least one. An id with IsRow stands for the next of `rows`.
@@ -145,6 +154,10 @@ struct StepSequence {
   // If not 0, only the best tokens of each such row are, so many: what a greedy or a top-k draw
   // chooses from, so that a device need not send a vocabulary to the host.
   int64_t n_best = 0;
+  // Then either empty, or what happens to each such row before.
+  std::span<const RowChanges> changes = {};
+  // And if not 0, each such row's weight at this temperature, to draw from all tokens.
+  float temperature = 0;
   // And whose vectors: what is behind the output norm; or before it, for prediction heads that
   // take that.
   int64_t n_vectors = 0;
@@ -155,16 +168,19 @@ struct StepSequence {
 };
 
 // A step, and where its results go. Each kind of result has a span of its own, which the step
-// fills in the order of sequences and rows, and a sequence says which it wants. Another kind (a
-// token drawn on the device by seed and position) is a member of StepSequence, a span here, a check
-// in ValidateStep and, where not every backend has it, a capability.
+// fills in the order of sequences and rows, and a sequence says which it wants. Another kind is a
+// member of StepSequence, a span here, a check in ValidateStep and, where not every backend has it,
+// a capability.
 struct Step {
   std::span<const StepSequence> sequences;  // at least one; no two share a written page
   std::span<float> logits = {};             // n_vocab floats for each row without n_best
   // For each row with n_best so many tokens, as FindBest orders them. Where a row is not sound, or
   // has fewer tokens above minus infinity, the first that there is not has a logit of NaN, and
-  // what follows is undefined.
+  // what follows is undefined. A sound row in which changes left nothing above minus infinity has
+  // a first one of minus infinity.
   std::span<TokenLogit> best = {};
+  // For each row with a temperature TotalWeight(row, its best token's logit, temperature).
+  std::span<double> weights = {};
   std::span<float> vectors = {};  // d_model floats for each wanted row
 };
 
@@ -189,6 +205,10 @@ class StepRun {
   // be that of a part begun earlier, the state is undefined as above, and the run can only be
   // destroyed.
   virtual StatusOr<bool> Advance(FunctionRef<bool()> pause) = 0;
+  // The whole of a row with n_best, changed, where the best tokens were not enough; `row` counts
+  // all rows whose logits were wanted. REQUIRES: the run is done, the backend has changes_rows, and
+  // `logits` has n_vocab values.
+  virtual Status ReadRow(int64_t row, std::span<float> logits);
 };
 
 // A run that asks for no pause: `compute` does the whole step.

@@ -110,15 +110,23 @@ struct World {
       sequences[s].slot = slots[s];
       sequences[s].n_logits = n_logits[s];
       sequences[s].n_best = n_best[s];
+      sequences[s].changes = changes[s];
+      sequences[s].temperature = temperatures[s];
       sequences[s].n_vectors = n_vectors[s];
       sequences[s].page_tables.assign(tables[s].begin(), tables[s].end());
     }
     if (n_sequences < 2) sequences.resize(n_sequences);
     std::vector<float> logits(n_logit_values), vectors(n_vector_values);
     std::vector<TokenLogit> best(n_best_tokens);
-    return ValidateStep(
-        spec, *state, {.tokens = max_step_tokens, .best = 50, .rows = takes_rows},
-        {.sequences = sequences, .logits = logits, .best = best, .vectors = vectors});
+    std::vector<double> weights(n_weights);
+    const StepLimits limits = {
+        .tokens = max_step_tokens, .best = 50, .rows = takes_rows, .changes = changes_rows};
+    return ValidateStep(spec, *state, limits,
+                        {.sequences = sequences,
+                         .logits = logits,
+                         .best = best,
+                         .weights = weights,
+                         .vectors = vectors});
   }
 
   ModelSpec spec;
@@ -126,6 +134,7 @@ struct World {
   int64_t max_step_tokens = 8;
   size_t n_logit_values = 300;
   size_t n_best_tokens = 0;
+  size_t n_weights = 0;
   size_t n_vector_values = 0;
   size_t n_sequences = 2;
   std::vector<std::vector<TokenId>> tokens{{1, 2, 3, 4, 5, 99}, {0, 7}};
@@ -135,6 +144,11 @@ struct World {
   std::vector<SlotId> slots{2, 0};
   std::vector<int64_t> n_logits{1, 2};
   std::vector<int64_t> n_best{0, 0};
+  std::vector<LogitChange> changed_logits{{.token = 99, .bias = 1}};
+  std::vector<uint32_t> allowed = std::vector<uint32_t>(4, 5);
+  std::vector<std::vector<RowChanges>> changes{{}, {}};
+  std::vector<float> temperatures{0, 0};
+  bool changes_rows = true;
   std::vector<int64_t> n_vectors{0, 0};
   std::vector<std::vector<std::vector<PageId>>> tables{{{9, 0}, {7, 0}},
                                                        {{3, 4, 5}, {kNoPage, 4, 5}}};
@@ -157,6 +171,14 @@ TEST(ValidateStepTest, AcceptsWhatIsInOrder) {
   world.n_best_tokens = 100;
   world.n_logit_values = 100;
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+  // Which are changed before, and weighed.
+  world.changes[1] = {{.logits = world.changed_logits}, {.allowed = world.allowed}};
+  world.temperatures[1] = 0.5f;
+  world.n_weights = 2;
+  EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+  world.changes[1] = {};
+  world.temperatures[1] = 0;
+  world.n_weights = 0;
   // No logits at all are a step too.
   world.n_best_tokens = 0;
   world.n_logits = {0, 0};
@@ -237,6 +259,32 @@ TEST(ValidateStepTest, RefusesResultsThatCannotBe) {
       {"negative best", [](World& w) { w.n_best[0] = -1; }, "wants the -1 best"},
       {"more best than there may be", [](World& w) { w.n_best[0] = 51; }, "at most 50"},
       {"no room for the best", [](World& w) { w.n_best[1] = 3; }, "asks for 6 best tokens"},
+  });
+}
+
+TEST(ValidateStepTest, RefusesChangesThatCannotBe) {
+  const auto changed = [](auto change) {
+    return [change](World& w) {
+      w.n_best = {0, 5};
+      w.n_best_tokens = 10;
+      w.n_logit_values = 100;
+      w.changes[1] = {{.logits = w.changed_logits}, {.allowed = w.allowed}};
+      change(w);
+    };
+  };
+  World without;
+  changed([](World& w) { w.changes_rows = false; })(without);
+  EXPECT_EQ(without.Validate().code(), StatusCode::kUnimplemented);
+  ExpectRefused({
+      {"of whole rows", changed([](World& w) { w.n_best[1] = 0; }), "that it wants whole"},
+      {"of fewer rows", changed([](World& w) { w.changes[1].pop_back(); }), "changes 1 rows of 2"},
+      {"of no token", changed([](World& w) { w.changed_logits[0].token = 100; }), "token 100"},
+      {"a mask too short",
+       changed([](World& w) { w.changes[1][1].allowed = std::span(w.allowed).first(3); }),
+       "mask of 3 words"},
+      {"no temperature", changed([](World& w) { w.temperatures[1] = -1; }), "temperature of -1"},
+      {"no room for weights", changed([](World& w) { w.temperatures[1] = 1; }),
+       "asks for 2 weights"},
   });
 }
 

@@ -1,6 +1,7 @@
 #include "backend/checks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <vector>
@@ -75,13 +76,14 @@ class StepValidator {
   Status CheckSequences(const StepLimits& limits) const {
     if (step_.sequences.empty()) return InvalidArgument("a step needs at least one sequence");
     int64_t n_tokens = 0;
-    int64_t n_logits = 0, n_best = 0, n_vectors = 0;
+    int64_t n_logits = 0, n_best = 0, n_weights = 0, n_vectors = 0;
     for (size_t s = 0; s < step_.sequences.size(); ++s) {
       WEFT_RETURN_IF_ERROR(CheckSequence(s, limits));
       const StepSequence& sequence = step_.sequences[s];
       n_tokens += static_cast<int64_t>(sequence.tokens.size());
       if (sequence.n_best == 0) n_logits += sequence.n_logits;
       n_best += sequence.n_logits * sequence.n_best;
+      if (sequence.temperature != 0) n_weights += sequence.n_logits;
       n_vectors += sequence.n_vectors;
     }
     if (n_tokens > limits.tokens) {
@@ -91,6 +93,10 @@ class StepValidator {
     if (step_.best.size() != static_cast<size_t>(n_best)) {
       return InvalidArgument("the step asks for ", n_best, " best tokens, the buffer holds ",
                              step_.best.size());
+    }
+    if (step_.weights.size() != static_cast<size_t>(n_weights)) {
+      return InvalidArgument("the step asks for ", n_weights, " weights, the buffer holds ",
+                             step_.weights.size());
     }
     if (step_.logits.size() != static_cast<size_t>(n_logits * spec_.n_vocab)) {
       return InvalidArgument("the step asks for ", n_logits, " rows of ", spec_.n_vocab,
@@ -195,6 +201,7 @@ class StepValidator {
       return InvalidArgument("sequence ", s, " of the step wants ", sequence.n_vectors,
                              " vectors of ", n_tokens, " tokens");
     }
+    WEFT_RETURN_IF_ERROR(CheckChanges(s, limits));
     WEFT_RETURN_IF_ERROR(CheckHidden(s, limits));
     if (sequence.n_logits > 0 && !spec_.output) {
       return InvalidArgument("sequence ", s, " of the step wants logits of a model without them");
@@ -219,6 +226,36 @@ class StepValidator {
     if (sequence.page_tables.size() != spec_.kv_groups.size()) {
       return InvalidArgument("sequence ", s, " of the step has ", sequence.page_tables.size(),
                              " page tables, the model has ", spec_.kv_groups.size());
+    }
+    return OkStatus();
+  }
+
+  Status CheckChanges(size_t s, const StepLimits& limits) const {
+    const StepSequence& sequence = step_.sequences[s];
+    if (sequence.changes.empty() && sequence.temperature == 0) return OkStatus();
+    if (!limits.changes) return Unimplemented("this backend changes no rows");
+    if (sequence.n_best == 0) {
+      return InvalidArgument("sequence ", s, " of the step changes rows that it wants whole");
+    }
+    if (!(sequence.temperature >= 0) || std::isinf(sequence.temperature)) {
+      return InvalidArgument("sequence ", s, " of the step has a temperature of ",
+                             sequence.temperature);
+    }
+    if (!sequence.changes.empty() && std::ssize(sequence.changes) != sequence.n_logits) {
+      return InvalidArgument("sequence ", s, " of the step changes ", sequence.changes.size(),
+                             " rows of ", sequence.n_logits);
+    }
+    const int64_t n_words = (spec_.n_vocab + 31) / 32;
+    for (const RowChanges& changes : sequence.changes) {
+      if (!changes.allowed.empty() && std::ssize(changes.allowed) != n_words) {
+        return InvalidArgument("sequence ", s, " of the step has a mask of ",
+                               changes.allowed.size(), " words, a row takes ", n_words);
+      }
+      for (const LogitChange& change : changes.logits) {
+        if (change.token >= 0 && change.token < spec_.n_vocab) continue;
+        return InvalidArgument("sequence ", s, " of the step changes the logit of token ",
+                               change.token, ", which is not in the vocabulary of ", spec_.n_vocab);
+      }
     }
     return OkStatus();
   }

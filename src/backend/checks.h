@@ -34,6 +34,7 @@ struct StepLimits {
   int64_t best = 0;   // BackendCapabilities::max_best
   bool rows = false;  // BackendCapabilities::rows
   bool prediction_heads = false;
+  bool changes = false;  // BackendCapabilities::changes_rows
 };
 Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLimits& limits,
                     const Step& step);

@@ -1,5 +1,6 @@
-// The best tokens of a row of logits: by logit, equal ones by id, the lower first. What a sampler
-// and a backend do so is the same.
+// What a token is chosen from: a row of logits, changed by bias and penalties, its best tokens and
+// its weight. The best are ordered by logit, equal ones by id, the lower first. What a sampler and
+// a backend do so is the same.
 #ifndef WEFT_BASE_BEST_TOKENS_H_
 #define WEFT_BASE_BEST_TOKENS_H_
 
@@ -17,6 +18,25 @@ struct TokenLogit {
 inline bool IsBetter(const TokenLogit& a, const TokenLogit& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
+
+// What happens to a token's logit before one is chosen: a bias, then penalties.
+struct LogitChange {
+  TokenId token = kNoToken;
+  float bias = 0;        // added
+  float repetition = 1;  // divides what is above zero, multiplies what is not
+  float penalty = 0;     // subtracted
+};
+inline float Changed(float logit, const LogitChange& change) {
+  logit += change.bias;
+  logit = logit > 0 ? logit / change.repetition : logit * change.repetition;
+  return logit - change.penalty;
+}
+
+// The sum of e^((logit - max) / temperature), where `max` is the greatest logit. Values are added
+// in parts of kWeightPart, in each of them in kWeightLanes lanes, value i in lane i % kWeightLanes,
+// as floats; then the lanes of a part, and the parts, in order, as doubles.
+inline constexpr size_t kWeightPart = 1024, kWeightLanes = 16;
+double TotalWeight(std::span<const float> logits, float max, float temperature);
 
 // The greatest value that is not NaN, or minus infinity.
 float Greatest(std::span<const float> values);

@@ -17,7 +17,7 @@ std::vector<const Kernel*> AllKernels() {
       &RouteRows,     &SortPairs,       &MixRows,           &ConvolveRows, &KeepInputs,
       &ComputeGates,  &AdvanceDeltaNet, &AdvanceStateSpace, &StoreKvF32,   &StoreKvF16,
       &StoreKvBF16,   &StoreKvQ8_0,     &MergeSplits2,      &MergeSplits4, &MergeSplits8,
-      &MergeSplits16, &FindBest,        &MergeBest};
+      &MergeSplits16, &ChangeRows,      &FindBest,          &MergeBest,    &WeighRows};
 #define WEFT_OF_FORM_(name, ...)                                                                  \
   for (const Kernel* kernel :                                                                     \
        {static_cast<const Kernel*>(&MultiplyOne##name),                                           \

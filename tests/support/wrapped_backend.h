@@ -36,6 +36,9 @@ class WrappedRun : public StepRun {
     WEFT_RETURN_IF_ERROR(after_(done.status()));
     return true;
   }
+  Status ReadRow(int64_t row, std::span<float> logits) override {
+    return inner_->ReadRow(row, logits);
+  }
 
  private:
   const std::unique_ptr<StepRun> inner_;
@@ -102,6 +105,7 @@ class WrappedExecutor : public Executor {
 // For tests that change rows of logits, from which the best would have to be found anew.
 inline BackendCapabilities WithoutBest(BackendCapabilities capabilities) {
   capabilities.max_best = 0;
+  capabilities.changes_rows = false;
   return capabilities;
 }
 

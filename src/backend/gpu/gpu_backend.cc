@@ -21,6 +21,7 @@ const BackendCapabilities& Capabilities() {
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 8192,
       .max_best = device::kMostBest,
+      .changes_rows = true,
       .rows = true,
       .same_bits = true,
   };

@@ -26,11 +26,6 @@ int64_t MostUsedExperts(const ModelSpec& spec) {
 // A device holds graphs in memory of its own, which nobody accounts for.
 constexpr size_t kMostPrograms = 48;
 
-// Of a row of logits, to look for the best tokens.
-int64_t SlicesOf(const ModelSpec& spec) {
-  return device::CeilDiv(spec.n_vocab, device::kBestSlice);
-}
-
 }  // namespace
 
 // --- context ------------------------------------------------------------------------------------
@@ -68,18 +63,16 @@ Status StepContext::Start() {
     gathered_ = {arena.Take<float>(n * spec.d_model), spec.d_model};
     normed_ = {arena.Take<float>(n * spec.d_model), spec.d_model};
     logits_ = {arena.Take<float>(n * spec.n_vocab), spec.n_vocab};
-    best_parts_ = arena.Take<device::BestToken>(n * SlicesOf(spec) * device::kMostBest);
-    best_ = arena.Take<device::BestToken>(n * device::kMostBest);
     int8_ = {arena.Take<int8_t>(n * spec.d_model), arena.Take<float>(n * spec.d_model / 32 + 1),
              arena.Take<int32_t>(n * spec.d_model / 32 + 1)};
     return arena.used();
   };
   WEFT_ASSIGN_OR_RETURN(piece_, device.Allocate(lay_out(nullptr)));
   lay_out(piece_->data());
-  constexpr int64_t kBestBytes =
-      StepBuffer::kPieceRows * device::kMostBest * static_cast<int64_t>(sizeof(device::BestToken));
-  best_offset_ = StepBuffer::kPieceRows * std::max(spec.n_vocab, spec.d_model) * 4;
-  WEFT_ASSIGN_OR_RETURN(results_, device.AllocatePinned(best_offset_ + kBestBytes));
+  WEFT_ASSIGN_OR_RETURN(finder_, BestFinder::New(&device, spec.n_vocab, max_rows_));
+  WEFT_ASSIGN_OR_RETURN(
+      results_,
+      device.AllocatePinned(StepBuffer::kPieceRows * std::max(spec.n_vocab, spec.d_model) * 4));
   return OkStatus();
 }
 
@@ -135,6 +128,7 @@ void StepContext::DropOldest() {
 Status StepContext::Begin(const Step& step) {
   WEFT_RETURN_IF_ERROR(state_.HoldFor(step));
   WEFT_RETURN_IF_ERROR(buffer_->Fill(step, stream_.get()));
+  WEFT_RETURN_IF_ERROR(finder_->Fill(step, stream_.get()));
   WEFT_ASSIGN_OR_RETURN(program_, ProgramFor(SizeOf()));
   WEFT_RETURN_IF_ERROR(EnqueueInputs(step));
   return state_.LetWait(stream_.get());
@@ -211,41 +205,27 @@ void StepContext::EnqueueLogits(int64_t piece) {
     args.n_rows = rows.n;
     stream_->Launch(device::ScaleRows, ColumnsShape(spec.n_vocab, n), args);
   }
-  EnqueueBest(piece, rows);
+  piece_of_logits_ = piece;
+  finder_->Enqueue(piece, logits_, rows, stream_.get());
   EnqueueWhole(piece, n);
 }
 
-void StepContext::EnqueueBest(int64_t piece, const RowSet& rows) {
-  const ModelSpec& spec = weights_.spec();
-  const int32_t* const n_best = buffer_->host_n_best(piece);
-  stride_of_best_ = *std::max_element(n_best, n_best + rows.most);
-  if (stride_of_best_ == 0) return;
-  device::BestArgs args;
-  args.logits = logits_;
-  args.n_vocab = static_cast<int32_t>(spec.n_vocab);
-  args.n_slices = static_cast<int32_t>(SlicesOf(spec));
-  args.n_best = buffer_->n_best(piece);
-  args.parts = best_parts_;
-  args.out = best_;
-  args.most = static_cast<int32_t>(stride_of_best_);
-  args.n_rows = rows.n;
-  device::LaunchShape shape = {args.n_slices, static_cast<int>(rows.most), 1, device::kBestThreads};
-  stream_->Launch(device::FindBest, shape, args);
-  shape.grid_x = 1;
-  stream_->Launch(device::MergeBest, shape, args);
-  stream_->CopyToHost(
-      results_->data() + best_offset_, reinterpret_cast<const std::byte*>(best_),
-      rows.most * stride_of_best_ * static_cast<int64_t>(sizeof(device::BestToken)));
+void StepContext::EnqueueRow(int64_t piece, int64_t i) {
+  if (piece != piece_of_logits_) EnqueueLogits(piece);
+  const int64_t row_bytes = weights_.spec().n_vocab * 4;
+  stream_->CopyToHost(results_->data(),
+                      reinterpret_cast<const std::byte*>(logits_.values) + i * row_bytes,
+                      row_bytes);
 }
 
 void StepContext::EnqueueWhole(int64_t piece, int64_t n) {
-  const int32_t* const n_best = buffer_->host_n_best(piece);
+  const auto is_whole = [&](int64_t i) { return finder_->n_best(piece, i) == 0; };
   const int64_t row_bytes = weights_.spec().n_vocab * 4;
   const auto* const from = reinterpret_cast<const std::byte*>(logits_.values);
   for (int64_t begin = 0; begin < n;) {
     int64_t end = begin;
-    while (end < n && (n_best[end] == 0) == (n_best[begin] == 0)) ++end;
-    if (n_best[begin] == 0) {
+    while (end < n && is_whole(end) == is_whole(begin)) ++end;
+    if (is_whole(begin)) {
       stream_->CopyToHost(results_->data() + begin * row_bytes, from + begin * row_bytes,
                           (end - begin) * row_bytes);
     }
@@ -254,7 +234,7 @@ void StepContext::EnqueueWhole(int64_t piece, int64_t n) {
 }
 
 int64_t StepContext::bytes() const {
-  return scratch_->bytes() + piece_->bytes() + buffer_->bytes() +
+  return scratch_->bytes() + piece_->bytes() + buffer_->bytes() + finder_->bytes() +
          (text_kv_ != nullptr ? text_kv_->bytes() : 0) +
          (inputs_ != nullptr ? inputs_->bytes() : 0);
 }
@@ -294,6 +274,13 @@ class GpuRun : public StepRun {
     return true;
   }
 
+  Status ReadRow(int64_t row, std::span<float> logits) override {
+    context_.EnqueueRow(row / StepBuffer::kPieceRows, row % StepBuffer::kPieceRows);
+    WEFT_RETURN_IF_ERROR(Wait());
+    std::copy_n(context_.results(), logits.size(), logits.data());
+    return OkStatus();
+  }
+
  private:
   // For everything; an error of any part of the step is the step's.
   Status Wait() {
@@ -320,21 +307,24 @@ class GpuRun : public StepRun {
     const int64_t n_vocab = context_.weights().spec().n_vocab;
     float* logits = step_.logits.data();
     TokenLogit* best = step_.best.data();
+    double* weights = step_.weights.data();
     for (int64_t at = 0; at < buffer.n_logits(); at += StepBuffer::kPieceRows) {
       const int64_t piece = at / StepBuffer::kPieceRows;
       context_.EnqueueLogits(piece);
       WEFT_RETURN_IF_ERROR(Wait());
-      const int32_t* const n_best = buffer.host_n_best(piece);
+      const BestFinder& finder = context_.finder();
       const int64_t n = std::min(StepBuffer::kPieceRows, buffer.n_logits() - at);
       for (int64_t row = 0; row < n; ++row) {
-        if (n_best[row] == 0) {
+        const int64_t n_best = finder.n_best(piece, row);
+        if (n_best == 0) {
           logits = std::copy_n(context_.results() + row * n_vocab, n_vocab, logits);
           continue;
         }
-        const device::BestToken* const found = context_.best() + row * context_.stride_of_best();
-        best = std::transform(found, found + n_best[row], best, [](const device::BestToken& token) {
+        const device::BestToken* const found = finder.best(row);
+        best = std::transform(found, found + n_best, best, [](const device::BestToken& token) {
           return TokenLogit{token.token, token.logit};
         });
+        if (finder.weighs(piece, row)) *weights++ = finder.weight(row);
       }
     }
     return OkStatus();
@@ -380,7 +370,8 @@ StatusOr<std::unique_ptr<StepRun>> GpuExecutor::Begin(const Step& step) {
   StepContext* const context = context_->in_use ? beside_.get() : context_.get();
   if (context->in_use) return FailedPrecondition("a step beside the paused one has not ended");
   const StepLimits limits{context == beside_.get() ? max_beside_tokens_ : max_step_tokens_,
-                          device::kMostBest, /*rows=*/true};
+                          device::kMostBest, /*rows=*/true,
+                          /*prediction_heads=*/false, /*changes=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   try {
     WEFT_RETURN_IF_ERROR(context->Begin(step));

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/gpu/best_finder.h"
 #include "backend/gpu/builder.h"
 #include "backend/gpu/gpu_state.h"
 #include "backend/gpu/gpu_weights.h"
 #include "backend/gpu/step_buffer.h"
 #include "device/runtime.h"
-#include "kernels_gpu/best.h"
 
 namespace weft::gpu {
 
@@ -43,6 +43,8 @@ class StepContext {
   // Enqueues results of the step's rows; they are there once the stream has passed.
   void EnqueueVectors(int64_t piece);
   void EnqueueLogits(int64_t piece);
+  // Row i of a piece, whole: of the one that was enqueued last, or all of it again.
+  void EnqueueRow(int64_t piece, int64_t i);
 
   const GpuWeights& weights() const { return weights_; }
   device::Device& gpu() const { return *weights_.gpu(); }
@@ -51,13 +53,10 @@ class StepContext {
   size_t n_events() const { return events_.size(); }
   const Program& program() const { return *program_; }
   const StepBuffer& buffer() const { return *buffer_; }
-  // Where results lie on the host: rows of vectors or logits at their place in the piece; or the
-  // best tokens, stride_of_best() for a row.
+  // Where results lie on the host: rows of vectors or logits at their place in the piece; and what
+  // is found in them.
   const float* results() const { return results_->As<float>(); }
-  const device::BestToken* best() const {
-    return reinterpret_cast<const device::BestToken*>(results_->data() + best_offset_);
-  }
-  int64_t stride_of_best() const { return stride_of_best_; }
+  const BestFinder& finder() const { return *finder_; }
   int64_t bytes() const;
 
   bool in_use = false;  // by a run
@@ -73,7 +72,6 @@ class StepContext {
   ProgramSize SizeOf() const;
   Status EnqueueInputs(const Step& step);
   void EnqueuePiece(const int32_t* rows, const RowSet& piece);
-  void EnqueueBest(int64_t piece, const RowSet& rows);
   // Those rows of logits that are wanted whole.
   void EnqueueWhole(int64_t piece, int64_t n);
 
@@ -83,13 +81,13 @@ class StepContext {
   std::unique_ptr<device::Memory> text_kv_, scratch_, piece_, results_;
   std::unique_ptr<device::Memory> inputs_;  // vectors in place of tokens; as large as ever needed
   std::unique_ptr<StepBuffer> buffer_;
+  std::unique_ptr<BestFinder> finder_;
   std::array<std::unique_ptr<device::Event>, 3> events_;
   std::unique_ptr<device::Stream> stream_;
   // Of a piece of the results: rows as gathered, normed, as bytes; and their logits.
   Rows gathered_, normed_, logits_;
   device::Int8View int8_;
-  device::BestToken *best_parts_ = nullptr, *best_ = nullptr;
-  int64_t best_offset_ = 0, stride_of_best_ = 0;
+  int64_t piece_of_logits_ = -1;             // whose logits there are
   int64_t generation_ = 0;                   // of the buffer that the programs point into
   std::map<ProgramSize, Program> programs_;  // the latest used ones
   int64_t n_begun_ = 0;

@@ -32,7 +32,6 @@ Status StepBuffer::LayOut(int64_t max_pages) {
   text_slab_ = take(2);
   logit_rows_ = take(n_pieces * kPieceRows);
   vector_rows_ = take(n_pieces * kPieceRows);
-  n_best_ = take(n_pieces * kPieceRows);
   logit_counts_ = take(n_pieces);
   vector_counts_ = take(n_pieces);
   ropes_.clear();
@@ -135,7 +134,6 @@ void StepBuffer::FillWanted(const Step& step) {
     const StepSequence& sequence = step.sequences[static_cast<size_t>(s)];
     const int32_t end = Host(view_.first_rows)[s + 1];
     for (int64_t i = sequence.n_logits; i > 0; --i) {
-      HostAt<int32_t>(n_best_)[n_logits_] = static_cast<int32_t>(sequence.n_best);
       HostAt<int32_t>(logit_rows_)[n_logits_++] = end - static_cast<int32_t>(i);
     }
     for (int64_t i = sequence.n_vectors; i > 0; --i) {

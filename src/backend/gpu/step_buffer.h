@@ -57,11 +57,6 @@ class StepBuffer {
   const int32_t* vector_rows(int64_t piece) const {
     return At<int32_t>(vector_rows_ + piece * kPieceRows);
   }
-  // Of each of those, how many of the best tokens are wanted; 0: the row. On the device, and here.
-  const int32_t* n_best(int64_t piece) const { return At<int32_t>(n_best_ + piece * kPieceRows); }
-  const int32_t* host_n_best(int64_t piece) const {
-    return HostAt<int32_t>(n_best_ + piece * kPieceRows);
-  }
   RowSet logit_piece(int64_t piece) const {
     return {At<int32_t>(logit_counts_ + piece), kPieceRows};
   }
@@ -108,7 +103,7 @@ class StepBuffer {
   device::StepView view_;
   // Offsets in words.
   std::vector<int64_t> ropes_;
-  int64_t logit_rows_ = 0, vector_rows_ = 0, n_best_ = 0, logit_counts_ = 0, vector_counts_ = 0;
+  int64_t logit_rows_ = 0, vector_rows_ = 0, logit_counts_ = 0, vector_counts_ = 0;
   int64_t text_slab_ = 0, pages_ = 0;
   int64_t n_rows_ = 0, n_sequences_ = 0, n_splits_ = 0, n_logits_ = 0, n_vectors_ = 0;
 };

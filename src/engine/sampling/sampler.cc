@@ -1,8 +1,6 @@
 #include "engine/sampling/sampler.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -20,40 +18,24 @@ constexpr float kAlways = std::numeric_limits<float>::infinity();
 constexpr float kNegligibleNats = 54.0f;
 // How far below the best tokens are sorted at first.
 constexpr float kFirstRankedNats = 4.0f;
+// How many tokens a draw from all of them comes to, at most, nearly always.
+constexpr int64_t kOftenEnough = 64;
 
-// e^x for -87 <= x <= 0, within 2e-7; lane-wise like Greatest. Same method as the kernels: x = n ln
-// 2 + r, and the low bits of 1.5 * 2^23 + n are n.
-inline float ExpOfNegative(float x) {
-  const float z = x * 1.44269504f + 12582912.0f;
-  const float n = z - 12582912.0f;
-  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 0.00139262134663f * r + 0.00836320297158f;
-  p = p * r + 0.0416665544377f;
-  p = p * r + 0.16666576846f;
-  p = p * r + 0.5f;
-  const float y = 1.0f + (p * (r * r) + r);
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(z) << 23));
-}
-
-// The sum of exp((logit - max) / temperature), where `max` is the greatest logit.
-double TotalWeight(std::span<const float> logits, float max, float temperature) {
-  constexpr size_t kLanes = 16, kPart = 1024;
-  const auto weight = [&](float logit) {
-    const float x = (logit - max) / temperature;
-    return ExpOfNegative(x > -87.0f ? x : -87.0f);
-  };
-  double total = 0;
-  size_t i = 0;
-  while (i + kLanes <= logits.size()) {
-    const size_t end = std::min(i + kPart, logits.size() / kLanes * kLanes);
-    std::array<float, kLanes> lanes = {};
-    for (; i < end; i += kLanes) {
-      for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += weight(logits[i + lane]);
+// Each token once, in ascending order.
+SamplingOptions WithMergedBias(SamplingOptions options) {
+  auto& bias = options.logit_bias;
+  std::stable_sort(bias.begin(), bias.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  size_t n = 0;
+  for (const auto& entry : bias) {
+    if (n > 0 && bias[n - 1].first == entry.first) {
+      bias[n - 1].second += entry.second;
+    } else {
+      bias[n++] = entry;
     }
-    for (const float lane : lanes) total += static_cast<double>(lane);
   }
-  for (; i < logits.size(); ++i) total += static_cast<double>(weight(logits[i]));
-  return total;
+  bias.resize(n);
+  return options;
 }
 
 // Masks allow nearly all tokens or nearly none, so whole words are tested first.
@@ -144,7 +126,7 @@ std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, double log_
 }
 
 Sampler::Sampler(SamplingOptions options, uint64_t seed)
-    : options_(std::move(options)), seed_(seed) {}
+    : options_(WithMergedBias(std::move(options))), seed_(seed) {}
 
 int64_t Sampler::BestNeeded(int64_t n_vocab) const {
   if (!options_.logit_bias.empty() || Penalizes()) return 0;
@@ -162,7 +144,92 @@ TokenId Sampler::SampleBest(std::span<const TokenLogit> best, int64_t position,
   }
   if (candidates_.empty()) return kNoToken;
   if (options_.temperature == 0) return candidates_[0].token;
+  lacks_ = false;
   ranked_to_ = rank_until_ = kNever;
+  return ChooseFromCandidates(position);
+}
+
+Sampler::Needed Sampler::NeededOfChanged(int64_t n_vocab) const {
+  if (options_.temperature == 0) return {.n_best = 1};
+  if (options_.top_k > 0 && options_.top_k < n_vocab) return {.n_best = options_.top_k};
+  Needed needed = {.n_best = std::min(kOftenEnough, n_vocab)};
+  // The weight that the first cut is made by, if that is of all tokens; else the draw's.
+  if (options_.top_p < 1) {
+    needed.temperature = 1;
+  } else if (options_.min_p <= 0) {
+    needed.temperature = options_.temperature;
+  }
+  return needed;
+}
+
+void Sampler::ChangesFor(std::span<const TokenId> context, std::span<const TokenId> guesses,
+                         std::span<const TokenId> banned, std::vector<LogitChange>* changes) {
+  changes->clear();
+  const auto& bias = options_.logit_bias;
+  if (Penalizes()) {
+    const auto at = [&](size_t i) {
+      return i < context.size() ? context[i] : guesses[i - context.size()];
+    };
+    MoveWindow(context.size() + guesses.size(), at);
+    for (const Count& count : window_) {
+      const auto its = std::lower_bound(bias.begin(), bias.end(), std::pair(count.token, kNever));
+      const bool has_bias = its != bias.end() && its->first == count.token;
+      changes->push_back(
+          {count.token, has_bias ? its->second : 0, options_.repetition_penalty, PenaltyOf(count)});
+    }
+  }
+  for (const auto& [token, value] : bias) {
+    if (!places_.contains(token)) changes->push_back({.token = token, .bias = value});
+  }
+  const auto behind_window = static_cast<ptrdiff_t>(window_.size());
+  for (const TokenId token : banned) {
+    const auto place = places_.find(token);
+    auto change = place != places_.end()
+                      ? changes->begin() + static_cast<ptrdiff_t>(place->second)
+                      : std::find_if(changes->begin() + behind_window, changes->end(),
+                                     [token](const LogitChange& c) { return c.token == token; });
+    if (change == changes->end()) change = changes->insert(change, {.token = token});
+    change->bias = kNever;
+  }
+  if (Penalizes() && !guesses.empty()) {
+    MoveWindow(context.size(), [&](size_t i) {
+      return i < context.size() ? context[i] : guesses[i - context.size()];
+    });
+  }
+}
+
+std::optional<TokenId> Sampler::SampleChanged(std::span<const TokenLogit> best, double weight,
+                                              int64_t n_vocab, int64_t position) {
+  size_t n = 0;
+  while (n < best.size() && best[n].logit > kNever) ++n;
+  if (n == 0) return kNoToken;
+  if (options_.temperature == 0) return best[0].token;
+  row_ = {};
+  weight_ = weight;
+  best_ = best.first(n);
+  best_are_all_ = n < best.size() || std::ssize(best) == n_vocab;
+  lacks_ = failed_ = false;
+  if (options_.top_k > 0 && options_.top_k < n_vocab) {
+    candidates_.assign(best_.begin(), best_.end());
+    ranked_to_ = rank_until_ = kNever;
+  } else {
+    BeginRanking();
+  }
+  const TokenId token = ChooseFromCandidates(position);
+  if (failed_) return std::nullopt;
+  return token;
+}
+
+TokenId Sampler::SampleChanged(std::span<const float> logits, int64_t position) {
+  row_ = logits;
+  lacks_ = failed_ = false;
+  if (options_.temperature == 0) return SampleGreedily(logits);
+  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) < logits.size()) {
+    CollectTopK(static_cast<size_t>(options_.top_k));
+  } else {
+    BeginRanking();
+  }
+  if (candidates_.empty()) return kNoToken;
   return ChooseFromCandidates(position);
 }
 
@@ -173,25 +240,24 @@ TokenId Sampler::Sample(std::span<float> logits, std::span<const TokenId> contex
   }
   Penalize(logits, context);
   if (!allowed.empty()) Mask(allowed, logits);
-  if (options_.temperature == 0) {
-    const TokenId best = ArgMax(logits);
-    candidates_.clear();
-    if (best != kNoToken) candidates_.push_back({best, logits[static_cast<size_t>(best)]});
-    ranked_to_ = rank_until_ = kNever;
-    total_weight_ = 1;
-    return best;
-  }
-  row_ = logits;
-  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) < logits.size()) {
-    CollectTopK(static_cast<size_t>(options_.top_k));
-  } else {
-    BeginRanking();
-  }
-  if (candidates_.empty()) return kNoToken;
-  return ChooseFromCandidates(position);
+  return SampleChanged(logits, position);
+}
+
+TokenId Sampler::SampleGreedily(std::span<const float> logits) {
+  const TokenId best = ArgMax(logits);
+  candidates_.clear();
+  if (best != kNoToken) candidates_.push_back({best, logits[static_cast<size_t>(best)]});
+  ranked_to_ = rank_until_ = kNever;
+  total_weight_ = 1;
+  return best;
 }
 
 TokenId Sampler::ChooseFromCandidates(int64_t position) {
+  if (candidates_[0].logit == kAlways) {  // forced by a bias: nothing else can be drawn
+    candidates_.resize(1);
+    EndRanking();
+    return Draw(position);
+  }
   CutTopP();
   CutMinP();
   return Draw(position);
@@ -205,7 +271,7 @@ bool Sampler::Penalizes() const {
 
 void Sampler::Penalize(std::span<float> logits, std::span<const TokenId> context) {
   if (!Penalizes()) return;
-  MoveWindow(context);
+  MoveWindow(context.size(), [context](size_t i) { return context[i]; });
   for (const Count& count : window_) {
     float& logit = logits[static_cast<size_t>(count.token)];
     if (logit > 0) {
@@ -213,35 +279,47 @@ void Sampler::Penalize(std::span<float> logits, std::span<const TokenId> context
     } else {
       logit *= options_.repetition_penalty;
     }
-    logit -=
-        static_cast<float>(count.times) * options_.frequency_penalty + options_.presence_penalty;
+    logit -= PenaltyOf(count);
   }
+}
+
+float Sampler::PenaltyOf(const Count& count) const {
+  return static_cast<float>(count.times) * options_.frequency_penalty + options_.presence_penalty;
 }
 
 // The window may be the whole context, so only the tokens that enter or leave it are processed.
 // Vectors in place of tokens are not counted.
-void Sampler::MoveWindow(std::span<const TokenId> context) {
-  size_t n = context.size();
-  if (options_.penalty_window > 0) n = std::min(n, static_cast<size_t>(options_.penalty_window));
-  const size_t begin = context.size() - n;
-  for (size_t i = std::max(window_end_, begin); i < context.size(); ++i) {
-    if (IsRow(context[i])) continue;
-    const auto [place, is_new] = places_.try_emplace(context[i], window_.size());
-    if (is_new) window_.push_back({.token = context[i]});
-    ++window_[place->second].times;
-  }
-  for (size_t i = window_begin_; i < std::min(window_end_, begin); ++i) {
-    if (IsRow(context[i])) continue;
-    const auto place = places_.find(context[i]);
-    Count& count = window_[place->second];
-    if (--count.times > 0) continue;
-    count = window_.back();
-    places_[count.token] = place->second;
-    window_.pop_back();
-    places_.erase(place);
-  }
+void Sampler::MoveWindow(size_t n, FunctionRef<TokenId(size_t)> at) {
+  const auto most = static_cast<size_t>(options_.penalty_window);
+  const size_t begin = options_.penalty_window > 0 && most < n ? n - most : 0;
+  const auto enter = [&](size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i) {
+      const TokenId token = at(i);
+      if (IsRow(token)) continue;
+      const auto [place, is_new] = places_.try_emplace(token, window_.size());
+      if (is_new) window_.push_back({.token = token});
+      ++window_[place->second].times;
+    }
+  };
+  const auto leave = [&](size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i) {
+      const TokenId token = at(i);
+      if (IsRow(token)) continue;
+      const auto place = places_.find(token);
+      Count& count = window_[place->second];
+      if (--count.times > 0) continue;
+      count = window_.back();
+      places_[count.token] = place->second;
+      window_.pop_back();
+      places_.erase(place);
+    }
+  };
+  enter(begin, std::min(n, window_begin_));
+  enter(std::max(begin, window_end_), n);
+  leave(window_begin_, std::min(window_end_, begin));
+  leave(std::max(window_begin_, n), window_end_);
   window_begin_ = begin;
-  window_end_ = context.size();
+  window_end_ = n;
 }
 
 // Collects the k best, k being smaller than the row; no others join later.
@@ -254,10 +332,10 @@ void Sampler::CollectTopK(size_t k) {
 // Collects the best token and those close to it; others may join later.
 void Sampler::BeginRanking() {
   candidates_.clear();
-  const float max = Greatest(row_);
+  const float max = row_.empty() ? best_[0].logit : Greatest(row_);
   if (max == kNever) return;
-  if (max == kAlways) {  // forced by a bias: nothing else can be drawn
-    candidates_.push_back({ArgMax(row_), max});
+  if (max == kAlways) {
+    candidates_.push_back({row_.empty() ? best_[0].token : ArgMax(row_), max});
     ranked_to_ = rank_until_ = kNever;
     return;
   }
@@ -270,8 +348,22 @@ void Sampler::BeginRanking() {
 
 // Adds the next best candidates; false if there are no more.
 bool Sampler::RankMore() {
-  if (ranked_to_ <= rank_until_) return false;
+  if (lacks_ || ranked_to_ <= rank_until_) return false;
   const float floor = std::max(ranked_to_ - rank_step_, rank_until_);
+  TakeRanked(floor);
+  ranked_to_ = floor;
+  rank_step_ *= 2;
+  return true;
+}
+
+void Sampler::TakeRanked(float floor) {
+  if (row_.empty()) {
+    size_t n = 0;
+    while (n < best_.size() && best_[n].logit >= floor) candidates_.push_back(best_[n++]);
+    best_ = best_.subspan(n);
+    lacks_ = best_.empty() && !best_are_all_;
+    return;
+  }
   const auto n = static_cast<ptrdiff_t>(candidates_.size());
   for (size_t i = 0; i < row_.size(); ++i) {
     if (row_[i] >= floor && row_[i] < ranked_to_) {
@@ -279,9 +371,15 @@ bool Sampler::RankMore() {
     }
   }
   std::sort(candidates_.begin() + n, candidates_.end(), IsBetter);
-  ranked_to_ = floor;
-  rank_step_ *= 2;
-  return true;
+}
+
+void Sampler::EndRanking() {
+  ranked_to_ = rank_until_;
+  lacks_ = false;
+}
+
+double Sampler::WeightOfAll(float temperature) const {
+  return row_.empty() ? weight_ : TotalWeight(row_, candidates_[0].logit, temperature);
 }
 
 // Keeps the smallest set of best candidates whose probability reaches top_p.
@@ -293,8 +391,9 @@ void Sampler::CutTopP() {
   };
   double total = 0;
   if (ranked_to_ > rank_until_) {
-    total = TotalWeight(row_, max, 1);
+    total = WeightOfAll(1);
   } else {
+    failed_ |= lacks_;
     for (const TokenLogit& c : candidates_) total += weight(c);
   }
   const double wanted = static_cast<double>(options_.top_p) * total;
@@ -303,8 +402,9 @@ void Sampler::CutTopP() {
   do {
     while (n < candidates_.size() && sum < wanted) sum += weight(candidates_[n++]);
   } while (sum < wanted && RankMore());
+  failed_ |= lacks_ && sum < wanted;
   candidates_.resize(n);
-  ranked_to_ = rank_until_;
+  EndRanking();
 }
 
 // Keeps the candidates at least min_p times as probable as the best.
@@ -315,8 +415,9 @@ void Sampler::CutMinP() {
   }
   size_t n = 1;
   while (n < candidates_.size() && candidates_[n].logit >= floor) ++n;
+  failed_ |= lacks_ && n == candidates_.size();
   candidates_.resize(n);
-  ranked_to_ = rank_until_;
+  EndRanking();
 }
 
 double Sampler::Weight(const TokenLogit& candidate) const {
@@ -332,8 +433,9 @@ double Sampler::Weight(const TokenLogit& candidate) const {
 TokenId Sampler::Draw(int64_t position) {
   total_weight_ = 0;
   if (ranked_to_ > rank_until_) {
-    total_weight_ = TotalWeight(row_, candidates_[0].logit, options_.temperature);
+    total_weight_ = WeightOfAll(options_.temperature);
   } else {
+    failed_ |= lacks_;
     for (const TokenLogit& c : candidates_) total_weight_ += Weight(c);
   }
   double remaining = RandomUniform(seed_, static_cast<uint64_t>(position)) * total_weight_;
@@ -344,6 +446,7 @@ TokenId Sampler::Draw(int64_t position) {
       if (remaining < 0) return candidates_[i].token;
     }
   } while (RankMore());
+  failed_ |= lacks_;
   return candidates_.back().token;
 }
 

@@ -10,6 +10,7 @@
 #define WEFT_ENGINE_SAMPLING_SAMPLER_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -46,6 +47,26 @@ class Sampler {
   TokenId SampleBest(std::span<const TokenLogit> best, int64_t position,
                      FunctionRef<bool(TokenId)> is_banned);
 
+  // Where a backend changes rows before it looks for the best tokens, those are nearly always
+  // enough, whatever the options.
+  //
+  // How many of them to ask for, and unless `temperature` is 0 for the row's weight at that.
+  struct Needed {
+    int64_t n_best = 0;
+    float temperature = 0;
+  };
+  Needed NeededOfChanged(int64_t n_vocab) const;
+  // What to change in the row of the token that follows `context` and `guesses`, so that none of
+  // `banned` can be chosen: each token once, in no order. REQUIRES: as for Sample, of `context`.
+  void ChangesFor(std::span<const TokenId> context, std::span<const TokenId> guesses,
+                  std::span<const TokenId> banned, std::vector<LogitChange>* changes);
+  // What Sample would choose. From what was asked for: nothing where the draw goes beyond the
+  // tokens that `best` names.
+  std::optional<TokenId> SampleChanged(std::span<const TokenLogit> best, double weight,
+                                       int64_t n_vocab, int64_t position);
+  // Or from the changed row, which must stay while DrawsOf is called.
+  TokenId SampleChanged(std::span<const float> logits, int64_t position);
+
   // The probability with which the last Sample chose `token` (its result), and the `n` most
   // probable candidates, best first. REQUIRES: the row of that call is still there.
   struct Draws {
@@ -65,11 +86,18 @@ class Sampler {
 
   bool Penalizes() const;
   void Penalize(std::span<float> logits, std::span<const TokenId> context);
-  void MoveWindow(std::span<const TokenId> context);
+  float PenaltyOf(const Count& count) const;
+  // Over the end of the first `n` tokens of a text, `at` says which. It may go back.
+  void MoveWindow(size_t n, FunctionRef<TokenId(size_t)> at);
+  TokenId SampleGreedily(std::span<const float> logits);
   void CollectTopK(size_t k);
   void BeginRanking();
   bool RankMore();
+  void TakeRanked(float floor);
+  // What was chosen does not depend on further candidates.
+  void EndRanking();
   TokenId ChooseFromCandidates(int64_t position);
+  double WeightOfAll(float temperature) const;
   void CutTopP();
   void CutMinP();
   // Proportional to the probability of being drawn; 1 for the best candidate.
@@ -81,6 +109,13 @@ class Sampler {
   // State for the current row. Candidates are ordered best first; those below `ranked_to_` are
   // added on demand, which with a large vocabulary is rarely needed.
   std::span<const float> row_;
+  // In its place, if it is empty: the row's weight, and its best tokens, without those that are
+  // candidates.
+  double weight_ = 0;
+  std::span<const TokenLogit> best_;
+  bool best_are_all_ = false;  // there are no others
+  // Some candidates may be missing behind the last one; if the draw needed to know, it has failed.
+  bool lacks_ = false, failed_ = false;
   std::vector<TokenLogit> candidates_;
   float ranked_to_ = 0;   // every logit at or above this is a candidate
   float rank_until_ = 0;  // no logit below this becomes one

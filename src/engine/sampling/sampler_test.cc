@@ -208,6 +208,12 @@ TEST(SamplerTest, ForcedTokenByInfiniteBias) {
   SamplingOptions options = Plain();
   options.logit_bias = {{2, std::numeric_limits<float>::infinity()}};
   EXPECT_EQ(SampleOnce(options, {1, 9, 2}), 2);
+  for (const int top_k : {0, 2}) {
+    options.top_k = top_k;
+    options.top_p = 0.5f;
+    options.min_p = 0.1f;
+    EXPECT_EQ(SampleOnce(options, {1, 9, 2}), 2) << "whatever cuts come before the draw";
+  }
 }
 
 TEST(SamplerTest, RowsThatHoldNoNumbersAreNotSound) {

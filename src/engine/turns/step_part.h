@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/backend.h"
 #include "base/best_tokens.h"
 #include "base/tokens.h"
 #include "engine/turns/active_turn.h"
@@ -31,11 +32,19 @@ struct StepPart {
   int64_t guesses = 0;
   std::vector<TokenId> tokens = {};
   int64_t kept_rows = 0;  // up to the last one after which a token was drawn
-  // The results for the last n_logits rows, once computed: their logits, or the n_best best tokens
-  // of each.
+  // What the last n_logits rows are asked for, if not whole: the n_best best tokens of each. With
+  // `changes`, after those, and with a temperature also the row's weight at that.
   int64_t n_best = 0;
+  float temperature = 0;
+  std::vector<RowChanges> changes = {};
+  std::vector<std::vector<LogitChange>> changed_logits = {};  // which `changes` refers to
+  // The results, once computed.
   std::span<float> logits;
   std::span<const TokenLogit> best;
+  std::span<const double> weights;
+  // Where a row can be had whole, and which of the step's the first one is.
+  StepRun* run = nullptr;
+  int64_t first_of_step = 0;
   std::span<float> vectors;  // for the last n_vectors rows, or all rows if shows_hidden
 
   Session* session() const { return lane->session; }

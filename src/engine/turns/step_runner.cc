@@ -177,11 +177,6 @@ std::vector<StepPart> StepRunner::TakeRows(const Candidates& candidates,
       part.n_logits = 1;
     }
     part.shows_hidden = drafts != nullptr && drafts->WantsHidden(*part.turn);
-    // Not of rows that the prompt's readers want.
-    if (part.n_logits > 0 && (part.lane->is_decoding() || !part.turn->wants_prompt_rows())) {
-      const int64_t n_best = parts_.writer->BestNeeded(*part.turn, *part.lane);
-      if (n_best <= max_best_) part.n_best = n_best;
-    }
     parts.push_back(part);
   }
   return parts;
@@ -236,19 +231,17 @@ StepSequence StepRunner::SequenceOf(const Session& session, int64_t first, int64
 
 // Sets up the step's sequences and logits from its parts, and begins its run.
 Status StepRunner::Begin(OpenStep* step) {
-  const ModelSpec& spec = parts_.model->spec();
-  size_t n_logits = 0, n_best = 0, n_vectors = 0;
-  for (const StepPart& part : step->parts) {
+  for (StepPart& part : step->parts) {
+    parts_.writer->Ask(&part);
     StepSequence sequence = SequenceOf(*part.session(), part.first_row, part.rows - part.guesses);
     if (part.guesses > 0) sequence.tokens = part.tokens;
     sequence.n_logits = part.n_logits;
     sequence.n_best = part.n_best;
+    sequence.changes = part.changes;
+    sequence.temperature = part.temperature;
     sequence.n_vectors = part.shows_hidden ? part.rows : part.n_vectors;
     sequence.vectors_before_norm = part.shows_hidden && parts_.drafts->hidden_before_norm();
-    n_vectors += static_cast<size_t>(sequence.n_vectors);
     step->sequences.push_back(std::move(sequence));
-    if (part.n_best == 0) n_logits += static_cast<size_t>(part.n_logits);
-    n_best += static_cast<size_t>(part.n_logits * part.n_best);
     // A preempted lane that starts over computes like a prompt.
     if (part.is_decoding) {
       ++step->cost.decode_rows;
@@ -258,33 +251,60 @@ Status StepRunner::Begin(OpenStep* step) {
       step->cost.attended_rows += part.rows * (part.first_row + part.rows / 2);
     }
   }
-  const auto n_vocab = static_cast<size_t>(spec.n_vocab), width = static_cast<size_t>(spec.d_model);
-  if (step->logits.size() < n_logits * n_vocab) step->logits.resize(n_logits * n_vocab);
-  step->vectors.resize(n_vectors * width);
-  const std::span<float> logits = std::span(step->logits).first(n_logits * n_vocab);
-  step->best.resize(n_best);
-  size_t at = 0, best_at = 0, vectors_at = 0, sequence_at = 0;
-  for (StepPart& part : step->parts) {
-    const size_t n = part.n_best == 0 ? static_cast<size_t>(part.n_logits) * n_vocab : 0;
-    part.logits = logits.subspan(at, n);
-    at += n;
-    part.best =
-        std::span(step->best).subspan(best_at, static_cast<size_t>(part.n_logits * part.n_best));
-    best_at += part.best.size();
-    const StepSequence& sequence = step->sequences[sequence_at++];
-    const size_t n_values = static_cast<size_t>(sequence.n_vectors) * width;
-    part.vectors = std::span(step->vectors).subspan(vectors_at, n_values);
-    vectors_at += n_values;
-  }
+  PlaceResults(step);
   const int64_t begin_us = NowMicros();
   for (const StepPart& part : step->parts) {
     if (part.turn->first_row_us == 0) NoteFirstRow(part, begin_us);
   }
+  const std::span<float> logits = std::span(step->logits).first(step->n_logit_values);
   WEFT_ASSIGN_OR_RETURN(step->run, parts_.executor->Begin(Step{.sequences = step->sequences,
                                                                .logits = logits,
                                                                .best = step->best,
+                                                               .weights = step->weights,
                                                                .vectors = step->vectors}));
+  for (StepPart& part : step->parts) part.run = step->run.get();
   return OkStatus();
+}
+
+void StepRunner::PlaceResults(OpenStep* step) const {
+  const auto n_vocab = static_cast<size_t>(parts_.model->spec().n_vocab);
+  const auto width = static_cast<size_t>(parts_.model->spec().d_model);
+  struct Sizes {
+    size_t logits = 0, best = 0, weights = 0, vectors = 0, rows = 0;
+    void Add(const Sizes& other) {
+      logits += other.logits;
+      best += other.best;
+      weights += other.weights;
+      vectors += other.vectors;
+      rows += other.rows;
+    }
+  };
+  const auto sizes_of = [&](size_t i) {
+    const StepPart& part = step->parts[i];
+    const auto rows = static_cast<size_t>(part.n_logits);
+    return Sizes{.logits = part.n_best == 0 ? rows * n_vocab : 0,
+                 .best = rows * static_cast<size_t>(part.n_best),
+                 .weights = part.temperature != 0 ? rows : 0,
+                 .vectors = static_cast<size_t>(step->sequences[i].n_vectors) * width,
+                 .rows = rows};
+  };
+  Sizes all, at;
+  for (size_t i = 0; i < step->parts.size(); ++i) all.Add(sizes_of(i));
+  if (step->logits.size() < all.logits) step->logits.resize(all.logits);
+  step->n_logit_values = all.logits;
+  step->best.resize(all.best);
+  step->weights.resize(all.weights);
+  step->vectors.resize(all.vectors);
+  for (size_t i = 0; i < step->parts.size(); ++i) {
+    StepPart& part = step->parts[i];
+    const Sizes sizes = sizes_of(i);
+    part.logits = std::span(step->logits).subspan(at.logits, sizes.logits);
+    part.best = std::span(step->best).subspan(at.best, sizes.best);
+    part.weights = std::span(step->weights).subspan(at.weights, sizes.weights);
+    part.vectors = std::span(step->vectors).subspan(at.vectors, sizes.vectors);
+    part.first_of_step = static_cast<int64_t>(at.rows);
+    at.Add(sizes);
+  }
 }
 
 void StepRunner::NoteFirstRow(const StepPart& part, int64_t begin_us) {
@@ -314,8 +334,8 @@ StatusOr<bool> StepRunner::Advance(OpenStep* step, FunctionRef<bool()> pause) {
 
 // Hands on the results of a step that has ended, or its failure.
 void StepRunner::Land(OpenStep* step, const Status& status) {
-  step->run.reset();
   if (!status.ok()) {
+    step->run.reset();
     for (const StepPart& part : step->parts) parts_.writer->Fail(part, status);
     return;
   }
@@ -324,8 +344,9 @@ void StepRunner::Land(OpenStep* step, const Status& status) {
   ++steps_;
   prompt_tokens_ += step->cost.prompt_rows;
   for (StepPart& part : step->parts) part.lane->last_row_us = now_us;
-  for (StepPart& part : step->parts) {
-    parts_.writer->Take(&part);
+  for (StepPart& part : step->parts) parts_.writer->Take(&part);
+  step->run.reset();
+  for (const StepPart& part : step->parts) {
     if (part.shows_hidden && part.session()->stage != SessionStage::kPoisoned) ShowHidden(part);
     if (part.lane->done()) EndGuesses(part);
   }
@@ -419,7 +440,6 @@ void StepRunner::AdvanceLong(int64_t until_us, FunctionRef<bool()> interrupted) 
 
 // Releases its sessions.
 std::unique_ptr<StepRunner::OpenStep> StepRunner::CloseLong() {
-  long_step_->run.reset();
   for (const StepPart& part : long_step_->parts) {
     part.session()->stage.Become(SessionStage::kRunning);
   }
@@ -438,6 +458,7 @@ void StepRunner::AbandonFor(const ActiveTurn& turn) {
 
 void StepRunner::AbandonLong() {
   const std::unique_ptr<OpenStep> step = CloseLong();
+  step->run.reset();
   for (const StepPart& part : step->parts) {
     parts_.memory->Truncate(part.session(), part.first_row);
   }

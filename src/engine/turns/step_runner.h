@@ -60,7 +60,6 @@ class StepRunner {
   };
   StepRunner(const Parts& parts, const StepPlanner::Options& planner)
       : parts_(parts),
-        max_best_(parts.model->backend().capabilities().max_best),
         needs_whole_texts_(NeedsWholeTexts(parts.model->spec())),
         planner_(planner) {}
 
@@ -86,7 +85,9 @@ class StepRunner {
     std::vector<StepPart> parts;
     std::vector<StepSequence> sequences;
     std::vector<float> logits, vectors;
+    size_t n_logit_values = 0;  // of `logits`, which may be larger
     std::vector<TokenLogit> best;
+    std::vector<double> weights;
     std::unique_ptr<StepRun> run;
     StepCost cost;
   };
@@ -111,6 +112,8 @@ class StepRunner {
   // The session's tokens [first, first + n), with its pages and its slot.
   static StepSequence SequenceOf(const Session& session, int64_t first, int64_t n);
   Status Begin(OpenStep* step);
+  // Gives its parts their places in the results.
+  void PlaceResults(OpenStep* step) const;
   void NoteFirstRow(const StepPart& part, int64_t begin_us);
   // False if it was interrupted.
   StatusOr<bool> Advance(OpenStep* step, FunctionRef<bool()> pause);
@@ -124,7 +127,6 @@ class StepRunner {
   void AbandonLong();
 
   const Parts parts_;
-  const int64_t max_best_;
   const bool needs_whole_texts_;
   StepPlanner planner_;
   std::unique_ptr<OpenStep> long_step_;  // begun but not ended; may be paused

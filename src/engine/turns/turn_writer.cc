@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -16,11 +17,56 @@ bool EndsTooEarly(const TurnOptions& options, const Lane& lane) {
   return static_cast<int64_t>(lane.generated.size()) < options.min_tokens;
 }
 
-void Ban(std::span<const TokenId> tokens, std::span<float> logits) {
-  for (const TokenId token : tokens) logits[static_cast<size_t>(token)] = -INFINITY;
+}  // namespace
+
+std::vector<TokenId> TurnWriter::BannedAfter(const TurnOptions& options,
+                                             int64_t n_generated) const {
+  std::vector<TokenId> banned;
+  const bool too_early = n_generated < options.min_tokens;
+  if (options.ignore_eos || too_early) banned = model_.tokenizer()->EndsOfGeneration();
+  if (too_early) {
+    banned.insert(banned.end(), options.stop_tokens.begin(), options.stop_tokens.end());
+  }
+  return banned;
 }
 
-}  // namespace
+void TurnWriter::Ask(StepPart* part) const {
+  const ActiveTurn& turn = *part->turn;
+  // Not of rows that the prompt's readers want.
+  if (part->n_logits == 0 || (!part->lane->is_decoding() && turn.wants_prompt_rows())) return;
+  const BackendCapabilities& backend = model_.backend().capabilities();
+  if (backend.changes_rows) return AskForChanges(part);
+  const int64_t n_best = BestNeeded(turn, *part->lane);
+  if (n_best <= backend.max_best) part->n_best = n_best;
+}
+
+// Whole rows are left to those who want probabilities, and to masks of rows that do not follow what
+// the mask has seen: behind guesses, and the first ones of several choices.
+void TurnWriter::AskForChanges(StepPart* part) const {
+  Lane* const lane = part->lane;
+  const TurnOptions& options = part->turn->options;
+  if (options.top_logprobs >= 0) return;
+  const bool forks = !lane->is_decoding() && options.n_choices > 1;
+  if (options.token_mask && (part->n_logits > 1 || forks)) return;
+  const Sampler::Needed needed = lane->sampler.NeededOfChanged(model_.n_vocab());
+  if (needed.n_best > model_.backend().capabilities().max_best) return;
+  part->n_best = needed.n_best;
+  part->temperature = needed.temperature;
+  if (lane->mask) ApplyMask(options, lane);
+  const std::span<const TokenId> guesses =
+      std::span(part->tokens).last(static_cast<size_t>(part->guesses));
+  part->changed_logits.resize(static_cast<size_t>(part->n_logits));
+  part->changes.clear();
+  const auto n_generated = std::ssize(lane->generated);
+  const std::vector<TokenId>& tokens = lane->session->tokens;
+  for (int64_t i = 0; i < part->n_logits; ++i) {
+    auto& changes = part->changed_logits[static_cast<size_t>(i)];
+    lane->sampler.ChangesFor(tokens, guesses.first(static_cast<size_t>(i)),
+                             BannedAfter(options, n_generated + i), &changes);
+    part->changes.push_back({.logits = changes});
+    if (lane->mask) part->changes.back().allowed = lane->allowed;
+  }
+}
 
 int64_t TurnWriter::BestNeeded(const ActiveTurn& turn, const Lane& lane) const {
   const TurnOptions& options = turn.options;
@@ -35,7 +81,13 @@ int64_t TurnWriter::BestNeeded(const ActiveTurn& turn, const Lane& lane) const {
 
 TurnWriter::Row TurnWriter::RowAt(const StepPart& part, int64_t i) const {
   const auto n_best = static_cast<size_t>(part.n_best);
-  if (n_best > 0) return {.best = part.best.subspan(static_cast<size_t>(i) * n_best, n_best)};
+  if (n_best > 0) {
+    return {.best = part.best.subspan(static_cast<size_t>(i) * n_best, n_best),
+            .is_changed = !part.changes.empty(),
+            .weight = part.weights.empty() ? 0 : part.weights[static_cast<size_t>(i)],
+            .run = part.run,
+            .of_step = part.first_of_step + i};
+  }
   const auto n_vocab = static_cast<size_t>(model_.n_vocab());
   return {.logits = part.logits.subspan(static_cast<size_t>(i) * n_vocab, n_vocab)};
 }
@@ -220,7 +272,9 @@ void TurnWriter::ForkChoices(ActiveTurn* turn, const Row& row) {
   std::vector<float> logits;
   for (auto& lane : turn->lanes) {
     logits.assign(row.logits.begin(), row.logits.end());
-    SampleNext(turn, lane.get(), {.logits = logits, .best = row.best});
+    Row its = row;
+    its.logits = logits;
+    SampleNext(turn, lane.get(), its);
   }
 }
 
@@ -236,12 +290,13 @@ void TurnWriter::SampleNext(ActiveTurn* turn, Lane* lane, const Row& row) {
     event.alternatives = TopLogprobs(row.logits, log_sum, options.top_logprobs);
     raw.assign(row.logits.begin(), row.logits.end());
   }
-  const TokenId token = Choose(options, lane, row);
-  if (token == kNoToken) {
-    turn->EndLane(lane, FinishReason::kError,
-                  FailedPrecondition("no token may come next: all are banned or masked"));
+  const StatusOr<TokenId> chosen = Choose(options, lane, row);
+  if (!chosen.ok() || *chosen == kNoToken) {
+    const Status nothing = FailedPrecondition("no token may come next: all are banned or masked");
+    turn->EndLane(lane, FinishReason::kError, chosen.ok() ? nothing : chosen.status());
     return;
   }
+  const TokenId token = *chosen;
   if (!raw.empty()) {
     event.logprob =
         static_cast<float>(static_cast<double>(raw[static_cast<size_t>(token)]) - log_sum);
@@ -257,11 +312,11 @@ void TurnWriter::SampleNext(ActiveTurn* turn, Lane* lane, const Row& row) {
 }
 
 // kNoToken if all are banned or masked. Changes the logits.
-TokenId TurnWriter::Choose(const TurnOptions& options, Lane* lane, const Row& row) {
+StatusOr<TokenId> TurnWriter::Choose(const TurnOptions& options, Lane* lane, const Row& row) {
+  if (row.is_changed) return ChooseChanged(lane, row);
   const std::vector<TokenId>& tokens = lane->session->tokens;
   const auto position = static_cast<int64_t>(tokens.size());
   const bool too_early = EndsTooEarly(options, *lane);
-  const std::span<float> logits = row.logits;
   if (!row.best.empty()) {
     return lane->sampler.SampleBest(row.best, position, [&](TokenId token) {
       const bool ends = model_.tokenizer()->IsEndOfGeneration(token);
@@ -270,18 +325,32 @@ TokenId TurnWriter::Choose(const TurnOptions& options, Lane* lane, const Row& ro
              (too_early && std::binary_search(stops.begin(), stops.end(), token));
     });
   }
-  if (options.ignore_eos || too_early) Ban(model_.tokenizer()->EndsOfGeneration(), logits);
-  if (too_early) Ban(options.stop_tokens, logits);
-  if (lane->mask) {
-    lane->allowed.assign((logits.size() + 31) / 32, ~uint32_t{0});
-    lane->mask->Apply(lane->generated, lane->allowed);
-    AllowOtherEnds(options, lane);
+  for (const TokenId token : BannedAfter(options, std::ssize(lane->generated))) {
+    row.logits[static_cast<size_t>(token)] = -INFINITY;
   }
-  return lane->sampler.Sample(logits, tokens, position, lane->allowed);
+  if (lane->mask) ApplyMask(options, lane);
+  return lane->sampler.Sample(row.logits, tokens, position, lane->allowed);
+}
+
+StatusOr<TokenId> TurnWriter::ChooseChanged(Lane* lane, const Row& row) {
+  const int64_t position = lane->session->n_tokens();
+  const int64_t n_vocab = model_.n_vocab();
+  const std::optional<TokenId> token =
+      lane->sampler.SampleChanged(row.best, row.weight, n_vocab, position);
+  if (token) return *token;
+  row_.resize(static_cast<size_t>(n_vocab));
+  WEFT_RETURN_IF_ERROR(row.run->ReadRow(row.of_step, row_));
+  return lane->sampler.SampleChanged(row_, position);
+}
+
+void TurnWriter::ApplyMask(const TurnOptions& options, Lane* lane) const {
+  lane->allowed.assign((static_cast<size_t>(model_.n_vocab()) + 31) / 32, ~uint32_t{0});
+  lane->mask->Apply(lane->generated, lane->allowed);
+  AllowOtherEnds(options, lane);
 }
 
 // Where the mask allows the model's own end tokens, it also allows the turn's stop tokens.
-void TurnWriter::AllowOtherEnds(const TurnOptions& options, Lane* lane) {
+void TurnWriter::AllowOtherEnds(const TurnOptions& options, Lane* lane) const {
   const auto bit = [](TokenId token) { return uint32_t{1} << (token % 32); };
   const auto word = [lane](TokenId token) -> uint32_t& {
     return lane->allowed[static_cast<size_t>(token) / 32];

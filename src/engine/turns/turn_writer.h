@@ -28,8 +28,9 @@ class TurnWriter {
   TurnWriter(const Model* model, StateMemory* memory, LiveSessions* sessions)
       : model_(*model), memory_(memory), sessions_(sessions) {}
 
-  // How many of a row's best tokens are enough for the lane's next one; 0: it takes the whole row.
-  int64_t BestNeeded(const ActiveTurn& turn, const Lane& lane) const;
+  // Asks a part's rows for less than all their logits, where that is enough for the lane's next
+  // tokens. Once before the part is computed, but it may be given up and asked for again.
+  void Ask(StepPart* part) const;
   // Applies the results of a computed part.
   void Take(StepPart* part);
   // The part's forward failed, which leaves its state undefined from the step on: poisons the
@@ -50,10 +51,21 @@ class TurnWriter {
   struct Row {
     std::span<float> logits = {};
     std::span<const TokenLogit> best = {};
+    // Of a row that was changed before the best tokens were found:
+    bool is_changed = false;
+    double weight = 0;
+    StepRun* run = nullptr;
+    int64_t of_step = 0;
   };
+  // How many of a row's best tokens are enough for the lane's next one; 0: it takes the whole row.
+  int64_t BestNeeded(const ActiveTurn& turn, const Lane& lane) const;
+  void AskForChanges(StepPart* part) const;
   void ForkChoices(ActiveTurn* turn, const Row& row);
   void SampleNext(ActiveTurn* turn, Lane* lane, const Row& row);
-  TokenId Choose(const TurnOptions& options, Lane* lane, const Row& row);
+  StatusOr<TokenId> Choose(const TurnOptions& options, Lane* lane, const Row& row);
+  StatusOr<TokenId> ChooseChanged(Lane* lane, const Row& row);
+  // Into lane->allowed.
+  void ApplyMask(const TurnOptions& options, Lane* lane) const;
   // `i` counts the part's rows that have results.
   Row RowAt(const StepPart& part, int64_t i) const;
   Row LastRow(const StepPart& part) const { return RowAt(part, part.n_logits - 1); }
@@ -62,12 +74,16 @@ class TurnWriter {
   void CountAccepted(int64_t accepted);
   void ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event);
   void TakeForced(ActiveTurn* turn, Lane* lane);
-  void AllowOtherEnds(const TurnOptions& options, Lane* lane);
+  void AllowOtherEnds(const TurnOptions& options, Lane* lane) const;
   bool IsStopToken(const ActiveTurn& turn, TokenId token) const;
+
+  // The tokens that may not follow `n_generated` others.
+  std::vector<TokenId> BannedAfter(const TurnOptions& options, int64_t n_generated) const;
 
   const Model& model_;
   StateMemory* const memory_;
   LiveSessions* const sessions_;
+  std::vector<float> row_;  // one that was read whole
   int64_t generated_tokens_ = 0, guessed_tokens_ = 0, guesses_ = 0;
   std::vector<int64_t> accepted_at_;  // by place in the guess
 };
