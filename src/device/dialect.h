@@ -19,8 +19,8 @@
 //     thread's use of it there is a barrier, also within a warp.
 //
 // Names of the dialect: ThreadIndex, ThreadCount, BlockX/Y/Z, Barrier, ShuffleXor, Shuffle,
-// DotBytes, MultiplyTile16, MultiplyTile32, Fma, SquareRoot, BitsOf, FloatOf, HalfToFloat,
-// FloatToHalf, BfloatToFloat, FloatToBfloat, Max, Min, Abs.
+// CountTile, DotBytes, MultiplyTile16, MultiplyTile32, Fma, SquareRoot, BitsOf, FloatOf,
+// HalfToFloat, FloatToHalf, BfloatToFloat, FloatToBfloat, Max, Min, Abs.
 #ifndef WEFT_DEVICE_DIALECT_H_
 #define WEFT_DEVICE_DIALECT_H_
 

@@ -25,6 +25,8 @@ WEFT_DEVICE int BlockZ() { return static_cast<int>(blockIdx.z); }
 
 WEFT_DEVICE void Barrier() { __syncthreads(); }
 
+WEFT_DEVICE void CountTile() {}
+
 WEFT_DEVICE uint32_t BitsOf(float x) { return __float_as_uint(x); }
 WEFT_DEVICE float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
 

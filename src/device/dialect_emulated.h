@@ -73,6 +73,9 @@ inline void Barrier(const emulator::Site& site = emulator::Site::current()) {
   emulator::WaitForBlock(site);
 }
 
+// Of keys and values, read by a warp; for tests.
+inline void CountTile() { ++emulator::n_tiles; }
+
 inline uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
 inline float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
 

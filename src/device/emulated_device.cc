@@ -185,7 +185,11 @@ class EmulatedStream : public Stream {
       if (Strikes(&device->faults().until_launch_fails)) {
         return Internal("the device refused to launch ", launch.kernel->name);
       }
-      return emulator::Run(*launch.kernel, launch.shape, launch.args.data(), device->order_);
+      const int64_t n_tiles = emulator::n_tiles;
+      const Status status =
+          emulator::Run(*launch.kernel, launch.shape, launch.args.data(), device->order_);
+      device->n_tiles_ += emulator::n_tiles - n_tiles;
+      return status;
     });
   }
   void Copy(std::byte* to, const std::byte* from, int64_t bytes) {

@@ -12,6 +12,7 @@
 namespace weft::device::emulator {
 
 constinit thread_local ThreadPlace place;
+constinit thread_local int64_t n_tiles = 0;
 
 namespace {
 

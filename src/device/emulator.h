@@ -45,6 +45,8 @@ struct ThreadPlace {
   int grid_x = 1;
 };
 extern constinit thread_local ThreadPlace place;
+// What CountTile has counted on this thread.
+extern constinit thread_local int64_t n_tiles;
 
 #ifdef __cpp_lib_source_location
 using Site = std::source_location;

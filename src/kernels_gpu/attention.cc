@@ -117,6 +117,7 @@ struct Query {
   int sequence, position, head, kv_head;
   int first, last;  // positions seen
 
+  WEFT_DEVICE Query() {}
   WEFT_DEVICE Query(const AttendArgs& a, int row, int its_head) {
     values = a.q.values + row * a.q.stride + its_head * a.q_head;
     sequence = a.step.sequences[row];
@@ -153,15 +154,8 @@ struct Sums {
   }
 };
 
-template <typename Kv>
-WEFT_DEVICE float ScoreOf(const AttendArgs& a, const Query& query, int position) {
-  const std::byte* const page = PageOf(a.step, a.kv, query.sequence, position);
-  const int token = position & ((1 << a.kv.page_shift) - 1);
-  float score = 0.0f;
-  for (int dim = 0; dim < a.kv.k_dim; ++dim) {
-    score = Fma(Kv::Get(page, a.kv.keys, query.kv_head, token, dim), query.values[dim], score);
-  }
-  score = score * a.scale;
+WEFT_DEVICE float ScoreOf(const AttendArgs& a, const Query& query, int position, float product) {
+  float score = product * a.scale;
   if (a.softcap > 0.0f) score = Softcap(a.softcap, score);
   if (a.slopes != nullptr) {
     const int distance =
@@ -171,43 +165,75 @@ WEFT_DEVICE float ScoreOf(const AttendArgs& a, const Query& query, int position)
   return score;
 }
 
-// The positions of one split that the query sees. `weights`: shared, 32 words.
-template <typename Kv, int kVectors, typename Shared>
-WEFT_DEVICE Sums<kVectors> ScanSplit(const AttendArgs& a, const Query& query, int split,
-                                     Shared& weights) {
-  const int lane = ThreadIndex();
-  const int begin = split * kSplitTokens, end = Min(begin + kSplitTokens, query.last + 1);
-  Sums<kVectors> sums;
-  for (int block = begin; block < end; block += 32) {
-    if (block + 31 < query.first) continue;
-    const int mine = block + lane;
-    const bool seen = mine >= query.first && mine < end;
-    const float score = seen ? ScoreOf<Kv>(a, query, mine) : FloatOf(0xFF800000u);
-    const float new_max = Max(sums.max, WarpMax(score));
-    const float factor = Exp(sums.max - new_max);
-    const float weight = seen ? Exp(score - new_max) : 0.0f;
-    sums.weight = Fma(sums.weight, factor, WarpSum(weight));
-    sums.max = new_max;
+// A position's key times each of the queries.
+template <typename Kv, int kRows>
+WEFT_DEVICE void MultiplyKey(const AttendArgs& a, const Query* queries, int position,
+                             float* products) {
+  const std::byte* const page = PageOf(a.step, a.kv, queries[0].sequence, position);
+  const int token = position & ((1 << a.kv.page_shift) - 1);
+  for (int dim = 0; dim < a.kv.k_dim; ++dim) {
+    const float key = Kv::Get(page, a.kv.keys, queries[0].kv_head, token, dim);
     WEFT_UNROLL
-    for (int i = 0; i < kVectors; ++i) sums.values[i] = sums.values[i] * factor;
-    weights[lane] = weight;
+    for (int r = 0; r < kRows; ++r) products[r] = Fma(key, queries[r].values[dim], products[r]);
+  }
+}
+
+// The weights of a block of positions, the lane's being `position`, for each query; to shared
+// memory.
+template <typename Kv, int kVectors, int kRows, typename Shared>
+WEFT_DEVICE void WeighBlock(const AttendArgs& a, const Query* queries, int position, bool seen,
+                            Shared& weights, Sums<kVectors>* sums) {
+  float products[kRows];
+  WEFT_UNROLL
+  for (int r = 0; r < kRows; ++r) products[r] = 0.0f;
+  if (seen) MultiplyKey<Kv, kRows>(a, queries, position, products);
+  WEFT_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    const float score = seen ? ScoreOf(a, queries[r], position, products[r]) : FloatOf(0xFF800000u);
+    const float new_max = Max(sums[r].max, WarpMax(score));
+    const float factor = Exp(sums[r].max - new_max);
+    const float weight = seen ? Exp(score - new_max) : 0.0f;
+    sums[r].weight = Fma(sums[r].weight, factor, WarpSum(weight));
+    sums[r].max = new_max;
+    WEFT_UNROLL
+    for (int i = 0; i < kVectors; ++i) sums[r].values[i] = sums[r].values[i] * factor;
+    weights[32 * r + ThreadIndex()] = weight;
+  }
+}
+
+// The positions of one split that the queries see, which are the same for all of them, and so are
+// the pages. `weights`: shared, 32 words for each.
+template <typename Kv, int kVectors, int kRows, typename Shared>
+WEFT_DEVICE void ScanSplit(const AttendArgs& a, const Query* queries, int split, Shared& weights,
+                           Sums<kVectors>* sums) {
+  const int lane = ThreadIndex(), first = queries[0].first;
+  const int begin = split * kSplitTokens, end = Min(begin + kSplitTokens, queries[0].last + 1);
+  for (int block = begin; block < end; block += 32) {
+    if (block + 31 < first) continue;
+    if (lane == 0) CountTile();
+    const int mine = block + lane;
+    WeighBlock<Kv, kVectors, kRows>(a, queries, mine, mine >= first && mine < end, weights, sums);
     Barrier();
-    for (int j = Max(0, query.first - block); j < Min(32, end - block); ++j) {
+    for (int j = Max(0, first - block); j < Min(32, end - block); ++j) {
       const int position = block + j;
-      const std::byte* const page = PageOf(a.step, a.kv, query.sequence, position);
+      const std::byte* const page = PageOf(a.step, a.kv, queries[0].sequence, position);
       const int token = position & ((1 << a.kv.page_shift) - 1);
-      const float its = weights[j];
+      float its[kRows];
+      WEFT_UNROLL
+      for (int r = 0; r < kRows; ++r) its[r] = weights[32 * r + j];
       WEFT_UNROLL
       for (int i = 0; i < kVectors; ++i) {
         const int dim = lane + 32 * i;
         if (dim >= a.kv.v_dim) continue;
-        sums.values[i] =
-            Fma(its, Kv::Get(page, a.kv.values, query.kv_head, token, dim), sums.values[i]);
+        const float value = Kv::Get(page, a.kv.values, queries[0].kv_head, token, dim);
+        WEFT_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          sums[r].values[i] = Fma(its[r], value, sums[r].values[i]);
+        }
       }
     }
     Barrier();
   }
-  return sums;
 }
 
 template <int kVectors>
@@ -226,35 +252,16 @@ WEFT_DEVICE void Finish(const AttendArgs& a, int row, int head, Sums<kVectors> s
   }
 }
 
-template <typename Kv, int kVectors>
-WEFT_DEVICE void AttendAll(const AttendArgs& a) {
-  WEFT_SHARED(float, weights, 32);
-  const int row = BlockY(), head = BlockX();
-  if (row >= *a.step.n_rows) return;
-  const Query query(a, row, head);
-  Sums<kVectors> sums;
-  for (int split = query.first / kSplitTokens; split <= query.last / kSplitTokens; ++split) {
-    sums.Add(ScanSplit<Kv, kVectors>(a, query, split, weights));
-  }
-  Finish(a, row, head, sums);
-}
-
-// Where a split's sums wait to be merged: maximum, weight, values.
+// Where sums wait to be merged: maximum, weight, values.
 WEFT_DEVICE float* PartialOf(const AttendArgs& a, int row, int head, int split) {
-  const int64_t at = (static_cast<int64_t>(row) * a.n_heads + head) * a.n_splits + split;
+  const int64_t at = (static_cast<int64_t>(row) * a.n_heads + head) * Max(1, a.n_splits) + split;
   return a.partials + at * (2 + a.kv.v_dim);
 }
 
-template <typename Kv, int kVectors>
-WEFT_DEVICE void AttendOneSplit(const AttendArgs& a) {
-  WEFT_SHARED(float, weights, 32);
-  const int row = BlockY(), head = BlockX();
-  if (row >= *a.step.n_rows) return;
-  const Query query(a, row, head);
-  const int split = query.first / kSplitTokens + BlockZ();
-  if (split > query.last / kSplitTokens) return;
-  const Sums<kVectors> sums = ScanSplit<Kv, kVectors>(a, query, split, weights);
-  float* const partial = PartialOf(a, row, head, BlockZ());
+template <int kVectors>
+WEFT_DEVICE void PutPartial(const AttendArgs& a, int row, int head, int split,
+                            const Sums<kVectors>& sums) {
+  float* const partial = PartialOf(a, row, head, split);
   const int lane = ThreadIndex();
   if (lane == 0) {
     partial[0] = sums.max;
@@ -267,32 +274,110 @@ WEFT_DEVICE void AttendOneSplit(const AttendArgs& a) {
 }
 
 template <int kVectors>
-WEFT_DEVICE void Merge(const AttendArgs& a) {
-  const int row = BlockY(), head = BlockX(), lane = ThreadIndex();
+WEFT_DEVICE void GetPartial(const AttendArgs& a, int row, int head, int split,
+                            Sums<kVectors>* sums) {
+  const float* const partial = PartialOf(a, row, head, split);
+  const int lane = ThreadIndex();
+  sums->max = partial[0];
+  sums->weight = partial[1];
+  WEFT_UNROLL
+  for (int i = 0; i < kVectors; ++i) {
+    if (lane + 32 * i < a.kv.v_dim) sums->values[i] = partial[2 + lane + 32 * i];
+  }
+}
+
+// The splits that a row has seen together with others.
+WEFT_DEVICE int SplitsSeen(const AttendArgs& a, int row) {
+  return a.together != 0 ? a.step.shared_splits[a.kv.group * a.step.max_rows + row] : 0;
+}
+
+template <typename Kv, int kVectors>
+WEFT_DEVICE void AttendAll(const AttendArgs& a) {
+  WEFT_SHARED(float, weights, 32);
+  const int row = BlockY(), head = BlockX();
   if (row >= *a.step.n_rows) return;
   const Query query(a, row, head);
-  const int n = query.last / kSplitTokens - query.first / kSplitTokens + 1;
+  const int n_seen = SplitsSeen(a, row);
   Sums<kVectors> sums;
-  for (int split = 0; split < n; ++split) {
-    const float* const partial = PartialOf(a, row, head, split);
+  if (n_seen > 0) GetPartial(a, row, head, 0, &sums);
+  for (int split = Max(n_seen, query.first / kSplitTokens); split <= query.last / kSplitTokens;
+       ++split) {
     Sums<kVectors> part;
-    part.max = partial[0];
-    part.weight = partial[1];
-    WEFT_UNROLL
-    for (int i = 0; i < kVectors; ++i) {
-      if (lane + 32 * i < a.kv.v_dim) part.values[i] = partial[2 + lane + 32 * i];
-    }
+    ScanSplit<Kv, kVectors, 1>(a, &query, split, weights, &part);
     sums.Add(part);
   }
   Finish(a, row, head, sums);
 }
 
-#define WEFT_DEFINE_ATTEND_(type, vectors)                                  \
-  WEFT_COOPERATIVE_KERNEL(Attend##type##_##vectors, AttendArgs, 32) {       \
-    AttendAll<KvOf##type, vectors>(a);                                      \
-  }                                                                         \
-  WEFT_COOPERATIVE_KERNEL(AttendSplits##type##_##vectors, AttendArgs, 32) { \
-    AttendOneSplit<KvOf##type, vectors>(a);                                 \
+// A head of a group of rows: the splits that all of them see whole and through the same pages.
+template <typename Kv, int kVectors>
+WEFT_DEVICE void AttendGroup(const AttendArgs& a) {
+  constexpr int kRows = TogetherAtOnce(kVectors);
+  WEFT_SHARED(float, weights, 32 * kRows);
+  const int number = BlockY(), head = BlockX();
+  if (number >= a.step.n_together[a.kv.group]) return;
+  const RowGroup group = a.step.together[a.kv.group * a.step.max_together + number];
+  const int first = a.n_splits > 0 ? BlockZ() : 0;
+  if (first >= group.splits) return;
+  const int end = a.n_splits > 0 ? first + 1 : group.splits;
+  const int32_t* const rows = a.step.together_rows + a.kv.group * a.step.max_rows + group.begin;
+  for (int at = 0; at < group.n_rows; at += kRows) {
+    Query queries[kRows];
+    Sums<kVectors> sums[kRows];
+    WEFT_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      queries[r] = Query(a, rows[Min(at + r, group.n_rows - 1)], head);
+    }
+    for (int split = first; split < end; ++split) {
+      Sums<kVectors> parts[kRows];
+      ScanSplit<Kv, kVectors, kRows>(a, queries, split, weights, parts);
+      WEFT_UNROLL
+      for (int r = 0; r < kRows; ++r) sums[r].Add(parts[r]);
+    }
+    WEFT_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      if (at + r < group.n_rows) PutPartial(a, rows[at + r], head, first, sums[r]);
+    }
+  }
+}
+
+template <typename Kv, int kVectors>
+WEFT_DEVICE void AttendOneSplit(const AttendArgs& a) {
+  WEFT_SHARED(float, weights, 32);
+  const int row = BlockY(), head = BlockX();
+  if (row >= *a.step.n_rows) return;
+  const Query query(a, row, head);
+  const int split = query.first / kSplitTokens + BlockZ();
+  if (split > query.last / kSplitTokens || split < SplitsSeen(a, row)) return;
+  Sums<kVectors> sums;
+  ScanSplit<Kv, kVectors, 1>(a, &query, split, weights, &sums);
+  PutPartial(a, row, head, BlockZ(), sums);
+}
+
+template <int kVectors>
+WEFT_DEVICE void Merge(const AttendArgs& a) {
+  const int row = BlockY(), head = BlockX();
+  if (row >= *a.step.n_rows) return;
+  const Query query(a, row, head);
+  const int n = query.last / kSplitTokens - query.first / kSplitTokens + 1;
+  Sums<kVectors> sums;
+  for (int split = 0; split < n; ++split) {
+    Sums<kVectors> part;
+    GetPartial(a, row, head, split, &part);
+    sums.Add(part);
+  }
+  Finish(a, row, head, sums);
+}
+
+#define WEFT_DEFINE_ATTEND_(type, vectors)                                    \
+  WEFT_COOPERATIVE_KERNEL(Attend##type##_##vectors, AttendArgs, 32) {         \
+    AttendAll<KvOf##type, vectors>(a);                                        \
+  }                                                                           \
+  WEFT_COOPERATIVE_KERNEL(AttendSplits##type##_##vectors, AttendArgs, 32) {   \
+    AttendOneSplit<KvOf##type, vectors>(a);                                   \
+  }                                                                           \
+  WEFT_COOPERATIVE_KERNEL(AttendTogether##type##_##vectors, AttendArgs, 32) { \
+    AttendGroup<KvOf##type, vectors>(a);                                      \
   }
 WEFT_ALL_KV_KERNELS(WEFT_DEFINE_ATTEND_)
 

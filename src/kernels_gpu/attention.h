@@ -43,13 +43,15 @@ WEFT_DECLARE_KERNEL(StoreKvF16, StoreArgs);
 WEFT_DECLARE_KERNEL(StoreKvBF16, StoreArgs);
 WEFT_DECLARE_KERNEL(StoreKvQ8_0, StoreArgs);
 
-// Softmax attention of one query head of a row, a warp for each.
+// Softmax attention of one query head of a row, a warp for each; of rows that begin with the same
+// pages first a warp for all of them, which reads these keys and values once (AttendTogether).
 //
 // The order of sums: positions in splits of kSplitTokens at multiples of that number, in a split
 // blocks of 32. A block's scores are each one fused multiply-add per dimension, ascending; its
 // maximum and the sum of its weights are a tree over the 32 positions; its values enter one by
 // one, ascending. Splits are merged in order. Whether one warp takes all splits of a row
-// (Attend) or each its own (AttendSplits, then MergeSplits) changes nothing.
+// (Attend) or each its own (AttendSplits, then MergeSplits), and with how many other rows
+// (AttendTogether before either), changes nothing.
 inline constexpr int kSplitTokens = 128;
 struct AttendArgs {
   StepView step;
@@ -64,17 +66,26 @@ struct AttendArgs {
   float scale = 1, softcap = 0;
   const float* sinks = nullptr;  // per query head
   const float* slopes = nullptr;
-  float* partials = nullptr;  // of splits: (row, head, split, 2 + v_dim)
-  int32_t n_splits = 0;       // that there is room for, from a row's first one on
+  // Sums of splits, to be merged: (row, head, split, 2 + v_dim); with n_splits 0 one for a row and
+  // head, of all splits that are shared.
+  float* partials = nullptr;
+  int32_t n_splits = 0;  // that there is room for, from a row's first one on
+  int32_t together = 0;  // whether AttendTogether came before
 };
+// Rows that a group has at most, and those of them that a warp takes at once, if their values are
+// so many vectors long.
+inline constexpr int kMostTogether = 8;
+constexpr int TogetherAtOnce(int vectors) { return vectors <= 4 ? 8 : vectors == 8 ? 4 : 2; }
 // The kernels of each type of keys and values, by how many vectors of 32 dimensions a value has
-// at most. x: query heads, y: rows, z: splits of AttendSplits.
+// at most. x: query heads, y: rows, or groups of them; z: splits of AttendSplits, and of
+// AttendTogether before it.
 #define WEFT_KV_KERNELS(X, type) X(type, 2) X(type, 4) X(type, 8) X(type, 16)
 #define WEFT_ALL_KV_KERNELS(X) \
   WEFT_KV_KERNELS(X, F32) WEFT_KV_KERNELS(X, F16) WEFT_KV_KERNELS(X, BF16) WEFT_KV_KERNELS(X, Q8_0)
-#define WEFT_DECLARE_ATTEND_(type, vectors)                  \
-  WEFT_DECLARE_KERNEL(Attend##type##_##vectors, AttendArgs); \
-  WEFT_DECLARE_KERNEL(AttendSplits##type##_##vectors, AttendArgs);
+#define WEFT_DECLARE_ATTEND_(type, vectors)                        \
+  WEFT_DECLARE_KERNEL(Attend##type##_##vectors, AttendArgs);       \
+  WEFT_DECLARE_KERNEL(AttendSplits##type##_##vectors, AttendArgs); \
+  WEFT_DECLARE_KERNEL(AttendTogether##type##_##vectors, AttendArgs);
 WEFT_ALL_KV_KERNELS(WEFT_DECLARE_ATTEND_)
 WEFT_DECLARE_KERNEL(MergeSplits2, AttendArgs);
 WEFT_DECLARE_KERNEL(MergeSplits4, AttendArgs);

@@ -27,6 +27,12 @@ struct Rows {
 
 // --- a step, as it lies in a buffer of the device ------------------------------------------
 
+// Rows that see the same pages first: `splits` splits of attention (attention.h). They are
+// StepView::together_rows from `begin` on.
+struct RowGroup {
+  int32_t begin, n_rows, splits;
+};
+
 // Of one step; the arrays are filled before it begins, and stay where they are.
 struct StepView {
   const int32_t* n_rows = nullptr;  // one number each
@@ -40,6 +46,13 @@ struct StepView {
   const int32_t* pages = nullptr;         // all page tables
   const int32_t* table_begins = nullptr;  // into pages: [group][sequence]
   int32_t max_sequences = 0;              // the length of such a row
+  // By group of layers: groups of rows, their number, their rows; and the splits that each row of
+  // the step sees with others, 0 if it does not.
+  const RowGroup* together = nullptr;      // [group][number]
+  const int32_t* n_together = nullptr;     // [group]
+  const int32_t* together_rows = nullptr;  // [group][...]
+  const int32_t* shared_splits = nullptr;  // [group][row]
+  int32_t max_together = 0, max_rows = 0;  // the lengths of such rows
 };
 
 // Memory by id: id i is at slabs[i >> shift] + (i & (1 << shift) - 1) * bytes.

@@ -28,9 +28,10 @@ std::vector<const Kernel*> AllKernels() {
   WEFT_QUANT_FORMS(WEFT_OF_FORM_)
   WEFT_QUANT_FORMS(WEFT_OF_TILES_)
   WEFT_FLOAT_FORMS(WEFT_OF_FORM_)
-#define WEFT_OF_KV_(type, vectors)              \
-  kernels.push_back(&Attend##type##_##vectors); \
-  kernels.push_back(&AttendSplits##type##_##vectors);
+#define WEFT_OF_KV_(type, vectors)                    \
+  kernels.push_back(&Attend##type##_##vectors);       \
+  kernels.push_back(&AttendSplits##type##_##vectors); \
+  kernels.push_back(&AttendTogether##type##_##vectors);
   WEFT_ALL_KV_KERNELS(WEFT_OF_KV_)
   return kernels;
 }

@@ -74,14 +74,21 @@ int ModelRunner::TokensInPage(const Sequence& sequence, size_t i) const {
   return static_cast<int>(std::clamp<int64_t>(sequence.position - first, 0, page_tokens));
 }
 
-StatusOr<int> ModelRunner::Fork(int from) {
+StatusOr<int> ModelRunner::Fork(int from, bool share) {
   const int to = Add();
+  const int64_t n_full = sequences_[from].position / state_->layout().page_tokens;
+  const size_t n_shared = share ? static_cast<size_t>(n_full) : 0;
+  for (size_t group = 0; group < sequences_[to].tables.size(); ++group) {
+    const auto& pages = sequences_[from].tables[group];
+    sequences_[to].tables[group].assign(pages.begin(),
+                                        pages.begin() + static_cast<ptrdiff_t>(n_shared));
+  }
   WEFT_RETURN_IF_ERROR(Extend(&sequences_[to], sequences_[from].position));
   const Sequence& source = sequences_[from];
   Sequence& copy = sequences_[to];
   copy.position = source.position;
   for (size_t group = 0; group < source.tables.size(); ++group) {
-    for (size_t i = 0; i < source.tables[group].size(); ++i) {
+    for (size_t i = n_shared; i < source.tables[group].size(); ++i) {
       const PageId page = source.tables[group][i];
       if (page == kNoPage) continue;
       WEFT_RETURN_IF_ERROR(state_->CopyPage(static_cast<int>(group), page, copy.tables[group][i],

@@ -47,8 +47,9 @@ class ModelRunner {
 
   // A new empty sequence; its number.
   int Add();
-  // A new sequence with the same tokens before it; pages are copied one by one.
-  StatusOr<int> Fork(int sequence);
+  // A new sequence with the same tokens before it. Pages are copied one by one; or those that are
+  // full are shared, which only a runner that drops none may do.
+  StatusOr<int> Fork(int sequence, bool share = false);
 
   // The tokens that one step appends to a sequence; the logits of the last `n_logits` of
   // them are wanted, by default of all.

@@ -15,15 +15,17 @@ namespace {
 
 // The kernels of attention by the vectors of a value: 2, 4, 8, 16.
 struct AttendKernels {
-  std::array<const KernelOf<AttendArgs>*, 4> all, splits;
+  std::array<const KernelOf<AttendArgs>*, 4> all, splits, together;
 };
 #define WEFT_ATTEND_(type)                                                            \
   {                                                                                   \
     {&device::Attend##type##_2, &device::Attend##type##_4, &device::Attend##type##_8, \
      &device::Attend##type##_16},                                                     \
+        {&device::AttendSplits##type##_2, &device::AttendSplits##type##_4,            \
+         &device::AttendSplits##type##_8, &device::AttendSplits##type##_16},          \
     {                                                                                 \
-      &device::AttendSplits##type##_2, &device::AttendSplits##type##_4,               \
-          &device::AttendSplits##type##_8, &device::AttendSplits##type##_16           \
+      &device::AttendTogether##type##_2, &device::AttendTogether##type##_4,           \
+          &device::AttendTogether##type##_8, &device::AttendTogether##type##_16       \
     }                                                                                 \
   }
 
@@ -99,16 +101,23 @@ void Builder::StoreKv(KvType type, const KvView& kv, int64_t n_heads, const Rows
 void Builder::Attend(KvType type, AttendArgs args, int64_t v_dim) {
   args.step = buffer_.view();
   const int vectors = VectorsFor(v_dim);
-  device::LaunchShape shape = {args.n_heads, static_cast<int>(size_.rows), 1, 32};
-  const int64_t bytes = size_.rows * args.n_heads * size_.splits * (2 + v_dim) * 4;
-  if (size_.splits == 0 || bytes > kPartialBytes || args.both_ways != 0) {
-    Launch(*AttendKernelsOf(type).all[vectors], shape, args);
-    return;
+  const AttendKernels& kernels = AttendKernelsOf(type);
+  const int64_t sums = size_.rows * args.n_heads * (2 + v_dim);
+  const auto fits = [&](int64_t n) { return n > 0 && n * sums * 4 <= kPartialBytes; };
+  const int64_t n_splits = args.both_ways == 0 && fits(size_.splits) ? size_.splits : 0;
+  const bool sees_all = args.both_ways == 0 && args.window == 0;
+  const bool together = size_.groups > 0 && sees_all && (n_splits > 0 || fits(1));
+  args.n_splits = static_cast<int32_t>(n_splits);
+  args.together = together ? 1 : 0;
+  if (together || n_splits > 0) {
+    args.partials = arena_.Take<float>(sums * std::max<int64_t>(1, n_splits));
   }
-  args.n_splits = static_cast<int32_t>(size_.splits);
-  args.partials = arena_.Take<float>(bytes / 4);
-  shape.grid_z = args.n_splits;
-  Launch(*AttendKernelsOf(type).splits[vectors], shape, args);
+  device::LaunchShape shape = {args.n_heads, static_cast<int>(size_.groups),
+                               std::max(1, args.n_splits), 32};
+  if (together) Launch(*kernels.together[vectors], shape, args);
+  shape.grid_y = static_cast<int>(size_.rows);
+  Launch(n_splits > 0 ? *kernels.splits[vectors] : *kernels.all[vectors], shape, args);
+  if (n_splits == 0) return;
   shape.grid_z = 1;
   Launch(MergeKernelOf(vectors), shape, args);
 }

@@ -9,10 +9,10 @@
 #define WEFT_BACKEND_GPU_BUILDER_H_
 
 #include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <tuple>
 #include <vector>
 
 #include "backend/gpu/gpu_state.h"
@@ -52,12 +52,12 @@ struct ProgramSize {
   int64_t rows = 0;
   int64_t sequences = 0;
   int64_t splits = 0;  // of attention, a warp for each; 0: one warp takes them all
-  bool operator<(const ProgramSize& other) const {
-    return std::tie(rows, sequences, splits) < std::tie(other.rows, other.sequences, other.splits);
-  }
+  int64_t groups = 0;  // of rows that begin with the same pages; 0: there are none
+  auto operator<=>(const ProgramSize&) const = default;
 };
 
-// Attention by splits only for few rows, and while their sums fit into so much.
+// Attention by splits only for few rows, and while their sums fit into so much; the sums of what
+// rows see together must, too.
 inline constexpr int64_t kMostSplitRows = 16;
 inline constexpr int64_t kPartialBytes = int64_t{16} << 20;
 

@@ -2,17 +2,21 @@
 // that a fault is nobody's but its step's.
 #include "backend/gpu/gpu_backend.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "device/emulated_device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels_gpu/attention.h"
+#include "model/model_spec.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/wrapped_backend.h"
@@ -42,16 +46,17 @@ class GpuBackendTest : public ::testing::TestWithParam<std::string> {
                                                 std::move(spec), {.n_threads = 1}));
     return model;
   }
-  StatusOr<std::unique_ptr<ModelRunner>> NewRunner() {
+  StatusOr<std::unique_ptr<ModelRunner>> NewRunner(int64_t pool_pages = 64) {
     WEFT_ASSIGN_OR_RETURN(const LoadedModel model, Load(device_));
     RunnerOptions options;
-    options.pool_pages = 64;
+    options.pool_pages = pool_pages;
     options.executor.max_step_tokens = 64;
     return ModelRunner::New(model, options);
   }
 
   const std::shared_ptr<EmulatedDevice> device_ = std::make_shared<EmulatedDevice>();
   const std::vector<TokenId> tokens_ = RandomTokens(40, 3);
+  const std::vector<int64_t> chunks_ = {64};
 };
 
 TEST_P(GpuBackendTest, EveryAllocationMayFailAndNothingStays) {
@@ -123,6 +128,90 @@ TEST_P(GpuBackendTest, AttentionInSplitsHasTheSameBits) {
   const auto split = (*runner)->Feed((*runner)->Add(), tokens, few);
   ASSERT_TRUE(split.ok()) << split.status();
   EXPECT_TRUE(SameBytes(*split, *expected));
+}
+
+// Query heads of layers that see the whole text.
+int64_t HeadsThatSeeAll(const ModelSpec& spec) {
+  int64_t n_heads = 0;
+  ForEachPath(spec, [&](const Path& path) {
+    const auto* const op = std::get_if<Attention>(&path.op);
+    if (op == nullptr) return;
+    const int group = spec.kv_layers[static_cast<size_t>(op->kv_layer)].group;
+    if (spec.kv_groups[static_cast<size_t>(group)].window == 0) n_heads += op->n_heads;
+  });
+  return n_heads;
+}
+
+// Sessions that begin with the same pages: these are read once for eight of them, and the logits
+// are those of sessions with pages of their own. A step of few rows, whose attention is split, and
+// one of many.
+TEST_P(GpuBackendTest, APrefixIsReadOnceForTheSessionsThatHoldIt) {
+  const auto runner = NewRunner(400);
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  constexpr int kTiles = device::kSplitTokens / 32;
+  const int origin = (*runner)->Add();
+  ASSERT_TRUE((*runner)->Feed(origin, RandomTokens(300, 5), chunks_).ok());
+  for (const auto& [n_sessions, n_groups] : {std::pair(8, 1), {20, 3}}) {
+    std::vector<float> logits[2];
+    int64_t n_tiles[2];
+    for (const bool share : {false, true}) {
+      std::vector<std::vector<TokenId>> said;
+      for (int i = 0; i < n_sessions; ++i) {
+        said.push_back(RandomTokens(1, static_cast<uint64_t>(100 + i)));
+      }
+      std::vector<ModelRunner::Part> parts;
+      for (int i = 0; i < n_sessions; ++i) {
+        const auto fork = (*runner)->Fork(origin, share);
+        ASSERT_TRUE(fork.ok()) << fork.status();
+        parts.push_back({*fork, said[static_cast<size_t>(i)]});
+      }
+      const int64_t before = device_->n_tiles();
+      auto results = (*runner)->Step(parts);
+      ASSERT_TRUE(results.ok()) << results.status();
+      n_tiles[share] = device_->n_tiles() - before;
+      logits[share] = *std::move(results);
+    }
+    EXPECT_TRUE(SameBytes(logits[true], logits[false])) << n_sessions;
+    // Two whole splits are shared.
+    EXPECT_EQ(n_tiles[false] - n_tiles[true],
+              HeadsThatSeeAll((*runner)->spec()) * 2 * kTiles * (n_sessions - n_groups));
+  }
+}
+
+// Sessions that share more with some than with others, and rows that follow each other in them.
+TEST_P(GpuBackendTest, PrefixesOfPrefixesHaveTheSameBits) {
+  const auto runner = NewRunner(400);
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  std::vector<float> logits[2];
+  int64_t n_tiles[2];
+  for (const bool share : {false, true}) {
+    const int root = (*runner)->Add(), alone = (*runner)->Add();
+    ASSERT_TRUE((*runner)->Feed(root, RandomTokens(140, 5), chunks_).ok());
+    ASSERT_TRUE((*runner)->Feed(alone, RandomTokens(280, 6), chunks_).ok());
+    std::vector<int> sequences = {alone};
+    for (uint64_t branch = 0; branch < 3; ++branch) {
+      const auto fork = (*runner)->Fork(root, share);
+      ASSERT_TRUE(fork.ok()) << fork.status();
+      ASSERT_TRUE((*runner)->Feed(*fork, RandomTokens(130, 20 + branch), chunks_).ok());
+      sequences.push_back(*fork);
+      for (uint64_t leaf = 0; leaf < branch; ++leaf) {
+        const auto further = (*runner)->Fork(*fork, share);
+        ASSERT_TRUE(further.ok()) << further.status();
+        sequences.push_back(*further);
+      }
+    }
+    std::reverse(sequences.begin() + 2, sequences.end());
+    const std::vector<TokenId> next = RandomTokens(3, 7);
+    std::vector<ModelRunner::Part> parts;
+    for (const int sequence : sequences) parts.push_back({sequence, next});
+    const int64_t before = device_->n_tiles();
+    auto results = (*runner)->Step(parts);
+    ASSERT_TRUE(results.ok()) << results.status();
+    n_tiles[share] = device_->n_tiles() - before;
+    logits[share] = *std::move(results);
+  }
+  EXPECT_TRUE(SameBytes(logits[true], logits[false]));
+  EXPECT_LT(n_tiles[true], n_tiles[false]);
 }
 
 // What a page table says matters: one that is wrong by an entry gives other logits.

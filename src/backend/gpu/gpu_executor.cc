@@ -53,7 +53,8 @@ Status StepContext::Start() {
     WEFT_ASSIGN_OR_RETURN(text_kv_, device.Allocate(text_kv_bytes));
   }
   std::byte* const text_kv = text_kv_ != nullptr ? text_kv_->data() : nullptr;
-  WEFT_ASSIGN_OR_RETURN(buffer_, StepBuffer::New(&device, spec, max_rows_, text_kv));
+  WEFT_ASSIGN_OR_RETURN(
+      buffer_, StepBuffer::New(&device, spec, state_.layout().page_tokens, max_rows_, text_kv));
   generation_ = buffer_->generation();
   WEFT_ASSIGN_OR_RETURN(scratch_, device.Allocate(ScratchBytes()));
 
@@ -70,18 +71,16 @@ Status StepContext::Start() {
   WEFT_ASSIGN_OR_RETURN(piece_, device.Allocate(lay_out(nullptr)));
   lay_out(piece_->data());
   WEFT_ASSIGN_OR_RETURN(finder_, BestFinder::New(&device, spec.n_vocab, max_rows_));
-  WEFT_ASSIGN_OR_RETURN(
-      results_,
-      device.AllocatePinned(StepBuffer::kPieceRows * std::max(spec.n_vocab, spec.d_model) * 4));
+  WEFT_ASSIGN_OR_RETURN(results_, device.AllocatePinned(StepBuffer::kPieceRows *
+                                                        std::max(spec.n_vocab, spec.d_model) * 4));
   return OkStatus();
 }
 
 int64_t StepContext::ScratchBytes() const {
   int64_t most = 256;
-  // The largest steps, and those whose attention is split most.
-  for (const int64_t rows : {max_rows_, std::min(max_rows_, kMostSplitRows)}) {
+  for (int64_t rows = 1; rows <= max_rows_; rows *= 2) {
     Arena arena(nullptr);
-    Builder builder(weights_, state_, *buffer_, {rows, rows, 0}, &arena);
+    Builder builder(weights_, state_, *buffer_, {rows, rows, 0, 1}, &arena);
     static_cast<void>(builder.Build(nullptr, nullptr));
     most = std::max(most, arena.most() + (rows <= kMostSplitRows ? kPartialBytes + 256 : 0));
   }
@@ -92,9 +91,10 @@ ProgramSize StepContext::SizeOf() const {
   // Launches count sequences for recurrent state alone.
   const bool counts = !weights_.spec().slots.empty();
   const int64_t rows = RoundUp(buffer_->n_rows());
-  ProgramSize size = {rows, counts ? RoundUp(buffer_->n_sequences()) : rows, 0};
+  ProgramSize size = {rows, counts ? RoundUp(buffer_->n_sequences()) : rows, 0, 0};
   const int64_t n_splits = buffer_->n_splits();
   if (size.rows <= kMostSplitRows && n_splits > 1) size.splits = RoundUp(n_splits);
+  if (buffer_->n_together() > 0) size.groups = RoundUp(buffer_->n_together());
   return size;
 }
 

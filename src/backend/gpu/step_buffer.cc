@@ -10,10 +10,17 @@
 
 namespace weft::gpu {
 
+namespace {
+
+constexpr int64_t kRowGroupWords = sizeof(device::RowGroup) / 4;
+
+}  // namespace
+
 StatusOr<std::unique_ptr<StepBuffer>> StepBuffer::New(device::Device* device, const ModelSpec& spec,
-                                                      int64_t max_rows, std::byte* text_kv) {
+                                                      int page_tokens, int64_t max_rows,
+                                                      std::byte* text_kv) {
   constexpr int64_t kFirstPages = 4096;
-  std::unique_ptr<StepBuffer> buffer(new StepBuffer(device, spec, max_rows, text_kv));
+  std::unique_ptr<StepBuffer> buffer(new StepBuffer(device, spec, page_tokens, max_rows, text_kv));
   WEFT_RETURN_IF_ERROR(buffer->LayOut(kFirstPages));
   return buffer;
 }
@@ -29,6 +36,10 @@ Status StepBuffer::LayOut(int64_t max_pages) {
   const int64_t counts = take(2), tokens = take(n), types = take(n), positions = take(n);
   const int64_t sequences = take(n), first_rows = take(n + 1), slots = take(n);
   const int64_t begins = take((std::ssize(spec_.kv_groups) + 1) * n);
+  const int64_t n_groups = std::ssize(spec_.kv_groups), max_together = n / 2;
+  const int64_t together = take(n_groups * max_together * kRowGroupWords);
+  const int64_t n_together = take(n_groups);
+  const int64_t together_rows = take(n_groups * n), shared_splits = take(n_groups * n);
   text_slab_ = take(2);
   logit_rows_ = take(n_pieces * kPieceRows);
   vector_rows_ = take(n_pieces * kPieceRows);
@@ -55,7 +66,13 @@ Status StepBuffer::LayOut(int64_t max_pages) {
            .slots = at(slots),
            .pages = at(pages_),
            .table_begins = at(begins),
-           .max_sequences = static_cast<int32_t>(n)};
+           .max_sequences = static_cast<int32_t>(n),
+           .together = At<device::RowGroup>(together),
+           .n_together = at(n_together),
+           .together_rows = at(together_rows),
+           .shared_splits = at(shared_splits),
+           .max_together = static_cast<int32_t>(max_together),
+           .max_rows = static_cast<int32_t>(n)};
   return OkStatus();
 }
 
@@ -113,6 +130,70 @@ void StepBuffer::FillTables(const Step& step) {
   }
 }
 
+void StepBuffer::FillTogether(const Step& step) {
+  n_together_ = 0;
+  for (int64_t group = 0; group < std::ssize(spec_.kv_groups); ++group) {
+    std::fill_n(Host(view_.shared_splits) + group * max_rows_, n_rows_, 0);
+    Host(view_.n_together)[group] = 0;
+    // What lies behind a window is not there to be shared.
+    if (n_splits_ > 1 && spec_.kv_groups[static_cast<size_t>(group)].window == 0) {
+      FillTogether(step, group);
+    }
+    n_together_ = std::max<int64_t>(n_together_, Host(view_.n_together)[group]);
+  }
+}
+
+// Sequences that share pages are neighbours in the order of their tables. A row joins the group of
+// the one before it where more splits are then spared, although that may shorten what they share.
+void StepBuffer::FillTogether(const Step& step, int64_t group) {
+  const auto table = [&](int32_t s) {
+    return step.sequences[static_cast<size_t>(s)].page_tables[static_cast<size_t>(group)];
+  };
+  std::vector<int32_t> order(static_cast<size_t>(n_sequences_));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) {
+    return std::ranges::lexicographical_compare(table(a), table(b));
+  });
+  std::vector<int32_t> rows;  // of the group
+  int64_t n_shared = 0;       // splits; of a single row those that it sees whole
+  for (size_t i = 0; i < order.size(); ++i) {
+    int64_t shared = 0;  // positions, with the row before
+    if (i > 0) {
+      const auto before = table(order[i - 1]);
+      const auto differ = std::ranges::mismatch(before, table(order[i])).in1;
+      shared = (differ - before.begin()) * page_tokens_;
+    }
+    for (int32_t row = Host(view_.first_rows)[order[i]]; row < Host(view_.first_rows)[order[i] + 1];
+         ++row) {
+      const int64_t n_seen = Host(view_.positions)[row] + 1;
+      const int64_t n =
+          std::min({n_shared, shared / device::kSplitTokens, n_seen / device::kSplitTokens});
+      const int64_t n_rows = std::ssize(rows);
+      if (n_rows == device::kMostTogether || n * n_rows <= n_shared * (n_rows - 1)) {
+        PutTogether(group, rows, n_shared);
+        rows.clear();
+      }
+      n_shared = rows.empty() ? n_seen / device::kSplitTokens : n;
+      rows.push_back(row);
+      shared = n_seen;  // the next one is of the same sequence
+    }
+  }
+  PutTogether(group, rows, n_shared);
+}
+
+void StepBuffer::PutTogether(int64_t group, const std::vector<int32_t>& rows, int64_t n_splits) {
+  if (rows.size() < 2) return;
+  int32_t& number = Host(view_.n_together)[group];
+  int32_t* const at = Host(view_.together_rows) + group * max_rows_;
+  device::RowGroup* const groups = Host(view_.together) + group * view_.max_together;
+  const int32_t begin = number > 0 ? groups[number - 1].begin + groups[number - 1].n_rows : 0;
+  groups[number++] = {begin, static_cast<int32_t>(rows.size()), static_cast<int32_t>(n_splits)};
+  std::ranges::copy(rows, at + begin);
+  for (const int32_t row : rows) {
+    Host(view_.shared_splits)[group * max_rows_ + row] = static_cast<int32_t>(n_splits);
+  }
+}
+
 void StepBuffer::FillRopes() {
   for (size_t r = 0; r < spec_.ropes.size(); ++r) {
     const Rope& rope = spec_.ropes[r];
@@ -161,9 +242,10 @@ Status StepBuffer::Fill(const Step& step, device::Stream* stream) {
   if (n_pages > max_pages_) WEFT_RETURN_IF_ERROR(LayOut(std::max(n_pages, 2 * max_pages_)));
   FillRows(step);
   FillTables(step);
+  n_splits_ = SplitsOf(step);
+  FillTogether(step);
   FillRopes();
   FillWanted(step);
-  n_splits_ = SplitsOf(step);
   const int64_t used = (pages_ + max_rows_ + n_pages) * 4;
   stream->CopyToDevice(memory_->data(), staging_->data(), used);
   return OkStatus();

@@ -31,7 +31,8 @@ class StepBuffer {
   // REQUIRES: device and spec outlive the buffer. `text_kv`: where keys and values live that
   // last as long as an operation; null where there are none.
   static StatusOr<std::unique_ptr<StepBuffer>> New(device::Device* device, const ModelSpec& spec,
-                                                   int64_t max_rows, std::byte* text_kv);
+                                                   int page_tokens, int64_t max_rows,
+                                                   std::byte* text_kv);
 
   // Takes over a step and enqueues its way to the device. REQUIRES: the step is valid, and the
   // one before has ended. Everything moves when there are more pages than ever: then
@@ -44,6 +45,8 @@ class StepBuffer {
   int64_t n_sequences() const { return n_sequences_; }
   // Splits that the row which sees most of its sequence goes through, over all groups.
   int64_t n_splits() const { return n_splits_; }
+  // Groups of rows that begin with the same pages: the most that a group of layers has.
+  int64_t n_together() const { return n_together_; }
   int64_t n_logits() const { return n_logits_; }
   int64_t n_vectors() const { return n_vectors_; }
 
@@ -72,13 +75,22 @@ class StepBuffer {
   int64_t bytes() const { return memory_->bytes(); }
 
  private:
-  StepBuffer(device::Device* device, const ModelSpec& spec, int64_t max_rows, std::byte* text_kv)
-      : device_(*device), spec_(spec), max_rows_(max_rows), text_kv_(text_kv) {}
+  StepBuffer(device::Device* device, const ModelSpec& spec, int page_tokens, int64_t max_rows,
+             std::byte* text_kv)
+      : device_(*device),
+        spec_(spec),
+        page_tokens_(page_tokens),
+        max_rows_(max_rows),
+        text_kv_(text_kv) {}
 
   // Lays everything out for so many entries of page tables, and takes memory for it.
   Status LayOut(int64_t max_pages);
   void FillRows(const Step& step);
   void FillTables(const Step& step);
+  // Finds rows that begin with the same pages, which attention reads once for all of them.
+  void FillTogether(const Step& step);
+  void FillTogether(const Step& step, int64_t group);
+  void PutTogether(int64_t group, const std::vector<int32_t>& rows, int64_t n_splits);
   void FillRopes();
   void FillWanted(const Step& step);
   int64_t SplitsOf(const Step& step) const;
@@ -90,12 +102,15 @@ class StepBuffer {
   T* HostAt(int64_t word) const {
     return reinterpret_cast<T*>(staging_->data() + word * 4);
   }
-  int32_t* Host(const int32_t* on_device) const {
-    return HostAt<int32_t>(on_device - memory_->As<int32_t>());
+  template <typename T>
+  T* Host(const T* on_device) const {
+    return reinterpret_cast<T*>(staging_->data() +
+                                (reinterpret_cast<const std::byte*>(on_device) - memory_->data()));
   }
 
   device::Device& device_;
   const ModelSpec& spec_;
+  const int page_tokens_;
   const int64_t max_rows_;
   std::byte* const text_kv_;
   int64_t generation_ = 0, max_pages_ = 0;
@@ -105,7 +120,8 @@ class StepBuffer {
   std::vector<int64_t> ropes_;
   int64_t logit_rows_ = 0, vector_rows_ = 0, logit_counts_ = 0, vector_counts_ = 0;
   int64_t text_slab_ = 0, pages_ = 0;
-  int64_t n_rows_ = 0, n_sequences_ = 0, n_splits_ = 0, n_logits_ = 0, n_vectors_ = 0;
+  int64_t n_rows_ = 0, n_sequences_ = 0, n_splits_ = 0, n_together_ = 0, n_logits_ = 0,
+          n_vectors_ = 0;
 };
 
 }  // namespace weft::gpu
