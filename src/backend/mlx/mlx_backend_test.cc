@@ -294,6 +294,41 @@ TEST(MlxStepTest, ThreadsHaveStreamsOfTheirOwn) {
   }
 }
 
+// More sequences than lanes, at different depths: each says what it says alone with one thread.
+TEST(MlxStepTest, SequencesAttendSideBySide) {
+  WEFT_REQUIRE_GOLDENS();
+  for (const char* name : {"gemma3", "qwen3moe"}) {
+    const auto model = testing::LoadModel("mlx-strict", testing::FloatModelPath(name), 256);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const ModelSpec& spec = model->weights->spec();
+    const auto runner = ModelRunner::New(*model, {.executor = {.n_threads = 3}});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    constexpr size_t kSequences = 5, kNew = 4;
+    std::vector<std::vector<TokenId>> tokens;
+    std::vector<ModelRunner::Part> parts;
+    for (size_t i = 0; i < kSequences; ++i) {
+      tokens.push_back(SomeTokens(spec, 10 * i + 5 + kNew, static_cast<uint32_t>(20 + i)));
+    }
+    for (const auto& all : tokens) {
+      const int sequence = (*runner)->Add();
+      const std::span<const TokenId> both(all);
+      ASSERT_TRUE((*runner)->Feed(sequence, both.first(both.size() - kNew)).ok());
+      parts.push_back({sequence, both.last(kNew)});
+    }
+    const auto logits = (*runner)->Step(parts);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    const auto n = static_cast<size_t>(spec.n_vocab) * kNew;
+    for (size_t i = 0; i < kSequences; ++i) {
+      const auto alone = testing::RunTokens(*model, tokens[i]);
+      ASSERT_TRUE(alone.ok()) << alone.status();
+      EXPECT_EQ(
+          testing::MaxDifference(std::span(*logits).subspan(i * n, n), std::span(*alone).last(n)),
+          0)
+          << name << ", sequence " << i;
+    }
+  }
+}
+
 // A step of another sequence between the parts of a long one, which then goes on.
 TEST(MlxStepTest, AnotherStepRunsWhileOnePauses) {
   WEFT_REQUIRE_GOLDENS();
