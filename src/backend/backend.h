@@ -91,6 +91,8 @@ class Weights {
   virtual int device() const = 0;
   // Bytes held beside the file's mapping.
   virtual int64_t memory_bytes() const = 0;
+  // How many of them are a mapped file's, which the system counts as free though steps need them.
+  virtual int64_t mapped_bytes() const { return 0; }
   // DATA_LOSS once a file that they read from, beside the model's own, has changed.
   virtual Status CheckUnchanged() const { return OkStatus(); }
 };

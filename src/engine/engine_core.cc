@@ -59,7 +59,8 @@ StatusOr<StateMemory::Options> MemoryOptionsOf(const Model& model, const EngineO
   memory.budget_bytes = options.memory_bytes;
   if (memory.budget_bytes <= 0) {
     WEFT_ASSIGN_OR_RETURN(memory.budget_bytes,
-                          DefaultMemoryBudget(model.backend(), model.weights()->device()));
+                          DefaultMemoryBudget(model.backend(), model.weights()->device(),
+                                              model.weights()->mapped_bytes()));
   }
   memory.prefix_cache = options.prefix_cache;
   memory.share_across_domains = options.share_prefixes_across_domains;

@@ -9,8 +9,9 @@
 
 namespace weft {
 
-// Half of the device's free memory, at least 64 MiB.
-StatusOr<int64_t> DefaultMemoryBudget(const Backend& backend, int device);
+// Half of the device's free memory, at least 64 MiB. `taken_bytes` of what the system counts as
+// free are not.
+StatusOr<int64_t> DefaultMemoryBudget(const Backend& backend, int device, int64_t taken_bytes = 0);
 
 }  // namespace weft
 

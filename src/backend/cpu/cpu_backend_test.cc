@@ -703,6 +703,9 @@ TEST_F(PackedCopyTest, GivesTheSameBits) {
   EXPECT_EQ(MaxDifference(Run(first.model), expected), 0);
   EXPECT_EQ(MaxDifference(Run(second.model), expected), 0);
   EXPECT_EQ(second.model.weights->memory_bytes(), first.model.weights->memory_bytes());
+  EXPECT_EQ(first.model.weights->mapped_bytes(), 0);
+  EXPECT_GT(second.model.weights->mapped_bytes(), second.model.weights->memory_bytes() / 2);
+  EXPECT_LE(second.model.weights->mapped_bytes(), second.model.weights->memory_bytes());
 }
 
 TEST_F(PackedCopyTest, IsOfOneFileAlone) {

@@ -130,6 +130,9 @@ class CpuWeights : public Weights {
   const ModelSpec& spec() const override { return spec_; }
   int device() const override { return 0; }
   int64_t memory_bytes() const override { return memory_bytes_; }
+  int64_t mapped_bytes() const override {
+    return copy_ != nullptr ? static_cast<int64_t>(copy_->body().size()) : 0;
+  }
   Status CheckUnchanged() const override {
     return copy_ != nullptr ? copy_->CheckUnchanged() : OkStatus();
   }

@@ -241,22 +241,25 @@ Status PackedCopies::MakeRoom(int64_t bytes) const {
                              " in all, see --packed-cache-limit");
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<CopyInfo> copies, CopiesIn(dir_.get(), options_.dir));
-  int64_t total = bytes;
-  for (const CopyInfo& copy : copies) total += copy.bytes;
+  int64_t excess = bytes - options_.max_bytes, freed = 0;
+  for (const CopyInfo& copy : copies) excess += copy.bytes;
+  std::vector<std::string> victims;
   for (const CopyInfo& copy : copies) {  // least recently used first
-    if (total <= options_.max_bytes) break;
-    if (unlinkat(dir_.get(), copy.name.c_str(), 0) == 0) total -= copy.bytes;
+    if (freed >= excess) break;
+    victims.push_back(copy.name);
+    freed += copy.bytes;
   }
   struct statvfs info;
   if (fstatvfs(dir_.get(), &info) != 0) {
     return ErrnoStatus(errno, StrCat("cannot look at ", Printable(options_.dir, 300)));
   }
   const int64_t free_bytes =
-      static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+      static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize) + freed;
   if (free_bytes / 2 < bytes) {
     return ResourceExhausted("the disk has ", HumanBytes(static_cast<uint64_t>(free_bytes)),
                              " free, and half of that is to stay so");
   }
+  for (const std::string& victim : victims) unlinkat(dir_.get(), victim.c_str(), 0);
   return OkStatus();
 }
 
