@@ -68,9 +68,12 @@ constexpr int kTexts = testing::kSlowBuild ? 12 : 40;
 class Asked {
  public:
   Asked(const Grammar& grammar, int64_t tighter, const TokenTable& table = Table())
+      : Asked(grammar, Tight(tighter), Masker::kMostSteps / tighter, table) {}
+  Asked(const Grammar& grammar, const MachineLimits& limits, int64_t most_steps,
+        const TokenTable& table)
       : table_(table),
-        machine_(&grammar, int64_t{1} << 28, Tight(tighter)),
-        masker_(&machine_, &table, Masker::kMostSteps / tighter) {}
+        machine_(&grammar, int64_t{1} << 28, limits),
+        masker_(&machine_, &table, most_steps) {}
 
   // Where the text leads, and what that takes.
   std::pair<StateId, int64_t> Walk(std::string_view text) {
@@ -185,6 +188,47 @@ TEST(ConstraintHistory, MasksThatTakeTooMuchAreEmptyWhateverIsKnown) {
     for (int again = 0; again < 2; ++again) {
       EXPECT_EQ(mask, asked.MaskOf(asked.Walk(text).first)) << text;
     }
+    const bool none = std::ranges::count(mask, 0u) == std::ssize(mask);
+    (none ? empty : filled) += 1;
+  }
+  EXPECT_GT(empty, 0);
+  EXPECT_GT(filled, 0);
+}
+
+// Quotation marks, and behind each all texts of the letters a and b of up to 10 characters.
+const TokenTable& EndsOfStringsTable() {
+  static const TokenTable* const table = [] {
+    std::vector<std::string> bytes{"", "\"", "a", "b", "x"};
+    for (size_t i = 1; bytes.size() < 2000; ++i) {
+      if (bytes[i][0] != '"') continue;
+      bytes.push_back(bytes[i] + "a");
+      bytes.push_back(bytes[i] + "b");
+    }
+    return new TokenTable(std::move(bytes), {0});
+  }();
+  return *table;
+}
+
+// A string, and what takes long behind it; or a word that begins as the string does. In the middle
+// of the string, what may follow it is the same wherever that is, and so is what it takes.
+TEST(ConstraintHistory, WhatFollowsATerminalCountsWhereverItWasFound) {
+  Grammar grammar;
+  const RuleId start = grammar.AddRule();
+  const auto terminal = [&](std::string_view pattern) {
+    const auto regex = WholeTextsMatching(&grammar.pool(), pattern);
+    EXPECT_TRUE(regex.ok()) << regex.status();
+    return grammar.Terminal(regex.ok() ? *regex : kNothing);
+  };
+  grammar.AddAlternative(start, {terminal("\"[^\"]*\""), terminal("(a|b)*a(a|b){300}")});
+  grammar.AddAlternative(start, {terminal("\"x"), terminal("a")});
+  ASSERT_TRUE(grammar.Finish(start).ok());
+  int empty = 0, filled = 0;
+  for (int64_t most_steps = 500; most_steps < 200'000; most_steps += most_steps / 4) {
+    Asked fresh(grammar, {}, most_steps, EndsOfStringsTable());
+    Asked asked(grammar, {}, most_steps, EndsOfStringsTable());
+    asked.MaskOf(asked.Walk("\"a").first);
+    const std::vector<uint32_t> mask = fresh.MaskOf(fresh.Walk("\"").first);
+    EXPECT_EQ(mask, asked.MaskOf(asked.Walk("\"").first)) << most_steps;
     const bool none = std::ranges::count(mask, 0u) == std::ssize(mask);
     (none ? empty : filled) += 1;
   }
