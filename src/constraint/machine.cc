@@ -365,24 +365,32 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
     s.dear = meter_.Learn(s.dear, first, end - 1, cost);
   }
   const bool is_only = s.only_first > s.only_last;
-  if (s.row < 0 && is_only && may_come.Has(byte)) {
+  if (!s.row.exists() && is_only && may_come.Has(byte)) {
     s.only_first = static_cast<uint8_t>(first);
     s.only_last = static_cast<uint8_t>(end - 1);
     s.only = next;
     return next;
   }
-  if (s.row < 0) {
-    s.row = static_cast<int32_t>(rows_.size());
-    std::array<StateId, 256>& fresh = rows_.emplace_back();
-    for (int b = 0; b < 256; ++b) {
-      fresh[static_cast<size_t>(b)] = may_come.Has(b) ? -1 : kDeadState;
-    }
-    if (!is_only) std::fill(fresh.begin() + s.only_first, fresh.begin() + s.only_last + 1, s.only);
-    Spend(1024);
-  }
-  auto& row = rows_[static_cast<size_t>(s.row)];
-  std::fill(row.begin() + first, row.begin() + end, next);
+  if (!s.row.exists()) AddRow(&s);
+  // A step that takes too much does so by all bytes that the threads up to there do not tell apart.
+  for (int b = first; b < end; ++b) rows_.Set(s.row, static_cast<uint8_t>(b), next);
   return next;
+}
+
+void Machine::AddRow(State* state) {
+  ByteSet edges = ByteSet::Of(0), may_come;
+  for (int64_t i = state->first; i < state->first + state->count; ++i) {
+    const RegexId regex = threads_[static_cast<size_t>(i)].regex;
+    edges = edges | pool_.Edges(regex);
+    may_come = may_come | pool_.MayBegin(regex);
+  }
+  const size_t before = rows_.bytes();
+  state->row = rows_.Add(edges, [&](int b) { return may_come.Has(b) ? -1 : kDeadState; });
+  if (state->only_first <= state->only_last) {
+    for (int b = state->only_first; b <= state->only_last; ++b)
+      rows_.Set(state->row, static_cast<uint8_t>(b), state->only);
+  }
+  Spend(rows_.bytes() - before);
 }
 
 StateId Machine::InternCounted(Building* building) {

@@ -12,15 +12,14 @@
 #ifndef WEFT_CONSTRAINT_MACHINE_H_
 #define WEFT_CONSTRAINT_MACHINE_H_
 
-#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "constraint/grammar/grammar.h"
+#include "constraint/regex/byte_rows.h"
 #include "constraint/regex/hash_index.h"
 
 namespace weft::constraint {
@@ -60,8 +59,8 @@ class Machine {
   StateId Step(StateId state, uint8_t byte) {
     const State& s = states_[static_cast<size_t>(state)];
     StateId known = -1;
-    if (s.row >= 0) {
-      known = rows_[static_cast<size_t>(s.row)][byte];
+    if (s.row.exists()) {
+      known = rows_.Get(s.row, byte);
     } else if (byte >= s.only_first && byte <= s.only_last) {
       known = s.only;
     }
@@ -117,7 +116,7 @@ class Machine {
   struct State {
     int64_t first = 0;
     int32_t count = 0;
-    int32_t row = -1;
+    ByteRows::Row row;
     bool accepts = false;
     int32_t dear = -1;  // its costly steps, in meter_
     // As a regular expression's: the one range of bytes that was taken so far, if it is one.
@@ -162,6 +161,7 @@ class Machine {
   };
 
   StateId StepMissing(StateId state, uint8_t byte);
+  void AddRow(State* state);
   bool IsTooMuch(const StepMeter::Cost& cost) const {
     return cost.step > limits_.step || cost.search > limits_.step_search;
   }
@@ -205,7 +205,7 @@ class Machine {
   uint32_t countings_ = 0;
   std::vector<State> states_;
   std::vector<ParserThread> threads_;
-  std::deque<std::array<StateId, 256>> rows_;
+  ByteRows rows_;
   std::vector<Continuation> continuations_;
   std::vector<Frame> frames_;
   std::vector<ObjectProgress> progresses_;

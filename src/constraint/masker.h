@@ -105,7 +105,7 @@ class Masker {
   // Where a walk stands.
   struct Place {
     RegexId id = kNothing;
-    const RegexId* row = nullptr;      // see RegexPool::PlainRow
+    ByteRows::Row row;                 // see RegexPool::PlainRow
     TextWays::Loops* loops = nullptr;  // null where nobody asked
     int room = -1;                     // likewise, below 0
   };
@@ -153,10 +153,11 @@ class Masker {
   RegexId FindBehindText(RegexId regex, bool is_last);
   RegexId MostlyBehindText(RegexId regex);
   RegexId Derive(Place* place, uint8_t byte) {
-    const RegexId known = place->row == nullptr ? -1 : place->row[byte];
+    RegexPool& pool = machine_.pool();
+    const RegexId known = place->row.exists() ? pool.InRow(place->row, byte) : -1;
     if (known >= 0) return known;
-    const RegexId next = machine_.pool().Derive(place->id, byte);
-    if (place->row == nullptr) place->row = machine_.pool().PlainRow(place->id);
+    const RegexId next = pool.Derive(place->id, byte);
+    if (!place->row.exists()) place->row = pool.PlainRow(place->id);
     return next;
   }
   static void Mark(const TokenTrie& trie, int32_t from, int32_t to, bool allowed, Wide* wide);

@@ -1,6 +1,7 @@
 #include "constraint/regex/characters.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::constraint {
 namespace {
@@ -78,6 +79,31 @@ void AddUtf8(RegexPool* pool, const uint8_t* first, const uint8_t* last, int byt
   }
 }
 
+RegexId OneOfAnew(RegexPool* pool, const CharSet& set, Spelling spelling) {
+  std::vector<RegexId> parts;
+  ByteSet ascii;
+  for (const auto& [first, last] : set.ranges()) {
+    for (uint32_t c = first; c <= std::min(last, 0x7Fu); ++c) {
+      if (spelling == Spelling::kJson && IsEscaped(c)) {
+        parts.push_back(pool->Literal(JsonEscape(c)));
+      } else {
+        ascii.Add(static_cast<int>(c));
+      }
+    }
+    constexpr uint32_t kBounds[] = {0x80, 0x800, 0x10000, kLastCodePoint + 1};
+    for (int i = 0; i < 3; ++i) {
+      const uint32_t low = std::max(first, kBounds[i]), high = std::min(last, kBounds[i + 1] - 1);
+      if (low > high) continue;
+      uint8_t from[4], to[4];
+      const int bytes = EncodeUtf8(low, from);
+      EncodeUtf8(high, to);
+      AddUtf8(pool, from, to, bytes, &parts);
+    }
+  }
+  parts.push_back(pool->Bytes(ascii));
+  return pool->Or(std::move(parts));
+}
+
 }  // namespace
 
 CharSet CharSet::All() {
@@ -127,28 +153,11 @@ bool CharSet::Has(uint32_t c) const {
 }
 
 RegexId OneOf(RegexPool* pool, const CharSet& set, Spelling spelling) {
-  std::vector<RegexId> parts;
-  ByteSet ascii;
-  for (const auto& [first, last] : set.ranges()) {
-    for (uint32_t c = first; c <= std::min(last, 0x7Fu); ++c) {
-      if (spelling == Spelling::kJson && IsEscaped(c)) {
-        parts.push_back(pool->Literal(JsonEscape(c)));
-      } else {
-        ascii.Add(static_cast<int>(c));
-      }
-    }
-    constexpr uint32_t kBounds[] = {0x80, 0x800, 0x10000, kLastCodePoint + 1};
-    for (int i = 0; i < 3; ++i) {
-      const uint32_t low = std::max(first, kBounds[i]), high = std::min(last, kBounds[i + 1] - 1);
-      if (low > high) continue;
-      uint8_t from[4], to[4];
-      const int bytes = EncodeUtf8(low, from);
-      EncodeUtf8(high, to);
-      AddUtf8(pool, from, to, bytes, &parts);
-    }
-  }
-  parts.push_back(pool->Bytes(ascii));
-  return pool->Or(std::move(parts));
+  std::vector<uint32_t> key{static_cast<uint32_t>(spelling)};
+  for (const auto& [first, last] : set.ranges()) key.insert(key.end(), {first, last});
+  const auto [it, added] = pool->made().try_emplace(std::move(key), kNothing);
+  if (added) it->second = OneOfAnew(pool, set, spelling);
+  return it->second;
 }
 
 std::string SpellOne(uint32_t c, Spelling spelling) {

@@ -24,11 +24,16 @@ struct Sortable {
   std::string_view text;
 };
 
+// To list texts is a step for each, and one for so many bytes; to look through them later, for so
+// many of them.
+constexpr size_t kBytesOfStep = 16;
+constexpr int32_t kTextsOfStep = 16;
+
 }  // namespace
 
 RegexPool::RegexPool() {
-  Intern({.kind = Kind::kNothing, .fact = Life::kDead});
-  Intern({.kind = Kind::kEmpty, .nullable = true, .fact = Life::kAlive});
+  Intern({.kind = Kind::kNothing});
+  Intern({.kind = Kind::kEmpty, .nullable = true});
   Intern({.kind = Kind::kNot, .a = kNothing});
 }
 
@@ -51,7 +56,7 @@ int32_t RegexPool::InternSet(const ByteSet& set) {
   return id;
 }
 
-bool RegexPool::SameNode(const Node& n, const Node& other, std::span<const int32_t> list) const {
+bool RegexPool::SameForm(const Form& n, const Form& other, std::span<const int32_t> list) const {
   if (n.kind != other.kind) return false;
   if (IsList(n.kind)) {
     return std::ranges::equal(Parts(n), list);
@@ -64,7 +69,7 @@ bool RegexPool::SameNode(const Node& n, const Node& other, std::span<const int32
 }
 
 // Of equal expressions the same, in every pool of a constraint.
-uint64_t RegexPool::PrintOf(const Node& n, std::span<const int32_t> list) const {
+uint64_t RegexPool::PrintOf(const Form& n, std::span<const int32_t> list) const {
   auto hash = static_cast<uint64_t>(n.kind) + 1;
   switch (n.kind) {
     case Kind::kNothing:
@@ -86,6 +91,7 @@ uint64_t RegexPool::PrintOf(const Node& n, std::span<const int32_t> list) const 
     case Kind::kConcat:
       return MixHash(MixHash(hash, Print(n.a)), Print(n.b));
     case Kind::kMultiple:
+    case Kind::kTexts:
       hash = MixHash(hash, static_cast<uint64_t>(n.a));
       break;
     case Kind::kNot:
@@ -99,16 +105,16 @@ uint64_t RegexPool::PrintOf(const Node& n, std::span<const int32_t> list) const 
   return MixHash(hash, static_cast<uint64_t>(n.d));
 }
 
-RegexId RegexPool::Intern(const Node& wanted, std::span<const int32_t> list) {
+RegexId RegexPool::Intern(const Form& wanted, std::span<const int32_t> list) {
   // What is known takes as much as what is not.
   const int64_t steps = 1 + static_cast<int64_t>(list.size()) / 4;
   steps_ += steps;
   const uint64_t print = PrintOf(wanted, list);
   const int32_t found = node_index_.Find(
-      print, [&](int32_t id) { return SameNode(nodes_[static_cast<size_t>(id)], wanted, list); });
+      print, [&](int32_t id) { return SameForm(nodes_[static_cast<size_t>(id)], wanted, list); });
   if (found >= 0) return found;
   if (exhausted_ && nodes_.size() > 3) return kNothing;
-  Node made = wanted;
+  Node made{wanted};
   Complete(&made, list);
   if (IsList(made.kind)) {
     made.a = static_cast<int32_t>(lists_.size());
@@ -125,8 +131,7 @@ RegexId RegexPool::Intern(const Node& wanted, std::span<const int32_t> list) {
 
 RegexId RegexPool::Bytes(const ByteSet& set) {
   if (set.IsEmpty()) return kNothing;
-  Node n{.kind = Kind::kBytes, .a = InternSet(set)};
-  return Intern(n);
+  return Intern({.kind = Kind::kBytes, .a = InternSet(set)});
 }
 
 RegexId RegexPool::Literal(std::string_view text) {
@@ -139,10 +144,9 @@ RegexId RegexPool::Literal(std::string_view text) {
     texts_.append(text);
     Spend(0, static_cast<int64_t>(text.size()));
   }
-  const Node n{.kind = Kind::kLiteral,
-               .a = static_cast<int32_t>(offset),
-               .b = static_cast<int32_t>(text.size())};
-  return Intern(n);
+  return Intern({.kind = Kind::kLiteral,
+                 .a = static_cast<int32_t>(offset),
+                 .b = static_cast<int32_t>(text.size())});
 }
 
 RegexId RegexPool::AnyOf(const std::vector<std::string>& texts) {
@@ -153,7 +157,78 @@ RegexId RegexPool::AnyOf(const std::vector<std::string>& texts) {
     std::ranges::transform(sortable, sorted.begin(), &Sortable::text);
   }
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
-  return AnyOfSorted(sorted, 0);
+  if (sorted.size() <= kFewTexts) return AnyOfSorted(sorted, 0);
+  const int32_t first = ListTexts(sorted);
+  return first < 0 ? kNothing : AnyOfListed(first, static_cast<int32_t>(sorted.size()), 0);
+}
+
+// Where in listed_ these texts stand, which are sorted; below 0 where a limit is reached.
+int32_t RegexPool::ListTexts(std::span<const std::string_view> texts) {
+  uint64_t hash = texts.size();
+  for (const std::string_view text : texts) {
+    hash = MixHash(hash, std::hash<std::string_view>{}(text));
+    Step(1 + static_cast<int64_t>(text.size() / kBytesOfStep));
+    if (exhausted_) return -1;
+  }
+  const int32_t known = list_index_.Find(hash, [&](int32_t first) {
+    const auto begin = static_cast<size_t>(first);
+    if (listed_.size() - begin < texts.size()) return false;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (TextAt(listed_[begin + i]) != texts[i]) return false;
+    }
+    return true;
+  });
+  if (known >= 0) return known;
+  const auto first = static_cast<int32_t>(listed_.size());
+  for (const std::string_view text : texts) {
+    listed_.push_back({static_cast<int32_t>(texts_.size()), static_cast<int32_t>(text.size())});
+    texts_.append(text);
+    Spend(0, static_cast<int64_t>(text.size() + sizeof(TextPlace)));
+  }
+  list_index_.Add(hash, first);
+  return first;
+}
+
+// Of texts in listed_ that have the first `from` bytes in common: what follows these. Of many, no
+// more than that is said before somebody asks for a byte.
+RegexId RegexPool::AnyOfListed(int32_t first, int32_t count, int32_t from) {
+  const std::span<const TextPlace> listed = Listed(first, count);
+  if (listed.size() <= kFewTexts) {
+    std::array<std::string_view, kFewTexts> texts;
+    std::ranges::transform(listed, texts.begin(), [&](const TextPlace& at) { return TextAt(at); });
+    return AnyOfSorted(std::span(texts).first(listed.size()), static_cast<size_t>(from));
+  }
+  Step(count / kTextsOfStep);
+  const std::string_view front = TextAt(listed.front());
+  const auto common =
+      static_cast<int32_t>(std::ranges::mismatch(front, TextAt(listed.back())).in1 - front.begin());
+  const RegexId behind = Intern({.kind = Kind::kTexts, .a = first, .b = count, .c = common});
+  return Concat(
+      Literal(front.substr(static_cast<size_t>(from), static_cast<size_t>(common - from))), behind);
+}
+
+// Of texts in listed_ that have `from` bytes in common, and begin at `at`: where those end that go
+// on alike. The first of them has more bytes.
+size_t RegexPool::EndOfAlike(std::span<const TextPlace> listed, size_t at, int32_t from) const {
+  const auto next = [&](const TextPlace& place) {
+    return static_cast<uint8_t>(texts_[static_cast<size_t>(place.offset + from)]);
+  };
+  const auto rest = listed.subspan(at);
+  return at + static_cast<size_t>(std::ranges::upper_bound(rest, next(rest.front()), {}, next) -
+                                  rest.begin());
+}
+
+RegexId RegexPool::DeriveTexts(const Form& n, uint8_t byte) {
+  const std::span<const TextPlace> listed = Listed(n.a, n.b);
+  for (size_t at = listed.front().length == n.c ? 1 : 0; at < listed.size();) {
+    const size_t end = EndOfAlike(listed, at, n.c);
+    const auto next = static_cast<uint8_t>(texts_[static_cast<size_t>(listed[at].offset + n.c)]);
+    if (next == byte) {
+      return AnyOfListed(n.a + static_cast<int32_t>(at), static_cast<int32_t>(end - at), n.c + 1);
+    }
+    at = end;
+  }
+  return kNothing;
 }
 
 // Of different texts that have the first `from` bytes in common: what follows these.

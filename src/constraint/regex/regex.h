@@ -15,8 +15,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "constraint/regex/byte_rows.h"
 #include "constraint/regex/byte_set.h"
 #include "constraint/regex/hash_index.h"
 
@@ -170,8 +171,8 @@ class RegexPool {
   RegexId Derive(RegexId id, uint8_t byte) {
     const Node& n = nodes_[static_cast<size_t>(id)];
     RegexId known = -1;
-    if (n.row >= 0) {
-      known = rows_[static_cast<size_t>(n.row)][byte];
+    if (n.row.exists()) {
+      known = rows_.Get(n.row, byte);
     } else if (byte >= n.only_first && byte <= n.only_last) {
       known = n.only;
     }
@@ -179,12 +180,13 @@ class RegexPool {
     if (n.dear >= 0) meter_.Pass(n.dear, byte);
     return known;
   }
-  // Its derivatives by byte, those that are not known below 0; null where there is no such list, or
-  // some of them are metered.
-  const RegexId* PlainRow(RegexId id) const {
+  // The row of its derivatives; none where there is none yet, or some of them are metered.
+  ByteRows::Row PlainRow(RegexId id) const {
     const Node& n = nodes_[static_cast<size_t>(id)];
-    return n.row < 0 || n.dear >= 0 ? nullptr : rows_[static_cast<size_t>(n.row)].data();
+    return n.dear >= 0 ? ByteRows::Row() : n.row;
   }
+  // What such a row says; below 0 where it is not known.
+  RegexId InRow(const ByteRows::Row& row, uint8_t byte) const { return rows_.Get(row, byte); }
   bool AcceptsEmpty(RegexId id) const { return nodes_[static_cast<size_t>(id)].nullable; }
   // Whether any text is accepted. A search that takes long is metered, known or not.
   bool IsLive(RegexId id);
@@ -200,11 +202,12 @@ class RegexPool {
   };
   ByteUse BytesUsed(RegexId id, int depth = 0) const;
   // These and perhaps some that may not: known without any work.
-  const ByteSet& MayBegin(RegexId id) const {
-    return sets_[static_cast<size_t>(nodes_[static_cast<size_t>(id)].first)];
-  }
+  const ByteSet& MayBegin(RegexId id) const { return MayBeginOf(nodes_[static_cast<size_t>(id)]); }
   // The bytes at which a range begins whose members all have one derivative.
   ByteSet Edges(RegexId id) const;
+
+  // For those who make the same of many bytes again and again: what they made, by keys of theirs.
+  std::map<std::vector<uint32_t>, RegexId>& made() { return made_.by_key; }
 
   // Work that was done for the sake of these languages elsewhere, in steps.
   void Charge(int64_t work) { Spend(work, 0); }
@@ -257,23 +260,34 @@ class RegexPool {
     kRepeat,
     kMultiple,
     kRespelled,
-    kSpelled
+    kSpelled,
+    kTexts
   };
   static constexpr RegexId kAnything = 2;
   enum class Life : uint8_t { kUnknown, kAlive, kDead };
-  struct Node {
+  // What an expression is. Equal ones have one id.
+  struct Form {
     Kind kind = Kind::kNothing;
-    bool nullable = false;
-    bool has_boolean = false;  // intersections or complements inside: it may be dead unseen
-    // What its form says, or was found out before the first answer; searches rely on that. And what
-    // its own search came to.
-    Life fact = Life::kUnknown, life = Life::kUnknown;
+    bool nullable = false;  // of kEmpty and kRespelled; of others, their parts say it
     // kBytes: a set. kLiteral: offset and length in texts_. kConcat: two parts. kOr, kAnd,
     // kOnlyOne: offset and count in lists_. kNot: a part. kRepeat: part, least, most. kMultiple:
     // index in multiples_, remainder (two halves), digits after the point or -1 before it.
     // kRespelled: the rest of a JSON string, the quote at the end or 0, whether a backslash was
-    // read. kSpelled: the rest of a text, its Escapes.
+    // read. kSpelled: the rest of a text, its Escapes. kTexts: offset and count in listed_, bytes
+    // that all of them begin with and that have been read.
     int32_t a = 0, b = 0, c = 0, d = 0;
+  };
+  // More texts than these are listed, and made an expression as far as they are read.
+  static constexpr size_t kFewTexts = 16;
+  // Of a text in texts_.
+  struct TextPlace {
+    int32_t offset = 0, length = 0;
+  };
+  struct Node : Form {
+    bool has_boolean = false;  // intersections or complements inside: it may be dead unseen
+    // What its form says, or was found out before the first answer; searches rely on that. And what
+    // its own search came to.
+    Life fact = Life::kUnknown, life = Life::kUnknown;
     int32_t edges = -1;     // in sets_
     int32_t first = -1;     // likewise: the bytes that may begin it, as far as its parts say
     bool exact = true;      // no byte of `first` leads to kNothing
@@ -284,7 +298,7 @@ class RegexPool {
     // Where a search found a way to the end: it goes on by this byte; 0 stands for none.
     uint8_t onward = 0;
     RegexId only = kNothing;
-    int32_t row = -1;  // in rows_
+    ByteRows::Row row;
     // No text of fewer bytes is accepted; there may be none of so many. What one may begin with,
     // -1 where that is not known.
     int32_t least = 0, hint = -1;
@@ -335,9 +349,13 @@ class RegexPool {
   struct Opening {
     ByteSet edges = ByteSet::Of(0), first;
   };
+  // The same, in sets_.
+  struct OpeningSets {
+    int32_t edges = -1, first = -1;
+  };
 
-  RegexId Intern(const Node& node, std::span<const int32_t> list = {});
-  uint64_t PrintOf(const Node& node, std::span<const int32_t> list) const;
+  RegexId Intern(const Form& form, std::span<const int32_t> list = {});
+  uint64_t PrintOf(const Form& form, std::span<const int32_t> list) const;
   bool IsBefore(RegexId a, RegexId b) const {
     return Print(a) != Print(b) ? Print(a) < Print(b) : a < b;
   }
@@ -362,27 +380,40 @@ class RegexPool {
     return kind == Kind::kOr || kind == Kind::kAnd || kind == Kind::kOnlyOne;
   }
   RegexId AnyOfSorted(std::span<const std::string_view> texts, size_t from);
-  bool SameNode(const Node& node, const Node& other, std::span<const int32_t> list) const;
+  int32_t ListTexts(std::span<const std::string_view> texts);
+  RegexId AnyOfListed(int32_t first, int32_t count, int32_t from);
+  size_t EndOfAlike(std::span<const TextPlace> listed, size_t at, int32_t from) const;
+  RegexId DeriveTexts(const Form& n, uint8_t byte);
+  std::span<const TextPlace> Listed(int32_t first, int32_t count) const {
+    return {listed_.data() + first, static_cast<size_t>(count)};
+  }
+  std::string_view TextAt(const TextPlace& place) const {
+    return std::string_view(texts_).substr(static_cast<size_t>(place.offset),
+                                           static_cast<size_t>(place.length));
+  }
+  bool SameForm(const Form& known, const Form& other, std::span<const int32_t> list) const;
   void Complete(Node* node, std::span<const int32_t> list);
+  void SetOpening(Node* node, std::span<const int32_t> list);
   Opening Open(Node* node, std::span<const int32_t> list) const;
   void OpenPart(RegexId part, Node* node, Opening* opening) const;
   void OpenParts(Node* node, std::span<const int32_t> list, Opening* opening) const;
   void OpenWritten(Node* node, Opening* opening) const;
   bool IsAliveByForm(const Node& node, std::span<const int32_t> list) const;
   uint8_t HeightOf(const Node& node, std::span<const int32_t> list) const;
-  bool IsMultiple(const Node& node) const;
+  bool IsMultiple(const Form& form) const;
   void EstimateLeast(Node* node, std::span<const int32_t> list, const ByteSet& first) const;
   int64_t EstimateParts(Node* node, std::span<const int32_t> list, const ByteSet& first) const;
   std::optional<int32_t> AwayFrom(std::span<const int32_t> parts, const ByteSet& first) const;
   int64_t EstimateMultiple(Node* node) const;
   int32_t FarthestOf(const Node& node, std::span<const int32_t> list) const;
+  void OpenTexts(Node* n, Opening* opening) const;
   int32_t WayOf(const Node& node, std::span<const int32_t> list) const;
   RegexId TextCore(RegexId id, int depth);
   RegexId Loosen(RegexId id);
   RegexId Relax(RegexId id, size_t near);
   RegexId RelaxPlain(RegexId id, size_t near);
   RegexId RelaxBoth(RegexId id, size_t near);
-  RegexId RepeatNear(const Node& repeat, RegexId part, int32_t bytes);
+  RegexId RepeatNear(const Form& repeat, RegexId part, int32_t bytes);
   int64_t CharactersLeft(RegexId id) const;
   RegexId DeriveMissing(RegexId id, uint8_t byte);
   RegexId RawDerive(RegexId id, uint8_t byte);
@@ -390,15 +421,15 @@ class RegexPool {
   Derivative TryDerive(RegexId id, uint8_t byte);
   Life FindLife(RegexId id);
   int64_t SearchBehind(RegexId id, RegexId next);
-  RegexId DeriveMultiple(const Node& node, uint8_t byte);
+  RegexId DeriveMultiple(const Form& form, uint8_t byte);
   RegexId MultipleState(int32_t multiple, int64_t remainder, int32_t digits);
   // The bytes that are not written as themselves; those at which a range begins of what may stand
   // behind a backslash.
   static const ByteSet& EscapedBytes(Escapes escapes);
   static ByteSet EdgesOfEscapes();
-  RegexId DeriveRespelled(const Node& n, uint8_t byte);
+  RegexId DeriveRespelled(const Form& n, uint8_t byte);
   RegexId Respelled(RegexId json_rest, int32_t quote, bool escaped);
-  RegexId DeriveSpelled(const Node& n, uint8_t byte);
+  RegexId DeriveSpelled(const Form& n, uint8_t byte);
   std::vector<RegexId> PartsWith(RegexId id, uint8_t byte);
   void Spend(int64_t work, int64_t bytes);
   // Work on a derivative that is the same whatever is known.
@@ -406,8 +437,9 @@ class RegexPool {
     steps_ += steps;
     Spend(steps, 0);
   }
+  const ByteSet& MayBeginOf(const Node& n) const { return sets_[static_cast<size_t>(n.first)]; }
   const Node& node(RegexId id) const { return nodes_[static_cast<size_t>(id)]; }
-  std::span<const int32_t> Parts(const Node& n) const {
+  std::span<const int32_t> Parts(const Form& n) const {
     return {lists_.data() + n.a, static_cast<size_t>(n.b)};
   }
 
@@ -425,15 +457,25 @@ class RegexPool {
     std::vector<Entry> entries;
   };
 
+  struct Made {
+    Made() = default;
+    Made(const Made& /*other*/) {}
+    Made& operator=(const Made& /*other*/) { return *this; }
+    std::map<std::vector<uint32_t>, RegexId> by_key;
+  };
+
   std::vector<Node> nodes_;
   std::vector<uint64_t> prints_;  // parts are in this order
   std::vector<Ahead> ahead_;
   Recent recent_;
+  Made made_;  // likewise, a copy begins without any
   std::vector<int32_t> lists_;
   std::string texts_;
+  std::vector<TextPlace> listed_;
   std::vector<ByteSet> sets_;
+  std::array<OpeningSets, 256> openings_;  // of literals, by their first byte
   std::vector<Options> options_;
-  std::deque<std::array<int32_t, 256>> rows_;
+  ByteRows rows_;
   std::vector<Multiple> multiples_;
   // The parts of large unions that are often asked for, by the bytes with which they may begin.
   using PartsByByte = std::array<std::vector<RegexId>, 256>;
@@ -442,7 +484,7 @@ class RegexPool {
     std::shared_ptr<const PartsByByte> by_byte;
   };
   std::unordered_map<RegexId, LargeUnion> large_unions_;
-  HashIndex node_index_, set_index_;
+  HashIndex node_index_, set_index_, list_index_;
   // Ways to an end that took long to find, the latest first; and whether the last search took one.
   std::vector<std::string> ways_;
   bool trusts_ways_ = false;

@@ -87,7 +87,8 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
   Step(1);
   if (exhausted_ || steps_ > step_end_ || !MayBegin(id).Has(byte)) return kNothing;
   const Node& n = node(id);
-  const bool is_dear = IsList(n.kind) || (n.kind == Kind::kConcat && node(n.a).nullable);
+  const bool is_dear =
+      IsList(n.kind) || n.kind == Kind::kTexts || (n.kind == Kind::kConcat && node(n.a).nullable);
   if (!is_dear) return RawDeriveAnew(id, byte);
   if (recent_.entries.empty()) {
     recent_.entries.resize(kRecent);
@@ -113,7 +114,7 @@ RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
 }
 
 RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
-  const Node n = node(id);
+  const Form n = node(id);
   switch (n.kind) {
     case Kind::kNothing:
     case Kind::kEmpty:
@@ -160,6 +161,8 @@ RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
       return DeriveRespelled(n, byte);
     case Kind::kSpelled:
       return DeriveSpelled(n, byte);
+    case Kind::kTexts:
+      return DeriveTexts(n, byte);
   }
   return kNothing;
 }
@@ -208,22 +211,20 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
     n.dear = meter_.LearnTo(search, n.dear, first, end - 1, cost);
   }
   const bool is_only = n.only_first > n.only_last;
-  if (n.row < 0 && is_only && MayBegin(id).Has(byte)) {
+  if (!n.row.exists() && is_only && MayBegin(id).Has(byte)) {
     n.only_first = static_cast<uint8_t>(first);
     n.only_last = static_cast<uint8_t>(end - 1);
     n.only = next;
     return next;
   }
-  if (n.row < 0) {
-    n.row = static_cast<int32_t>(rows_.size());
-    std::array<int32_t, 256>& fresh = rows_.emplace_back();
+  if (!n.row.exists()) {
+    const size_t before = rows_.bytes();
     const ByteSet& may_come = MayBegin(id);
-    for (int b = 0; b < 256; ++b) fresh[static_cast<size_t>(b)] = may_come.Has(b) ? -1 : kNothing;
-    if (!is_only) std::fill(fresh.begin() + n.only_first, fresh.begin() + n.only_last + 1, n.only);
-    Spend(1, 1024);
+    n.row = rows_.Add(edges, [&](int b) { return may_come.Has(b) ? -1 : kNothing; });
+    if (!is_only) rows_.Set(n.row, n.only_first, n.only);
+    Spend(1, static_cast<int64_t>(rows_.bytes() - before));
   }
-  int32_t* row = rows_[static_cast<size_t>(n.row)].data();
-  std::fill(row + first, row + end, next);
+  rows_.Set(n.row, byte, next);
   return next;
 }
 

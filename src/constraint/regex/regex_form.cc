@@ -23,18 +23,39 @@ std::optional<int32_t> LowestOf(const ByteSet& set) {
 }  // namespace
 
 void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
-  const Opening opening = Open(n, list);
+  SetOpening(n, list);
   if (n->kind == Kind::kConcat && node(n->a).nullable) LinkOptions(n);
   if (n->fact == Life::kUnknown && IsAliveByForm(*n, list)) n->fact = Life::kAlive;
-  if (!n->nullable && opening.first.IsEmpty()) n->fact = Life::kDead;
+  if (!n->nullable && MayBeginOf(*n).IsEmpty()) n->fact = Life::kDead;
   n->life = n->fact;
   n->exact &= !n->has_boolean;
   n->height = HeightOf(*n, list);
-  if (!n->nullable) EstimateLeast(n, list, opening.first);
+  if (!n->nullable) EstimateLeast(n, list, MayBeginOf(*n));
   n->farthest = FarthestOf(*n, list);
   n->way = WayOf(*n, list);
+}
+
+// Most expressions begin as one of their parts does, or with one byte.
+void RegexPool::SetOpening(Node* n, std::span<const int32_t> list) {
+  const bool follows = n->kind == Kind::kConcat && !node(n->a).nullable;
+  if (follows || n->kind == Kind::kRepeat) {
+    const Node& part = node(n->a);
+    n->has_boolean = part.has_boolean || (follows && node(n->b).has_boolean);
+    n->exact = part.exact;
+    n->nullable = !follows && (n->b == 0 || part.nullable);
+    n->edges = part.edges, n->first = part.first;
+    return;
+  }
+  OpeningSets* known = nullptr;
+  if (n->kind == Kind::kLiteral) {
+    known = &openings_[static_cast<uint8_t>(texts_[static_cast<size_t>(n->a)])];
+    n->edges = known->edges, n->first = known->first;
+    if (known->edges >= 0) return;
+  }
+  const Opening opening = Open(n, list);
   n->edges = InternSet(opening.edges);
   n->first = InternSet(opening.first);
+  if (known != nullptr) *known = {n->edges, n->first};
 }
 
 // The node begins as a part does.
@@ -61,7 +82,8 @@ void RegexPool::OpenParts(Node* n, std::span<const int32_t> list, Opening* openi
   for (const RegexId part : list) opening->first = opening->first & MayBegin(part);
 }
 
-// Says also whether the empty text is accepted, and what is inside.
+// Says also whether the empty text is accepted, and what is inside. Of a sequence, the first part
+// may be left out.
 RegexPool::Opening RegexPool::Open(Node* n, std::span<const int32_t> list) const {
   Opening opening;
   switch (n->kind) {
@@ -78,9 +100,8 @@ RegexPool::Opening RegexPool::Open(Node* n, std::span<const int32_t> list) const
       break;
     case Kind::kConcat:
       OpenPart(n->a, n, &opening);
-      if (node(n->a).nullable) OpenPart(n->b, n, &opening);
-      n->has_boolean |= node(n->b).has_boolean;
-      n->nullable = node(n->a).nullable && node(n->b).nullable;
+      OpenPart(n->b, n, &opening);
+      n->nullable = node(n->b).nullable;
       break;
     case Kind::kOr:
     case Kind::kAnd:
@@ -94,8 +115,6 @@ RegexPool::Opening RegexPool::Open(Node* n, std::span<const int32_t> list) const
       opening.first = ByteSet::All();
       break;
     case Kind::kRepeat:
-      OpenPart(n->a, n, &opening);
-      n->nullable = n->b == 0 || node(n->a).nullable;
       break;
     case Kind::kMultiple:
       opening.edges = opening.edges | ByteSet::Range('.', ':');
@@ -107,8 +126,21 @@ RegexPool::Opening RegexPool::Open(Node* n, std::span<const int32_t> list) const
     case Kind::kSpelled:
       OpenWritten(n, &opening);
       break;
+    case Kind::kTexts:
+      OpenTexts(n, &opening);
+      break;
   }
   return opening;
+}
+
+void RegexPool::OpenTexts(Node* n, Opening* opening) const {
+  const std::span<const TextPlace> listed = Listed(n->a, n->b);
+  n->nullable = listed.front().length == n->c;
+  for (size_t at = n->nullable ? 1 : 0; at < listed.size(); at = EndOfAlike(listed, at, n->c)) {
+    const auto next = static_cast<uint8_t>(texts_[static_cast<size_t>(listed[at].offset + n->c)]);
+    opening->first.Add(next);
+    opening->edges = opening->edges | ByteSet::Of(next).Edges();
+  }
 }
 
 // Of a text that is written in another way.
@@ -217,6 +249,13 @@ void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list, const Byte
     case Kind::kNot:
       n->hint = LowestOf(~MayBegin(n->a)).value_or(-1);
       break;
+    case Kind::kTexts: {
+      const TextPlace& shortest =
+          *std::ranges::min_element(Listed(n->a, n->b), {}, &TextPlace::length);
+      least = shortest.length - n->c;
+      n->hint = static_cast<uint8_t>(texts_[static_cast<size_t>(shortest.offset + n->c)]);
+      break;
+    }
     case Kind::kNothing:
     case Kind::kEmpty:
       break;

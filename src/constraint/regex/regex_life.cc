@@ -46,7 +46,7 @@ constexpr int64_t kDearWay = 768;
 // the way: whoever comes to one of them goes no further, but counts as if he did.
 class RegexPool::LifeSearch {
  public:
-  LifeSearch(RegexPool* pool, RegexId start) : pool_(*pool) { Reach(start, 0, 0, 0); }
+  LifeSearch(RegexPool* pool, RegexId start) : pool_(*pool), start_(start) {}
 
   void Run() {
     const bool straight = !pool_.is_learning_ && FollowHints();
@@ -55,7 +55,7 @@ class RegexPool::LifeSearch {
     // What was found behind a limit of the pool is not to be believed.
     if (pool_.exhausted_) return;
     if (!is_alive && !gave_up_) return KeepDead();
-    Node& start = pool_.nodes_[static_cast<size_t>(reached_[0].id)];
+    Node& start = pool_.nodes_[static_cast<size_t>(start_)];
     start.life = is_alive ? Life::kAlive : Life::kDead;
     start.straight = straight;
     start.search = pool_.is_learning_ ? 0 : static_cast<int32_t>(std::min(cost_, kMostCost));
@@ -88,7 +88,7 @@ class RegexPool::LifeSearch {
 
   // Whether the likeliest ways on lead to the end, and soon.
   bool FollowHints() {
-    RegexId at = reached_[0].id;
+    RegexId at = start_;
     const int64_t most = pool_.node(at).least + kMostDetour;
     int32_t turns = 0;
     way_.clear();
@@ -162,12 +162,13 @@ class RegexPool::LifeSearch {
       ahead.way = std::min(n.way, rest.way + 1);
       rest = ahead;
     }
-    Node& start = pool_.nodes_[static_cast<size_t>(reached_[0].id)];
+    Node& start = pool_.nodes_[static_cast<size_t>(start_)];
     start.way_found = rest.way;
   }
 
   bool Search() {
     if (gave_up_ || pool_.exhausted_) return false;
+    Reach(start_, 0, 0, 0);
     most_cost_ = std::min(cost_ + pool_.most_search_, StepMeter::kTooMuch);
     // Where a known way was of use, the next will be.
     const bool trusts = pool_.is_learning_ && std::exchange(pool_.trusts_ways_, false);
@@ -264,7 +265,7 @@ class RegexPool::LifeSearch {
     last_ = end;
     int32_t bytes = pool_.node(end).way;
     if (!pool_.is_learning_) {
-      Node& start = pool_.nodes_[static_cast<size_t>(reached_[0].id)];
+      Node& start = pool_.nodes_[static_cast<size_t>(start_)];
       start.way_found = std::min(start.way_found, bytes + static_cast<int32_t>(way_.size()));
       return;
     }
@@ -305,7 +306,7 @@ class RegexPool::LifeSearch {
     std::vector<std::string>& ways = pool_.ways_;
     for (size_t i = 0; i < ways.size() && !gave_up_; ++i) {
       way_.clear();
-      if (!TryWay(reached_[0].id, ways[i])) continue;
+      if (!TryWay(start_, ways[i])) continue;
       if (!pool_.is_learning_) return true;
       std::rotate(ways.begin(), ways.begin() + static_cast<ptrdiff_t>(i),
                   ways.begin() + static_cast<ptrdiff_t>(i) + 1);
@@ -351,6 +352,7 @@ class RegexPool::LifeSearch {
   }
 
   RegexPool& pool_;
+  const RegexId start_;
   int64_t cost_ = 0, most_cost_ = INT64_MAX;
   bool gave_up_ = false;
   std::vector<Reached> reached_;

@@ -16,7 +16,7 @@ constexpr int64_t kMostCommonMultiple = 1'000'000'000'000;
 }  // namespace
 
 // Whether the number may end here.
-bool RegexPool::IsMultiple(const Node& n) const {
+bool RegexPool::IsMultiple(const Form& n) const {
   const Multiple& multiple = multiples_[static_cast<size_t>(n.a)];
   int64_t remainder = n.b | static_cast<int64_t>(n.c) << 31;
   for (int32_t i = std::max(n.d, 0); i < multiple.decimals; ++i) {
@@ -110,15 +110,14 @@ RegexId RegexPool::MultipleState(int32_t multiple, int64_t remainder, int32_t di
     const __int128 over = remainder * scale % m.modulus;
     if (over != 0 && m.modulus - over >= scale) return kNothing;
   }
-  const Node n{.kind = Kind::kMultiple,
-               .a = multiple,
-               .b = static_cast<int32_t>(remainder & 0x7FFFFFFF),
-               .c = static_cast<int32_t>(remainder >> 31),
-               .d = digits};
-  return Intern(n);
+  return Intern({.kind = Kind::kMultiple,
+                 .a = multiple,
+                 .b = static_cast<int32_t>(remainder & 0x7FFFFFFF),
+                 .c = static_cast<int32_t>(remainder >> 31),
+                 .d = digits});
 }
 
-RegexId RegexPool::DeriveMultiple(const Node& n, uint8_t byte) {
+RegexId RegexPool::DeriveMultiple(const Form& n, uint8_t byte) {
   const Multiple multiple = multiples_[static_cast<size_t>(n.a)];
   const int64_t remainder = n.b | static_cast<int64_t>(n.c) << 31;
   if (byte == '.') {

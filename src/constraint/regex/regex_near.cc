@@ -41,6 +41,13 @@ RegexPool::ByteUse RegexPool::BytesUsed(RegexId id, int depth) const {
         tail.any = tail.any | tail.last;
       }
       break;
+    case Kind::kTexts:
+      for (const TextPlace& place : Listed(n.a, n.b)) {
+        const std::string_view rest = TextAt(place).substr(static_cast<size_t>(n.c));
+        for (const char c : rest) tail.any.Add(static_cast<uint8_t>(c));
+        if (!rest.empty()) tail.last.Add(static_cast<uint8_t>(rest.back()));
+      }
+      break;
     case Kind::kOr:
     case Kind::kAnd:
     case Kind::kOnlyOne:
@@ -84,6 +91,9 @@ int32_t RegexPool::FarthestOf(const Node& n, std::span<const int32_t> list) cons
       break;
     case Kind::kRepeat:
       bytes = farthest(n.a) + int64_t{std::max(n.b - 1, 0)} * node(n.a).least;
+      break;
+    case Kind::kTexts:
+      bytes = std::ranges::max(Listed(n.a, n.b), {}, &TextPlace::length).length - n.c;
       break;
     default:
       break;
@@ -190,7 +200,7 @@ RegexId RegexPool::RelaxPlain(RegexId id, size_t near) {
 }
 
 // As often as the repetition says, as far as texts of so many bytes can tell.
-RegexId RegexPool::RepeatNear(const Node& repeat, RegexId part, int32_t bytes) {
+RegexId RegexPool::RepeatNear(const Form& repeat, RegexId part, int32_t bytes) {
   // So many times, and it is begun once more.
   const int32_t times = bytes / std::max(node(repeat.a).least, 1) + 2;
   const bool is_far = repeat.c != kUnlimited && repeat.c >= times;

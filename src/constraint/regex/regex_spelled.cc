@@ -53,15 +53,14 @@ RegexId RegexPool::Requoted(RegexId json, char quote) {
 RegexId RegexPool::Respelled(RegexId json_rest, int32_t quote, bool escaped) {
   if (json_rest == kNothing) return kNothing;
   const bool nullable = quote == 0 && AcceptsEmpty(RawDerive(json_rest, '"'));
-  const Node n{.kind = Kind::kRespelled,
-               .nullable = nullable,
-               .a = json_rest,
-               .b = quote,
-               .c = escaped ? 1 : 0};
-  return Intern(n);
+  return Intern({.kind = Kind::kRespelled,
+                 .nullable = nullable,
+                 .a = json_rest,
+                 .b = quote,
+                 .c = escaped ? 1 : 0});
 }
 
-RegexId RegexPool::DeriveRespelled(const Node& n, uint8_t byte) {
+RegexId RegexPool::DeriveRespelled(const Form& n, uint8_t byte) {
   char meaning = static_cast<char>(byte);
   if (n.c != 0) {
     const size_t known = kEscapes.find(meaning);
@@ -81,11 +80,10 @@ RegexId RegexPool::DeriveRespelled(const Node& n, uint8_t byte) {
 
 RegexId RegexPool::Spelled(RegexId texts, Escapes escapes) {
   if (texts == kNothing || texts == kEmpty) return texts;
-  const Node n{.kind = Kind::kSpelled, .a = texts, .b = static_cast<int32_t>(escapes)};
-  return Intern(n);
+  return Intern({.kind = Kind::kSpelled, .a = texts, .b = static_cast<int32_t>(escapes)});
 }
 
-RegexId RegexPool::DeriveSpelled(const Node& n, uint8_t byte) {
+RegexId RegexPool::DeriveSpelled(const Form& n, uint8_t byte) {
   const auto escapes = static_cast<Escapes>(n.b);
   const ByteSet escaped = EscapedBytes(escapes);
   if (byte != '\\') {

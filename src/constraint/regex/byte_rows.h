@@ -1,0 +1,71 @@
+// Where states lead by each byte: rows of numbers with an entry for each range of bytes that lead
+// alike. Which range a byte is in is kept once for all rows of the same ranges.
+#ifndef WEFT_CONSTRAINT_REGEX_BYTE_ROWS_H_
+#define WEFT_CONSTRAINT_REGEX_BYTE_ROWS_H_
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "constraint/regex/byte_set.h"
+#include "constraint/regex/hash_index.h"
+
+namespace weft::constraint {
+
+class ByteRows {
+ public:
+  struct Row {
+    int32_t entries = -1, ranges = -1;  // where they begin
+    bool exists() const { return entries >= 0; }
+  };
+
+  // A row whose ranges begin at `edges`, of which 0 is one: with `fill` of the first byte of each.
+  template <typename Fill>
+  Row Add(const ByteSet& edges, const Fill& fill) {
+    const Row row{static_cast<int32_t>(entries_.size()), RangesOf(edges)};
+    for (size_t word = 0; word < edges.words.size(); ++word) {
+      for (uint64_t left = edges.words[word]; left != 0; left &= left - 1) {
+        entries_.push_back(fill(static_cast<int>(64 * word) + std::countr_zero(left)));
+      }
+    }
+    return row;
+  }
+  int32_t Get(const Row& row, uint8_t byte) const { return entries_[At(row, byte)]; }
+  void Set(const Row& row, uint8_t byte, int32_t value) { entries_[At(row, byte)] = value; }
+  // What all rows take.
+  size_t bytes() const {
+    return entries_.size() * sizeof(int32_t) + ranges_.size() + 2 * edges_.size() * sizeof(ByteSet);
+  }
+
+ private:
+  size_t At(const Row& row, uint8_t byte) const {
+    return static_cast<size_t>(row.entries) + ranges_[static_cast<size_t>(row.ranges) + byte];
+  }
+  int32_t RangesOf(const ByteSet& edges) {
+    uint64_t hash = 23;
+    for (const uint64_t word : edges.words) hash = MixHash(hash, word);
+    int32_t id =
+        index_.Find(hash, [&](int32_t i) { return edges_[static_cast<size_t>(i)] == edges; });
+    if (id < 0) {
+      id = static_cast<int32_t>(edges_.size());
+      index_.Add(hash, id);
+      edges_.push_back(edges);
+      uint8_t range = 0;
+      for (int byte = 0; byte < 256; ++byte) {
+        range = static_cast<uint8_t>(range + (byte > 0 && edges.Has(byte) ? 1 : 0));
+        ranges_.push_back(range);
+      }
+    }
+    return 256 * id;
+  }
+
+  std::vector<int32_t> entries_;
+  std::vector<uint8_t> ranges_;  // of each byte, for each of edges_
+  std::vector<ByteSet> edges_;
+  HashIndex index_;
+};
+
+}  // namespace weft::constraint
+
+#endif  // WEFT_CONSTRAINT_REGEX_BYTE_ROWS_H_
