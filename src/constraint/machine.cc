@@ -36,6 +36,7 @@ Machine::Machine(const Grammar* grammar, int64_t most_bytes, const MachineLimits
   pool_.SetLimits(INT64_MAX, most_bytes);
   pool_.BeginAnswers(limits.derivative, limits.search);
   states_.push_back({});
+  Spend(states_.bytes());
   continuations_.push_back({.bottom = true});
   Building building;
   Enter({grammar_.start_place(), 0}, 0, &building);
@@ -321,12 +322,12 @@ StateId Machine::Intern(Building* building) {
   });
   if (found >= 0) return found;
   const auto id = static_cast<StateId>(states_.size());
-  states_.push_back({.first = static_cast<int64_t>(threads_.size()),
+  const size_t before = states_.bytes() + threads_.bytes();
+  states_.push_back({.first = static_cast<int64_t>(threads_.AddRun(threads)),
                      .count = static_cast<int32_t>(threads.size()),
                      .accepts = building->accepts});
-  threads_.insert(threads_.end(), threads.begin(), threads.end());
   state_index_.Add(hash, id);
-  Spend(sizeof(State) + 32 + threads.size() * sizeof(ParserThread));
+  Spend(states_.bytes() + threads_.bytes() - before + 32);
   return id;
 }
 
@@ -337,8 +338,7 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
   pool_.meter().BeginAside();
   ByteSet edges, may_come;
   edges.Add(0);
-  for (int64_t i = from.first; i < from.first + from.count; ++i) {
-    const ParserThread thread = threads_[static_cast<size_t>(i)];
+  for (const ParserThread& thread : ThreadsOf(from)) {
     edges = edges | pool_.Edges(thread.regex);
     const ByteSet& first = pool_.MayBegin(thread.regex);
     may_come = may_come | first;
@@ -379,10 +379,9 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
 
 void Machine::AddRow(State* state) {
   ByteSet edges = ByteSet::Of(0), may_come;
-  for (int64_t i = state->first; i < state->first + state->count; ++i) {
-    const RegexId regex = threads_[static_cast<size_t>(i)].regex;
-    edges = edges | pool_.Edges(regex);
-    may_come = may_come | pool_.MayBegin(regex);
+  for (const ParserThread& thread : ThreadsOf(*state)) {
+    edges = edges | pool_.Edges(thread.regex);
+    may_come = may_come | pool_.MayBegin(thread.regex);
   }
   const size_t before = rows_.bytes();
   state->row = rows_.Add(edges, [&](int b) { return may_come.Has(b) ? -1 : kDeadState; });
@@ -414,10 +413,7 @@ StateId Machine::After(const ParserThread& thread) {
 
 ByteSet Machine::FirstBytes(StateId state) {
   ByteSet first;
-  const State s = states_[static_cast<size_t>(state)];
-  for (int64_t i = s.first; i < s.first + s.count; ++i) {
-    first = first | pool_.FirstBytes(threads_[static_cast<size_t>(i)].regex);
-  }
+  for (const ParserThread& thread : Threads(state)) first = first | pool_.FirstBytes(thread.regex);
   return first;
 }
 

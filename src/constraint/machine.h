@@ -20,6 +20,7 @@
 
 #include "constraint/grammar/grammar.h"
 #include "constraint/regex/byte_rows.h"
+#include "constraint/regex/chunked.h"
 #include "constraint/regex/hash_index.h"
 
 namespace weft::constraint {
@@ -70,8 +71,7 @@ class Machine {
   }
   bool Accepts(StateId state) const { return states_[static_cast<size_t>(state)].accepts; }
   std::span<const ParserThread> Threads(StateId state) const {
-    const State& s = states_[static_cast<size_t>(state)];
-    return {threads_.data() + s.first, static_cast<size_t>(s.count)};
+    return ThreadsOf(states_[static_cast<size_t>(state)]);
   }
   // The state with these threads only.
   StateId WithThreads(std::vector<ParserThread> threads, bool accepts);
@@ -160,6 +160,9 @@ class Machine {
     bool Visit(Spot spot, ContinuationId then);
   };
 
+  std::span<const ParserThread> ThreadsOf(const State& state) const {
+    return threads_.Run(static_cast<size_t>(state.first), static_cast<size_t>(state.count));
+  }
   StateId StepMissing(StateId state, uint8_t byte);
   void AddRow(State* state);
   bool IsTooMuch(const StepMeter::Cost& cost) const {
@@ -203,8 +206,8 @@ class Machine {
   int64_t most_spent_ = INT64_MAX;
   int64_t join_steps_ = 0;  // of the state that is being made
   uint32_t countings_ = 0;
-  std::vector<State> states_;
-  std::vector<ParserThread> threads_;
+  Chunked<State> states_;
+  Chunked<ParserThread> threads_;
   ByteRows rows_;
   std::vector<Continuation> continuations_;
   std::vector<Frame> frames_;

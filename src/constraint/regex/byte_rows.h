@@ -3,12 +3,15 @@
 #ifndef WEFT_CONSTRAINT_REGEX_BYTE_ROWS_H_
 #define WEFT_CONSTRAINT_REGEX_BYTE_ROWS_H_
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "constraint/regex/byte_set.h"
+#include "constraint/regex/chunked.h"
 #include "constraint/regex/hash_index.h"
 
 namespace weft::constraint {
@@ -23,24 +26,30 @@ class ByteRows {
   // A row whose ranges begin at `edges`, of which 0 is one: with `fill` of the first byte of each.
   template <typename Fill>
   Row Add(const ByteSet& edges, const Fill& fill) {
-    const Row row{static_cast<int32_t>(entries_.size()), RangesOf(edges)};
+    std::array<int32_t, 256> made;
+    size_t count = 0;
     for (size_t word = 0; word < edges.words.size(); ++word) {
       for (uint64_t left = edges.words[word]; left != 0; left &= left - 1) {
-        entries_.push_back(fill(static_cast<int>(64 * word) + std::countr_zero(left)));
+        made[count++] = fill(static_cast<int>(64 * word) + std::countr_zero(left));
       }
     }
-    return row;
+    return {static_cast<int32_t>(entries_.AddRun(std::span(made).first(count))), RangesOf(edges)};
   }
-  int32_t Get(const Row& row, uint8_t byte) const { return entries_[At(row, byte)]; }
-  void Set(const Row& row, uint8_t byte, int32_t value) { entries_[At(row, byte)] = value; }
+  int32_t Get(const Row& row, uint8_t byte) const {
+    return entries_.Run(First(row))[RangeOf(row, byte)];
+  }
+  void Set(const Row& row, uint8_t byte, int32_t value) {
+    entries_.Run(First(row))[RangeOf(row, byte)] = value;
+  }
   // What all rows take.
   size_t bytes() const {
-    return entries_.size() * sizeof(int32_t) + ranges_.size() + 2 * edges_.size() * sizeof(ByteSet);
+    return entries_.bytes() + ranges_.size() + 2 * edges_.size() * sizeof(ByteSet);
   }
 
  private:
-  size_t At(const Row& row, uint8_t byte) const {
-    return static_cast<size_t>(row.entries) + ranges_[static_cast<size_t>(row.ranges) + byte];
+  static size_t First(const Row& row) { return static_cast<size_t>(row.entries); }
+  uint8_t RangeOf(const Row& row, uint8_t byte) const {
+    return ranges_[static_cast<size_t>(row.ranges) + byte];
   }
   int32_t RangesOf(const ByteSet& edges) {
     uint64_t hash = 23;
@@ -60,7 +69,7 @@ class ByteRows {
     return 256 * id;
   }
 
-  std::vector<int32_t> entries_;
+  Chunked<int32_t> entries_;
   std::vector<uint8_t> ranges_;  // of each byte, for each of edges_
   std::vector<ByteSet> edges_;
   HashIndex index_;

@@ -2,8 +2,12 @@
 #ifndef WEFT_CONSTRAINT_REGEX_HASH_INDEX_H_
 #define WEFT_CONSTRAINT_REGEX_HASH_INDEX_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <utility>
 #include <vector>
 
 namespace weft::constraint {
@@ -13,47 +17,79 @@ inline uint64_t MixHash(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 29;
 }
 
+// Grows a little with each id that is added, not by all at once: no call takes long. The slots that
+// were there before stay until all of them have been moved.
 class HashIndex {
  public:
   // The id for which `same(id)` holds among those with this hash; -1 when there is none.
   template <typename Same>
   int32_t Find(uint64_t hash, const Same& same) const {
-    if (slots_.empty()) return -1;
-    for (size_t at = hash & Mask();; at = (at + 1) & Mask()) {
-      const Slot& slot = slots_[at];
-      if (slot.id < 0) return -1;
-      if (slot.hash == hash && same(slot.id)) return slot.id;
-    }
+    const int32_t found = FindIn(slots_, hash, same);
+    return found < 0 && !old_.empty() ? FindIn(old_, hash, same) : found;
   }
 
   bool empty() const { return count_ == 0; }
   void Add(uint64_t hash, int32_t id) {
-    if (2 * (count_ + 1) > slots_.size()) Grow();
-    Place(hash, id);
+    if (2 * (count_ + 1) > slots_.size()) {
+      old_ = std::exchange(slots_, Slots(std::max(kFewest, 2 * slots_.size())));
+    }
+    Place({static_cast<uint32_t>(hash), id + 1});
     ++count_;
+    if (!old_.empty()) MoveSome();
   }
 
  private:
+  static constexpr size_t kFewest = 64;
+  // Of old slots, with each id. Two would do, to be done before there are others.
+  static constexpr size_t kMovedAtOnce = 8;
   struct Slot {
-    uint64_t hash = 0;
-    int32_t id = -1;
+    uint32_t hash;   // as much of it as tells where it is
+    int32_t behind;  // the id, and one; 0 where there is none
   };
+  // Large ones have their memory cleared page by page, as they come to be used.
+  template <typename T>
+  struct Cleared {
+    using value_type = T;
+    T* allocate(size_t count) {
+      void* const memory = std::calloc(count, sizeof(T));
+      if (memory == nullptr) throw std::bad_alloc();
+      return static_cast<T*>(memory);
+    }
+    void deallocate(T* memory, size_t /*count*/) { std::free(memory); }
+    void construct(T* /*slot*/) {}
+    void construct(T* slot, const T& value) { *slot = value; }
+    bool operator==(const Cleared& /*other*/) const { return true; }
+  };
+  using Slots = std::vector<Slot, Cleared<Slot>>;
 
-  size_t Mask() const { return slots_.size() - 1; }
-  void Place(uint64_t hash, int32_t id) {
-    size_t at = hash & Mask();
-    while (slots_[at].id >= 0) at = (at + 1) & Mask();
-    slots_[at] = {hash, id};
-  }
-  void Grow() {
-    std::vector<Slot> old = std::move(slots_);
-    slots_.assign(old.empty() ? 64 : 2 * old.size(), Slot{});
-    for (const Slot& slot : old) {
-      if (slot.id >= 0) Place(slot.hash, slot.id);
+  template <typename Same>
+  static int32_t FindIn(const Slots& slots, uint64_t hash, const Same& same) {
+    if (slots.empty()) return -1;
+    const size_t mask = slots.size() - 1;
+    for (size_t at = hash & mask;; at = (at + 1) & mask) {
+      const Slot slot = slots[at];
+      if (slot.behind == 0) return -1;
+      if (slot.hash == static_cast<uint32_t>(hash) && same(slot.behind - 1)) return slot.behind - 1;
     }
   }
+  void Place(const Slot& slot) {
+    const size_t mask = slots_.size() - 1;
+    size_t at = slot.hash & mask;
+    while (slots_[at].behind != 0) at = (at + 1) & mask;
+    slots_[at] = slot;
+  }
+  void MoveSome() {
+    const size_t end = std::min(moved_ + kMovedAtOnce, old_.size());
+    for (; moved_ < end; ++moved_) {
+      if (old_[moved_].behind != 0) Place(old_[moved_]);
+    }
+    if (moved_ < old_.size()) return;
+    Slots().swap(old_);
+    moved_ = 0;
+  }
 
-  std::vector<Slot> slots_;
+  Slots slots_, old_;
+  size_t moved_ = 0;  // of old_, which are in slots_ too
   size_t count_ = 0;
 };
 
