@@ -132,14 +132,26 @@ class Load:
 
     rows = ["load, s"]
 
-    def weft(self, weft, model, threads):
-        done = run([weft, "run", "-m", model, "--threads", threads, "-n", "1", "--raw", "a"])
+    def weft(self, weft, model, threads, *options):
+        done = run([weft, "run", "-m", model, "--threads", threads, "-n", "1", "--raw", *options,
+                    "a"])
         return Result([done.wall_s], done.peak_mb)
 
     def peer(self, directory, model, threads):
         done = run([f"{directory}/llama-bench", "-m", model, "-t", threads, "-r", "1", "-p", "0",
                     "-n", "1"])
         return Result([done.wall_s], done.peak_mb)
+
+
+class LoadAgain(Load):
+    """The same where Weft finds a packed copy, which another start has left."""
+
+    rows = ["load again, s"]
+
+    def weft(self, weft, model, threads, *options):
+        with tempfile.TemporaryDirectory() as folder:
+            super().weft(weft, model, threads, "--packed-cache", folder)
+            return super().weft(weft, model, threads, "--packed-cache", folder)
 
 
 WORKS = {
@@ -152,6 +164,7 @@ WORKS = {
     "decode8": Decode(8, 128, 32),
     "decode16": Decode(16, 128, 32),
     "load": Load(),
+    "load-again": LoadAgain(),
 }
 
 
