@@ -137,7 +137,8 @@ void RegexPool::OpenTexts(Node* n, Opening* opening) const {
   const std::span<const TextPlace> listed = Listed(n->a, n->b);
   n->nullable = listed.front().length == n->c;
   for (size_t at = n->nullable ? 1 : 0; at < listed.size(); at = EndOfAlike(listed, at, n->c)) {
-    const auto next = static_cast<uint8_t>(texts_[static_cast<size_t>(listed[at].offset + n->c)]);
+    const auto next = static_cast<uint8_t>(
+        texts_[static_cast<size_t>(listed[at].offset) + static_cast<size_t>(n->c)]);
     opening->first.Add(next);
     opening->edges = opening->edges | ByteSet::Of(next).Edges();
   }
@@ -253,7 +254,8 @@ void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list, const Byte
       const TextPlace& shortest =
           *std::ranges::min_element(Listed(n->a, n->b), {}, &TextPlace::length);
       least = shortest.length - n->c;
-      n->hint = static_cast<uint8_t>(texts_[static_cast<size_t>(shortest.offset + n->c)]);
+      n->hint = static_cast<uint8_t>(
+          texts_[static_cast<size_t>(shortest.offset) + static_cast<size_t>(n->c)]);
       break;
     }
     case Kind::kNothing:
