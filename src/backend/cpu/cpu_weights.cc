@@ -61,8 +61,8 @@ class Binder {
   }
   const TensorInfo& Info(TensorRef ref) const { return file_.tensors()[ref.index]; }
   bool CheckType(const TensorInfo& tensor);
-  // Memory for packed tiles; null when there is none. In a copy they lie already: what it gives is
-  // not to be written to, and worth nothing unless CopyFits.
+  // Memory for packed tiles; null when there is none. With a copy, their place in it: it cannot be
+  // written to, and means something only if CopyFits.
   std::byte* Take(int64_t bytes);
   std::byte* TakeFromCopy(int64_t bytes);
   // Of which matrices there are, and in which order.

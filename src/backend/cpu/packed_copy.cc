@@ -190,10 +190,10 @@ std::unique_ptr<PackedCopy> PackedCopies::Find(ThreadPool* pool) const {
   utimensat(dir_.get(), name_.c_str(), times, AT_SYMLINK_NOFOLLOW);
   auto copy = PackedCopy::Open(path(), pool);
   if (copy.ok()) return *std::move(copy);
-  if (copy.status().code() != StatusCode::kNotFound) {
-    LogLine(StrCat("the model is packed anew: ", Message(copy.status())));
-    unlinkat(dir_.get(), name_.c_str(), 0);
-  }
+  if (copy.status().code() == StatusCode::kNotFound) return nullptr;
+  LogLine(StrCat("the model is packed anew: ", Message(copy.status())));
+  // One that just cannot be opened may be good for others.
+  if (copy.status().code() == StatusCode::kDataLoss) unlinkat(dir_.get(), name_.c_str(), 0);
   return nullptr;
 }
 
