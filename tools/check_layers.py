@@ -42,7 +42,7 @@ ALLOWED = {
     "engine/sampling": {"base", "tokenizer", "weft"},
     "engine/sessions": {"base", "model", "state", "backend", "engine/sampling", "weft"},
     "engine/speculation": {"base", "weft"},
-    "engine/storage": {"base", "state", "backend", "engine/sessions", "weft"},
+    "engine/storage": {"base", "base/files", "state", "backend", "engine/sessions", "weft"},
     "engine/loading": {"base", "formats", "tokenizer", "constraint", "model", "backend", "weft"},
     "engine/drafting": {"base", "tokenizer", "model", "backend", "engine/loading",
                         "engine/sessions", "weft"},

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -249,12 +248,8 @@ Status PackedCopies::MakeRoom(int64_t bytes) const {
     victims.push_back(copy.name);
     freed += copy.bytes;
   }
-  struct statvfs info;
-  if (fstatvfs(dir_.get(), &info) != 0) {
-    return ErrnoStatus(errno, StrCat("cannot look at ", Printable(options_.dir, 300)));
-  }
-  const int64_t free_bytes =
-      static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize) + freed;
+  WEFT_ASSIGN_OR_RETURN(int64_t free_bytes, FreeDiskBytes(options_.dir));
+  free_bytes += freed;
   if (free_bytes / 2 < bytes) {
     return ResourceExhausted("the disk has ", HumanBytes(static_cast<uint64_t>(free_bytes)),
                              " free, and half of that is to stay so");

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -201,6 +202,12 @@ StatusOr<FileDescriptor> TryLock(int dir_fd, const char* name, const std::string
   }
   if (!lock.ok()) return ErrnoStatus(errno, StrCat("cannot lock ", Printable(path, 300)));
   return lock;
+}
+
+StatusOr<int64_t> FreeDiskBytes(const std::string& path) {
+  struct statvfs info;
+  if (statvfs(path.c_str(), &info) != 0) return ErrnoStatus(errno, Printable(path, 300));
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
 Status SyncDirectory(int dir_fd, const std::string& path) {

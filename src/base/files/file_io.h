@@ -89,6 +89,9 @@ Status CreateDirectories(const std::string& path);
 // not ok() if another holder has it. `path` names the directory in messages.
 StatusOr<FileDescriptor> TryLock(int dir_fd, const char* name, const std::string& path);
 
+// What a user may still write to the file system of this file or directory.
+StatusOr<int64_t> FreeDiskBytes(const std::string& path);
+
 // fsync of a directory; succeeds on file systems that do not support it.
 Status SyncDirectory(int dir_fd, const std::string& path);
 

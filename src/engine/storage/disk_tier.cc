@@ -1,12 +1,11 @@
 #include "engine/storage/disk_tier.h"
 
-#include <sys/statvfs.h>
-
 #include <algorithm>
 #include <cerrno>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/files/file_io.h"
 
 namespace weft {
 namespace {
@@ -24,12 +23,6 @@ constexpr int64_t kIndexChanges = 64;
 constexpr int64_t kIndexMicros = 30 * int64_t{1'000'000};
 
 int64_t NowSeconds() { return WallClockMicros() / 1'000'000; }
-
-int64_t FreeBytes(const std::string& path) {
-  struct statvfs info;
-  if (statvfs(path.c_str(), &info) != 0) return kMostDefaultBytes;
-  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
-}
 
 }  // namespace
 
@@ -57,7 +50,7 @@ StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(Options options, Worker* work
   catalog.folder = folder;
   catalog.budget_bytes = options.budget_bytes;
   if (catalog.budget_bytes == 0) {
-    int64_t there = FreeBytes(options.path);
+    int64_t there = FreeDiskBytes(options.path).value_or(kMostDefaultBytes);
     for (const BlockInfo& info : listing.own) there += info.bytes;
     for (const auto& file : listing.foreign) there += file.bytes;
     there += options.file_bytes;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/files/file_io.h"
 #include "base/files/mapped_file.h"
 #include "base/system.h"
 
@@ -265,11 +265,7 @@ Status Fill(const HttpClient& http, const LoadHooks& hooks, const WantedFile& wa
 
 LoadHooks LoadHooks::Default() {
   LoadHooks hooks;
-  hooks.free_bytes = [](const std::string& folder) -> StatusOr<int64_t> {
-    struct statvfs info;
-    if (statvfs(folder.c_str(), &info) != 0) return ErrnoStatus(errno, folder);
-    return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
-  };
+  hooks.free_bytes = FreeDiskBytes;
   hooks.sleep = [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); };
   return hooks;
 }
