@@ -373,11 +373,16 @@ StatusOr<std::unique_ptr<StepRun>> GpuExecutor::Begin(const Step& step) {
                           device::kMostBest, /*rows=*/true,
                           /*prediction_heads=*/false, /*changes=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
+  // What is on its way already reads buffers that the next step may replace.
+  const auto failed = [&](Status why) {
+    static_cast<void>(context->stream().Synchronize());
+    return why;
+  };
   try {
-    WEFT_RETURN_IF_ERROR(context->Begin(step));
+    if (Status begun = context->Begin(step); !begun.ok()) return failed(std::move(begun));
     return std::unique_ptr<StepRun>(std::make_unique<GpuRun>(context, step));
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted("out of memory before a step; use smaller steps");
+    return failed(ResourceExhausted("out of memory before a step; use smaller steps"));
   }
 }
 
