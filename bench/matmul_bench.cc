@@ -141,7 +141,7 @@ void RegisterAll() {
     for (DType type : kTypes) {
       const std::string name = isa_name + "/" + std::string(NameOf(type));
       benchmark::RegisterBenchmark(name.c_str(), BM_Matmul, isa, type)
-          ->ArgsProduct({{1, 2, 4, 8, 16, 32, kMostRows}, {1, 2}})
+          ->ArgsProduct({{1, 2, 4, 6, 8, 16, 32, kMostRows}, {1, 2}})
           ->ArgNames({"rows", "threads"})
           ->UseRealTime()
           ->MinTime(0.1);

@@ -306,9 +306,12 @@ void Int8Tile(const TileWork& work) {
     DecodedBlock<f> block;
     for (int s = 0; s < 2; ++s) LoadScales<f>(work.tile + c * SuperBytes(f), meta, s, block);
     LoadBlock<f>(levels, block);
-    for (int r = 0; r < kRows; r += kPanelRows) {
-      AddBlock<f, (kRows < kPanelRows ? kRows : kPanelRows)>(block, x[r / kPanelRows * blocks + b],
-                                                             acc + r);
+    constexpr int kPanels = kRows / kPanelRows, kLeft = kRows % kPanelRows;
+    for (int p = 0; p < kPanels; ++p) {
+      AddBlock<f, kPanelRows>(block, x[p * blocks + b], acc + p * kPanelRows);
+    }
+    if constexpr (kLeft > 0) {
+      AddBlock<f, kLeft>(block, x[kPanels * blocks + b], acc + kPanels * kPanelRows);
     }
   }
   StoreRows<kRows>(acc, work);
@@ -328,12 +331,12 @@ void FloatTile(const TileWork& work) {
   constexpr int kBytes = F == FloatForm::kF32 ? 4 : 2;
   if constexpr (kRows > 4) {  // more do not fit into the registers
     TileWork part = work;
-    for (int r = 0; r < work.n_rows; r += 4) {
-      part.row = work.row + r;
-      part.n_rows = work.n_rows - r < 4 ? work.n_rows - r : 4;
-      part.out = work.out + r * work.out_stride;
-      FloatTile<F, 4>(part);
-    }
+    part.n_rows = 4;
+    FloatTile<F, 4>(part);
+    part.row += 4;
+    part.n_rows = work.n_rows - 4;
+    part.out += 4 * work.out_stride;
+    FloatTile<F, kRows - 4>(part);
   } else {
     const float* values[kRows];
     Unroll<kRows>([&](auto r) { values[r.value] = FloatRow(work, r.value); });

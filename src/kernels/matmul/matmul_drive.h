@@ -68,17 +68,17 @@ static inline const float* FloatRow(const TileWork& work, int r) {
 
 using TileFunction = void (*)(const TileWork& work);
 
-// The functions for 1 row and for up to 4, 8 and 12; the last is null for float weights.
-// Rows that are missing cost no more than going over the weights again would; by 12 the
-// decoding of a tile is paid.
+// The functions for 1 row and for up to 2, 4, 6, ... rows: few sessions, experts and guesses
+// bring any number, and a row that is missing costs as much as one that is there. By 12 the
+// decoding of a tile is paid; float weights have nothing to decode and end with 8.
 struct TileFunctions {
-  TileFunction one, four, eight, twelve;
+  TileFunction of[7];
 
   // The function for the next of `left` rows, and how many it takes.
   TileFunction For(int64_t left, int* n_rows) const {
-    const int most = twelve != nullptr ? 12 : 8;
+    const int most = of[6] != nullptr ? 12 : 8;
     *n_rows = left < most ? static_cast<int>(left) : most;
-    return *n_rows > 8 ? twelve : *n_rows > 4 ? eight : *n_rows > 1 ? four : one;
+    return *n_rows == 1 ? of[0] : of[(*n_rows + 1) / 2];
   }
 };
 static constexpr int kPassRows = 24;  // whole calls of either most

@@ -17,7 +17,7 @@ namespace {
 // Register o of a pair holds the 8 inputs of outputs 2 o and 2 o + 1.
 template <int kRows>
 struct MatrixProducts {
-  static_assert(kRows == kPanelRows);
+  static_assert(kRows == 2 || kRows == kPanelRows);
   static constexpr int kRowPairs = kRows / 2;
 
   // Lanes 2 i + j of a sum: row 2 p + i, output 2 o + j.
@@ -36,14 +36,14 @@ struct MatrixProducts {
   [[gnu::always_inline]] void Start(int32x4_t starts) {
     Unroll<kPairRegisters>([&](auto o) __attribute__((always_inline)) {
       sums[0][o.value] = vzip1q_s32(starts, starts);
-      sums[1][o.value] = vzip2q_s32(starts, starts);
+      if constexpr (kRowPairs > 1) sums[1][o.value] = vzip2q_s32(starts, starts);
     });
   }
   [[gnu::always_inline]] void Add(const int8x16_t (&pair)[kPairRegisters], int8x16_t first,
                                   int8x16_t second) {
     const int32x4_t low = vreinterpretq_s32_s8(first), high = vreinterpretq_s32_s8(second);
-    const int8x16_t rows[kRowPairs] = {vreinterpretq_s8_s32(vzip1q_s32(low, high)),
-                                       vreinterpretq_s8_s32(vzip2q_s32(low, high))};
+    const int8x16_t rows[2] = {vreinterpretq_s8_s32(vzip1q_s32(low, high)),
+                               vreinterpretq_s8_s32(vzip2q_s32(low, high))};
     Unroll<kRowPairs>([&](auto p) __attribute__((always_inline)) {
       constexpr int kRowPair = p.value;
       Unroll<kPairRegisters>([&](auto o) __attribute__((always_inline)) {
