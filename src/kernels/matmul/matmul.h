@@ -39,7 +39,7 @@ int64_t PackedTileBytes(DType type, int64_t n_in);
 
 // Stands for how weights are packed: raised with every change of that, so that packed weights which
 // were kept are not taken for those of today (matmul_test holds the form to it).
-inline constexpr uint64_t kPackedForm = 1;
+inline constexpr uint64_t kPackedForm = 2;
 
 // Packs 16 consecutive rows, the last tile's missing ones as zeros: `rows` points
 // at the first, `n_rows` of them exist (1..16), each RowBytes(type, n_in) long.

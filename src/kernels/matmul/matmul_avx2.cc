@@ -297,14 +297,13 @@ void Int8Tile(const TileWork& work) {
   __m256 acc[kRows][2];
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
   for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t c = b / kChunkBlocks, in_chunk = b % kChunkBlocks;
-    const std::byte* chunk = work.tile + ChunkOffset(f, n_in, c);
-    const std::byte* meta = chunk + in_chunk * MetaBytes(f);
-    const std::byte* levels = chunk + kChunkBlocks * MetaBytes(f) + in_chunk * LevelBytes(f);
-    Prefetch<LevelBytes(f)>(levels);
+    const std::byte* const super = work.tile + b / kChunkBlocks * SuperBytes(f);
+    const std::byte* const meta = work.tile + MetaOffset(f, n_in, b);
+    const std::byte* const levels = work.tile + LevelsOffset(f, n_in, b);
     Prefetch<MetaBytes(f)>(meta);
+    Prefetch<LevelBytes(f)>(levels);
     DecodedBlock<f> block;
-    for (int s = 0; s < 2; ++s) LoadScales<f>(work.tile + c * SuperBytes(f), meta, s, block);
+    for (int s = 0; s < 2; ++s) LoadScales<f>(super, meta, s, block);
     LoadBlock<f>(levels, block);
     constexpr int kPanels = kRows / kPanelRows, kLeft = kRows % kPanelRows;
     for (int p = 0; p < kPanels; ++p) {

@@ -230,14 +230,11 @@ void Int8Tile(const TileWork& work) {
     x[p.value] = work.x.int8.blocks + panel * blocks;
   });
   const std::byte* super_scales = work.tile;
-  const std::byte* at = work.tile + ChunkOffset(f, work.w.n_in, 0);
+  const std::byte* at = work.tile + GroupsOffset(f, work.w.n_in);
+  const std::byte* meta = nullptr;
   __m512 acc[kRows];
   Unroll<kRows>([&](auto r) { acc[r.value] = _mm512_setzero_ps(); });
   for (int64_t chunk = 0; chunk < blocks; chunk += kChunkBlocks) {
-    const std::byte* meta = at;
-    const std::byte* levels = at + kChunkBlocks * MetaBytes(f);
-    at = levels + kChunkBlocks * LevelBytes(f);
-    Prefetch<kChunkBlocks * MetaBytes(f)>(meta);
     Super super = {};
     if constexpr (f.scales == ScaleForm::kSuper) {
       super.scale = LoadHalves(super_scales);
@@ -248,12 +245,17 @@ void Int8Tile(const TileWork& work) {
     }
     const int64_t end = blocks - chunk < kChunkBlocks ? blocks - chunk : kChunkBlocks;
     for (int64_t b = 0; b < end; ++b) {
-      Prefetch<LevelBytes(f)>(levels);
+      if (b % GroupBlocks(f) == 0) {
+        meta = at;
+        Prefetch<kGroupMetaBytes>(meta);
+        at += kGroupMetaBytes;
+      }
+      Prefetch<LevelBytes(f)>(at);
       Scales<f> scales;
       LoadScales<f>(super, meta, scales);
-      AddBlock<f>(reinterpret_cast<const uint8_t*>(levels), scales, x, acc);
+      AddBlock<f>(reinterpret_cast<const uint8_t*>(at), scales, x, acc);
       meta += MetaBytes(f);
-      levels += LevelBytes(f);
+      at += LevelBytes(f);
       Unroll<3>([&](auto p) { ++x[p.value]; });
     }
   }

@@ -1,10 +1,14 @@
 // The packed form of each weight type, for the packer and the kernels alone.
 //
-// A tile holds 16 outputs ("lanes") over all inputs. The inputs come in chunks of
-// 256, a chunk in blocks of 32 (the last chunk of a row may hold fewer blocks):
+// A tile holds 16 outputs ("lanes") over all inputs. The inputs come in blocks of 32, which
+// lie in groups of one, two or four, whose meta takes 64 bytes; a chunk of 256 inputs has super
+// scales in common (the last chunk and group of a row may hold fewer blocks):
 //
-//   [super scales of all chunks, padded to 64 bytes][chunk 0][chunk 1]...
-//   chunk = [meta of its 8 blocks][levels of its blocks]
+//   [super scales of all chunks, padded to 64 bytes][group 0][group 1]...
+//   group = [meta of its blocks, 64 bytes][levels of its blocks]
+//
+// So levels begin at multiples of 64 bytes, and a tile is read from begin to end: with the meta
+// of a whole chunk in one place, some processors read a third slower.
 //
 // Levels of a block: 8 groups of 64 bytes, byte 4 * lane + j of group g being the
 // level of input 4 g + j, which is what a dot product of bytes wants. They are
@@ -124,10 +128,19 @@ static constexpr int64_t PadTo64(int64_t bytes) { return (bytes + 63) / 64 * 64;
 
 static constexpr int64_t ChunkCount(int64_t n_in) { return (n_in + kChunk - 1) / kChunk; }
 
-// Offset in a tile of chunk `c`; all chunks before the last are full.
-static constexpr int64_t ChunkOffset(const Format& f, int64_t n_in, int64_t c) {
-  return PadTo64(SuperBytes(f) * ChunkCount(n_in)) +
-         c * kChunkBlocks * (MetaBytes(f) + LevelBytes(f));
+static constexpr int kGroupMetaBytes = 64;
+static constexpr int GroupBlocks(const Format& f) { return kGroupMetaBytes / MetaBytes(f); }
+
+// Offsets in a tile: of its first group, of the meta and of the levels of block `b`.
+static constexpr int64_t GroupsOffset(const Format& f, int64_t n_in) {
+  return PadTo64(SuperBytes(f) * ChunkCount(n_in));
+}
+static constexpr int64_t LevelsOffset(const Format& f, int64_t n_in, int64_t b) {
+  return GroupsOffset(f, n_in) + (b / GroupBlocks(f) + 1) * kGroupMetaBytes + b * LevelBytes(f);
+}
+static constexpr int64_t MetaOffset(const Format& f, int64_t n_in, int64_t b) {
+  const int64_t in_group = b % GroupBlocks(f);
+  return LevelsOffset(f, n_in, b - in_group) - kGroupMetaBytes + in_group * MetaBytes(f);
 }
 
 }  // namespace weft::matmul_internal

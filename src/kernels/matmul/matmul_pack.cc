@@ -129,14 +129,13 @@ void PackInt8Tile(const std::byte* rows, int n_rows, int64_t n_in, std::byte* ti
   const int64_t row_bytes = RowBytes(T, n_in), chunk_bytes = RowBytes(T, kChunk);
   // Lanes and blocks that are missing read as zero.
   const bool is_whole = n_rows == kLanes && n_in % kChunk == 0;
-  const int64_t unwritten = is_whole ? ChunkOffset(f, n_in, 0) : PackedTileBytes(T, n_in);
+  const int64_t unwritten = is_whole ? GroupsOffset(f, n_in) : PackedTileBytes(T, n_in);
   std::memset(tile, 0, static_cast<size_t>(unwritten));
   for (int64_t c = 0; c < ChunkCount(n_in); ++c) {
     const int64_t left = (n_in - c * kChunk) / kBlock;
     const int n_blocks = left < kChunkBlocks ? static_cast<int>(left) : kChunkBlocks;
     std::byte* const super = tile + c * SuperBytes(f);
-    std::byte* const meta = tile + ChunkOffset(f, n_in, c);
-    std::byte* const levels = meta + kChunkBlocks * MetaBytes(f);
+    const int64_t first_block = c * kChunkBlocks;
     for (int first = 0; first < n_rows; first += kLaneGroup) {
       BlockParts chunks[kLaneGroup];
       for (int l = 0; l < kLaneGroup; ++l) {
@@ -152,10 +151,12 @@ void PackInt8Tile(const std::byte* rows, int n_rows, int64_t n_in, std::byte* ti
           Store16(super + 2 * lane, chunk.d);
           if (f.mins) Store16(super + 32 + 2 * lane, chunk.dmin);
         }
-        for (int b = 0; b < n_blocks; ++b) StoreMeta<T>(chunk, b, lane, meta + b * MetaBytes(f));
+        for (int b = 0; b < n_blocks; ++b) {
+          StoreMeta<T>(chunk, b, lane, tile + MetaOffset(f, n_in, first_block + b));
+        }
       }
       for (int b = 0; b < n_blocks; ++b) {
-        StoreLevels<f.bits>(chunks, b, levels + b * LevelBytes(f) + 4 * first);
+        StoreLevels<f.bits>(chunks, b, tile + LevelsOffset(f, n_in, first_block + b) + 4 * first);
       }
     }
   }
@@ -195,9 +196,9 @@ int64_t PackedTileBytes(DType type, int64_t n_in) {
     const int value_bytes = type == DType::kF16 || type == DType::kBF16 ? 2 : 4;
     return PadTo64(n_in * kLanes * value_bytes);
   }
-  const int64_t last_blocks = (n_in / kBlock + kChunkBlocks - 1) % kChunkBlocks + 1;
-  return ChunkOffset(f, n_in, ChunkCount(n_in)) -
-         (kChunkBlocks - last_blocks) * int64_t{LevelBytes(f)};
+  const int64_t blocks = n_in / kBlock;
+  const int64_t groups = (blocks + GroupBlocks(f) - 1) / GroupBlocks(f);
+  return GroupsOffset(f, n_in) + groups * kGroupMetaBytes + blocks * LevelBytes(f);
 }
 
 void PackTile(DType type, const std::byte* rows, int n_rows, int64_t n_in, std::byte* tile) {

@@ -154,10 +154,9 @@ void Int8Tile(const PackedMatrix& w, const std::byte* tile, const Int8Rows& x, i
   const int64_t blocks = w.n_in / kBlock;
   DecodedBlock block;
   for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t c = b / kChunkBlocks, in_chunk = b % kChunkBlocks;
-    const std::byte* meta = tile + ChunkOffset(f, w.n_in, c);
-    DecodeScales(f, tile + c * SuperBytes(f), meta + in_chunk * MetaBytes(f), &block);
-    DecodeLevels(f, meta + kChunkBlocks * MetaBytes(f) + in_chunk * LevelBytes(f), &block);
+    const std::byte* const super = tile + b / kChunkBlocks * SuperBytes(f);
+    DecodeScales(f, super, tile + MetaOffset(f, w.n_in, b), &block);
+    DecodeLevels(f, tile + LevelsOffset(f, w.n_in, b), &block);
     for (int r = 0; r < n_rows; ++r) {
       const int64_t panel = (row + r) / kPanelRows;
       AddBlock(f, block, x.blocks[panel * blocks + b], r % kPanelRows, acc[r]);

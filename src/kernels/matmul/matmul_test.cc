@@ -346,8 +346,8 @@ TEST(PackedBytesTest, AreOfTheFormThatTheirNumberStandsFor) {
       digest = (digest ^ static_cast<uint64_t>(byte)) * 0x100000001B3;
     }
   }
-  EXPECT_EQ(kPackedForm, 1u);
-  EXPECT_EQ(digest, 9038408077322439014u);
+  EXPECT_EQ(kPackedForm, 2u);
+  EXPECT_EQ(digest, 4534275434580929626u);
 }
 
 TEST(PackedBytesTest, StayCloseToTheStoredBytes) {
