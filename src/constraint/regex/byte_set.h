@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace weft::constraint {
@@ -26,6 +27,16 @@ struct ByteSet {
     int count = 0;
     for (const uint64_t word : words) count += std::popcount(word);
     return count;
+  }
+  // Whether `holds` of a byte in it; who is asked about them in their order, up to the first.
+  template <typename Holds>
+  bool Any(const Holds& holds) const {
+    for (size_t word = 0; word < words.size(); ++word) {
+      for (uint64_t left = words[word]; left != 0; left &= left - 1) {
+        if (holds(static_cast<int>(64 * word) + std::countr_zero(left))) return true;
+      }
+    }
+    return false;
   }
   ByteSet operator|(const ByteSet& o) const {
     return {{words[0] | o.words[0], words[1] | o.words[1], words[2] | o.words[2],

@@ -131,9 +131,11 @@ class RegexPool::LifeSearch {
       return Fact(ahead.made.to) != Life::kDead;
     };
     bool found = hint >= 0 && first.Has(hint) && take(hint);
-    for (int byte = 0; byte < 256 && !found && ahead.choice <= pool_.most_search_; ++byte) {
-      found = edges.Has(byte) && first.Has(byte) && take(byte);
-    }
+    const auto ends = [&](int byte) {
+      found = ahead.choice <= pool_.most_search_ && take(byte);
+      return found || ahead.choice > pool_.most_search_;
+    };
+    if (!found) (edges & first).Any(ends);
     if (!found) ahead.made = {};
     if (pool_.exhausted_) return ahead;
     pool_.nodes_[static_cast<size_t>(id)].ahead = static_cast<int32_t>(pool_.ahead_.size());
@@ -233,12 +235,8 @@ class RegexPool::LifeSearch {
       if (!gave_up_) Push(at);
       return false;
     }
-    for (int byte = 0; byte < 256; ++byte) {
-      // The first of a range is first here, or its whole range is not.
-      if (edges.Has(byte) && first.Has(byte) && Follow(at, byte)) return true;
-      if (gave_up_) return false;
-    }
-    return false;
+    // The first of a range is first here, or its whole range is not.
+    return (edges & first).Any([&](int byte) { return Follow(at, byte) || gave_up_; }) && !gave_up_;
   }
 
   // Takes a way on. Whether it leads to the end.
