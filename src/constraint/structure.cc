@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "constraint/constraint.h"
 #include "constraint/grammar/grammar.h"
@@ -206,7 +207,7 @@ class StructureCompiler {
       WEFT_ASSIGN_OR_RETURN(const RegexId regex, PatternOf(pattern));
       all.push_back(pool_.Not(pool_.Concat(regex, marker)));
     }
-    return Live(pool_.And(all));
+    return Live(pool_.And(std::move(all)));
   }
 
   StatusOr<RegexId> StringsOf(const RawStrings& wanted) {

@@ -37,12 +37,6 @@ RegexPool::RegexPool() {
   Intern({.kind = Kind::kNot, .a = kNothing});
 }
 
-void RegexPool::Spend(int64_t work, int64_t bytes) {
-  work_ += work;
-  bytes_ += bytes;
-  if (work_ > most_work_ || bytes_ > most_bytes_) exhausted_ = true;
-}
-
 int32_t RegexPool::InternSet(const ByteSet& set) {
   uint64_t hash = 7;
   for (const uint64_t word : set.words) hash = MixHash(hash, word);
@@ -325,25 +319,32 @@ RegexId RegexPool::Or(std::vector<RegexId> parts) {
   return InternParts(Kind::kOr, std::move(flat));
 }
 
-RegexId RegexPool::And(const std::vector<RegexId>& parts) {
-  std::vector<RegexId> flat;
-  for (const RegexId part : parts) {
-    if (part == kNothing) return kNothing;
-    const Node& n = node(part);
-    if (n.kind == Kind::kAnd) {
-      const auto inner = Parts(n);
+RegexId RegexPool::And(std::vector<RegexId> parts) {
+  if (std::ranges::find(parts, kNothing) != parts.end()) return kNothing;
+  const auto is_and = [&](RegexId part) { return node(part).kind == Kind::kAnd; };
+  if (std::ranges::any_of(parts, is_and)) {
+    std::vector<RegexId> flat;
+    for (const RegexId part : parts) {
+      const auto inner = is_and(part) ? Parts(node(part)) : std::span(&part, 1);
       flat.insert(flat.end(), inner.begin(), inner.end());
-    } else if (part != kAnything) {
-      flat.push_back(part);
     }
+    parts = std::move(flat);
   }
-  if (flat.empty()) return kAnything;
-  if (std::ranges::find(flat, kEmpty) != flat.end()) {
-    const bool all = std::ranges::all_of(flat, [&](RegexId part) { return node(part).nullable; });
+  std::erase(parts, kAnything);
+  if (parts.empty()) return kAnything;
+  if (std::ranges::find(parts, kEmpty) != parts.end()) {
+    const bool all = std::ranges::all_of(parts, [&](RegexId part) { return node(part).nullable; });
     return all ? kEmpty : kNothing;
   }
-  if (IsBesideAll(flat)) return kNothing;
-  return InternParts(Kind::kAnd, std::move(flat));
+  if (IsBesideAll(parts)) return kNothing;
+  // Two texts have nothing in common.
+  RegexId text = kNothing;
+  for (const RegexId part : parts) {
+    if (node(part).kind != Kind::kLiteral || part == text) continue;
+    if (text != kNothing) return kNothing;
+    text = part;
+  }
+  return InternParts(Kind::kAnd, std::move(parts));
 }
 
 // Of an intersection: one part is beside all, another within it.

@@ -110,7 +110,7 @@ class RegexPool {
   RegexId Concat(RegexId first, RegexId second);
   RegexId Concat(std::initializer_list<RegexId> parts);
   RegexId Or(std::vector<RegexId> parts);
-  RegexId And(const std::vector<RegexId>& parts);
+  RegexId And(std::vector<RegexId> parts);
   // Texts of which exactly one of the parts is; equal parts count each.
   RegexId OnlyOne(std::vector<RegexId> parts);
   RegexId Not(RegexId part);
@@ -431,7 +431,11 @@ class RegexPool {
   RegexId Respelled(RegexId json_rest, int32_t quote, bool escaped);
   RegexId DeriveSpelled(const Form& n, uint8_t byte);
   std::vector<RegexId> PartsWith(RegexId id, uint8_t byte);
-  void Spend(int64_t work, int64_t bytes);
+  void Spend(int64_t work, int64_t bytes) {
+    work_ += work;
+    bytes_ += bytes;
+    if (work_ > most_work_ || bytes_ > most_bytes_) exhausted_ = true;
+  }
   // Work on a derivative that is the same whatever is known.
   void Step(int64_t steps) {
     steps_ += steps;

@@ -140,7 +140,7 @@ RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
         part = RawDerive(part, byte);
         if (part == kNothing && n.kind == Kind::kAnd) return kNothing;
       }
-      return n.kind == Kind::kOr ? Or(std::move(parts)) : And(parts);
+      return n.kind == Kind::kOr ? Or(std::move(parts)) : And(std::move(parts));
     }
     case Kind::kOnlyOne: {
       std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());

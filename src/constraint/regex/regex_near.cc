@@ -139,7 +139,7 @@ RegexId RegexPool::TextCore(RegexId id, int depth) {
     if (n.kind == Kind::kAnd && core == kNothing) return kNothing;
     cores.push_back(core);
   }
-  return n.kind == Kind::kAnd ? And(cores) : kNothing;
+  return n.kind == Kind::kAnd ? And(std::move(cores)) : kNothing;
 }
 
 bool RegexPool::TakesAllText(RegexId id) {
@@ -230,7 +230,7 @@ RegexId RegexPool::Loosen(RegexId id) {
   } else if (n.kind == Kind::kOr || n.kind == Kind::kAnd) {
     std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
     for (RegexId& part : parts) part = Loosen(part);
-    loosened = n.kind == Kind::kOr ? Or(std::move(parts)) : And(parts);
+    loosened = n.kind == Kind::kOr ? Or(std::move(parts)) : And(std::move(parts));
   }
   if (exhausted_) return id;
   nodes_[static_cast<size_t>(id)].loosened = loosened;

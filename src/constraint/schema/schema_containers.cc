@@ -1,5 +1,6 @@
 // From facts about an array or an object to its rule.
 #include <algorithm>
+#include <utility>
 
 #include "constraint/regex/characters.h"
 #include "constraint/regex/numbers.h"
@@ -127,7 +128,7 @@ void SchemaCompiler::FindKeys(NameClass* names) {
   std::vector<RegexId> parts = names->is;
   if (parts.empty()) parts.push_back(any_string_);
   for (const RegexId other : names->is_not) parts.push_back(pool().Not(other));
-  names->keys = pool().And(parts);
+  names->keys = pool().And(std::move(parts));
 }
 
 StatusOr<std::vector<SchemaCompiler::NameClass>> SchemaCompiler::SplitByPatterns(const Facts& facts,

@@ -1,5 +1,6 @@
 // All ways for an array or an object not to satisfy a schema.
 #include <algorithm>
+#include <utility>
 
 #include "constraint/schema/schema_compiler_impl.h"
 
@@ -142,8 +143,8 @@ Status SchemaCompiler::NegateAdditional(const JsonValue& schema, const Facts& fa
     WEFT_ASSIGN_OR_RETURN(const RegexId matching, PatternOf(schema, "patternProperties", pattern));
     keys.push_back(pool().Not(matching));
   }
-  return NegateNames(schema, "additionalProperties", facts, pool().And(keys), {rest, true},
-                     branches);
+  return NegateNames(schema, "additionalProperties", facts, pool().And(std::move(keys)),
+                     {rest, true}, branches);
 }
 
 Status SchemaCompiler::NegatePropertyNames(const JsonValue& schema, const Facts& facts,

@@ -1,5 +1,6 @@
 // What schemas say of null, booleans, numbers and strings.
 #include <algorithm>
+#include <utility>
 
 #include "constraint/regex/characters.h"
 #include "constraint/regex/formats.h"
@@ -76,6 +77,8 @@ Scalars SchemaCompiler::OnlyOne(const std::vector<Scalars>& each,
 StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
   Scalars all = AllScalars();
   std::vector<RegexId> numbers, strings;  // that all hold, but for those that hold for all
+  numbers.reserve(conjunction.size());
+  strings.reserve(conjunction.size());
   for (const Literal& literal : conjunction) {
     WEFT_ASSIGN_OR_RETURN(Scalars one, ScalarsOf(*literal.schema, !literal.negated));
     if (literal.negated) one = Opposite(one);
@@ -83,8 +86,8 @@ StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
     if (one.number != any_number_) numbers.push_back(one.number);
     if (one.string != any_string_) strings.push_back(one.string);
   }
-  if (!numbers.empty()) all.number = pool().And(numbers);
-  if (!strings.empty()) all.string = pool().And(strings);
+  if (!numbers.empty()) all.number = pool().And(std::move(numbers));
+  if (!strings.empty()) all.string = pool().And(std::move(strings));
   if (last_multiple_ != nullptr && pool().CommonMultiple(all.number) > kMostRemainders &&
       !pool().Settle(all.number, kMostNumberStates, kMostNumberWork) && !pool().exhausted()) {
     return Refuse(*last_multiple_, "multipleOf",
