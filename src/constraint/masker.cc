@@ -108,8 +108,8 @@ const Masker::Plan& Masker::PlanOf(StateId state) {
   for (const ParserThread& thread : machine_.Threads(state)) {
     machine_.Count(kEntry);
     if (IsTooMuch()) break;
-    const bool few = machine_.pool().FirstBytes(thread.regex).Count() < kWideBytes;
-    (few ? narrow : wide).push_back(thread);
+    const bool many = machine_.pool().HasFirstBytes(thread.regex, kWideBytes);
+    (many ? wide : narrow).push_back(thread);
   }
   if (wide.size() > 1) Rank(&wide);
   bool texts = false;  // all are allowed

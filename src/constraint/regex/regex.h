@@ -196,6 +196,8 @@ class RegexPool {
   bool Accepts(RegexId id, std::string_view text);
   // The bytes that may come first.
   ByteSet FirstBytes(RegexId id);
+  // Whether there are so many of them: those that are easily found will mostly do.
+  bool HasFirstBytes(RegexId id, int least);
   // The bytes that its texts may contain, and those they may end with; perhaps some more.
   struct ByteUse {
     ByteSet any, last;
