@@ -1,6 +1,7 @@
 #include "constraint/schema/schema_compiler.h"
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 
@@ -231,7 +232,7 @@ const JsonValue& SchemaCompiler::SchemaOf(const JsonValue& value) {
 }
 
 StatusOr<bool> SchemaCompiler::Tidy(Conjunction* conjunction) {
-  Conjunction tidy;
+  size_t kept = 0;
   for (Literal literal : *conjunction) {
     // A schema that is nothing but a reference is what it refers to.
     for (int i = 0; i < 100 && literal.schema->Is(JsonKind::kObject); ++i) {
@@ -245,12 +246,15 @@ StatusOr<bool> SchemaCompiler::Tidy(Conjunction* conjunction) {
                says_false = literal.schema->Is(JsonKind::kFalse);
     if (literal.negated ? says_false : says_true) continue;
     if (literal.negated ? says_true : says_false) return false;
-    if (std::ranges::find(tidy, literal) != tidy.end()) continue;
-    if (std::ranges::find(tidy, Literal{literal.schema, !literal.negated}) != tidy.end())
+    const std::span tidy = std::span(*conjunction).first(kept);
+    const auto same = std::ranges::find(tidy, literal.schema, &Literal::schema);
+    if (same == tidy.end()) {
+      (*conjunction)[kept++] = literal;
+    } else if (same->negated != literal.negated) {
       return false;
-    tidy.push_back(literal);
+    }
   }
-  *conjunction = std::move(tidy);
+  conjunction->resize(kept);
   return true;
 }
 

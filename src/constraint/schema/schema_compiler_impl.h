@@ -95,12 +95,18 @@ class SchemaCompiler {
   enum class Container : uint8_t { kArray, kObject };
   struct Search;
   using Branch = std::function<void(Search*)>;
+  // One of which is to be taken. The copies of a search have them in common.
+  using Choice = std::shared_ptr<const std::vector<Branch>>;
   struct Search {
     std::vector<Literal> todo;  // the last is next
-    std::vector<std::vector<Branch>> choices;
+    std::vector<Choice> choices;
     std::vector<Literal> later;  // negated ones, for when everything else is known
     Facts facts;
     bool impossible = false;
+
+    void Choose(std::vector<Branch> branches) {
+      choices.push_back(std::make_shared<const std::vector<Branch>>(std::move(branches)));
+    }
   };
   // Names that match the same of the patterns in patternProperties.
   struct NameClass {
@@ -113,6 +119,7 @@ class SchemaCompiler {
 
   // schema_scalars.cc
   StatusOr<Scalars> ScalarsOf(const JsonValue& schema, bool exactly);
+  StatusOr<Scalars> ScalarsOf(const Literal& literal);
   Status RestrictByKeywords(const JsonValue& schema, bool exactly, Scalars* scalars);
   Status RestrictNumber(const JsonValue& schema, bool exactly, Scalars* scalars);
   Status RestrictString(const JsonValue& schema, bool exactly, Scalars* scalars);
@@ -131,7 +138,11 @@ class SchemaCompiler {
 
   // schema_search.cc
   StatusOr<std::vector<Facts>> Expand(const Conjunction& conjunction, Container type);
-  Status Run(Search search, Container type, std::vector<Facts>* out);
+  // Whether there is a way; what stands in the way of the search is an error where none was found.
+  StatusOr<bool> HasWay(Search search, Container type);
+  // Where only one way is wanted, the first that is found will do.
+  Status Run(Search search, Container type, bool only_one, std::vector<Facts>* out);
+  static Search SearchFor(const Conjunction& conjunction);
   StatusOr<bool> IsRedundant(const Search& search, const Literal& literal, Container type);
   Status TakePositive(const JsonValue& schema, Container type, Search* search);
   // allOf, anyOf, oneOf, not.
@@ -201,7 +212,8 @@ class SchemaCompiler {
   // The objects of the layer have no other properties than it lists.
   bool IsClosed(const JsonValue& layer) const;
   RuleId RuleOf(Conjunction conjunction);
-  // Without what is always true, without repetitions; false where it is never true.
+  // Without what is always true, without repetitions; false where it is never true: then it is not
+  // finished.
   StatusOr<bool> Tidy(Conjunction* conjunction);
   // The schema that only `value` satisfies, for arrays and objects.
   const JsonValue& SchemaOf(const JsonValue& value);
@@ -231,6 +243,7 @@ class SchemaCompiler {
   RegexId any_spelling_ = kNothing;  // of any string; kNothing before it is needed
   // [exactly]
   std::array<std::unordered_map<const JsonValue*, Scalars>, 2> scalars_;
+  std::unordered_map<const JsonValue*, Scalars> opposites_;  // of what is not, for sure
   std::vector<const JsonValue*> open_;  // schemas whose scalars are being looked for
   std::unordered_map<const JsonValue*, const JsonValue*> references_;
   std::map<std::string, RegexId, std::less<>> patterns_;

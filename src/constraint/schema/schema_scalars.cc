@@ -80,8 +80,7 @@ StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
   numbers.reserve(conjunction.size());
   strings.reserve(conjunction.size());
   for (const Literal& literal : conjunction) {
-    WEFT_ASSIGN_OR_RETURN(Scalars one, ScalarsOf(*literal.schema, !literal.negated));
-    if (literal.negated) one = Opposite(one);
+    WEFT_ASSIGN_OR_RETURN(const Scalars one, ScalarsOf(literal));
     all.null &= one.null, all.yes &= one.yes, all.no &= one.no;
     if (one.number != any_number_) numbers.push_back(one.number);
     if (one.string != any_string_) strings.push_back(one.string);
@@ -97,6 +96,13 @@ StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
   if (!pool().IsLive(all.number)) all.number = kNothing;
   if (!pool().IsLive(all.string)) all.string = kNothing;
   return all;
+}
+
+StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Literal& literal) {
+  if (!literal.negated) return ScalarsOf(*literal.schema, /*exactly=*/true);
+  if (const auto it = opposites_.find(literal.schema); it != opposites_.end()) return it->second;
+  WEFT_ASSIGN_OR_RETURN(const Scalars one, ScalarsOf(*literal.schema, /*exactly=*/false));
+  return opposites_.emplace(literal.schema, Opposite(one)).first->second;
 }
 
 StatusOr<Scalars> SchemaCompiler::ScalarsOf(const JsonValue& schema, bool exactly) {

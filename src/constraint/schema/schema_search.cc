@@ -1,5 +1,7 @@
 // All ways for an array or an object to satisfy a conjunction of schemas.
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "constraint/schema/schema_compiler_impl.h"
 
@@ -10,10 +12,16 @@ constexpr int64_t kMostSteps = 20000;
 constexpr size_t kMostWays = 256;
 constexpr int kMostSearchDepth = 4;
 constexpr int32_t kMostElementFacts = 1000;
+// As many are looked up; fewer are looked for.
+constexpr size_t kManyNames = 8;
 
 }  // namespace
 
 void Facts::Require(const JsonParts<JsonValue>& names) {
+  if (names.size() < kManyNames) {
+    for (const JsonValue& name : names) Require(name.text);
+    return;
+  }
   std::set<std::string_view> known(required.begin(), required.end());
   std::vector<std::string_view> more;
   for (const JsonValue& name : names) {
@@ -54,13 +62,23 @@ bool SchemaCompiler::AllowsType(const JsonValue& schema, Container type) const {
 StatusOr<std::vector<Facts>> SchemaCompiler::Expand(const Conjunction& conjunction,
                                                     Container type) {
   std::vector<Facts> ways;
-  Search search;
-  search.todo.assign(conjunction.rbegin(), conjunction.rend());
-  WEFT_RETURN_IF_ERROR(Run(std::move(search), type, &ways));
+  WEFT_RETURN_IF_ERROR(Run(SearchFor(conjunction), type, /*only_one=*/false, &ways));
   return ways;
 }
 
-Status SchemaCompiler::Run(Search search, Container type, std::vector<Facts>* out) {
+StatusOr<bool> SchemaCompiler::HasWay(Search search, Container type) {
+  std::vector<Facts> ways;
+  WEFT_RETURN_IF_ERROR(Run(std::move(search), type, /*only_one=*/true, &ways));
+  return !ways.empty();
+}
+
+SchemaCompiler::Search SchemaCompiler::SearchFor(const Conjunction& conjunction) {
+  Search search;
+  search.todo.assign(conjunction.rbegin(), conjunction.rend());
+  return search;
+}
+
+Status SchemaCompiler::Run(Search search, Container type, bool only_one, std::vector<Facts>* out) {
   if (++steps_ > kMostSteps || pool().exhausted()) {
     return ResourceExhausted("the schema has too many combinations; make it simpler");
   }
@@ -68,7 +86,7 @@ Status SchemaCompiler::Run(Search search, Container type, std::vector<Facts>* ou
   // What is copied for every branch.
   size_t parts = search.todo.size() + search.later.size() + search.facts.layers.size() +
                  search.facts.required.size();
-  for (const std::vector<Branch>& choice : search.choices) parts += 2 + choice.size();
+  for (const Choice& choice : search.choices) parts += 2 + choice->size();
   pool().Charge(20 + static_cast<int64_t>(parts));
   while (!search.todo.empty()) {
     const Literal literal = search.todo.back();
@@ -81,9 +99,9 @@ Status SchemaCompiler::Run(Search search, Container type, std::vector<Facts>* ou
     WEFT_RETURN_IF_ERROR(TakePositive(*literal.schema, type, &search));
     if (search.impossible) return OkStatus();
   }
-  std::vector<Branch> branches;
+  Choice choice;
   if (!search.choices.empty()) {
-    branches = std::move(search.choices.back());
+    choice = std::move(search.choices.back());
     search.choices.pop_back();
   } else {
     WEFT_ASSIGN_OR_RETURN(const bool impossible, Impossible(search.facts, type));
@@ -98,17 +116,23 @@ Status SchemaCompiler::Run(Search search, Container type, std::vector<Facts>* ou
     const Literal literal = search.later.back();
     search.later.pop_back();
     WEFT_ASSIGN_OR_RETURN(bool always, IsRedundant(search, literal, type));
+    std::vector<Branch> branches;
     if (!always) {
       WEFT_RETURN_IF_ERROR(TakeNegative(*literal.schema, type, search.facts, &branches, &always));
     }
-    if (always) return Run(std::move(search), type, out);
+    if (always) return Run(std::move(search), type, only_one, out);
+    choice = std::make_shared<const std::vector<Branch>>(std::move(branches));
   }
-  for (const Branch& branch : branches) {
-    Search next = search;
+  const auto take = [&](const Branch& branch, Search next) {
     branch(&next);
-    if (!next.impossible) WEFT_RETURN_IF_ERROR(Run(std::move(next), type, out));
+    return next.impossible ? OkStatus() : Run(std::move(next), type, only_one, out);
+  };
+  if (choice->empty()) return OkStatus();
+  for (const Branch& branch : std::span(*choice).first(choice->size() - 1)) {
+    WEFT_RETURN_IF_ERROR(take(branch, search));
+    if (only_one && !out->empty()) return OkStatus();
   }
-  return OkStatus();
+  return take(choice->back(), std::move(search));
 }
 
 // Whether what is known already rules out the schema.
@@ -119,14 +143,13 @@ StatusOr<bool> SchemaCompiler::IsRedundant(const Search& search, const Literal& 
   Search probe;
   probe.facts = search.facts;
   probe.todo.push_back({literal.schema, false});
-  std::vector<Facts> ways;
-  const Status status = Run(std::move(probe), type, &ways);
+  const StatusOr<bool> has_way = HasWay(std::move(probe), type);
   --search_depth_;
   // What cannot be searched is not known to be ruled out. (The sentence that says so is dear.)
-  if (!status.ok()) pool().Charge(200);
-  if (status.code() == StatusCode::kUnimplemented) return false;
-  WEFT_RETURN_IF_ERROR(status);
-  return ways.empty();
+  if (!has_way.ok()) pool().Charge(200);
+  if (has_way.status().code() == StatusCode::kUnimplemented) return false;
+  WEFT_RETURN_IF_ERROR(has_way.status());
+  return !*has_way;
 }
 
 Status SchemaCompiler::TakePositive(const JsonValue& schema, Container type, Search* search) {
@@ -156,7 +179,7 @@ Status SchemaCompiler::TakePositive(const JsonValue& schema, Container type, Sea
     for (const JsonValue* only : *given) {
       branches.push_back([only](Search* s) { s->todo.push_back({only, false}); });
     }
-    search->choices.push_back(std::move(branches));
+    search->Choose(std::move(branches));
   }
   TakeCombinators(schema, search);
   TakeCondition(schema, search);
@@ -190,7 +213,7 @@ void SchemaCompiler::TakeCombinators(const JsonValue& schema, Search* search) {
     for (const JsonValue& part : ListOf(schema, "anyOf")) {
       branches.push_back([&part](Search* s) { s->todo.push_back({&part, false}); });
     }
-    search->choices.push_back(std::move(branches));
+    search->Choose(std::move(branches));
   }
   if (schema.Find("oneOf") != nullptr) {
     std::vector<Branch> branches;
@@ -204,7 +227,7 @@ void SchemaCompiler::TakeCombinators(const JsonValue& schema, Search* search) {
         s->todo.push_back({&part, false});
       });
     }
-    search->choices.push_back(std::move(branches));
+    search->Choose(std::move(branches));
   }
   if (const JsonValue* part = schema.Find("not")) search->todo.push_back({part, true});
 }
@@ -223,7 +246,7 @@ void SchemaCompiler::TakeCondition(const JsonValue& schema, Search* search) {
     s->todo.push_back({condition, true});
     if (otherwise != nullptr) s->todo.push_back({otherwise, false});
   };
-  search->choices.push_back(std::move(branches));
+  search->Choose(std::move(branches));
 }
 
 Status SchemaCompiler::TakeObjectKeywords(const JsonValue& schema, Search* search) {
@@ -246,7 +269,7 @@ Status SchemaCompiler::TakeObjectKeywords(const JsonValue& schema, Search* searc
       also(s);
     };
     branches[1] = [name](Search* s) { s->facts.forbidden.insert(name); };
-    search->choices.push_back(std::move(branches));
+    search->Choose(std::move(branches));
   };
   for (const std::string_view keyword : {"dependentRequired", "dependentSchemas", "dependencies"}) {
     for (const auto& [name, then] : MembersOf(schema, keyword)) {
@@ -328,12 +351,12 @@ StatusOr<bool> SchemaCompiler::IsEmpty(const Conjunction& given) {
   bool empty = true;
   for (const Container type : {Container::kArray, Container::kObject}) {
     if (!empty) break;
-    const auto ways = Expand(conjunction, type);
-    if (!ways.ok() && ways.status().code() != StatusCode::kUnimplemented) {
+    const StatusOr<bool> has_way = HasWay(SearchFor(conjunction), type);
+    if (!has_way.ok() && has_way.status().code() != StatusCode::kUnimplemented) {
       --search_depth_;
-      return ways.status();
+      return has_way.status();
     }
-    empty = ways.ok() && ways->empty();
+    empty = has_way.ok() && !*has_way;
   }
   --search_depth_;
   empty_[key] = empty;
