@@ -7,6 +7,7 @@ project), zstd to unpack it, or the package. $WEFT_ANSWERS is how many answers a
 $WEFT_SEED which: of other schemas, and with other draws."""
 
 import decimal
+import fractions
 import json
 import os
 import pathlib
@@ -121,6 +122,19 @@ def with_patterns_for_python(schema):
     return out
 
 
+class Written(float):
+    """A float that knows the number that was written."""
+
+    def __new__(cls, number):
+        self = super().__new__(cls, number)
+        self.number = number
+        return self
+
+
+def fraction_of(number):
+    return fractions.Fraction(number.number if isinstance(number, Written) else repr(number))
+
+
 def exact(text):
     """A number with a fraction or an exponent. Large whole ones stay what they are: as a float one of
     100 digits would be another number, with other divisors."""
@@ -132,7 +146,7 @@ def exact(text):
         whole = int(number)  # exact: only digits behind the point are lost
         if decimal.Decimal(whole) == number:
             return whole
-    return float(text)
+    return Written(number) if abs(number.adjusted()) < 10_000 else float(text)
 
 
 def main():
@@ -145,6 +159,11 @@ def main():
     if not install(HERE / "jsonschema_requirements.txt", os.environ["WEFT_PYTHON_DIR"]):
         return SKIP
     import jsonschema
+
+    def multiple_of(validator, divisor, number, _):
+        """Of the numbers as they are written: 8.03 is a multiple of 0.01, though no float's."""
+        if validator.is_type(number, "number") and fraction_of(number) % fraction_of(divisor) != 0:
+            yield jsonschema.ValidationError(f"{number!r} is not a multiple of {divisor!r}")
 
     whole = cut = refused = 0
     wrong = []
@@ -164,7 +183,8 @@ def main():
             if done.returncode != 0:
                 wrong.append((case["name"], done.stderr.decode()[-300:]))
                 continue
-            kind = jsonschema.validators.validator_for(case["schema"])
+            kind = jsonschema.validators.extend(
+                jsonschema.validators.validator_for(case["schema"]), {"multipleOf": multiple_of})
             validator = kind(with_patterns_for_python(case["schema"]))
             # splitlines() would also cut at U+2028 and its kin, which stand in strings as they are.
             for line in done.stdout.decode().rstrip("\n").split("\n"):
