@@ -53,7 +53,7 @@ struct ProgramSize {
   int64_t sequences = 0;
   int64_t splits = 0;  // of attention, a warp for each; 0: one warp takes them all
   int64_t groups = 0;  // of rows that begin with the same pages; 0: there are none
-  auto operator<=>(const ProgramSize&) const = default;
+  auto operator<=>(const ProgramSize&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // Attention by splits only for few rows, and while their sums fit into so much; the sums of what

@@ -205,7 +205,8 @@ RegexId RegexPool::AnyOfListed(int32_t first, int32_t count, int32_t from) {
 // on alike. The first of them has more bytes.
 size_t RegexPool::EndOfAlike(std::span<const TextPlace> listed, size_t at, int32_t from) const {
   const auto next = [&](const TextPlace& place) {
-    return static_cast<uint8_t>(texts_[static_cast<size_t>(place.offset + from)]);
+    return static_cast<uint8_t>(
+        texts_[static_cast<size_t>(place.offset) + static_cast<size_t>(from)]);
   };
   const auto rest = listed.subspan(at);
   return at + static_cast<size_t>(std::ranges::upper_bound(rest, next(rest.front()), {}, next) -
@@ -216,7 +217,8 @@ RegexId RegexPool::DeriveTexts(const Form& n, uint8_t byte) {
   const std::span<const TextPlace> listed = Listed(n.a, n.b);
   for (size_t at = listed.front().length == n.c ? 1 : 0; at < listed.size();) {
     const size_t end = EndOfAlike(listed, at, n.c);
-    const auto next = static_cast<uint8_t>(texts_[static_cast<size_t>(listed[at].offset + n.c)]);
+    const auto next = static_cast<uint8_t>(
+        texts_[static_cast<size_t>(listed[at].offset) + static_cast<size_t>(n.c)]);
     if (next == byte) {
       return AnyOfListed(n.a + static_cast<int32_t>(at), static_cast<int32_t>(end - at), n.c + 1);
     }
