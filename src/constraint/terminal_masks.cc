@@ -131,7 +131,7 @@ bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide*
   const std::span<const TextBelow> below = tokens_.Below(walk.trie);
   places_.resize(TokenTable::kMostTokenBytes + 1);
   places_[0] = {.id = regex, .row = pool.PlainRow(regex)};
-  size_t fresh = 1;  // from this depth on, places are those of other walks
+  size_t fresh = 1;  // from this depth on, places are left over from other walks
   int64_t entries = 0, marked = 0;
   int32_t from = 0, to = 0;  // nodes that are to be marked, in a row
   const auto mark = [&](int32_t first, int32_t end, bool allowed) {
@@ -171,7 +171,7 @@ bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide*
     } else if (node.depth >= fresh || next != place.id) {
       if (!Visit(pool.Mark(next, part_))) return true;
       place = {.id = next, .row = pool.PlainRow(next)};
-    }  // Otherwise it is where the node before it led, and what was found out there is known.
+    }  // Otherwise the node before this one led to the same state, and its place is still right.
     fresh = std::max<size_t>(fresh, node.depth + 1u);
     if (pool.AcceptsEmpty(next)) wide->crossings.push_back({walk.trie, at});
     const bool over = next == kEmpty;

@@ -28,7 +28,7 @@ struct ByteSet {
     for (const uint64_t word : words) count += std::popcount(word);
     return count;
   }
-  // Whether `holds` of a byte in it; who is asked about them in their order, up to the first.
+  // Whether `holds` is true of any of its bytes. Asks in ascending order and stops at the first.
   template <typename Holds>
   bool Any(const Holds& holds) const {
     for (size_t word = 0; word < words.size(); ++word) {

@@ -194,9 +194,9 @@ class RegexPool {
   // False where that takes more states or steps of work than this.
   bool Settle(RegexId id, size_t most_states, int64_t most_work);
   bool Accepts(RegexId id, std::string_view text);
-  // The bytes that may come first.
-  ByteSet FirstBytes(RegexId id);
-  // Whether there are so many of them: those that are easily found will mostly do.
+  // The bytes that may come first; the lowest `enough` of them will do.
+  ByteSet FirstBytes(RegexId id, int enough = 256);
+  // Whether there are at least so many.
   bool HasFirstBytes(RegexId id, int least);
   // The bytes that its texts may contain, and those they may end with; perhaps some more.
   struct ByteUse {

@@ -238,30 +238,25 @@ bool RegexPool::Accepts(RegexId id, std::string_view text) {
 
 ByteSet RegexPool::Edges(RegexId id) const { return sets_[static_cast<size_t>(node(id).edges)]; }
 
-bool RegexPool::HasFirstBytes(RegexId id, int least) {
+ByteSet RegexPool::FirstBytes(RegexId id, int enough) {
   const ByteSet may_come = MayBegin(id);
-  if (node(id).exact || may_come.Count() < least) return may_come.Count() >= least;
-  const ByteSet edges = Edges(id);
-  bool live = false;
-  for (int byte = 0; byte < 256 && least > 0; ++byte) {
-    if (edges.Has(byte)) {
-      live = may_come.Has(byte) && Derive(id, static_cast<uint8_t>(byte)) != kNothing;
-    }
-    if (live) --least;
-  }
-  return least <= 0;
-}
-
-ByteSet RegexPool::FirstBytes(RegexId id) {
-  if (node(id).exact) return MayBegin(id);
+  if (node(id).exact) return may_come;
   const ByteSet edges = Edges(id);
   ByteSet first;
   bool live = false;
-  for (int byte = 0; byte < 256; ++byte) {
-    if (edges.Has(byte)) live = Derive(id, static_cast<uint8_t>(byte)) != kNothing;
-    if (live) first.Add(byte);
+  for (int byte = 0; byte < 256 && enough > 0; ++byte) {
+    if (edges.Has(byte)) {
+      live = may_come.Has(byte) && Derive(id, static_cast<uint8_t>(byte)) != kNothing;
+    }
+    if (!live) continue;
+    first.Add(byte);
+    --enough;
   }
   return first;
+}
+
+bool RegexPool::HasFirstBytes(RegexId id, int least) {
+  return MayBegin(id).Count() >= least && FirstBytes(id, least).Count() >= least;
 }
 
 }  // namespace weft::constraint

@@ -95,7 +95,7 @@ class SchemaCompiler {
   enum class Container : uint8_t { kArray, kObject };
   struct Search;
   using Branch = std::function<void(Search*)>;
-  // One of which is to be taken. The copies of a search have them in common.
+  // Branches of which one is to be taken. Copies of a search share them.
   using Choice = std::shared_ptr<const std::vector<Branch>>;
   struct Search {
     std::vector<Literal> todo;  // the last is next
@@ -138,9 +138,9 @@ class SchemaCompiler {
 
   // schema_search.cc
   StatusOr<std::vector<Facts>> Expand(const Conjunction& conjunction, Container type);
-  // Whether there is a way; what stands in the way of the search is an error where none was found.
+  // Whether there is a way. What the search fails at counts only if it has not found one before.
   StatusOr<bool> HasWay(Search search, Container type);
-  // Where only one way is wanted, the first that is found will do.
+  // With only_one, stops at the first way.
   Status Run(Search search, Container type, bool only_one, std::vector<Facts>* out);
   static Search SearchFor(const Conjunction& conjunction);
   StatusOr<bool> IsRedundant(const Search& search, const Literal& literal, Container type);
@@ -212,8 +212,8 @@ class SchemaCompiler {
   // The objects of the layer have no other properties than it lists.
   bool IsClosed(const JsonValue& layer) const;
   RuleId RuleOf(Conjunction conjunction);
-  // Without what is always true, without repetitions; false where it is never true: then it is not
-  // finished.
+  // Takes out what is always true, and repetitions. False if the conjunction is never true, and is
+  // then left half done.
   StatusOr<bool> Tidy(Conjunction* conjunction);
   // The schema that only `value` satisfies, for arrays and objects.
   const JsonValue& SchemaOf(const JsonValue& value);
@@ -243,7 +243,7 @@ class SchemaCompiler {
   RegexId any_spelling_ = kNothing;  // of any string; kNothing before it is needed
   // [exactly]
   std::array<std::unordered_map<const JsonValue*, Scalars>, 2> scalars_;
-  std::unordered_map<const JsonValue*, Scalars> opposites_;  // of what is not, for sure
+  std::unordered_map<const JsonValue*, Scalars> opposites_;  // of negated schemas
   std::vector<const JsonValue*> open_;  // schemas whose scalars are being looked for
   std::unordered_map<const JsonValue*, const JsonValue*> references_;
   std::map<std::string, RegexId, std::less<>> patterns_;

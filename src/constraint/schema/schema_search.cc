@@ -12,8 +12,7 @@ constexpr int64_t kMostSteps = 20000;
 constexpr size_t kMostWays = 256;
 constexpr int kMostSearchDepth = 4;
 constexpr int32_t kMostElementFacts = 1000;
-// As many are looked up; fewer are looked for.
-constexpr size_t kManyNames = 8;
+constexpr size_t kManyNames = 8;  // fewer are found sooner without a set
 
 }  // namespace
 
