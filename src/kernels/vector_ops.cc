@@ -54,6 +54,8 @@ int64_t AttentionScratchFloats(const KvShape& shape, int64_t n_queries) {
   return AttentionScratchOf(shape, n_queries).end;
 }
 
+int64_t AttentionPartFloats(int64_t v_dim) { return AttentionPartLayoutOf(v_dim).floats; }
+
 const VectorKernels& VectorKernelsFor(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)

@@ -50,13 +50,16 @@ void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile);
 // Softmax attention of some queries over one kv head. A query sees the positions
 // [first, last], at least one; what lies outside is not read into its result in any
 // form, whatever the memory holds. Scores are taken in blocks of
-// kAttentionBlock positions at multiples of that number, in ascending order, so the
-// operations for a query depend on nothing but its range and the shape.
+// kAttentionBlock positions at multiples of that number, in ascending order. Each span of
+// kAttentionSpan positions is summed for itself, then spans are joined in ascending order.
+// So the operations for a query depend on nothing but its range and the shape, and the spans
+// of a long history may be given to several threads.
 inline constexpr int kAttentionBlock = 64;
+inline constexpr int kAttentionSpan = 512;
 
 struct AttentionQuery {
   const float* values = nullptr;  // k_dim
-  float* output = nullptr;        // v_dim
+  float* output = nullptr;        // v_dim, or a part
   // Tile of positions [16 (first_tile + i), ...) at tiles[i], first_tile being the job's;
   // those that the query does not see may be null. Queries with the same tiles stand
   // side by side: what they share is read once.
@@ -74,7 +77,11 @@ struct AttentionJob {
   std::span<const AttentionQuery> queries;
   float scale = 1;
   float softcap = 0;  // scores become c tanh(score / c) when > 0
+  // Whether outputs are parts, for join_attention: AttentionPartFloats each, aligned to 64.
+  // All queries then see positions of the same span alone.
+  bool in_parts = false;
 };
+int64_t AttentionPartFloats(int64_t v_dim);
 int64_t AttentionScratchFloats(const KvShape& shape, int64_t n_queries);
 
 // --- recurrent state ---------------------------------------------------------------
@@ -144,6 +151,9 @@ struct VectorKernels {
                    std::byte* tile);
   // `scratch`: AttentionScratchFloats of the job, aligned to 64.
   void (*attend)(const AttentionJob& job, float* scratch);
+  // What a query that sees these spans, in ascending order, would have got from one job.
+  // Overwrites the parts.
+  void (*join_attention)(float* parts, int64_t n_parts, int64_t v_dim, float sink, float* output);
 
   // steps = log(1 + e^(x + bias)), decays = e^(rate * steps).
   void (*steps_and_decays)(const float* x, const float* bias, const float* rate, int64_t n,

@@ -46,13 +46,24 @@ constexpr KvTileLayout KvTileLayoutOf(DType type, int64_t k_dim, int64_t v_dim) 
   return layout;
 }
 
+// What a query has summed over some positions, as offsets in floats.
+struct AttentionPartLayout {
+  int64_t sums;     // 16: of p, by lane; before them v_stride sums of p v
+  int64_t maximum;  // the largest logit, which all p are relative to; -infinity: nothing yet
+  int64_t floats;
+};
+
+constexpr AttentionPartLayout AttentionPartLayoutOf(int64_t v_dim) {
+  const int64_t v_stride = (v_dim + 15) / 16 * 16;
+  return {v_stride, v_stride + 16, v_stride + 32};
+}
+
 // The parts of a job's scratch memory, as offsets in floats; every one a multiple of 16.
 struct AttentionScratch {
-  int64_t floats;   // a block's keys and values, of float types
-  int64_t outputs;  // (n_queries, v_stride): sums of p v
-  int64_t sums;     // (n_queries, 16): sums of p, by lane
-  int64_t scores;   // (n_queries, kAttentionBlock)
-  int64_t maxima;   // n_queries
+  int64_t floats;  // a block's keys and values, of float types
+  int64_t parts;   // n_queries: of the span at hand
+  int64_t totals;  // n_queries: of the spans before it
+  int64_t scores;  // (n_queries, kAttentionBlock)
   // Of Q8_0. Levels and weights take as many bytes as the instruction set wants.
   int64_t levels;        // (n_queries, k_groups): 32 levels of a query
   int64_t level_sums;    // (n_queries, k_groups), integers
@@ -77,10 +88,9 @@ constexpr AttentionScratch AttentionScratchOf(const KvShape& shape, int64_t n_qu
   };
   const int64_t n_scaled = scaled ? n_queries : 0;
   at.floats = take(scaled ? 0 : (shape.k_dim + layout.v_stride) * kAttentionBlock);
-  at.outputs = take(n_queries * layout.v_stride);
-  at.sums = take(n_queries * 16);
+  at.parts = take(n_queries * AttentionPartLayoutOf(shape.v_dim).floats);
+  at.totals = take(n_queries * AttentionPartLayoutOf(shape.v_dim).floats);
   at.scores = take(n_queries * kAttentionBlock);
-  at.maxima = take(n_queries);
   at.levels = take(n_scaled * layout.k_groups * kKvGroupDims * kMostLevelBytes / 4);
   at.level_sums = take(n_scaled * layout.k_groups);
   at.level_scales = take(n_scaled * layout.k_groups);

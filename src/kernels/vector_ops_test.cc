@@ -458,6 +458,60 @@ TEST_P(PerIsa, AttentionBothWaysFallsWithTheDistance) {
   }
 }
 
+// Every span in a job of its own, joined afterwards.
+std::vector<float> AttendInParts(const VectorKernels& vec, const KvShape& shape,
+                                 const KvHistory& history, const Queries& queries, bool sinks) {
+  const int64_t n = std::ssize(queries.first), part_floats = AttentionPartFloats(shape.v_dim);
+  std::vector<float> out(static_cast<size_t>(n * shape.v_dim));
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t first = queries.first[i], last = queries.last[i];
+    const int64_t first_span = first / kAttentionSpan;
+    const int64_t n_parts = last / kAttentionSpan + 1 - first_span;
+    AlignedBuffer parts(static_cast<size_t>(n_parts * part_floats) * sizeof(float));
+    float* const at = parts.As<float>().data();
+    for (int64_t part = 0; part < n_parts; ++part) {
+      const int64_t start = (first_span + part) * kAttentionSpan;
+      AttentionQuery query;
+      query.values = queries.values.data() + i * shape.k_dim;
+      query.output = at + part * part_floats;
+      query.tiles = history.tiles() + start / 16;
+      query.first = std::max(first, start);
+      query.last = std::min(last, start + kAttentionSpan - 1);
+      AttentionJob job{shape, start / 16, {&query, 1}, queries.scale, queries.softcap, true};
+      AlignedBuffer scratch(AttentionScratchFloats(shape, 1) * sizeof(float));
+      vec.attend(job, scratch.As<float>().data());
+    }
+    vec.join_attention(at, n_parts, shape.v_dim, sinks ? queries.sinks[i] : -INFINITY,
+                       out.data() + i * shape.v_dim);
+  }
+  return out;
+}
+
+TEST_P(PerIsa, LongHistoriesAreTheSumOfTheirSpans) {
+  constexpr int64_t kLong = 2 * kAttentionSpan + 100;
+  for (const auto& [type, window] :
+       {std::pair{DType::kF32, 0}, {DType::kF32, 700}, {DType::kF16, 60}, {DType::kQ8_0, 0}}) {
+    const KvShape shape{type, 64, 40};
+    const KvHistory history(shape, kLong, vec(), 1);
+    // About the ends of spans, where a job's queries do not see the same ones.
+    for (const int64_t end :
+         {int64_t{kAttentionSpan + 8}, int64_t{2 * kAttentionSpan + 1}, kLong}) {
+      Queries queries = MakeQueries(shape, end - 16, end, 2, window);
+      queries.scale = 1 / std::sqrt(static_cast<float>(shape.k_dim));
+      if (type == DType::kF16) queries.softcap = 20;
+      const size_t n = queries.first.size();
+      const std::vector<float> out = Attend(vec(), shape, history, queries, 0, n, true);
+      const std::vector<float> exact = AttendExactly(shape, history, queries, true);
+      for (size_t i = 0; i < out.size(); ++i) {
+        ASSERT_NEAR(out[i], exact[i], ToleranceOf(type)) << NameOf(type) << " " << end;
+      }
+      EXPECT_TRUE(SameBits(out, Attend(Scalar(), shape, history, queries, 0, n, true)));
+      EXPECT_TRUE(SameBits(out, AttendInParts(vec(), shape, history, queries, true)))
+          << NameOf(type) << " " << end;
+    }
+  }
+}
+
 // Sequences that begin with the same tiles, in one job: each as alone.
 TEST_P(PerIsa, AttentionOverSharedTilesIsAsAlone) {
   constexpr int64_t kShared = 8, kTiles = kHistory / 16;

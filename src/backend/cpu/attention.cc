@@ -5,6 +5,8 @@
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <limits>
+#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,17 +44,27 @@ struct BlockGroup {
   int64_t n_rows;
   int64_t n_tiles;  // that the blocks see, shared ones counted for each
   int64_t n_read;   // positions, shared ones counted once
+  int64_t work;     // positions that each row sees, summed
+  int64_t first_span, n_spans;
+  int64_t n_splits = 1;    // tasks that the spans are given to
+  float* parts = nullptr;  // if there are several, for each row, query head and span
 };
 
-// One job: a group's rows, and query heads [head_begin, head_end) of a kv head.
+// Some spans of what a group's rows see, and query heads [head_begin, head_end) of a kv head.
 struct AttentionTask {
-  std::span<const RowBlock> blocks;
+  const BlockGroup* group;
   int kv_head;
   int64_t head_begin, head_end;
+  int64_t span_begin, span_end;
+  int64_t work;
 };
 
 // Query heads of one kv head that stay together.
 constexpr int64_t kFewestHeads = 4;
+// So many even out what the threads have to do.
+constexpr int64_t kTasksPerThread = 4;
+// Memory for parts: no more than 16 MB.
+constexpr int64_t kMostPartFloats = 4 << 20;
 
 std::vector<RowBlock> SplitRows(const StepContext& context, int kv_layer,
                                 int64_t heads_per_kv_head) {
@@ -80,7 +92,7 @@ int64_t SharedPositions(const RowBlock& a, const RowBlock& b, int64_t page_token
 }
 
 // Puts blocks that share pages side by side, and groups them; at least `fewest` groups
-// while there are as many blocks, so that no thread is without work.
+// while there are as many blocks.
 std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, int64_t window, int64_t most_rows,
                                     int64_t fewest, std::vector<RowBlock>* blocks) {
   if (window == 0) {
@@ -96,6 +108,8 @@ std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, int64_t window, int64_t
     const int64_t n_seen =
         window > 0 ? std::min(block.last + 1, window + block.n_rows() - 1) : block.last + 1;
     const int64_t n_tiles = block.last / kKvTileTokens + 1;
+    const int64_t work = n_seen * block.n_rows();
+    const int64_t end_span = block.last / kAttentionSpan + 1;
     if (window == 0 && i > 0) {
       BlockGroup& group = groups.back();
       const int64_t shared = SharedPositions((*blocks)[i - 1], block, page_tokens);
@@ -105,109 +119,240 @@ std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, int64_t window, int64_t
         group.n_rows += block.n_rows();
         group.n_tiles += n_tiles;
         group.n_read += n_seen - shared;
+        group.work += work;
+        group.n_spans = std::max(group.n_spans, end_span);
         continue;
       }
     }
-    groups.push_back({i, i + 1, block.n_rows(), n_tiles, n_seen});
+    const int64_t first_span = (block.last + 1 - n_seen) / kAttentionSpan;
+    groups.push_back(
+        {i, i + 1, block.n_rows(), n_tiles, n_seen, work, first_span, end_span - first_span});
   }
-  // What takes longest goes first, so that the threads end together.
-  std::ranges::stable_sort(groups, std::greater(),
-                           [](const BlockGroup& group) { return group.n_tiles * group.n_rows; });
   return groups;
 }
 
-void RunTask(const StepContext& context, const Scan& scan, const AttentionTask& task,
-             Workspace* work) {
-  const KvShape& shape = context.state.shape(scan.kv_layer);
-  const int64_t window = context.spec.kv_groups[context.state.group(scan.kv_layer)].window;
-  const auto first_seen = [&](int64_t position) {
+// The positions that a row sees, those of its layer's window if there is one.
+struct Sight {
+  int64_t window;
+  int64_t First(int64_t position) const {
     return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
-  };
+  }
+};
+
+// One layer's attention for all rows of a step.
+class LayerAttention {
+ public:
+  LayerAttention(StepContext* context, const Scan& scan);
+  void Run();
+
+ private:
+  std::span<const RowBlock> BlocksOf(const BlockGroup& group) const {
+    return std::span(blocks_).subspan(group.begin, group.end - group.begin);
+  }
+  // Floats of a group's parts; and the one of its row `row`, counted from its first.
+  int64_t PartFloats(const BlockGroup& group) const {
+    return group.n_rows * scan_.n_heads * group.n_spans * part_floats_;
+  }
+  float* PartOf(const BlockGroup& group, int64_t row, int64_t head, int64_t span) const {
+    const int64_t i = (row * scan_.n_heads + head) * group.n_spans + span - group.first_span;
+    return group.parts + i * part_floats_;
+  }
+  float SinkOf(int64_t head) const { return scan_.sinks ? scan_.sinks[head] : -INFINITY; }
+  float* OutputOf(int64_t row, int64_t head) const {
+    return scan_.outputs + (row * scan_.n_heads + head) * shape_.v_dim;
+  }
+
+  void CountWork();
+  void SplitSpans(int64_t n_tasks_wanted);
+  std::vector<AttentionTask> MakeTasks(int64_t n_tasks_wanted) const;
+  void RunTask(const AttentionTask& task, Workspace* work) const;
+  // What the task's rows see from position `begin` to before `end`.
+  void RunJob(const AttentionTask& task, int64_t begin, int64_t end, Workspace* work) const;
+  void JoinParts(const BlockGroup& group) const;
+
+  StepContext& context_;
+  const Scan& scan_;
+  const KvShape& shape_;
+  const Sight sight_;
+  const int64_t n_kv_heads_, heads_per_kv_head_;
+  const int64_t part_floats_;
+  std::vector<RowBlock> blocks_;
+  std::vector<BlockGroup> groups_;
+};
+
+LayerAttention::LayerAttention(StepContext* context, const Scan& scan)
+    : context_(*context),
+      scan_(scan),
+      shape_(context->state.shape(scan.kv_layer)),
+      sight_{context->spec.kv_groups[context->state.group(scan.kv_layer)].window},
+      n_kv_heads_(context->spec.kv_layers[scan.kv_layer].n_heads),
+      heads_per_kv_head_(scan.n_heads / n_kv_heads_),
+      part_floats_(AttentionPartFloats(shape_.v_dim)),
+      blocks_(SplitRows(*context, scan.kv_layer, heads_per_kv_head_)) {}
+
+void LayerAttention::Run() {
+  const int64_t n_threads = context_.compute.n_threads();
+  const int64_t n_tasks_wanted = n_threads > 1 ? n_threads * kTasksPerThread : 1;
+  int64_t most_spans = 1;
+  for (const RowBlock& block : blocks_) {
+    most_spans = std::max(most_spans, block.last / kAttentionSpan + 1);
+  }
+  const int64_t most_rows = std::max<int64_t>(1, kQueriesPerTask / heads_per_kv_head_);
+  groups_ = GroupBlocks(context_.state.page_tokens(), sight_.window, most_rows,
+                        (n_tasks_wanted - 1) / (n_kv_heads_ * most_spans) + 1, &blocks_);
+  int64_t most_tiles = 0;
+  for (const BlockGroup& group : groups_) most_tiles = std::max(most_tiles, group.n_tiles);
+  SizeWorkspaces(&context_, most_tiles, heads_per_kv_head_);
+  CountWork();
+  SplitSpans(n_tasks_wanted);
+  const std::vector<AttentionTask> tasks = MakeTasks(n_tasks_wanted);
+  context_.compute.TimeAttention([&] {
+    context_.compute.RunTasks(std::ssize(tasks), [&](int64_t begin, int64_t end, int worker) {
+      for (int64_t i = begin; i < end; ++i) RunTask(tasks[i], &context_.workspaces[worker]);
+    });
+    for (const BlockGroup& group : groups_) {
+      if (group.n_splits > 1) JoinParts(group);
+    }
+  });
+}
+
+void LayerAttention::CountWork() {
+  StageStats& stats = context_.compute.stats();
+  for (const BlockGroup& group : groups_) {
+    stats.kv_bytes += group.n_read * n_kv_heads_ * KvTileBytes(shape_) / kKvTileTokens;
+  }
+  int64_t n_seen = 0;
+  for (const StepRow& row : context_.rows) n_seen += row.position + 1 - sight_.First(row.position);
+  if (shape_.type == DType::kQ8_0) {  // a weight of a value takes two bytes
+    stats.attention_int8_macs += n_seen * scan_.n_heads * (shape_.k_dim + 2 * shape_.v_dim);
+  } else {
+    stats.attention_macs += n_seen * scan_.n_heads * (shape_.k_dim + shape_.v_dim);
+  }
+}
+
+// Gives each group as many tasks for a kv head as its share of the work asks for; memory for
+// parts to those that have several.
+void LayerAttention::SplitSpans(int64_t n_tasks_wanted) {
+  int64_t total = 0, used = 0;
+  for (const BlockGroup& group : groups_) total += group.work;
+  for (BlockGroup& group : groups_) {
+    const int64_t wanted = (n_tasks_wanted * group.work - 1) / (total * n_kv_heads_) + 1;
+    if (used + PartFloats(group) > kMostPartFloats) continue;
+    group.n_splits = std::min(wanted, group.n_spans);
+    if (group.n_splits > 1) used += PartFloats(group);
+  }
+  AlignedBuffer& memory = context_.attention_parts;
+  const size_t bytes = sizeof(float) * static_cast<size_t>(used);
+  if (memory.size() < bytes) memory = AlignedBuffer(bytes);
+  if (bytes > 0 && memory.data() == nullptr) throw std::bad_alloc();
+  float* parts = memory.As<float>().data();
+  for (BlockGroup& group : groups_) {
+    if (group.n_splits > 1) group.parts = std::exchange(parts, parts + PartFloats(group));
+  }
+}
+
+std::vector<AttentionTask> LayerAttention::MakeTasks(int64_t n_tasks_wanted) const {
+  int64_t n_tasks = 0;
+  for (const BlockGroup& group : groups_) n_tasks += n_kv_heads_ * group.n_splits;
+  // If there are still few, the heads that share a kv head are split, too.
+  int64_t n_head_splits = 1;
+  while (n_tasks * n_head_splits < n_tasks_wanted &&
+         heads_per_kv_head_ >= 2 * kFewestHeads * n_head_splits) {
+    n_head_splits *= 2;
+  }
+  std::vector<AttentionTask> tasks;
+  for (const BlockGroup& group : groups_) {
+    const auto span_at = [&](int64_t split) {
+      return group.first_span + group.n_spans * split / group.n_splits;
+    };
+    for (int64_t kv_head = 0; kv_head < n_kv_heads_; ++kv_head) {
+      const auto head_at = [&](int64_t split) {
+        return kv_head * heads_per_kv_head_ + heads_per_kv_head_ * split / n_head_splits;
+      };
+      for (int64_t heads = 0; heads < n_head_splits; ++heads) {
+        for (int64_t spans = 0; spans < group.n_splits; ++spans) {
+          const int64_t begin = span_at(spans), end = span_at(spans + 1);
+          tasks.push_back({&group, static_cast<int>(kv_head), head_at(heads), head_at(heads + 1),
+                           begin, end, group.work * (end - begin) / group.n_spans});
+        }
+      }
+    }
+  }
+  // What takes longest goes first, so that the threads end together.
+  std::ranges::stable_sort(tasks, std::greater(), &AttentionTask::work);
+  return tasks;
+}
+
+void LayerAttention::RunTask(const AttentionTask& task, Workspace* work) const {
+  if (task.group->n_splits == 1) {
+    RunJob(task, 0, std::numeric_limits<int64_t>::max(), work);
+    return;
+  }
+  for (int64_t span = task.span_begin; span < task.span_end; ++span) {
+    RunJob(task, span * kAttentionSpan, (span + 1) * kAttentionSpan, work);
+  }
+}
+
+void LayerAttention::RunJob(const AttentionTask& task, int64_t begin, int64_t end,
+                            Workspace* work) const {
+  const BlockGroup& group = *task.group;
+  const std::span<const RowBlock> blocks = BlocksOf(group);
   AttentionJob job;
-  job.shape = shape;
-  job.scale = scan.scale;
-  job.softcap = scan.softcap;
+  job.shape = shape_;
+  job.scale = scan_.scale;
+  job.softcap = scan_.softcap;
+  job.in_parts = group.n_splits > 1;
   // Blocks that share a job see everything from the first position on.
-  job.first_tile = first_seen(context.rows[task.blocks[0].begin].position) / kKvTileTokens;
+  const int64_t first_seen = sight_.First(context_.rows[blocks[0].begin].position);
+  job.first_tile = std::max(begin, first_seen) / kKvTileTokens;
   size_t n_queries = 0;
   const std::byte** tiles = work->tiles.data();
-  for (const RowBlock& block : task.blocks) {
-    const int64_t n_tiles = block.last / kKvTileTokens + 1 - job.first_tile;
+  int64_t row_of_group = -1;
+  for (const RowBlock& block : blocks) {
+    const int64_t last = std::min(block.last, end - 1);
+    const int64_t n_tiles = std::max<int64_t>(0, last / kKvTileTokens + 1 - job.first_tile);
     for (int64_t tile = 0; tile < n_tiles; ++tile) {
-      tiles[tile] = context.state.Tile(scan.kv_layer, task.kv_head, block.table,
-                                       (job.first_tile + tile) * kKvTileTokens);
+      tiles[tile] = context_.state.Tile(scan_.kv_layer, task.kv_head, block.table,
+                                        (job.first_tile + tile) * kKvTileTokens);
     }
     for (int64_t row = block.begin; row < block.end; ++row) {
+      ++row_of_group;
+      const int64_t position = context_.rows[row].position;
+      const int64_t first = sight_.First(position);
+      if (position < begin || first >= end) continue;
       for (int64_t head = task.head_begin; head < task.head_end; ++head) {
         AttentionQuery& query = work->queries[n_queries++];
-        query.values = scan.queries + row * scan.query_stride + head * scan.query_head_stride;
-        query.output = scan.outputs + (row * scan.n_heads + head) * shape.v_dim;
+        query.values = scan_.queries + row * scan_.query_stride + head * scan_.query_head_stride;
+        query.output = job.in_parts ? PartOf(group, row_of_group, head, begin / kAttentionSpan)
+                                    : OutputOf(row, head);
         query.tiles = tiles;
-        query.last = context.rows[row].position;
-        query.first = first_seen(query.last);
+        query.first = std::max(first, begin);
+        query.last = std::min(position, end - 1);
         query.slope = 0;
-        query.sink = scan.sinks != nullptr ? scan.sinks[head] : -INFINITY;
+        query.sink = SinkOf(head);
       }
     }
     tiles += n_tiles;
   }
+  if (n_queries == 0) return;
   job.queries = std::span(work->queries).first(n_queries);
-  context.compute.vec().attend(job, work->scratch.As<float>().data());
+  context_.compute.vec().attend(job, work->scratch.As<float>().data());
 }
 
-void Attend(StepContext* context, const Scan& scan) {
-  const KvLayer& layer = context->spec.kv_layers[scan.kv_layer];
-  const int64_t heads_per_kv_head = scan.n_heads / layer.n_heads;
-  const int64_t most_rows = std::max<int64_t>(1, kQueriesPerTask / heads_per_kv_head);
-  const int64_t n_tasks_wanted = 2 * context->compute.n_threads();
-  const int64_t window = context->spec.kv_groups[layer.group].window;
-  std::vector<RowBlock> blocks = SplitRows(*context, scan.kv_layer, heads_per_kv_head);
-  const std::vector<BlockGroup> groups =
-      GroupBlocks(context->state.page_tokens(), window, most_rows,
-                  (n_tasks_wanted + layer.n_heads - 1) / layer.n_heads, &blocks);
-  int64_t most_tiles = 0;
-  for (const BlockGroup& group : groups) most_tiles = std::max(most_tiles, group.n_tiles);
-  SizeWorkspaces(context, most_tiles, heads_per_kv_head);
-  const KvShape& shape = context->state.shape(scan.kv_layer);
-  const int64_t tile_bytes = KvTileBytes(shape);
-  for (const BlockGroup& group : groups) {
-    context->compute.stats().kv_bytes += group.n_read * layer.n_heads * tile_bytes / kKvTileTokens;
+void LayerAttention::JoinParts(const BlockGroup& group) const {
+  std::vector<int64_t> rows;
+  for (const RowBlock& block : BlocksOf(group)) {
+    for (int64_t row = block.begin; row < block.end; ++row) rows.push_back(row);
   }
-  int64_t n_seen = 0;
-  for (const StepRow& row : context->rows) {
-    n_seen += window > 0 ? std::min(window, row.position + 1) : row.position + 1;
-  }
-  StageStats& stats = context->compute.stats();
-  if (shape.type == DType::kQ8_0) {  // a weight of a value takes two bytes
-    stats.attention_int8_macs += n_seen * scan.n_heads * (shape.k_dim + 2 * shape.v_dim);
-  } else {
-    stats.attention_macs += n_seen * scan.n_heads * (shape.k_dim + shape.v_dim);
-  }
-  // Where there are few, the heads that share a kv head are split: more threads, the
-  // same sums.
-  const auto n_groups = static_cast<int64_t>(groups.size());
-  int64_t n_splits = 1;
-  while (n_groups * layer.n_heads * n_splits < n_tasks_wanted &&
-         heads_per_kv_head >= 2 * kFewestHeads * n_splits) {
-    n_splits *= 2;
-  }
-  const int64_t n_tasks = n_groups * layer.n_heads * n_splits;
-  const auto task_at = [&](int64_t i) {
-    const BlockGroup& group = groups[i / (layer.n_heads * n_splits)];
-    AttentionTask task;
-    task.blocks = std::span(blocks).subspan(group.begin, group.end - group.begin);
-    task.kv_head = static_cast<int>(i / n_splits % layer.n_heads);
-    const int64_t first = task.kv_head * heads_per_kv_head, split = i % n_splits;
-    task.head_begin = first + heads_per_kv_head * split / n_splits;
-    task.head_end = first + heads_per_kv_head * (split + 1) / n_splits;
-    return task;
-  };
-  context->compute.TimeAttention([&] {
-    context->compute.RunTasks(n_tasks, [&](int64_t begin, int64_t end, int worker) {
-      for (int64_t i = begin; i < end; ++i) {
-        RunTask(*context, scan, task_at(i), &context->workspaces[worker]);
-      }
-    });
+  const int64_t cost_each = kStep * PartFloats(group) / group.n_rows;
+  context_.compute.ForEach(group.n_rows, cost_each, [&](int64_t i, int) {
+    const int64_t position = context_.rows[rows[i]].position;
+    const int64_t first = sight_.First(position) / kAttentionSpan;
+    const int64_t n_parts = position / kAttentionSpan + 1 - first;
+    for (int64_t head = 0; head < scan_.n_heads; ++head) {
+      context_.compute.vec().join_attention(PartOf(group, i, head, first), n_parts, shape_.v_dim,
+                                            SinkOf(head), OutputOf(rows[i], head));
+    }
   });
 }
 
@@ -324,8 +469,9 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   }
 
   const int64_t n = context->n_rows();
-  Attend(context, {spec.kv_layer, spec.n_heads, spec.scale, spec.softcap, op.sinks, q.values,
-                   q.stride, head_stride, heads.values});
+  const Scan scan{spec.kv_layer, spec.n_heads, spec.scale,  spec.softcap, op.sinks,
+                  q.values,      q.stride,     head_stride, heads.values};
+  LayerAttention(context, scan).Run();
   if (spec.gated_query) GateHeads(context, spec, q, heads);
   const ActivationRows inner = compute.Input(heads, n, {&op.out}, scratch.inner);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
@@ -433,8 +579,9 @@ void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsVie
                            context->state.Tile(spec.kv_layer, 0, table, position));
   });
 
-  Attend(context, {spec.kv_layer, spec.n_heads, spec.scale, 0, nullptr, queries.values,
-                   queries.stride, k_dim, sums.values});
+  const Scan scan{spec.kv_layer,  spec.n_heads,   spec.scale, 0,          nullptr,
+                  queries.values, queries.stride, k_dim,      sums.values};
+  LayerAttention(context, scan).Run();
   MultiplyHeads(context, op.v_b, spec.n_heads, sums, spec.latent_dim, scratch.sums_int8, heads,
                 spec.v_dim);
   const ActivationRows inner = compute.Input(heads, n, {&op.out}, scratch.inner);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/cpu_weights.h"
@@ -22,6 +23,7 @@
 #include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/vector_ops.h"
 #include "tests/support/goldens.h"
 #include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
@@ -530,6 +532,47 @@ TEST_F(CpuBackendTest, TheSameBitsHoweverItIsRun) {
         options.drop_behind_window = page_tokens == 16;
         EXPECT_EQ(MaxDifference(Run(model, options, {13, 1, 5}), whole), 0)
             << page_tokens << " per page, KV " << NameOf(kv_type);
+      }
+    }
+  }
+}
+
+// Histories of several spans, which more threads share where there are few rows; one of the
+// sequences has the other's pages.
+TEST_F(CpuBackendTest, TheSameBitsHoweverLongHistoriesAreShared) {
+  constexpr int64_t kLong = 2 * kAttentionSpan + 40, kOneByOne = 24;
+  const std::vector<TokenId> tokens = Tokens(kLong);
+  const std::span<const TokenId> last = std::span(tokens).last(kOneByOne);
+  const LoadedModel model = Load(Quantized());
+  for (const DType kv_type : {DType::kF16, DType::kQ8_0}) {
+    RunnerOptions options;
+    options.state.kv_type = kv_type;
+    const auto whole = RunTokens(model, tokens, std::vector<int64_t>{200}, options);
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    for (const int n_threads : {1, 4}) {
+      options.executor.n_threads = n_threads;
+      auto runner = ModelRunner::New(model, options);
+      ASSERT_TRUE(runner.ok()) << runner.status();
+      const int a = (*runner)->Add();
+      const auto before =
+          (*runner)->Feed(a, std::span(tokens).first(kLong - kOneByOne), std::vector<int64_t>{512});
+      ASSERT_TRUE(before.ok()) << before.status();
+      const auto b = (*runner)->Fork(a, /*share=*/true);
+      ASSERT_TRUE(b.ok()) << b.status();
+      for (int64_t at = 0; at < kOneByOne; at += 3) {  // two rows, and two times two
+        for (const auto& [begin, n] : {std::pair<int64_t, int64_t>{at, 1}, {at + 1, 2}}) {
+          const auto part = last.subspan(begin, n);
+          const auto logits =
+              (*runner)->Step(std::vector<ModelRunner::Part>{{a, part}, {*b, part}});
+          ASSERT_TRUE(logits.ok()) << logits.status();
+          const auto expected =
+              std::span(*whole).subspan((kLong - kOneByOne + begin) * kVocab, n * kVocab);
+          for (const int64_t sequence : {0, 1}) {
+            const auto own = std::span(*logits).subspan(sequence * n * kVocab, n * kVocab);
+            ASSERT_EQ(MaxDifference(own, expected), 0)
+                << n_threads << " threads, KV " << NameOf(kv_type) << ", row " << begin;
+          }
+        }
       }
     }
   }

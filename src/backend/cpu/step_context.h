@@ -104,7 +104,7 @@ struct StepContext {
   std::vector<int64_t> first_rows;  // per sequence, and the end
   int64_t n_wanted = 0;             // rows of which anything is wanted
   RopeTables ropes;
-  AlignedBuffer text_tiles;  // of one operation; grows
+  AlignedBuffer text_tiles, attention_parts;  // of one operation; grow
   bool in_use = false;       // by a run
 
   // Makes the rows those of `new_step`.
