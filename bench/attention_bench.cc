@@ -1,14 +1,15 @@
 // Speed of softmax attention over one kv head at a time, by instruction set and KV type.
 //
-//   attention_bench --benchmark_filter='avx512/F16/queries:64/'
+//   attention_bench --benchmark_filter='avx512/F16/dims:128/queries:64/'
 //
 // The counter MAC/s is that of multiply-adds of visible keys and values, bytes_per_second
-// that of keys and values read once for all queries of a job. The arguments of a name:
-// queries of a job (64: a block of a prompt's rows; fewer: the heads of one row that
+// that of keys and values read once for all queries of a job. The arguments of a name: dimensions
+// of a head, queries of a job (64: a block of a prompt's rows; fewer: the heads of one row that
 // decodes, which see the same positions), positions, and kv heads that take turns (32: more
 // than a core's own caches hold).
 #include <benchmark/benchmark.h>
 
+#include <cmath>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,20 +20,19 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kHeadDim = 128;
 constexpr int64_t kPromptQueries = 64;
 constexpr int64_t kHeadsPerKvHead = 4;  // of a prompt's rows
 
 // The keys and values of some kv heads, tile by tile.
 class KvHeads {
  public:
-  KvHeads(const VectorKernels& kernels, DType type, int64_t n_heads, int64_t n_positions)
-      : shape_{type, kHeadDim, kHeadDim},
+  KvHeads(const VectorKernels& kernels, const KvShape& shape, int64_t n_heads, int64_t n_positions)
+      : shape_(shape),
         n_tiles_((n_positions + kKvTileTokens - 1) / kKvTileTokens),
         tiles_(static_cast<size_t>(n_heads * n_tiles_ * KvTileBytes(shape_))) {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
-    std::vector<float> key(kHeadDim), value(kHeadDim);
+    std::vector<float> key(shape.k_dim), value(shape.v_dim);
     for (int64_t i = 0; i < n_heads * n_tiles_ * kKvTileTokens; ++i) {
       for (float& x : key) x = normal(random);
       for (float& x : value) x = normal(random);
@@ -44,7 +44,6 @@ class KvHeads {
     }
   }
 
-  const KvShape& shape() const { return shape_; }
   const std::byte* const* TilesOf(int64_t head) const { return &pointers_[head * n_tiles_]; }
   int64_t bytes_of_head() const { return n_tiles_ * KvTileBytes(shape_); }
 
@@ -57,27 +56,29 @@ class KvHeads {
 
 void BM_Attend(benchmark::State& state, Isa isa, DType type) {
   const VectorKernels& kernels = VectorKernelsFor(isa);
-  const int64_t n_queries = state.range(0), n_positions = state.range(1), n_heads = state.range(2);
-  const KvHeads kv(kernels, type, n_heads, n_positions);
+  const int64_t n_dims = state.range(0), n_queries = state.range(1);
+  const int64_t n_positions = state.range(2), n_heads = state.range(3);
+  const KvShape shape{type, n_dims, n_dims};
+  const KvHeads kv(kernels, shape, n_heads, n_positions);
 
   std::mt19937 random(2);
   std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<size_t>(n_queries * kHeadDim)), results(values.size());
+  std::vector<float> values(static_cast<size_t>(n_queries * n_dims)), results(values.size());
   for (float& x : values) x = normal(random);
   std::vector<AttentionQuery> queries(static_cast<size_t>(n_queries));
   int64_t n_seen = 0;
   for (int64_t i = 0; i < n_queries; ++i) {
     const bool prompt = n_queries == kPromptQueries;
     AttentionQuery& query = queries[i];
-    query.values = &values[i * kHeadDim];
-    query.output = &results[i * kHeadDim];
+    query.values = &values[i * n_dims];
+    query.output = &results[i * n_dims];
     query.last = n_positions - 1 - (prompt ? (n_queries - 1 - i) / kHeadsPerKvHead : 0);
     n_seen += query.last + 1;
   }
   AttentionJob job;
-  job.shape = kv.shape();
+  job.shape = shape;
   job.queries = queries;
-  job.scale = 0.088f;  // 1 / sqrt(kHeadDim)
+  job.scale = 1 / std::sqrt(static_cast<float>(n_dims));
   AlignedBuffer scratch(sizeof(float) * AttentionScratchFloats(job.shape, n_queries));
 
   int64_t head = 0;
@@ -89,7 +90,7 @@ void BM_Attend(benchmark::State& state, Isa isa, DType type) {
   }
   state.SetBytesProcessed(state.iterations() * kv.bytes_of_head());
   state.counters["MAC/s"] = benchmark::Counter(
-      static_cast<double>(state.iterations() * n_seen * 2 * kHeadDim), benchmark::Counter::kIsRate);
+      static_cast<double>(state.iterations() * n_seen * 2 * n_dims), benchmark::Counter::kIsRate);
 }
 
 void RegisterAll() {
@@ -97,8 +98,8 @@ void RegisterAll() {
     for (DType type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
       const std::string name = std::string(NameOf(isa)) + "/" + std::string(NameOf(type));
       benchmark::RegisterBenchmark(name.c_str(), BM_Attend, isa, type)
-          ->ArgsProduct({{1, 2, 4, 7, 8, 16, kPromptQueries}, {1300, 4096}, {1, 32}})
-          ->ArgNames({"queries", "positions", "kv_heads"})
+          ->ArgsProduct({{64, 128}, {1, 2, 3, 4, 7, 8, 16, kPromptQueries}, {1300, 4096}, {1, 32}})
+          ->ArgNames({"dims", "queries", "positions", "kv_heads"})
           ->MinTime(0.1);
     }
   }
