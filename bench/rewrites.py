@@ -2,7 +2,7 @@
 """What guessing gives where answers repeat: a model rewrites source files with a small change.
 
   bench/rewrites.py --server 'NAME=COMMAND' --server 'NAME=COMMAND' [...] [--tasks N] [--together N]
-                    [--requests FILE [--agent NAME]...] MODEL
+                    [--requests FILE [--agent NAME]...] [--predict N] MODEL
 
 COMMAND starts a server that has llama-server's API; {model} and {port} in it are replaced, as in
   'off=build/release/weft serve -m {model} --port {port} --threads 2 --speculate off'
@@ -14,6 +14,9 @@ first server's. --together N asks N tasks at once and compares the rates of all.
 
 --requests answers recorded chat requests instead, with FILE as for bench/agents.py: all those of
 OpenAI's /v1/chat/completions, or of the agents that --agent names.
+
+--predict N tells the other servers what the first one answered, as OpenAI's `prediction`, with one
+word in N replaced.
 """
 import concurrent.futures
 import contextlib
@@ -92,7 +95,15 @@ class Tally:
                 f"| {min(self.ratios):.2f} to {max(self.ratios):.2f} | {right} | {self.other_texts} |")
 
 
-def one_by_one(servers, work, tokens):
+def predicted(text, every):
+    """`text` as a prediction that has one word in `every` wrong."""
+    words = text.split(" ")
+    for i in random.Random(len(words)).sample(range(len(words)), len(words) // every):
+        words[i] = "loom"
+    return {"type": "content", "content": " ".join(words)}
+
+
+def one_by_one(servers, work, tokens, predict):
     tallies = [Tally(name) for name, _ in servers]
     for file, request in work:
         first_text, first_rate = None, None
@@ -101,6 +112,8 @@ def one_by_one(servers, work, tokens):
             rate = timings["predicted_per_second"]
             if first_text is None:
                 first_text, first_rate = text, rate
+                if predict:
+                    request = dict(request, prediction=predicted(text[0], predict))
             tally.add(rate, first_rate, timings, text != first_text)
         shown = ", ".join(f"{tally.name} {tally.rates[-1]:.1f} tok/s" for tally in tallies)
         print(f"{file}: {shown}", file=sys.stderr)
@@ -133,6 +146,7 @@ def main():
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=2000, help="most tokens of an answer")
     parser.add_argument("--together", type=int, default=1)
+    parser.add_argument("--predict", type=int, metavar="N")
     parser.add_argument("--requests", metavar="FILE")
     parser.add_argument("--agent", action="append", help="only this one; again for more")
     options = parser.parse_args()
@@ -146,7 +160,7 @@ def main():
         if options.together > 1:
             tallies = side_by_side(running, work, options.tokens, options.together)
         else:
-            tallies = one_by_one(running, work, options.tokens)
+            tallies = one_by_one(running, work, options.tokens, options.predict)
     print("| server | tok/s | beside the first | from, to | guesses that were right | other texts |\n"
           "|---|---|---|---|---|---|")
     for tally in tallies:
