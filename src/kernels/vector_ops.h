@@ -81,6 +81,7 @@ struct AttentionJob {
   // All queries then see positions of the same span alone.
   bool in_parts = false;
 };
+// Floats of what a query has of one span.
 int64_t AttentionPartFloats(int64_t v_dim);
 int64_t AttentionScratchFloats(const KvShape& shape, int64_t n_queries);
 

@@ -49,7 +49,7 @@ constexpr KvTileLayout KvTileLayoutOf(DType type, int64_t k_dim, int64_t v_dim) 
 // What a query has summed over some positions, as offsets in floats.
 struct AttentionPartLayout {
   int64_t sums;     // 16: of p, by lane; before them v_stride sums of p v
-  int64_t maximum;  // the largest logit, which all p are relative to; -infinity: nothing yet
+  int64_t maximum;  // the largest logit, which all p are relative to
   int64_t floats;
 };
 

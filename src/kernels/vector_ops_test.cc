@@ -512,6 +512,29 @@ TEST_P(PerIsa, LongHistoriesAreTheSumOfTheirSpans) {
   }
 }
 
+// A logit of -infinity weighs nothing, also where a span has no other.
+TEST_P(PerIsa, ASpanThatWeighsNothingChangesNothing) {
+  constexpr int64_t kAll = kAttentionSpan + 1;
+  const KvShape shape{DType::kF32, 16, 16};
+  for (const int64_t position : {int64_t{0}, int64_t{kAttentionSpan}}) {  // among others, and alone
+    std::vector<float> keys = RandomValues(kAll * shape.k_dim, 21);
+    std::fill_n(keys.begin() + position * shape.k_dim, shape.k_dim, -3e38f);
+    const KvHistory history(shape, kAll, vec(), 1, keys, RandomValues(kAll * shape.v_dim, 22));
+    Queries with = MakeQueries(shape, kAttentionSpan, kAll, 1, 0);
+    with.values.assign(static_cast<size_t>(shape.k_dim), 2.0f);
+    Queries without = with;
+    if (position == 0) {
+      with.first[0] = 0;
+      without.first[0] = 1;
+    } else {
+      without.last[0] = kAttentionSpan - 1;
+    }
+    const std::vector<float> expected = Attend(vec(), shape, history, without, 0, 1, false);
+    EXPECT_TRUE(SameBits(Attend(vec(), shape, history, with, 0, 1, false), expected)) << position;
+    EXPECT_TRUE(SameBits(AttendInParts(vec(), shape, history, with, false), expected)) << position;
+  }
+}
+
 // Sequences that begin with the same tiles, in one job: each as alone.
 TEST_P(PerIsa, AttentionOverSharedTilesIsAsAlone) {
   constexpr int64_t kShared = 8, kTiles = kHistory / 16;

@@ -6,7 +6,6 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
-#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -61,10 +60,13 @@ struct AttentionTask {
 
 // Query heads of one kv head that stay together.
 constexpr int64_t kFewestHeads = 4;
-// So many even out what the threads have to do.
+// With so many tasks the threads end at about the same time.
 constexpr int64_t kTasksPerThread = 4;
-// Memory for parts: no more than 16 MB.
-constexpr int64_t kMostPartFloats = 4 << 20;
+// Groups are made smaller, and read shared pages more often, only until each thread has as many
+// kv heads and spans.
+constexpr int64_t kFewestPerThread = 2;
+// Memory for parts: no more than 64 MB.
+constexpr int64_t kMostPartFloats = 16 << 20;
 
 std::vector<RowBlock> SplitRows(const StepContext& context, int kv_layer,
                                 int64_t heads_per_kv_head) {
@@ -131,11 +133,11 @@ std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, int64_t window, int64_t
   return groups;
 }
 
-// The positions that a row sees, those of its layer's window if there is one.
-struct Sight {
-  int64_t window;
+// The positions that a row sees: the last `length` up to its own, or all if that is 0.
+struct Window {
+  int64_t length;
   int64_t First(int64_t position) const {
-    return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+    return length > 0 ? std::max<int64_t>(0, position - length + 1) : 0;
   }
 };
 
@@ -149,7 +151,7 @@ class LayerAttention {
   std::span<const RowBlock> BlocksOf(const BlockGroup& group) const {
     return std::span(blocks_).subspan(group.begin, group.end - group.begin);
   }
-  // Floats of a group's parts; and the one of its row `row`, counted from its first.
+  // Floats of a group's parts; and the part of its row number `row`.
   int64_t PartFloats(const BlockGroup& group) const {
     return group.n_rows * scan_.n_heads * group.n_spans * part_floats_;
   }
@@ -168,12 +170,12 @@ class LayerAttention {
   void RunTask(const AttentionTask& task, Workspace* work) const;
   // What the task's rows see from position `begin` to before `end`.
   void RunJob(const AttentionTask& task, int64_t begin, int64_t end, Workspace* work) const;
-  void JoinParts(const BlockGroup& group) const;
+  void JoinSpans(const BlockGroup& group) const;
 
   StepContext& context_;
   const Scan& scan_;
   const KvShape& shape_;
-  const Sight sight_;
+  const Window window_;
   const int64_t n_kv_heads_, heads_per_kv_head_;
   const int64_t part_floats_;
   std::vector<RowBlock> blocks_;
@@ -184,7 +186,7 @@ LayerAttention::LayerAttention(StepContext* context, const Scan& scan)
     : context_(*context),
       scan_(scan),
       shape_(context->state.shape(scan.kv_layer)),
-      sight_{context->spec.kv_groups[context->state.group(scan.kv_layer)].window},
+      window_{context->spec.kv_groups[context->state.group(scan.kv_layer)].window},
       n_kv_heads_(context->spec.kv_layers[scan.kv_layer].n_heads),
       heads_per_kv_head_(scan.n_heads / n_kv_heads_),
       part_floats_(AttentionPartFloats(shape_.v_dim)),
@@ -198,8 +200,9 @@ void LayerAttention::Run() {
     most_spans = std::max(most_spans, block.last / kAttentionSpan + 1);
   }
   const int64_t most_rows = std::max<int64_t>(1, kQueriesPerTask / heads_per_kv_head_);
-  groups_ = GroupBlocks(context_.state.page_tokens(), sight_.window, most_rows,
-                        (n_tasks_wanted - 1) / (n_kv_heads_ * most_spans) + 1, &blocks_);
+  groups_ =
+      GroupBlocks(context_.state.page_tokens(), window_.length, most_rows,
+                  (n_threads * kFewestPerThread - 1) / (n_kv_heads_ * most_spans) + 1, &blocks_);
   int64_t most_tiles = 0;
   for (const BlockGroup& group : groups_) most_tiles = std::max(most_tiles, group.n_tiles);
   SizeWorkspaces(&context_, most_tiles, heads_per_kv_head_);
@@ -211,7 +214,7 @@ void LayerAttention::Run() {
       for (int64_t i = begin; i < end; ++i) RunTask(tasks[i], &context_.workspaces[worker]);
     });
     for (const BlockGroup& group : groups_) {
-      if (group.n_splits > 1) JoinParts(group);
+      if (group.n_splits > 1) JoinSpans(group);
     }
   });
 }
@@ -222,7 +225,7 @@ void LayerAttention::CountWork() {
     stats.kv_bytes += group.n_read * n_kv_heads_ * KvTileBytes(shape_) / kKvTileTokens;
   }
   int64_t n_seen = 0;
-  for (const StepRow& row : context_.rows) n_seen += row.position + 1 - sight_.First(row.position);
+  for (const StepRow& row : context_.rows) n_seen += row.position + 1 - window_.First(row.position);
   if (shape_.type == DType::kQ8_0) {  // a weight of a value takes two bytes
     stats.attention_int8_macs += n_seen * scan_.n_heads * (shape_.k_dim + 2 * shape_.v_dim);
   } else {
@@ -244,9 +247,9 @@ void LayerAttention::SplitSpans(int64_t n_tasks_wanted) {
   AlignedBuffer& memory = context_.attention_parts;
   const size_t bytes = sizeof(float) * static_cast<size_t>(used);
   if (memory.size() < bytes) memory = AlignedBuffer(bytes);
-  if (bytes > 0 && memory.data() == nullptr) throw std::bad_alloc();
   float* parts = memory.As<float>().data();
   for (BlockGroup& group : groups_) {
+    if (parts == nullptr) group.n_splits = 1;
     if (group.n_splits > 1) group.parts = std::exchange(parts, parts + PartFloats(group));
   }
 }
@@ -303,7 +306,7 @@ void LayerAttention::RunJob(const AttentionTask& task, int64_t begin, int64_t en
   job.softcap = scan_.softcap;
   job.in_parts = group.n_splits > 1;
   // Blocks that share a job see everything from the first position on.
-  const int64_t first_seen = sight_.First(context_.rows[blocks[0].begin].position);
+  const int64_t first_seen = window_.First(context_.rows[blocks[0].begin].position);
   job.first_tile = std::max(begin, first_seen) / kKvTileTokens;
   size_t n_queries = 0;
   const std::byte** tiles = work->tiles.data();
@@ -318,7 +321,7 @@ void LayerAttention::RunJob(const AttentionTask& task, int64_t begin, int64_t en
     for (int64_t row = block.begin; row < block.end; ++row) {
       ++row_of_group;
       const int64_t position = context_.rows[row].position;
-      const int64_t first = sight_.First(position);
+      const int64_t first = window_.First(position);
       if (position < begin || first >= end) continue;
       for (int64_t head = task.head_begin; head < task.head_end; ++head) {
         AttentionQuery& query = work->queries[n_queries++];
@@ -339,20 +342,19 @@ void LayerAttention::RunJob(const AttentionTask& task, int64_t begin, int64_t en
   context_.compute.vec().attend(job, work->scratch.As<float>().data());
 }
 
-void LayerAttention::JoinParts(const BlockGroup& group) const {
+void LayerAttention::JoinSpans(const BlockGroup& group) const {
   std::vector<int64_t> rows;
   for (const RowBlock& block : BlocksOf(group)) {
     for (int64_t row = block.begin; row < block.end; ++row) rows.push_back(row);
   }
-  const int64_t cost_each = kStep * PartFloats(group) / group.n_rows;
-  context_.compute.ForEach(group.n_rows, cost_each, [&](int64_t i, int) {
-    const int64_t position = context_.rows[rows[i]].position;
-    const int64_t first = sight_.First(position) / kAttentionSpan;
-    const int64_t n_parts = position / kAttentionSpan + 1 - first;
-    for (int64_t head = 0; head < scan_.n_heads; ++head) {
-      context_.compute.vec().join_attention(PartOf(group, i, head, first), n_parts, shape_.v_dim,
-                                            SinkOf(head), OutputOf(rows[i], head));
-    }
+  const int64_t cost_each = kStep * group.n_spans * part_floats_;
+  context_.compute.ForEach(group.n_rows * scan_.n_heads, cost_each, [&](int64_t i, int) {
+    const int64_t row_of_group = i / scan_.n_heads, head = i % scan_.n_heads;
+    const int64_t row = rows[row_of_group], position = context_.rows[row].position;
+    const int64_t first = window_.First(position) / kAttentionSpan;
+    context_.compute.vec().join_attention(PartOf(group, row_of_group, head, first),
+                                          position / kAttentionSpan + 1 - first, shape_.v_dim,
+                                          SinkOf(head), OutputOf(row, head));
   });
 }
 

@@ -537,41 +537,59 @@ TEST_F(CpuBackendTest, TheSameBitsHoweverItIsRun) {
   }
 }
 
-// Histories of several spans, which more threads share where there are few rows; one of the
-// sequences has the other's pages.
+// Histories of several spans, which threads share where there are few rows. Some sequences have
+// the others' pages, and end earlier.
 TEST_F(CpuBackendTest, TheSameBitsHoweverLongHistoriesAreShared) {
-  constexpr int64_t kLong = 2 * kAttentionSpan + 40, kOneByOne = 24;
-  const std::vector<TokenId> tokens = Tokens(kLong);
-  const std::span<const TokenId> last = std::span(tokens).last(kOneByOne);
+  constexpr int64_t kShort = kAttentionSpan + 88, kLong = 2 * kAttentionSpan + 16, kSteps = 8;
+  const std::vector<TokenId> tokens = Tokens(kLong + 3 * kSteps);
   const LoadedModel model = Load(Quantized());
   for (const DType kv_type : {DType::kF16, DType::kQ8_0}) {
     RunnerOptions options;
     options.state.kv_type = kv_type;
     const auto whole = RunTokens(model, tokens, std::vector<int64_t>{200}, options);
     ASSERT_TRUE(whole.ok()) << whole.status();
-    for (const int n_threads : {1, 4}) {
+    for (const int n_threads : {1, 2, 4}) {
       options.executor.n_threads = n_threads;
       auto runner = ModelRunner::New(model, options);
       ASSERT_TRUE(runner.ok()) << runner.status();
-      const int a = (*runner)->Add();
-      const auto before =
-          (*runner)->Feed(a, std::span(tokens).first(kLong - kOneByOne), std::vector<int64_t>{512});
-      ASSERT_TRUE(before.ok()) << before.status();
-      const auto b = (*runner)->Fork(a, /*share=*/true);
-      ASSERT_TRUE(b.ok()) << b.status();
-      for (int64_t at = 0; at < kOneByOne; at += 3) {  // two rows, and two times two
-        for (const auto& [begin, n] : {std::pair<int64_t, int64_t>{at, 1}, {at + 1, 2}}) {
-          const auto part = last.subspan(begin, n);
-          const auto logits =
-              (*runner)->Step(std::vector<ModelRunner::Part>{{a, part}, {*b, part}});
-          ASSERT_TRUE(logits.ok()) << logits.status();
-          const auto expected =
-              std::span(*whole).subspan((kLong - kOneByOne + begin) * kVocab, n * kVocab);
-          for (const int64_t sequence : {0, 1}) {
-            const auto own = std::span(*logits).subspan(sequence * n * kVocab, n * kVocab);
-            ASSERT_EQ(MaxDifference(own, expected), 0)
-                << n_threads << " threads, KV " << NameOf(kv_type) << ", row " << begin;
+      // Six sequences of two lengths.
+      std::vector<int> sequences = {(*runner)->Add()};
+      std::vector<int64_t> lengths = {kLong};
+      const auto feed = [&](int64_t begin, int64_t end) {
+        const auto fed = (*runner)->Feed(
+            sequences[0], std::span(tokens).subspan(begin, end - begin), std::vector<int64_t>{512});
+        ASSERT_TRUE(fed.ok()) << fed.status();
+      };
+      const auto fork = [&](int64_t length) {
+        const auto forked = (*runner)->Fork(sequences[0], /*share=*/true);
+        ASSERT_TRUE(forked.ok()) << forked.status();
+        sequences.push_back(*forked);
+        lengths.push_back(length);
+      };
+      feed(0, kShort);
+      for (int i = 0; i < 2; ++i) fork(kShort);
+      feed(kShort, kLong);
+      for (int i = 0; i < 3; ++i) fork(kLong);
+      for (int step = 0; step < kSteps; ++step) {
+        for (const int64_t n : {1, 2}) {  // rows of each
+          for (const size_t n_sequences : {size_t{1}, size_t{3}, sequences.size()}) {
+            if (n_sequences < sequences.size() && step % 2 == 0) continue;
+            std::vector<ModelRunner::Part> parts;
+            for (size_t s = 0; s < n_sequences; ++s) {
+              parts.push_back({sequences[s], std::span(tokens).subspan(lengths[s], n)});
+            }
+            const auto logits = (*runner)->Step(parts);
+            ASSERT_TRUE(logits.ok()) << logits.status();
+            for (size_t s = 0; s < n_sequences; ++s) {
+              const auto expected = std::span(*whole).subspan(lengths[s] * kVocab, n * kVocab);
+              const auto own = std::span(*logits).subspan(s * n * kVocab, n * kVocab);
+              ASSERT_EQ(MaxDifference(own, expected), 0)
+                  << n_threads << " threads, KV " << NameOf(kv_type) << ", " << n_sequences
+                  << " sequences, number " << s << " at " << lengths[s];
+              lengths[s] += n;
+            }
           }
+          if (step % 2 == 1) break;
         }
       }
     }

@@ -105,7 +105,7 @@ struct StepContext {
   int64_t n_wanted = 0;             // rows of which anything is wanted
   RopeTables ropes;
   AlignedBuffer text_tiles, attention_parts;  // of one operation; grow
-  bool in_use = false;       // by a run
+  bool in_use = false;                        // by a run
 
   // Makes the rows those of `new_step`.
   void Begin(const Step& new_step);
