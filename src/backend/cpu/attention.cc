@@ -85,6 +85,14 @@ std::vector<RowBlock> SplitRows(const StepContext& context, int kv_layer,
   return blocks;
 }
 
+// The positions that a row sees: the last `length` up to its own, or all if that is 0.
+struct Window {
+  int64_t length;
+  int64_t First(int64_t position) const {
+    return length > 0 ? std::max<int64_t>(0, position - length + 1) : 0;
+  }
+};
+
 // Positions, from the first on, that both see through the same pages; whole blocks of
 // the attention kernels.
 int64_t SharedPositions(const RowBlock& a, const RowBlock& b, int64_t page_tokens) {
@@ -95,9 +103,9 @@ int64_t SharedPositions(const RowBlock& a, const RowBlock& b, int64_t page_token
 
 // Puts blocks that share pages side by side, and groups them; at least `fewest` groups
 // while there are as many blocks.
-std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, int64_t window, int64_t most_rows,
+std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, Window window, int64_t most_rows,
                                     int64_t fewest, std::vector<RowBlock>* blocks) {
-  if (window == 0) {
+  if (window.length == 0) {
     std::ranges::stable_sort(*blocks, [](const RowBlock& a, const RowBlock& b) {
       return std::ranges::lexicographical_compare(a.table, b.table);
     });
@@ -107,12 +115,12 @@ std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, int64_t window, int64_t
   std::vector<BlockGroup> groups;
   for (int64_t i = 0; i < n_blocks; ++i) {
     const RowBlock& block = (*blocks)[i];
-    const int64_t n_seen =
-        window > 0 ? std::min(block.last + 1, window + block.n_rows() - 1) : block.last + 1;
+    const int64_t first_seen = window.First(block.last + 1 - block.n_rows());
+    const int64_t n_seen = block.last + 1 - first_seen;
     const int64_t n_tiles = block.last / kKvTileTokens + 1;
     const int64_t work = n_seen * block.n_rows();
     const int64_t end_span = block.last / kAttentionSpan + 1;
-    if (window == 0 && i > 0) {
+    if (window.length == 0 && i > 0) {
       BlockGroup& group = groups.back();
       const int64_t shared = SharedPositions((*blocks)[i - 1], block, page_tokens);
       if (shared > 0 && group.n_rows + block.n_rows() <= most_rows &&
@@ -126,20 +134,12 @@ std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, int64_t window, int64_t
         continue;
       }
     }
-    const int64_t first_span = (block.last + 1 - n_seen) / kAttentionSpan;
+    const int64_t first_span = first_seen / kAttentionSpan;
     groups.push_back(
         {i, i + 1, block.n_rows(), n_tiles, n_seen, work, first_span, end_span - first_span});
   }
   return groups;
 }
-
-// The positions that a row sees: the last `length` up to its own, or all if that is 0.
-struct Window {
-  int64_t length;
-  int64_t First(int64_t position) const {
-    return length > 0 ? std::max<int64_t>(0, position - length + 1) : 0;
-  }
-};
 
 // One layer's attention for all rows of a step.
 class LayerAttention {
@@ -201,7 +201,7 @@ void LayerAttention::Run() {
   }
   const int64_t most_rows = std::max<int64_t>(1, kQueriesPerTask / heads_per_kv_head_);
   groups_ =
-      GroupBlocks(context_.state.page_tokens(), window_.length, most_rows,
+      GroupBlocks(context_.state.page_tokens(), window_, most_rows,
                   (n_threads * kFewestPerThread - 1) / (n_kv_heads_ * most_spans) + 1, &blocks_);
   int64_t most_tiles = 0;
   for (const BlockGroup& group : groups_) most_tiles = std::max(most_tiles, group.n_tiles);
