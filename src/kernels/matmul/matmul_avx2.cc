@@ -183,9 +183,9 @@ template <Format f>
 // every row.
 [[gnu::always_inline]] inline void Settle(__m256i& v) { asm("" : "+x"(v)); }
 
-// Adds the products of groups [kBegin, kEnd) to `sums`, for both halves of the outputs and
-// kRows rows together: loads are what a kernel runs out of first, and what is loaded here is
-// used for all rows, or for both halves.
+// `sums`: of the products of groups [kBegin, kEnd), for both halves of the outputs and kRows
+// rows together: loads are what a kernel runs out of first, and what is loaded here is used for
+// all rows, or for both halves.
 template <Format f, int kBegin, int kEnd, int kRows>
 [[gnu::always_inline]] inline void Dot(const DecodedBlock<f>& block, const ActivationBlock& x,
                                        __m256i (&sums)[kRows][2]) {
@@ -199,7 +199,7 @@ template <Format f, int kBegin, int kEnd, int kRows>
       __m256i levels[2], signs[2];
       Unroll<2>([&](auto s) __attribute__((always_inline)) {
         Settle(levels[s.value] = block.levels[s.value][kGroup]);
-        if constexpr (IsSigned(f)) signs[s.value] = block.signs[s.value][kGroup];
+        if constexpr (IsSigned(f)) Settle(signs[s.value] = block.signs[s.value][kGroup]);
       });
       Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         const __m256i four = Broadcast4(x.q[kGroup][r.value]);
@@ -209,69 +209,64 @@ template <Format f, int kBegin, int kEnd, int kRows>
             signed_four = _mm256_sign_epi8(four, signs[s.value]);
           }
           const __m256i products = _mm256_maddubs_epi16(levels[s.value], signed_four);
-          __m256i& sum = pairs[r.value][s.value];
-          Settle(sum = g.value == 0 ? products : _mm256_add_epi16(sum, products));
+          __m256i& pair = pairs[r.value][s.value];
+          Settle(pair = g.value == 0 ? products : _mm256_add_epi16(pair, products));
+          if constexpr (g.value + 1 < kStep) return;
+          const __m256i fours = _mm256_madd_epi16(pair, _mm256_set1_epi16(1));
+          __m256i& sum = sums[r.value][s.value];
+          Settle(sum = step.value == 0 ? fours : _mm256_add_epi32(sum, fours));
         });
-      });
-    });
-    Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-      Unroll<2>([&](auto s) __attribute__((always_inline)) {
-        const __m256i fours = _mm256_madd_epi16(pairs[r.value][s.value], _mm256_set1_epi16(1));
-        Settle(sums[r.value][s.value] = _mm256_add_epi32(sums[r.value][s.value], fours));
       });
     });
   });
 }
 
-template <Format f>
-[[gnu::always_inline]] inline __m256i StartOfDot(int32_t negated_sum) {
-  if constexpr (f.offset_shift < 0 || IsSigned(f)) {
-    return _mm256_setzero_si256();
-  } else {
-    return _mm256_set1_epi32(negated_sum * (1 << f.offset_shift));
+// The products of a row with one half of the outputs, given their sum with the levels as they
+// are stored: less what the offset of the levels added. A product of words takes the sums of the
+// activations, of all or of one half, where they lie: a third of the instructions of taking
+// them apart.
+template <Format f, int kHalf>
+[[gnu::always_inline]] inline __m256 WithoutOffset(__m256i sum, const ActivationBlock& x, int row) {
+  if constexpr (f.offset_shift >= 0 && !IsSigned(f)) {
+    constexpr int kOffset = 1 << f.offset_shift;
+    constexpr int kFirst = f.halves && kHalf == 1 ? 0 : kOffset;
+    constexpr int kSecond = f.halves && kHalf == 0 ? 0 : kOffset;
+    const __m256i negated_sums = _mm256_set1_epi32(x.half_sums[row]);
+    const __m256i offsets = _mm256_set1_epi32(kSecond * 0x10000 + kFirst);
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(negated_sums, offsets));
   }
+  return _mm256_cvtepi32_ps(sum);
 }
 
 // Adds a block's part of the first kRows rows of a panel to their accumulators.
 template <Format f, int kRows>
 [[gnu::always_inline]] inline void AddBlock(const DecodedBlock<f>& block, const ActivationBlock& x,
                                             __m256 (*acc)[2]) {
-  constexpr int kFirstEnd = f.halves ? 4 : 8;
-  __m256i sums[kRows][2];
-  Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    const int32_t both = x.half_sums[r.value];
-    const int32_t first = static_cast<int16_t>(both & 0xFFFF), second = both >> 16;
-    sums[r.value][0] = sums[r.value][1] = StartOfDot<f>(f.halves ? first : first + second);
-  });
-  Dot<f, 0, kFirstEnd>(block, x, sums);
-  Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    const __m256 scale = _mm256_set1_ps(x.scale[r.value]);
-    Unroll<2>([&](auto s) __attribute__((always_inline)) {
-      __m256 part =
-          _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r.value][s.value]), block.scale[s.value][0]);
-      if constexpr (f.mins && !f.halves) {
-        part = _mm256_fmadd_ps(_mm256_set1_ps(x.sum[r.value]), block.min[s.value], part);
-      }
-      acc[r.value][s.value] = _mm256_fmadd_ps(part, scale, acc[r.value][s.value]);
-    });
-  });
-  if constexpr (f.halves) {
-    Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-      sums[r.value][0] = sums[r.value][1] = StartOfDot<f>(x.half_sums[r.value] >> 16);
-    });
-    Dot<f, 4, 8>(block, x, sums);
+  Unroll<f.halves ? 2 : 1>([&](auto half) __attribute__((always_inline)) {
+    constexpr int kGroups = f.halves ? 4 : 8;
+    __m256i sums[kRows][2];
+    Dot<f, half.value * kGroups, (half.value + 1) * kGroups>(block, x, sums);
     Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
       const __m256 scale = _mm256_set1_ps(x.scale[r.value]);
       Unroll<2>([&](auto s) __attribute__((always_inline)) {
         __m256 part =
-            _mm256_mul_ps(_mm256_cvtepi32_ps(sums[r.value][s.value]), block.scale[s.value][1]);
-        acc[r.value][s.value] = _mm256_fmadd_ps(part, scale, acc[r.value][s.value]);
-        if constexpr (f.mins) {
-          const __m256i both = _mm256_set1_epi32(x.half_sums[r.value]);
-          const __m256i weighted = _mm256_madd_epi16(both, block.half_mins[s.value]);
-          part = _mm256_mul_ps(_mm256_cvtepi32_ps(weighted), block.min[s.value]);
-          acc[r.value][s.value] = _mm256_fmadd_ps(part, scale, acc[r.value][s.value]);
+            _mm256_mul_ps(WithoutOffset<f, half.value>(sums[r.value][s.value], x, r.value),
+                          block.scale[s.value][half.value]);
+        if constexpr (f.mins && !f.halves) {
+          part = _mm256_fmadd_ps(_mm256_set1_ps(x.sum[r.value]), block.min[s.value], part);
         }
+        acc[r.value][s.value] = _mm256_fmadd_ps(part, scale, acc[r.value][s.value]);
+      });
+    });
+  });
+  if constexpr (f.halves && f.mins) {
+    Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      const __m256 scale = _mm256_set1_ps(x.scale[r.value]);
+      const __m256i both = _mm256_set1_epi32(x.half_sums[r.value]);
+      Unroll<2>([&](auto s) __attribute__((always_inline)) {
+        const __m256i weighted = _mm256_madd_epi16(both, block.half_mins[s.value]);
+        const __m256 part = _mm256_mul_ps(_mm256_cvtepi32_ps(weighted), block.min[s.value]);
+        acc[r.value][s.value] = _mm256_fmadd_ps(part, scale, acc[r.value][s.value]);
       });
     });
   }
@@ -292,25 +287,34 @@ template <int kRows>
 
 template <Format f, int kRows>
 void Int8Tile(const TileWork& work) {
-  const int64_t n_in = work.w.n_in, blocks = n_in / kBlock;
-  const ActivationBlock* const x = work.x.int8.blocks + work.row / kPanelRows * blocks;
+  const int64_t blocks = work.w.n_in / kBlock;
+  const ActivationBlock* x = work.x.int8.blocks + work.row / kPanelRows * blocks;
+  const std::byte* super = work.tile;
+  const std::byte* at = work.tile + GroupsOffset(f, work.w.n_in);
+  const std::byte* meta = nullptr;
   __m256 acc[kRows][2];
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
-  for (int64_t b = 0; b < blocks; ++b) {
-    const std::byte* const super = work.tile + b / kChunkBlocks * SuperBytes(f);
-    const std::byte* const meta = work.tile + MetaOffset(f, n_in, b);
-    const std::byte* const levels = work.tile + LevelsOffset(f, n_in, b);
-    Prefetch<MetaBytes(f)>(meta);
-    Prefetch<LevelBytes(f)>(levels);
-    DecodedBlock<f> block;
-    for (int s = 0; s < 2; ++s) LoadScales<f>(super, meta, s, block);
-    LoadBlock<f>(levels, block);
-    constexpr int kPanels = kRows / kPanelRows, kLeft = kRows % kPanelRows;
-    for (int p = 0; p < kPanels; ++p) {
-      AddBlock<f, kPanelRows>(block, x[p * blocks + b], acc + p * kPanelRows);
-    }
-    if constexpr (kLeft > 0) {
-      AddBlock<f, kLeft>(block, x[kPanels * blocks + b], acc + kPanels * kPanelRows);
+  for (int64_t chunk = 0; chunk < blocks; chunk += kChunkBlocks, super += SuperBytes(f)) {
+    const int64_t end = blocks - chunk < kChunkBlocks ? blocks - chunk : kChunkBlocks;
+    for (int64_t b = 0; b < end; ++b, ++x) {
+      if (b % GroupBlocks(f) == 0) {
+        meta = at;
+        Prefetch<kGroupMetaBytes>(meta);
+        at += kGroupMetaBytes;
+      }
+      Prefetch<LevelBytes(f)>(at);
+      DecodedBlock<f> block;
+      for (int s = 0; s < 2; ++s) LoadScales<f>(super, meta, s, block);
+      LoadBlock<f>(at, block);
+      constexpr int kPanels = kRows / kPanelRows, kLeft = kRows % kPanelRows;
+      for (int p = 0; p < kPanels; ++p) {
+        AddBlock<f, kPanelRows>(block, x[p * blocks], acc + p * kPanelRows);
+      }
+      if constexpr (kLeft > 0) {
+        AddBlock<f, kLeft>(block, x[kPanels * blocks], acc + kPanels * kPanelRows);
+      }
+      meta += MetaBytes(f);
+      at += LevelBytes(f);
     }
   }
   StoreRows<kRows>(acc, work);
