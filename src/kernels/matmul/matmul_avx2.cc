@@ -277,11 +277,15 @@ template <int kRows>
 [[gnu::always_inline]] inline void StoreRows(const __m256 (&acc)[kRows][2], const TileWork& work) {
   Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
     if (r.value >= work.n_rows) return;
+    const auto put = [&](float* to) __attribute__((always_inline)) {
+      _mm256_storeu_ps(to, acc[r.value][0]);
+      _mm256_storeu_ps(to + 8, acc[r.value][1]);
+    };
+    float* const out = work.out + r.value * work.out_stride;
+    if (work.lanes == kLanes) return put(out);
     float values[kLanes];
-    _mm256_storeu_ps(values, acc[r.value][0]);
-    _mm256_storeu_ps(values + 8, acc[r.value][1]);
-    std::memcpy(work.out + r.value * work.out_stride, values,
-                static_cast<size_t>(work.lanes) * sizeof(float));
+    put(values);
+    std::memcpy(out, values, static_cast<size_t>(work.lanes) * sizeof(float));
   });
 }
 
