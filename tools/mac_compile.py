@@ -35,6 +35,7 @@ HEADERS = ["absl", "boost", "CLI", "curl", "gmock", "google", "grpc", "grpc++", 
 OTHERS = {
     "system_linux.cc": ["system_macos.cc"],
     "matmul_avx2.cc": ["matmul_neon.cc"], "matmul_avx512.cc": ["matmul_i8mm.cc"],
+    "matmul_avxvnni.cc": [], "peak_avxvnni.cc": [], "vector_ops_avxvnni.cc": [],
     "peak_avx2.cc": ["peak_neon.cc"], "peak_avx512.cc": ["peak_i8mm.cc"],
     "vector_ops_avx2.cc": ["vector_ops_neon.cc"], "vector_ops_avx512.cc": [],
 }

@@ -26,6 +26,20 @@ bool HasAvx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
 }
 
+bool HasAvxVnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kAvxVnniBit = 1u << 4;
+  const bool asks = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && eax >= 1 &&
+                    __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0;
+  return HasAvx2() && asks && (eax & kAvxVnniBit) != 0;
+}
+
+#ifdef WEFT_EMULATE_VNNI
+constexpr bool kEmulatesVnni = true;
+#else
+constexpr bool kEmulatesVnni = false;
+#endif
+
 bool HasAvx512() {
   return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
@@ -36,7 +50,11 @@ bool HasAvx512() {
 std::vector<Isa> FindIsas() {
   std::vector<Isa> found = {Isa::kScalar};
 #if defined(__x86_64__)
-  if (HasAvx2()) found.push_back(Isa::kAvx2);
+  if (HasAvx2()) {
+    if (kEmulatesVnni) found.push_back(Isa::kAvxVnni);
+    found.push_back(Isa::kAvx2);
+  }
+  if (HasAvxVnni() && !kEmulatesVnni) found.push_back(Isa::kAvxVnni);
   if (HasAvx512()) found.push_back(Isa::kAvx512);
 #elif defined(__aarch64__)
   const ArmFeatures features = FindArmFeatures();
@@ -65,6 +83,8 @@ std::string_view NameOf(Isa isa) {
       return "scalar";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAvxVnni:
+      return "avxvnni";
     case Isa::kAvx512:
       return "avx512";
     case Isa::kNeon:

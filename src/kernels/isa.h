@@ -8,14 +8,15 @@
 namespace weft {
 
 enum class Isa {
-  kScalar,  // portable C++; the oracle of the others
-  kAvx2,    // AVX2 + FMA + F16C
-  kAvx512,  // AVX-512 F/BW/DQ/VL/VNNI
-  kNeon,    // AArch64 with dot products (ARMv8.2)
-  kI8mm,    // and products of matrices of bytes (ARMv8.6)
+  kScalar,   // portable C++; the oracle of the others
+  kAvx2,     // AVX2 + FMA + F16C
+  kAvxVnni,  // and AVX-VNNI: dot products of bytes
+  kAvx512,   // AVX-512 F/BW/DQ/VL/VNNI
+  kNeon,     // AArch64 with dot products (ARMv8.2)
+  kI8mm,     // and products of matrices of bytes (ARMv8.6)
 };
 
-std::string_view NameOf(Isa isa);  // "scalar", "avx2", "avx512", "neon", "i8mm"
+std::string_view NameOf(Isa isa);  // "scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm"
 
 // What this machine can run, slowest first; always holds kScalar.
 std::span<const Isa> AvailableIsas();

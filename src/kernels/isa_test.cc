@@ -15,6 +15,7 @@ TEST(IsaTest, ScalarIsAlwaysThereAndNamesDiffer) {
   std::set<std::string> names;
   for (Isa isa : AvailableIsas()) names.emplace(NameOf(isa));
   EXPECT_EQ(names.size(), AvailableIsas().size());
+  EXPECT_EQ(NameOf(Isa::kAvxVnni), "avxvnni");
   EXPECT_EQ(NameOf(Isa::kAvx512), "avx512");
   EXPECT_EQ(NameOf(Isa::kI8mm), "i8mm");
 }

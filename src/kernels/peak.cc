@@ -57,6 +57,7 @@ thread_local volatile int64_t sink;
 peak::Bursts BurstsOf(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::kAvx512) return peak::Avx512Bursts();
+  if (isa == Isa::kAvxVnni) return peak::AvxVnniBursts();
   if (isa == Isa::kAvx2) return peak::Avx2Bursts();
 #elif defined(__aarch64__)
   if (isa == Isa::kI8mm) return peak::I8mmBursts();

@@ -13,7 +13,8 @@
 
 namespace weft {
 
-// Multiply-adds of 8-bit integers per second, in registers.
+// Multiply-adds of any 8-bit integers per second, in registers. (With AVX2, which has no dot
+// product of bytes, levels of few bits take fewer instructions, and may exceed it.)
 double MeasureInt8MacsPerSecond(Isa isa, double seconds);
 // And of floats.
 double MeasureFloatMacsPerSecond(Isa isa, double seconds);

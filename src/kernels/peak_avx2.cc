@@ -6,17 +6,15 @@
 namespace weft::peak {
 namespace {
 
-constexpr int kInt8Chains = 4;  // of additions, which take a cycle; more do not fit into registers
+constexpr int kInt8Chains = 4;  // of additions, which take a cycle
 constexpr int kFloatChains = 8;
 
-// Products of any bytes. (Levels of few bits can add up as words before they are widened, which
-// saves instructions.)
 int32_t RunInt8(int64_t n, int32_t seed) {
   __m256i sums[kInt8Chains], a[2], b[2];
-  for (int i = 0; i < kInt8Chains; ++i) sums[i] = _mm256_set1_epi32(seed + i);
+  for (int i = 0; i < kInt8Chains; ++i) sums[i] = _mm256_set1_epi32(seed ^ i);
   for (int i = 0; i < 2; ++i) {
-    a[i] = _mm256_set1_epi8(static_cast<char>((seed + i) & 63));
-    b[i] = _mm256_set1_epi8(static_cast<char>((seed ^ 5) + i));
+    a[i] = _mm256_set1_epi8(static_cast<char>(((seed & 63) + i)));
+    b[i] = _mm256_set1_epi8(static_cast<char>(((seed ^ 5) & 63) + i));
   }
   const __m256i ones = _mm256_set1_epi16(1);
   for (int64_t round = 0; round < n; ++round) {

@@ -20,6 +20,7 @@ struct Bursts {
 Bursts ScalarBursts();
 #if defined(__x86_64__)
 Bursts Avx2Bursts();
+Bursts AvxVnniBursts();
 Bursts Avx512Bursts();
 #elif defined(__aarch64__)
 Bursts NeonBursts();

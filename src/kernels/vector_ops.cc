@@ -61,6 +61,8 @@ const VectorKernels& VectorKernelsFor(Isa isa) {
 #if defined(__x86_64__)
     case Isa::kAvx512:
       return kVectorKernelsAvx512;
+    case Isa::kAvxVnni:
+      return kVectorKernelsAvxVnni;
     case Isa::kAvx2:
       return kVectorKernelsAvx2;
 #elif defined(__aarch64__)

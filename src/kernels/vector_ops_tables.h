@@ -12,6 +12,7 @@ inline constexpr int64_t kExpandFrom = 48;
 extern const VectorKernels kVectorKernelsScalar;
 #if defined(__x86_64__)
 extern const VectorKernels kVectorKernelsAvx2;
+extern const VectorKernels kVectorKernelsAvxVnni;
 extern const VectorKernels kVectorKernelsAvx512;
 #elif defined(__aarch64__)
 extern const VectorKernels kVectorKernelsNeon;

@@ -18,7 +18,7 @@ import unittest
 
 from weft_process import BACKEND, WEFT, add_metadata, make_model, read_floats, weft
 
-COMPUTING = "cpu (scalar|avx2|avx512)" if BACKEND == "cpu" else BACKEND
+COMPUTING = "cpu (scalar|avx2|avxvnni|avx512)" if BACKEND == "cpu" else BACKEND
 COMMANDS = ["run", "inspect", "tokenize", "detokenize", "logits", "score", "embed",
             "constrain", "devices"]
 TEXT = "The weft travels; the warp stays. 12 + 34 = 46"
@@ -235,7 +235,7 @@ class BenchTest(CliTest):
         self.assertEqual([line["work"] for line in lines], ["prompt", "decode", "decode"])
         self.assertEqual(lines[0]["backend"], BACKEND)
         self.assertEqual("isa" in lines[0], BACKEND == "cpu")
-        self.assertIn(lines[0].get("isa", "scalar"), ("scalar", "avx2", "avx512"))
+        self.assertIn(lines[0].get("isa", "scalar"), ("scalar", "avx2", "avxvnni", "avx512"))
 
     def test_progress_on_a_terminal(self):
         process, terminal = pty.fork()
@@ -479,7 +479,7 @@ class LogitsTest(CliTest):
     def test_other_instruction_sets_give_the_same_bits(self):
         tokens = self.write("isa.json", json.dumps(self.tokens()))
         results = set()
-        for isa in ["scalar", "avx2", "avx512"]:
+        for isa in ["scalar", "avx2", "avxvnni", "avx512"]:
             out = self.dir / "isa.f32"
             self.succeed("logits", "-m", self.llama, "--tokens", tokens, "--out", out,
                          env={"WEFT_ISA": isa})

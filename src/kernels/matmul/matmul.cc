@@ -12,6 +12,8 @@ const MatmulKernels& MatmulKernelsFor(Isa isa) {
 #if defined(__x86_64__)
     case Isa::kAvx2:
       return matmul_internal::kAvx2Kernels;
+    case Isa::kAvxVnni:
+      return matmul_internal::kAvxVnniKernels;
     case Isa::kAvx512:
       return matmul_internal::kAvx512Kernels;
 #elif defined(__aarch64__)

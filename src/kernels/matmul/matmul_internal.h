@@ -7,10 +7,11 @@
 namespace weft::matmul_internal {
 
 extern const MatmulKernels kScalarKernels;
-extern const MatmulKernels kAvx2Kernels;    // x86-64 builds only
-extern const MatmulKernels kAvx512Kernels;  // x86-64 builds only
-extern const MatmulKernels kNeonKernels;    // AArch64 builds only
-extern const MatmulKernels kI8mmKernels;    // AArch64 builds only
+extern const MatmulKernels kAvx2Kernels;     // x86-64 builds only
+extern const MatmulKernels kAvxVnniKernels;  // x86-64 builds only
+extern const MatmulKernels kAvx512Kernels;   // x86-64 builds only
+extern const MatmulKernels kNeonKernels;     // AArch64 builds only
+extern const MatmulKernels kI8mmKernels;     // AArch64 builds only
 
 }  // namespace weft::matmul_internal
 

@@ -76,11 +76,8 @@ float RandomFloat(Scales scales, std::mt19937& random) {
                     static_cast<int>(random() % 80) - 40);
 }
 
-// Random stored rows: any level bits, scales as asked for.
-std::vector<std::byte> RandomRows(DType type, int64_t n_rows, int64_t n_in, Scales scales,
-                                  std::mt19937& random) {
-  std::vector<std::byte> rows(static_cast<size_t>(n_rows * RowBytes(type, n_in)));
-  for (std::byte& byte : rows) byte = static_cast<std::byte>(random());
+// Draws the scales of stored rows, or the values of float types.
+void DrawScales(DType type, Scales scales, std::mt19937& random, std::vector<std::byte>& rows) {
   const DTypeInfo& info = InfoOf(type);
   for (size_t at = 0; at < rows.size(); at += static_cast<size_t>(info.block_bytes)) {
     for (int offset : HalfOffsets(type)) {
@@ -96,6 +93,14 @@ std::vector<std::byte> RandomRows(DType type, int64_t n_rows, int64_t n_in, Scal
       rows[at] = static_cast<std::byte>(118 + random() % 6);
     }
   }
+}
+
+// Random stored rows: any level bits, scales as asked for.
+std::vector<std::byte> RandomRows(DType type, int64_t n_rows, int64_t n_in, Scales scales,
+                                  std::mt19937& random) {
+  std::vector<std::byte> rows(static_cast<size_t>(n_rows * RowBytes(type, n_in)));
+  for (std::byte& byte : rows) byte = static_cast<std::byte>(random());
+  DrawScales(type, scales, random, rows);
   return rows;
 }
 
@@ -249,6 +254,29 @@ TEST_P(MatmulTest, EveryIsaAndRowCountGivesTheBitsOfScalarRowsAlone) {
                            std::string(NameOf(type())) + " " + std::string(NameOf(isa)) + " " +
                                std::to_string(n_rows) + " rows"));
       }
+    }
+  }
+}
+
+// Levels all of one value, the greatest and the least among them, by activations that are all at
+// one end of theirs: no sum of any width overflows.
+TEST_P(MatmulTest, GreatestSumsHaveTheBitsOfScalar) {
+  std::mt19937 random(16);
+  const MatmulKernels& scalar = MatmulKernelsFor(Isa::kScalar);
+  constexpr int64_t kRows = 6;
+  const int64_t n_in = OddInputs(), n_out = 16;
+  std::vector<std::byte> rows(static_cast<size_t>(n_out * RowBytes(type(), n_in)));
+  Activations x(kRows, n_in, scalar, Scales::kPlain, random);
+  for (int64_t i = 0; i < kRows * n_in; ++i) x.values[i] = i / n_in % 2 == 0 ? 1.0f : -1.0f;
+  for (const int levels : {0x00, 0x7F, 0x80, 0xFF}) {
+    std::fill(rows.begin(), rows.end(), static_cast<std::byte>(levels));
+    DrawScales(type(), Scales::kPlain, random, rows);
+    const Packed packed = Pack(type(), rows, n_out, n_in);
+    const std::vector<float> expected = ProductFrom(scalar, packed.matrix, x, 0, kRows);
+    for (const Isa isa : AvailableIsas()) {
+      const std::vector<float> out = ProductFrom(MatmulKernelsFor(isa), packed.matrix, x, 0, kRows);
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectSameBits(expected.data(), out.data(), kRows * n_out, std::string(NameOf(isa))));
     }
   }
 }
