@@ -113,10 +113,13 @@ void ThreadPool::ParallelFor(int64_t n, int64_t grain,
   }
   std::atomic<int64_t> next{0};
   const auto run = [&](int worker) {
-    while (true) {
-      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-      if (begin >= n) break;
-      body(begin, std::min(n, begin + grain), worker);
+    int64_t begin = next.load(std::memory_order_relaxed);
+    while (begin < n) {
+      const int64_t fair = (n - begin) / (int64_t{2} * n_threads_);
+      const int64_t end = begin + std::clamp<int64_t>(fair, 1, grain);
+      if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+      body(begin, end, worker);
+      begin = next.load(std::memory_order_relaxed);
     }
   };
   const FunctionRef<void(int)> job = run;

@@ -50,6 +50,15 @@ TEST_P(ThreadPoolTest, ParallelForCoversEachIndexOnce) {
   }
 }
 
+TEST_P(ThreadPoolTest, LastRangesAreShort) {
+  ThreadPool pool(GetParam());
+  std::atomic<int64_t> last_length{0};
+  pool.ParallelFor(1000, 100, [&](int64_t begin, int64_t end, int) {
+    if (end == 1000) last_length = end - begin;
+  });
+  EXPECT_EQ(last_length, GetParam() == 1 ? 100 : 1);
+}
+
 // Helpers fall asleep between these calls; each call must wake them.
 TEST_P(ThreadPoolTest, SleepingHelpersWake) {
   ThreadPool pool(GetParam());
