@@ -54,9 +54,13 @@ def run(command):
         return done
 
 
-def weft_bench(weft, model, threads, *options):
-    done = run([weft, "bench", "-m", model, "--threads", threads, "--repeat", "1", "--json",
+def run_weft_bench(weft, model, threads, *options):
+    return run([weft, "bench", "-m", model, "--threads", threads, "--repeat", "1", "--json",
                 *FLAGS[WEFT], *options])
+
+
+def weft_bench(weft, model, threads, *options):
+    done = run_weft_bench(weft, model, threads, *options)
     lines = [json.loads(line) for line in done.out.splitlines()]
     return Result([line["tokens_per_s"] for line in lines], done.peak_mb,
                   [line["limit_share"] for line in lines])
@@ -119,8 +123,11 @@ class Long:
         self.rows, self.depth, self.n = [f"prompt {depth}", f"decode, 1 session, at {depth}"], depth, n
 
     def weft(self, weft, model, threads):
-        return weft_bench(weft, model, threads, "--prompt", str(self.depth), "--sessions", "1",
-                          "--decode", str(self.n), "--depth", str(self.depth))
+        done = run_weft_bench(weft, model, threads, "--prompt", "0", "--sessions", "1",
+                              "--decode", str(self.n), "--depth", str(self.depth))
+        line = json.loads(done.out)
+        return Result([line["context_tokens_per_s"], line["tokens_per_s"]], done.peak_mb,
+                      [line["context_limit_share"], line["limit_share"]])
 
     def peer(self, directory, model, threads):
         *speeds, peak_mb = llama_batched_bench(directory, model, threads, 1, self.depth, self.n)

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "cli/bench/bench.h"
 #include "engine/kv_type.h"
 #include "model/model_spec.h"
@@ -69,11 +70,13 @@ StatusOr<std::vector<std::shared_ptr<Turn>>> SubmitAll(const Bench& bench, Engin
 // From the moment when every session decodes until the first one is done.
 struct Together {
   double tokens_per_s = 0;
+  double context_tokens_per_s = 0;  // of what all of them computed before
   EngineStats begin, end;
 };
 
 // Sessions whose prompts finish earlier decode meanwhile.
 StatusOr<Together> DecodeTogether(const Bench& bench, Engine* engine, int n_sessions, int round) {
+  const int64_t submit_us = NowMicros();
   WEFT_ASSIGN_OR_RETURN(const auto turns, SubmitAll(bench, engine, n_sessions, round));
   Together together;
   std::once_flag ended;
@@ -98,13 +101,14 @@ StatusOr<Together> DecodeTogether(const Bench& bench, Engine* engine, int n_sess
     });
   }
   for (std::thread& reader : readers) reader.join();
-  int64_t begin_us = 0, end_us = INT64_MAX, n_tokens = 0;
+  int64_t begin_us = 0, end_us = INT64_MAX, n_tokens = 0, n_context = 0;
   for (const Timeline& timeline : timelines) {
     WEFT_RETURN_IF_ERROR(timeline.status);
     if (timeline.token_us.empty()) {
       end_us = 0;
       continue;
     }
+    n_context += timeline.usage.computed_tokens;
     begin_us = std::max(begin_us, timeline.token_us.front());
     end_us = std::min(end_us, timeline.token_us.back());
   }
@@ -118,6 +122,8 @@ StatusOr<Together> DecodeTogether(const Bench& bench, Engine* engine, int n_sess
   }
   together.tokens_per_s =
       static_cast<double>(n_tokens) * 1e6 / static_cast<double>(end_us - begin_us);
+  together.context_tokens_per_s =
+      static_cast<double>(n_context) * 1e6 / static_cast<double>(begin_us - submit_us);
   return together;
 }
 
@@ -128,16 +134,17 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
   options.max_running = std::max(options.max_running, n_sessions);
   options.prefix_cache = bench.flags.shared > 0;
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(bench.model, options));
-  std::vector<double> rates;
+  std::vector<double> rates, context_rates;
   nlohmann::json stages;  // of the last run
   const EngineStats before = engine->Stats();
   for (int i = 0; i < bench.flags.repeat; ++i) {
     ShowProgress(StrCat(n_sessions, " decoding, run ", i + 1, " of ", bench.flags.repeat));
     WEFT_ASSIGN_OR_RETURN(const Together run, DecodeTogether(bench, engine.get(), n_sessions, i));
     rates.push_back(run.tokens_per_s);
+    context_rates.push_back(run.context_tokens_per_s);
     stages = StagesOf(bench, run.begin, run.end);
   }
-  const double rate = Median(rates);
+  const double rate = Median(rates), context_rate = Median(context_rates);
   const ModelSpec& spec = bench.model->spec();
   double kv_values_per_token = 0;
   for (const KvLayer& layer : spec.kv_layers) {
@@ -153,6 +160,9 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
   Report(bench, {{"work", "decode"},
                  {"sessions", n_sessions},
                  {"depth", bench.flags.depth},
+                 {"context_tokens_per_s", context_rate},
+                 {"context_limit_share",
+                  context_rate / PromptLimit(bench.cost, bench.limits).tokens_per_s},
                  {"tokens_per_s", rate},
                  {"limit", NameOf(limit.kind)},
                  {"limit_tokens_per_s", limit.tokens_per_s},
