@@ -13,7 +13,7 @@ int32_t RunInt8(int64_t n, int32_t seed) {
   __m256i sums[kInt8Chains], a[2], b[2];
   for (int i = 0; i < kInt8Chains; ++i) sums[i] = _mm256_set1_epi32(seed ^ i);
   for (int i = 0; i < 2; ++i) {
-    a[i] = _mm256_set1_epi8(static_cast<char>(((seed & 63) + i)));
+    a[i] = _mm256_set1_epi8(static_cast<char>((seed & 63) + i));
     b[i] = _mm256_set1_epi8(static_cast<char>(((seed ^ 5) & 63) + i));
   }
   const __m256i ones = _mm256_set1_epi16(1);
