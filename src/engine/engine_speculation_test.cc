@@ -7,6 +7,7 @@
 
 #include "base/files/file_io.h"
 #include "engine/engine_test_util.h"
+#include "state/hourly_writes.h"
 #include "state/session_file.h"
 
 namespace weft {
@@ -176,6 +177,12 @@ std::string SessionSays(std::string_view bytes) {
   return text;
 }
 
+// How much was written, whenever that was.
+std::string WrittenSays(const std::string& bytes) {
+  auto written = HourlyWrites::From(std::as_bytes(std::span(bytes)));
+  return written ? StrCat(written->Total(0)) : bytes;
+}
+
 // Sessions and blocks of state in a folder, by the names of their files. The blocks' index, which
 // says when they were used, is left out.
 std::map<std::string, std::string> FilesIn(const std::string& folder) {
@@ -186,7 +193,9 @@ std::map<std::string, std::string> FilesIn(const std::string& folder) {
     std::ostringstream bytes;
     bytes << in.rdbuf();
     const std::string name = std::filesystem::relative(entry.path(), folder).string();
-    files[name] = name.ends_with(".session") ? SessionSays(bytes.str()) : bytes.str();
+    files[name] = name.ends_with(".session")   ? SessionSays(bytes.str())
+                  : name.ends_with("/written") ? WrittenSays(bytes.str())
+                                               : bytes.str();
   }
   return files;
 }
