@@ -63,14 +63,14 @@ struct AttentionScratch {
   int64_t floats;  // a block's keys and values, of float types
   int64_t parts;   // n_queries: of the span at hand
   int64_t totals;  // n_queries: of the spans before it
-  int64_t scores;  // (n_queries, kAttentionBlock)
+  int64_t scores;  // n_queries: of kAttentionBlock positions
   // Of Q8_0. Levels and weights take as many bytes as the instruction set wants.
   int64_t levels;        // (n_queries, k_groups): 32 levels of a query
   int64_t level_sums;    // (n_queries, k_groups), integers
   int64_t level_scales;  // (n_queries, k_groups)
   int64_t ratios;        // (v_groups, kAttentionBlock), see ScaleValues
   int64_t steps;         // v_groups
-  int64_t weights;       // (n_queries, v_groups): kAttentionBlock weights
+  int64_t weights;       // (v_groups, n_queries): kAttentionBlock weights
   int64_t decays;        // n_queries
   int64_t shares;        // n_queries
   int64_t end;
