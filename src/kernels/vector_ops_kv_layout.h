@@ -5,6 +5,9 @@
 
 #include "kernels/vector_ops.h"
 
+// Functions are static here: one that the linker may take from any of its copies could come from a
+// file that was built for instructions which this processor lacks.
+
 namespace weft {
 
 inline constexpr int64_t kKvGroupDims = 32;  // dimensions that share a Q8_0 scale
@@ -29,7 +32,7 @@ struct KvTileLayout {
   int64_t k_scales, values, v_scales, end, bytes;
 };
 
-constexpr KvTileLayout KvTileLayoutOf(DType type, int64_t k_dim, int64_t v_dim) {
+static constexpr KvTileLayout KvTileLayoutOf(DType type, int64_t k_dim, int64_t v_dim) {
   KvTileLayout layout{};
   layout.k_dim = k_dim;
   const bool scaled = type == DType::kQ8_0;
@@ -53,7 +56,7 @@ struct AttentionPartLayout {
   int64_t floats;
 };
 
-constexpr AttentionPartLayout AttentionPartLayoutOf(int64_t v_dim) {
+static constexpr AttentionPartLayout AttentionPartLayoutOf(int64_t v_dim) {
   const int64_t v_stride = (v_dim + 15) / 16 * 16;
   return {v_stride, v_stride + 16, v_stride + 32};
 }
@@ -77,7 +80,7 @@ struct AttentionScratch {
 };
 inline constexpr int64_t kMostLevelBytes = 2, kMostWeightBytes = 2;
 
-constexpr AttentionScratch AttentionScratchOf(const KvShape& shape, int64_t n_queries) {
+static constexpr AttentionScratch AttentionScratchOf(const KvShape& shape, int64_t n_queries) {
   const KvTileLayout layout = KvTileLayoutOf(shape.type, shape.k_dim, shape.v_dim);
   const bool scaled = shape.type == DType::kQ8_0;
   AttentionScratch at{};

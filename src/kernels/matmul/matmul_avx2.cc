@@ -30,22 +30,23 @@ constexpr int GroupsPerSum(const Format& f) {
 
 #include "kernels/matmul/matmul_avx2.inc"
 
-// Both halves of the outputs and kRows rows together: loads are what a kernel runs out of first,
-// and what is loaded here is used for all rows, or for both halves.
-template <Format f, int kHalf, int kRows>
+// A group's part of the products of kRows rows: loads are what a kernel runs out of first, and what
+// is loaded here is used for all rows, or for both halves of the outputs.
+template <Format f, int kRows>
 [[gnu::always_inline]] inline void Dot(const DecodedBlock<f>& block, const ActivationBlock& x,
                                        __m256i (&sums)[kRows][2]) {
-  constexpr int kGroups = f.halves ? 4 : 8;
-  constexpr int kStep = GroupsPerSum(f) < kGroups ? GroupsPerSum(f) : kGroups;
-  Unroll<kGroups / kStep>([&](auto step) __attribute__((always_inline)) {
-    constexpr int kFirst = kHalf * kGroups + step.value * kStep;
+  constexpr int kStep = GroupsPerSum(f);
+  Unroll<8 / kStep>([&](auto step) __attribute__((always_inline)) {
     __m256i pairs[kRows][2];
-    Unroll<kStep>([&](auto g) __attribute__((always_inline)) {
-      constexpr int kGroup = kFirst + g.value;
+    Unroll<kStep>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kGroup = GroupAt<f>(step.value * kStep + i.value);
       __m256i levels[2], signs[2];
       Unroll<2>([&](auto s) __attribute__((always_inline)) {
-        Settle(levels[s.value] = block.levels[s.value][kGroup]);
-        if constexpr (IsSigned(f)) Settle(signs[s.value] = block.signs[s.value][kGroup]);
+        Settle(levels[s.value] = Group<f, s.value, kGroup>(block));
+        if constexpr (IsSigned(f)) {
+          signs[s.value] = levels[s.value];
+          Settle(levels[s.value] = _mm256_abs_epi8(levels[s.value]));
+        }
       });
       Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         const __m256i four = Broadcast4(x.q[kGroup][r.value]);
@@ -56,8 +57,8 @@ template <Format f, int kHalf, int kRows>
           }
           const __m256i products = _mm256_maddubs_epi16(levels[s.value], signed_four);
           __m256i& pair = pairs[r.value][s.value];
-          Settle(pair = g.value == 0 ? products : _mm256_add_epi16(pair, products));
-          if constexpr (g.value + 1 < kStep) return;
+          Settle(pair = i.value == 0 ? products : _mm256_add_epi16(pair, products));
+          if constexpr (i.value + 1 < kStep) return;
           const __m256i fours = _mm256_madd_epi16(pair, _mm256_set1_epi16(1));
           __m256i& sum = sums[r.value][s.value];
           Settle(sum = step.value == 0 ? fours : _mm256_add_epi32(sum, fours));
@@ -67,9 +68,36 @@ template <Format f, int kHalf, int kRows>
   });
   if constexpr (f.offset_shift < 0 || IsSigned(f)) return;
   Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    const __m256i offset = NegatedOffset<f, kHalf>(x, r.value);
+    const __m256i offset = NegatedOffset<f, 0>(x, r.value);
     for (__m256i& sum : sums[r.value]) sum = _mm256_add_epi32(sum, offset);
   });
+}
+
+template <Format f, int kHalf>
+[[gnu::always_inline]] inline void DotHalf(const __m256i (&levels)[2][4], const ActivationBlock& x,
+                                           int row, __m256i (&sums)[2]) {
+  static_assert(!IsSigned(f) && GroupsPerSum(f) >= 2);
+  constexpr int kStep = GroupsPerSum(f) < 4 ? GroupsPerSum(f) : 4;
+  Unroll<4 / kStep>([&](auto step) __attribute__((always_inline)) {
+    __m256i pairs[2];
+    Unroll<kStep>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kGroup = step.value * kStep + i.value;
+      const __m256i four = Broadcast4(x.q[4 * kHalf + kGroup][row]);
+      Unroll<2>([&](auto s) __attribute__((always_inline)) {
+        const __m256i products = _mm256_maddubs_epi16(levels[s.value][kGroup], four);
+        __m256i& pair = pairs[s.value];
+        pair = i.value == 0 ? products : _mm256_add_epi16(pair, products);
+      });
+    });
+    Unroll<2>([&](auto s) __attribute__((always_inline)) {
+      const __m256i fours = _mm256_madd_epi16(pairs[s.value], _mm256_set1_epi16(1));
+      __m256i& sum = sums[s.value];
+      sum = step.value == 0 ? fours : _mm256_add_epi32(sum, fours);
+    });
+  });
+  if constexpr (f.offset_shift < 0) return;
+  const __m256i offset = NegatedOffset<f, kHalf>(x, row);
+  for (__m256i& sum : sums) sum = _mm256_add_epi32(sum, offset);
 }
 
 #include "kernels/matmul/matmul_dispatch.inc"

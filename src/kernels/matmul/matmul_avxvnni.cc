@@ -17,18 +17,17 @@ constexpr bool IsSigned(const Format&) { return false; }
 #include "kernels/matmul/matmul_avx2.inc"
 
 // Group by group, all rows side by side: the products of one sum wait for each other.
-template <Format f, int kHalf, int kRows>
+template <Format f, int kRows>
 [[gnu::always_inline]] inline void Dot(const DecodedBlock<f>& block, const ActivationBlock& x,
                                        __m256i (&sums)[kRows][2]) {
   Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    sums[r.value][0] = sums[r.value][1] = NegatedOffset<f, kHalf>(x, r.value);
+    sums[r.value][0] = sums[r.value][1] = NegatedOffset<f, 0>(x, r.value);
   });
-  constexpr int kGroups = f.halves ? 4 : 8;
-  Unroll<kGroups>([&](auto g) __attribute__((always_inline)) {
-    constexpr int kGroup = kHalf * kGroups + g.value;
+  Unroll<8>([&](auto i) __attribute__((always_inline)) {
+    constexpr int kGroup = GroupAt<f>(i.value);
     __m256i levels[2];
     Unroll<2>([&](auto s) __attribute__((always_inline)) {
-      Settle(levels[s.value] = block.levels[s.value][kGroup]);
+      Settle(levels[s.value] = Group<f, s.value, kGroup>(block));
     });
     Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
       const __m256i four = Broadcast4(x.q[kGroup][r.value]);
@@ -37,6 +36,18 @@ template <Format f, int kHalf, int kRows>
         AddByteProducts(levels[s.value], four, &sum);
         Settle(sum);
       });
+    });
+  });
+}
+
+template <Format f, int kHalf>
+[[gnu::always_inline]] inline void DotHalf(const __m256i (&levels)[2][4], const ActivationBlock& x,
+                                           int row, __m256i (&sums)[2]) {
+  sums[0] = sums[1] = NegatedOffset<f, kHalf>(x, row);
+  Unroll<4>([&](auto g) __attribute__((always_inline)) {
+    const __m256i four = Broadcast4(x.q[4 * kHalf + g.value][row]);
+    Unroll<2>([&](auto s) __attribute__((always_inline)) {
+      AddByteProducts(levels[s.value][g.value], four, &sums[s.value]);
     });
   });
 }
