@@ -1,5 +1,6 @@
 // Portable conversions between float and the two 16-bit formats. The vector kernels must match them
-// bit for bit.
+// bit for bit. Functions are static: they are compiled for several instruction sets, and the linker
+// must never choose one copy for all.
 #ifndef WEFT_BASE_HALF_H_
 #define WEFT_BASE_HALF_H_
 
@@ -8,7 +9,7 @@
 
 namespace weft {
 
-inline float F16ToF32(uint16_t half) {
+static inline float F16ToF32(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
   const uint32_t exponent = (half >> 10) & 0x1F;
   const uint32_t mantissa = half & 0x3FF;
@@ -23,7 +24,7 @@ inline float F16ToF32(uint16_t half) {
 }
 
 // Rounds to nearest, ties to even; overflow gives infinity.
-inline uint16_t F32ToF16(float value) {
+static inline uint16_t F32ToF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
   const uint32_t magnitude = bits & 0x7FFFFFFF;
@@ -41,12 +42,12 @@ inline uint16_t F32ToF16(float value) {
   return static_cast<uint16_t>(sign | ((magnitude - 0x38000000 + 0xFFF + odd) >> 13));
 }
 
-inline float BF16ToF32(uint16_t half) {
+static inline float BF16ToF32(uint16_t half) {
   return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
 }
 
 // Rounds to nearest, ties to even; NaN stays NaN (made quiet).
-inline uint16_t F32ToBF16(float value) {
+static inline uint16_t F32ToBF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>((bits >> 16) | 0x40);
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);

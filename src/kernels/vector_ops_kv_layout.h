@@ -1,12 +1,12 @@
 // Where things lie inside a tile of keys and values, and in the scratch memory of an
 // attention job. Internal to vector_ops*.
+//
+// Functions are static: they are compiled for several instruction sets, and the linker must never
+// choose one copy for all.
 #ifndef WEFT_KERNELS_VECTOR_OPS_KV_LAYOUT_H_
 #define WEFT_KERNELS_VECTOR_OPS_KV_LAYOUT_H_
 
 #include "kernels/vector_ops.h"
-
-// Functions are static here: one that the linker may take from any of its copies could come from a
-// file that was built for instructions which this processor lacks.
 
 namespace weft {
 

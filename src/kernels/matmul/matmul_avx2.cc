@@ -15,7 +15,7 @@ namespace {
 // weight's sign, which fits even for -128.
 constexpr bool IsSigned(const Format& f) { return f.bits == 8 || f.table == LevelTable::kIq4; }
 
-// The greatest level.
+// The greatest level, unless IsSigned(f).
 constexpr int MostOf(const Format& f) {
   return f.table == LevelTable::kMxfp4 ? 28 : (1 << f.bits) - 1;
 }
@@ -30,8 +30,8 @@ constexpr int GroupsPerSum(const Format& f) {
 
 #include "kernels/matmul/matmul_avx2.inc"
 
-// A group's part of the products of kRows rows: loads are what a kernel runs out of first, and what
-// is loaded here is used for all rows, or for both halves of the outputs.
+// Group by group, kRows rows and both halves of the outputs together: loads are what a kernel runs
+// out of first, and what is loaded here is used for all rows, or for both halves.
 template <Format f, int kRows>
 [[gnu::always_inline]] inline void Dot(const DecodedBlock<f>& block, const ActivationBlock& x,
                                        __m256i (&sums)[kRows][2]) {
@@ -76,7 +76,7 @@ template <Format f, int kRows>
 template <Format f, int kHalf>
 [[gnu::always_inline]] inline void DotHalf(const __m256i (&levels)[2][4], const ActivationBlock& x,
                                            int row, __m256i (&sums)[2]) {
-  static_assert(!IsSigned(f) && GroupsPerSum(f) >= 2);
+  static_assert(!IsSigned(f));
   constexpr int kStep = GroupsPerSum(f) < 4 ? GroupsPerSum(f) : 4;
   Unroll<4 / kStep>([&](auto step) __attribute__((always_inline)) {
     __m256i pairs[2];

@@ -73,14 +73,15 @@ using TileFunction = void (*)(const TileWork& work);
 // decoding of a tile is paid; float weights have nothing to decode and end with 8.
 struct TileFunctions {
   TileFunction of[7];
-
-  // The function for the next of `left` rows, and how many it takes.
-  TileFunction For(int64_t left, int* n_rows) const {
-    const int most = of[6] != nullptr ? 12 : 8;
-    *n_rows = left < most ? static_cast<int>(left) : most;
-    return *n_rows == 1 ? of[0] : of[(*n_rows + 1) / 2];
-  }
 };
+
+// The function for the next of `left` rows, and how many it takes.
+static inline TileFunction FunctionFor(const TileFunctions& functions, int64_t left, int* n_rows) {
+  const int most = functions.of[6] != nullptr ? 12 : 8;
+  *n_rows = left < most ? static_cast<int>(left) : most;
+  return *n_rows == 1 ? functions.of[0] : functions.of[(*n_rows + 1) / 2];
+}
+
 static constexpr int kPassRows = 24;  // whole calls of either most
 
 // Activations of one pass over the tiles stay about below this, to live in L2.
@@ -108,7 +109,7 @@ static inline void DriveTiles(const TileFunctions& functions, const PackedMatrix
       for (int64_t row = pass; row < pass_end; row += work.n_rows) {
         work.row = row;
         work.out = out + row * out_stride + t * kLanes;
-        functions.For(pass_end - row, &work.n_rows)(work);
+        FunctionFor(functions, pass_end - row, &work.n_rows)(work);
       }
     }
   }
