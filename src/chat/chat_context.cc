@@ -83,26 +83,35 @@ size_t ChatContext::MatchingMark(std::string_view rendered, const PromptEncoder&
   return same;
 }
 
-void ChatContext::Become(std::string_view rendered, const PromptEncoder& encoder) {
+void ChatContext::Become(std::string_view rendered, const PromptEncoder& encoder,
+                         std::span<const TokenSpan> known) {
   const size_t same = MatchingMark(rendered, encoder);
-  const Mark mark = marks_[same];
   marks_.resize(same + 1);
-  tokens_.resize(static_cast<size_t>(mark.n_tokens));
-  const std::string_view rest = rendered.substr(static_cast<size_t>(mark.text_bytes));
-  if (rest.empty()) return;
-  const std::vector<TokenId> more = encoder.encode(rest, /*at_start=*/tokens_.empty());
-  tokens_.insert(tokens_.end(), more.begin(), more.end());
-  marks_.push_back({.text_bytes = static_cast<int64_t>(rendered.size()),
+  tokens_.resize(static_cast<size_t>(marks_[same].n_tokens));
+  const auto encode_to = [&](size_t end) {
+    const size_t begin = static_cast<size_t>(marks_.back().text_bytes);
+    const std::string_view text = rendered.substr(begin, end - begin);
+    if (!text.empty()) Add(text, encoder.encode(text, /*at_start=*/tokens_.empty()));
+  };
+  for (const TokenSpan& span : known) {
+    if (static_cast<int64_t>(span.begin) < marks_.back().text_bytes) continue;
+    encode_to(span.begin);
+    Add(rendered.substr(span.begin, span.end - span.begin), span.tokens);
+  }
+  encode_to(rendered.size());
+}
+
+// Of several tokens, without marks between them.
+void ChatContext::Add(std::string_view text, std::span<const TokenId> tokens) {
+  const Mark& last = marks_.back();
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  marks_.push_back({.text_bytes = last.text_bytes + static_cast<int64_t>(text.size()),
                     .n_tokens = static_cast<int64_t>(tokens_.size()),
-                    .text_hash = HashOf(rest, mark.text_hash)});
+                    .text_hash = HashOf(text, last.text_hash)});
 }
 
 void ChatContext::Append(TokenId token, std::string_view piece) {
-  const Mark& last = marks_.back();
-  tokens_.push_back(token);
-  marks_.push_back({.text_bytes = last.text_bytes + static_cast<int64_t>(piece.size()),
-                    .n_tokens = static_cast<int64_t>(tokens_.size()),
-                    .text_hash = HashOf(piece, last.text_hash)});
+  Add(piece, std::span(&token, 1));
 }
 
 int64_t CommonTokens(const ChatContext& a, const ChatContext& b) {

@@ -10,9 +10,11 @@
 #ifndef WEFT_CHAT_CHAT_CONTEXT_H_
 #define WEFT_CHAT_CHAT_CONTEXT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +39,12 @@ struct PromptEncoder {
 PromptEncoder MakePromptEncoder(std::shared_ptr<const Tokenizer> tokenizer,
                                 int64_t most_tokens = 0);
 
+// A part of a rendered text whose tokens are known: what the model itself wrote.
+struct TokenSpan {
+  size_t begin = 0, end = 0;  // bytes
+  std::vector<TokenId> tokens;
+};
+
 class ChatContext {
  public:
   // The tokens before this position stand for the first `text_bytes` of the rendered text.
@@ -55,13 +63,16 @@ class ChatContext {
   const std::vector<TokenId>& tokens() const { return tokens_; }
   const std::vector<Mark>& marks() const { return marks_; }
 
-  // Makes the tokens stand for `rendered`, keeping matching ones.
-  void Become(std::string_view rendered, const PromptEncoder& encoder);
+  // Makes the tokens stand for `rendered`, keeping matching ones. `known` are in ascending order,
+  // do not overlap, and each continues text that may be encoded without it.
+  void Become(std::string_view rendered, const PromptEncoder& encoder,
+              std::span<const TokenSpan> known = {});
   // The model generated `token`, whose text is `piece`.
   void Append(TokenId token, std::string_view piece);
 
  private:
   size_t MatchingMark(std::string_view rendered, const PromptEncoder& encoder) const;
+  void Add(std::string_view text, std::span<const TokenId> tokens);
 
   std::vector<TokenId> tokens_;
   std::vector<Mark> marks_;  // ascending; the first has no text

@@ -9,6 +9,7 @@
 #include "chat/call_text.h"
 #include "chat/conversation_view.h"
 #include "chat/json_value.h"
+#include "chat/own_prompt.h"
 #include "chat/template_traits.h"
 #include "chat/template_variables.h"
 #include "reply/syntax.h"
@@ -47,6 +48,7 @@ class ChatFormatImpl final : public ChatFormat {
     markers_ = ControlTokensIn({markers.begin(), markers.end()});
     // A harmony reply has several messages, each with an end.
     if (syntax_->form != CallForm::kHarmony) FindEnd();
+    own_rules_ = RulesOfOwn();
   }
 
   StatusOr<ChatPrompt> Render(const ChatRequest& request) const override {
@@ -55,9 +57,7 @@ class ChatFormatImpl final : public ChatFormat {
     }
     Messages messages;
     for (const ChatMessage& message : request.conversation.messages) messages.push_back(&message);
-    return request.continuation == Continuation::kNone
-               ? RenderWhole(messages, request, request.add_generation_prompt)
-               : RenderContinued(std::move(messages), request);
+    return request.own.empty() ? RenderGiven(messages, request) : RenderOwn(messages, request);
   }
 
   std::unique_ptr<ReplyParser> NewReplyParser(const ChatPrompt& prompt,
@@ -104,6 +104,12 @@ class ChatFormatImpl final : public ChatFormat {
 
  private:
   // These render `messages` with everything else of `request`.
+  StatusOr<ChatPrompt> RenderOwn(const Messages& messages, const ChatRequest& request) const;
+  StatusOr<ChatPrompt> RenderGiven(const Messages& messages, const ChatRequest& request) const {
+    return request.continuation == Continuation::kNone
+               ? RenderWhole(messages, request, request.add_generation_prompt)
+               : RenderContinued(messages, request);
+  }
   StatusOr<ChatPrompt> RenderWhole(const Messages& messages, const ChatRequest& request,
                                    bool begins_reply) const;
   StatusOr<ChatPrompt> RenderContinued(Messages messages, const ChatRequest& request) const;
@@ -111,6 +117,7 @@ class ChatFormatImpl final : public ChatFormat {
                            std::string* text) const;
   ControlTokens ControlTokensIn(const std::vector<std::string>& texts) const;
   void FindEnd();
+  OwnPromptRules RulesOfOwn() const;
   // Example calls as the model writes them.
   std::string TwoCalls() const;
   // The longest token of `ids` whose text is a prefix of `text`.
@@ -132,6 +139,7 @@ class ChatFormatImpl final : public ChatFormat {
   std::vector<TokenId> control_;  // all control tokens, except those that end a reply
   ControlTokens markers_;
   AnswerEnds ends_;
+  OwnPromptRules own_rules_;
 };
 
 TokenId ChatFormatImpl::TokenAt(std::string_view text, const std::vector<TokenId>& ids) const {
@@ -199,6 +207,44 @@ ChatFormat::ControlTokens ChatFormatImpl::ControlTokensIn(
     found.texts.push_back(std::move(piece));
   }
   return found;
+}
+
+OwnPromptRules ChatFormatImpl::RulesOfOwn() const {
+  OwnPromptRules rules;
+  const auto add = [&](const std::vector<TokenId>& ids) {
+    for (const TokenId id : ids) {
+      std::string piece = tokenizer_->Piece(id, /*render_special=*/true);
+      if (!piece.empty()) rules.control_ends.push_back(std::move(piece));
+    }
+  };
+  add(tokenizer_->EndsOfGeneration());
+  add(ends_.tokens);
+  rules.ends = rules.control_ends;
+  rules.ends.insert(rules.ends.end(), ends_.texts.begin(), ends_.texts.end());
+  // What a reply ends with is written otherwise in later prompts.
+  if (syntax_->form == CallForm::kHarmony) rules.ends.emplace_back("<|end|>");
+  if (syntax_->reasoning) {
+    rules.open = syntax_->reasoning->open;
+    rules.close = syntax_->reasoning->close;
+  }
+  return rules;
+}
+
+StatusOr<ChatPrompt> ChatFormatImpl::RenderOwn(const Messages& messages,
+                                               const ChatRequest& request) const {
+  OwnPromptRules rules = own_rules_;
+  rules.keep_hidden_reasoning = request.keep_hidden_reasoning;
+  const size_t n_fixed = request.continuation == Continuation::kNone ? 0 : 1;
+  OwnPrompt own(messages, request.own, n_fixed, std::move(rules));
+  while (own.has_marks()) {
+    auto prompt = RenderGiven(own.messages(), request);
+    if (!prompt.ok()) {
+      own.DropMarks();
+    } else if (own.Place(&prompt->text, &prompt->own)) {
+      return prompt;
+    }
+  }
+  return RenderGiven(own.messages(), request);
 }
 
 StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const Messages& messages,

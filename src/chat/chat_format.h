@@ -17,7 +17,9 @@
 
 #include "base/status.h"
 #include "chat/call_grammar.h"
+#include "chat/chat_context.h"
 #include "chat/conversation.h"
+#include "chat/own_reply.h"
 #include "chat/template.h"
 #include "nlohmann/json.hpp"
 #include "reply/reply.h"
@@ -41,6 +43,10 @@ struct ChatRequest {
   // Further template variables, an object, e.g. enable_thinking, reasoning_effort.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
   RenderOptions render;
+  // For the first messages: the replies that they are, as far as they are known.
+  std::vector<OwnWords> own = {};
+  // Replies keep their reasoning also where the template would drop it.
+  bool keep_hidden_reasoning = false;
 };
 
 struct ChatPrompt {
@@ -49,6 +55,8 @@ struct ChatPrompt {
   bool reasoning_is_open = false;
   // The tools that the reply may call: a parser may need their schemas.
   ToolList tools;
+  // Where `text` has replies as the model wrote them.
+  std::vector<TokenSpan> own = {};
 };
 
 // What ends an answer, besides the vocabulary's own end tokens.
