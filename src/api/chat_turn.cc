@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/known_replies.h"
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "constraint/constraint_cache.h"
@@ -100,24 +101,6 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartReply(Host& host, RequestTurns
 
 namespace {
 
-Status WithPlace(const Status& status) {
-  // If a template exceeds its limits, it would do so again on a retry.
-  if (status.code() == StatusCode::kResourceExhausted) return InvalidArgument(Message(status));
-  if (status.code() != StatusCode::kInvalidArgument) return status;
-  const std::string_view message = Message(status);
-  return message.starts_with("messages") ? AtPlace(status) : status;
-}
-
-}  // namespace
-
-StatusOr<ChatPrompt> RenderChat(Host& host, const ChatRequest& chat) {
-  auto prompt = host.chat().Render(chat);
-  if (!prompt.ok()) return WithPlace(prompt.status());
-  return prompt;
-}
-
-namespace {
-
 // Concatenates; a start token remains only at the very beginning.
 std::vector<int32_t> Behind(std::vector<int32_t> before, std::span<const int32_t> tokens,
                             const Tokenizer& tokenizer) {
@@ -202,11 +185,23 @@ SignsOfLife MakeSigns(const Host& host, SendSign send) {
 
 namespace {
 
-Status EncodePrompt(Host& host, const HttpRequest& request, std::vector<EmbeddedRows> rows,
-                    std::string_view text, TurnOptions* turn) {
-  if (!rows.empty()) return SetPrompt(host.model(), text, std::move(rows), turn);
-  turn->tokens = host.EncodeChat(request.domain, text);
-  return OkStatus();
+// The prompt of a chat in which vectors stand for texts: nothing is known of it, as what the text
+// says is not all of it.
+StatusOr<KnownPrompt> RenderWithRows(Host& host, const ChatRequest& chat,
+                                     std::vector<EmbeddedRows> rows, TurnOptions* turn) {
+  KnownPrompt known;
+  WEFT_ASSIGN_OR_RETURN(known.prompt, RenderChat(host, chat));
+  WEFT_RETURN_IF_ERROR(SetPrompt(host.model(), known.prompt.text, std::move(rows), turn));
+  return known;
+}
+
+// Sets the turn's prompt, too.
+StatusOr<KnownPrompt> RenderPrompt(Host& host, const HttpRequest& request, const ChatRequest& chat,
+                                   std::vector<EmbeddedRows> rows, TurnOptions* turn) {
+  if (!rows.empty()) return RenderWithRows(host, chat, std::move(rows), turn);
+  WEFT_ASSIGN_OR_RETURN(KnownPrompt known, RenderKnown(host, request.domain, chat));
+  turn->tokens = known.tokens;
+  return known;
 }
 
 // A chat that is ready to be submitted.
@@ -240,12 +235,23 @@ std::vector<std::string> AddOwnEnds(Host& host, TurnOptions* turn) {
 
 StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatCall call,
                                    SendSign send_sign) {
-  WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderChat(host, call.chat));
-  prompt.tools = Callable(prompt.tools, call.tool_choice);
   GenerationRequest generation_request{.domain = request.domain, .turn = std::move(call.turn)};
   TurnOptions& turn = generation_request.turn;
   std::vector<std::string> format_stops = AddOwnEnds(host, &turn);
-  WEFT_RETURN_IF_ERROR(EncodePrompt(host, request, std::move(call.rows), prompt.text, &turn));
+  WEFT_ASSIGN_OR_RETURN(KnownPrompt known,
+                        RenderPrompt(host, request, call.chat, std::move(call.rows), &turn));
+  ChatPrompt& prompt = known.prompt;
+  prompt.tools = Callable(prompt.tools, call.tool_choice);
+  ReplyPlan plan{.n_choices = turn.n_choices,
+                 .reasoning_is_open = prompt.reasoning_is_open && call.separate_reasoning,
+                 .show_reasoning = call.show_reasoning,
+                 .wants_logprobs = turn.top_logprobs >= 0,
+                 .single_call = call.tool_choice.single_call,
+                 .call_id_prefix = call.call_id_prefix};
+  // A reply that a client has begun is not all the model's.
+  if (call.before.empty() && call.chat.continuation == Continuation::kNone) {
+    plan.on_said = RecorderOf(host, request.domain, call.session.name, known);
+  }
   if (turn.parts != nullptr) {
     // Nothing is remembered: what the text says is not all of the prompt.
   } else if (call.before.empty()) {
@@ -263,12 +269,6 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   WEFT_ASSIGN_OR_RETURN(rules.reply, BeginReply(host, call, prompt, turn));
   turn.token_mask = MaskOf(host.model().tokenizer(), std::move(rules));
 
-  ReplyPlan plan{.n_choices = turn.n_choices,
-                 .reasoning_is_open = prompt.reasoning_is_open && call.separate_reasoning,
-                 .show_reasoning = call.show_reasoning,
-                 .wants_logprobs = turn.top_logprobs >= 0,
-                 .single_call = call.tool_choice.single_call,
-                 .call_id_prefix = call.call_id_prefix};
   plan.format_stops = std::move(format_stops);
   turn.report_progress = static_cast<bool>(call.on_progress);
   plan.on_progress = std::move(call.on_progress);
@@ -307,9 +307,8 @@ namespace {
 
 // With the prompt alone.
 StatusOr<TurnOptions> ChatPromptOf(Host& host, const HttpRequest& request, const ChatCall& call) {
-  WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, call.chat));
   TurnOptions turn;
-  WEFT_RETURN_IF_ERROR(EncodePrompt(host, request, call.rows, prompt.text, &turn));
+  WEFT_RETURN_IF_ERROR(RenderPrompt(host, request, call.chat, call.rows, &turn).status());
   return turn;
 }
 

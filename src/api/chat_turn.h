@@ -60,9 +60,6 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartReply(Host& host, RequestTurns
                                                         const SessionChoice& session,
                                                         GenerationRequest request, ReplyPlan plan);
 
-// INVALID_ARGUMENT if the template refuses the conversation, or exceeds its limits with it.
-StatusOr<ChatPrompt> RenderChat(Host& host, const ChatRequest& chat);
-
 struct ChatCall {
   ChatRequest chat;
   TurnOptions turn;  // without tokens, which come from the conversation

@@ -278,7 +278,7 @@ TEST_F(ModelHostTest, AHistoryThatComesBackKeepsTheTokensOfTheReply) {
   ModelHost host(Options());
   ASSERT_TRUE(Load(&host).ok());
   const std::string prompt = "a question ";
-  GenerationRequest request = Request("", host.EncodeChat("d", prompt), 3);
+  GenerationRequest request = Request("", host.EncodeChat("d", prompt, {}), 3);
   request.domain = "d";
   request.prompt_text = prompt;
   const std::vector<int32_t> reply = testing::Bytes("abc");
@@ -288,8 +288,8 @@ TEST_F(ModelHostTest, AHistoryThatComesBackKeepsTheTokensOfTheReply) {
   ASSERT_TRUE(generation.ok()) << generation.status();
   EXPECT_EQ(Read(generation->get()).tokens, reply);
   expected.insert(expected.end(), reply.begin(), reply.end());
-  EXPECT_EQ(host.EncodeChat("d", prompt + "abc"), expected);
-  EXPECT_NE(host.EncodeChat("e", prompt + "abc"), expected) << "or this test shows nothing";
+  EXPECT_EQ(host.EncodeChat("d", prompt + "abc", {}), expected);
+  EXPECT_NE(host.EncodeChat("e", prompt + "abc", {}), expected) << "or this test shows nothing";
 }
 
 TEST_F(ModelHostTest, DrainingAdmitsNothingAndLetsTurnsFinish) {

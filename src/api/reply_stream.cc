@@ -20,6 +20,7 @@ struct ReplyStream::Choice {
   bool cut = false;  // its only call is complete: drop what follows
   bool done = false;
   std::vector<TokenEvent> unreported;
+  std::optional<SaidReply> said;  // so far; absent if nobody wants it, or once it is told
 };
 
 ReplyStream::ReplyStream(std::shared_ptr<Generation> generation, ReplyPlan plan)
@@ -34,6 +35,7 @@ ReplyStream::ReplyStream(std::shared_ptr<Generation> generation, ReplyPlan plan)
       choice->parser = std::move(plan_.parsers[static_cast<size_t>(i)]);
     }
     choice->in_reasoning = plan_.reasoning_is_open;
+    if (plan_.on_said) choice->said.emplace();
     choices_.push_back(std::move(choice));
   }
 }
@@ -143,6 +145,7 @@ void ReplyStream::TakeToken(TokenEvent event) {
   if (!std::exchange(choice.has_begun, true)) ++first_tokens_;
   if (plan_.context) plan_.context->push_back(event.token);
   if (choice.cut) return;
+  if (choice.said) choice.said->tokens.push_back(event.token);
   const std::string text = std::move(event.text);
   event.text.clear();
   if (plan_.wants_logprobs) choice.unreported.push_back(std::move(event));
@@ -167,6 +170,10 @@ void ReplyStream::TakeDeltas(Choice* choice, std::vector<ReplyDelta> deltas) {
 void ReplyStream::TakeDelta(Choice* choice, ReplyDelta delta) {
   if (choice->cut) return;
   choice->in_reasoning = delta.kind == ReplyDelta::Kind::kReasoning;
+  if (delta.kind == ReplyDelta::Kind::kCallBegin && delta.id.empty()) {
+    delta.id = NewId(plan_.call_id_prefix, plan_.call_id_random);
+  }
+  if (choice->said) Note(delta, &*choice->said);
   ReplyPiece piece{.text = std::move(delta.text), .call = delta.call};
   switch (delta.kind) {
     case ReplyDelta::Kind::kReasoning:
@@ -182,8 +189,7 @@ void ReplyStream::TakeDelta(Choice* choice, ReplyDelta delta) {
     case ReplyDelta::Kind::kCallBegin:
       piece.kind = ReplyPiece::Kind::kCallBegin;
       piece.name = std::move(delta.name);
-      piece.call_id = delta.id.empty() ? NewId(plan_.call_id_prefix, plan_.call_id_random)
-                                       : std::move(delta.id);
+      piece.call_id = std::move(delta.id);
       break;
     case ReplyDelta::Kind::kCallArguments:
       piece.kind = ReplyPiece::Kind::kCallArguments;
@@ -196,8 +202,44 @@ void ReplyStream::TakeDelta(Choice* choice, ReplyDelta delta) {
   Emit(choice, std::move(piece));
   if (plan_.single_call && choice->calls_ended > 0) {
     choice->cut = true;
+    TellSaid(choice, /*done=*/nullptr);
     if (plan_.n_choices == 1) generation_->Cancel();
   }
+}
+
+void ReplyStream::Note(const ReplyDelta& delta, SaidReply* said) {
+  switch (delta.kind) {
+    case ReplyDelta::Kind::kReasoning:
+      said->reasoning += delta.text;
+      break;
+    case ReplyDelta::Kind::kContent:
+      said->content += delta.text;
+      break;
+    case ReplyDelta::Kind::kCallBegin:
+      // The arguments are text until the call ends.
+      said->calls.push_back({.id = delta.id, .name = delta.name, .arguments = ""});
+      break;
+    case ReplyDelta::Kind::kCallArguments:
+      said->calls.back().arguments.get_ref<std::string&>() += delta.text;
+      break;
+    case ReplyDelta::Kind::kCallEnd: {
+      ToolCall& call = said->calls.back();
+      call.arguments = CallArguments(call.arguments.get_ref<const std::string&>());
+      break;
+    }
+  }
+}
+
+// `done` is null for a choice that was cut after its only call.
+void ReplyStream::TellSaid(Choice* choice, const DoneEvent* done) {
+  if (!choice->said) return;
+  SaidReply said = *std::exchange(choice->said, std::nullopt);
+  if (done != nullptr) {
+    // Tokens of a stop string are not in the text, which may end in the middle of one.
+    said.is_whole = done->reason != FinishReason::kStopString;
+    if (!said.tokens.empty() && said.tokens.back() == done->stop_token) said.tokens.pop_back();
+  }
+  plan_.on_said(std::move(said));
 }
 
 void ReplyStream::TakeDone(DoneEvent done) {
@@ -246,6 +288,7 @@ void ReplyStream::TakeDone(DoneEvent done) {
     end.finish = ReplyFinish::kToolCalls;
   }
   if (choice.cut) end.finish = ReplyFinish::kToolCalls;
+  if (end.status.ok()) TellSaid(&choice, &done);
   Emit(&choice, std::move(end));
   ended_ = std::all_of(choices_.begin(), choices_.end(), [](const auto& c) { return c->done; });
 }

@@ -23,6 +23,7 @@
 
 #include "async/task.h"
 #include "base/status.h"
+#include "chat/conversation.h"
 #include "host/host.h"
 #include "http/http.h"
 #include "reply/reply.h"
@@ -80,6 +81,16 @@ struct SignsOfLife {
   std::chrono::milliseconds interval{10'000};
 };
 
+// What one choice said, for those who remember it.
+struct SaidReply {
+  std::string reasoning;  // also if the client does not see it
+  std::string content;
+  std::vector<ToolCall> calls;
+  std::vector<int32_t> tokens;  // without an end token
+  // The tokens are what the client got, and all of it.
+  bool is_whole = true;
+};
+
 struct ReplyPlan {
   int n_choices = 1;
   // one per choice; empty: all text is content
@@ -94,6 +105,8 @@ struct ReplyPlan {
   // Called by Start while the prompt is computed, if the turn reports progress.
   std::function<void(const ProgressEvent&)> on_progress;
   SignsOfLife signs;
+  // Called once for each choice that ends without an error, before its kEnd. May be empty.
+  std::function<void(SaidReply)> on_said;
   // If not null: where the reply is written. While it has no room, the generation is not read.
   HttpResponder* to = nullptr;
   // The prompt's tokens, to which the reply's are appended. Only with one choice.
@@ -130,6 +143,8 @@ class ReplyStream {
   void TakeText(Choice* choice, std::string_view text);
   void TakeDeltas(Choice* choice, std::vector<ReplyDelta> deltas);
   void TakeDelta(Choice* choice, ReplyDelta delta);
+  static void Note(const ReplyDelta& delta, SaidReply* said);
+  void TellSaid(Choice* choice, const DoneEvent* done);
   void Emit(Choice* choice, ReplyPiece piece);
   void EndOpenChoices();
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@
 #include "formats/sampling_advice.h"
 #include "host/metrics.h"
 #include "host/prompt_memory.h"
+#include "host/reply_memory.h"
 #include "weft/engine.h"
 #include "weft/model.h"
 
@@ -96,6 +98,8 @@ struct RequestDefaults {
   // Hold calls that the model begins in its own format to that format and to the tool's schema.
   // (Requirements in a request are always enforced.)
   bool hold_calls = true;
+  // Put back what the model wrote and clients drop or write otherwise.
+  bool restore_reasoning = true;
   // Whether templates that support it are told to think if the request does not say; unset: yes,
   // except in APIs with another default.
   std::optional<bool> thinking;
@@ -129,7 +133,10 @@ class Host {
   virtual const ChatFormat& chat() const = 0;
   // Tokens of a rendered prompt; earlier turns of the same conversation keep the tokens that the
   // model generated (see prompt_memory.h).
-  virtual std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) = 0;
+  virtual std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text,
+                                          std::span<const TokenSpan> known) = 0;
+  // What the model said in recent conversations.
+  virtual ReplyMemory& replies() = 0;
   // UNAVAILABLE while loading or draining; otherwise the engine's own refusals.
   virtual Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) = 0;
 

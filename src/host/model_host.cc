@@ -164,12 +164,42 @@ Status ModelHost::TryLoad() {
   PromptMemory::Limits memory_limits = options_.prompt_memory;
   memory_limits.tokens = model_->context_tokens();
   memory_ = std::make_unique<PromptMemory>(model_->tokenizer(), memory_limits);
+  replies_ = std::make_unique<ReplyMemory>(options_.reply_memory_bytes);
   if (model_id_.empty()) model_id_ = DefaultModelId(model_->name());
   EngineOptions engine = options_.engine;
   if (options_.load_draft) {
     WEFT_ASSIGN_OR_RETURN(engine.draft_model, options_.load_draft(*model_));
   }
   WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, engine));
+  // The engine now owns the state directory.
+  if (!engine.state_dir.empty() && defaults_.restore_reasoning) {
+    const Status kept = KeepReplies();
+    if (!kept.ok() && engine.on_notice) engine.on_notice(std::string(Message(kept)));
+  }
+  return OkStatus();
+}
+
+Status ModelHost::KeepReplies() {
+  ReplyLog::Options options{.directory = options_.engine.state_dir,
+                            .model = model_->fingerprint(),
+                            .all = [this] { return replies_->All(); },
+                            .on_notice = options_.engine.on_notice};
+  if (!options.on_notice) options.on_notice = [](const std::string&) {};
+  std::vector<ReplyMemory::Record> found;
+  WEFT_ASSIGN_OR_RETURN(reply_log_, ReplyLog::Open(std::move(options), &found));
+  for (ReplyMemory::Record& record : found) {
+    OwnReply reply = *record.reply;
+    for (const TokenId token : reply.tokens) {
+      reply.text += model_->tokenizer()->Piece(token, /*render_special=*/true);
+    }
+    record.reply = std::make_shared<const OwnReply>(std::move(reply));
+    replies_->Remember(std::move(record));
+  }
+  replies_->SetListener(
+      {.remembered = [log = reply_log_.get()](const auto& record) { log->Append(record); },
+       .forgotten = [log = reply_log_.get()](
+                        std::string_view domain,
+                        std::string_view session) { log->AppendDeletion(domain, session); }});
   return OkStatus();
 }
 
@@ -195,8 +225,9 @@ std::string ModelHost::phase_reason() const {
   return "";
 }
 
-std::vector<int32_t> ModelHost::EncodeChat(std::string_view domain, std::string_view text) {
-  return memory_->Encode(domain, text);
+std::vector<int32_t> ModelHost::EncodeChat(std::string_view domain, std::string_view text,
+                                           std::span<const TokenSpan> known) {
+  return memory_->Encode(domain, text, known);
 }
 
 Task<StatusOr<std::unique_ptr<Generation>>> ModelHost::Generate(GenerationRequest request) {

@@ -14,8 +14,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -25,6 +27,7 @@
 #include "async/task.h"
 #include "base/mutex.h"
 #include "host/host.h"
+#include "host/reply_log.h"
 
 namespace weft::serve {
 
@@ -44,6 +47,7 @@ class ModelHost : public Host {
     // become kFailed.
     std::function<void(const Status&)> loaded;
     PromptMemory::Limits prompt_memory;
+    size_t reply_memory_bytes = size_t{64} << 20;
   };
 
   explicit ModelHost(Options options);
@@ -58,7 +62,9 @@ class ModelHost : public Host {
   Engine& engine() override { return *engine_; }
   const Model& model() const override { return *model_; }
   const ChatFormat& chat() const override { return *chat_; }
-  std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) override;
+  std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text,
+                                  std::span<const TokenSpan> known) override;
+  ReplyMemory& replies() override { return *replies_; }
   Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) override;
   const std::string& model_id() const override { return model_id_; }
   int64_t created_s() const override { return created_s_; }
@@ -75,6 +81,7 @@ class ModelHost : public Host {
 
   void Load();
   Status TryLoad();
+  Status KeepReplies();
 
   const Options options_;
   const int64_t created_s_;
@@ -92,6 +99,8 @@ class ModelHost : public Host {
   std::shared_ptr<const ChatFormat> chat_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<PromptMemory> memory_;
+  std::unique_ptr<ReplyMemory> replies_;
+  std::unique_ptr<ReplyLog> reply_log_;
   std::thread loader_;
 };
 

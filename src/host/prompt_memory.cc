@@ -40,7 +40,8 @@ PromptMemory::PromptMemory(std::shared_ptr<const Tokenizer> tokenizer, const Lim
       encoder_(MakePromptEncoder(tokenizer_, limits.tokens)),
       limits_(limits) {}
 
-ChatContext PromptMemory::ContextFor(std::string_view domain, std::string_view text) {
+ChatContext PromptMemory::ContextFor(std::string_view domain, std::string_view text,
+                                     std::span<const TokenSpan> known) {
   ChatContext context;
   {
     MutexLock lock(&mutex_);
@@ -59,12 +60,13 @@ ChatContext PromptMemory::ContextFor(std::string_view domain, std::string_view t
     }
   }
   // Encoding a long text takes a while, so do it without the lock.
-  context.Become(text, encoder_);
+  context.Become(text, encoder_, known);
   return context;
 }
 
-std::vector<TokenId> PromptMemory::Encode(std::string_view domain, std::string_view text) {
-  ChatContext context = ContextFor(domain, text);
+std::vector<TokenId> PromptMemory::Encode(std::string_view domain, std::string_view text,
+                                          std::span<const TokenSpan> known) {
+  ChatContext context = ContextFor(domain, text, known);
   std::vector<TokenId> tokens = context.tokens();
   if (limits_.tokens > 0 && static_cast<int64_t>(tokens.size()) > limits_.tokens) return tokens;
   Insert({.domain = std::string(domain), .text = std::string(text), .context = std::move(context)});
@@ -74,7 +76,7 @@ std::vector<TokenId> PromptMemory::Encode(std::string_view domain, std::string_v
 void PromptMemory::Remember(std::string_view domain, std::string_view prompt,
                             std::span<const TokenId> prompt_tokens,
                             std::span<const TokenId> reply) {
-  ChatContext context = ContextFor(domain, prompt);
+  ChatContext context = ContextFor(domain, prompt, {});
   // It was forgotten meanwhile, or another conversation gives the same text different tokens: what
   // the engine holds is then unknown.
   if (!std::equal(context.tokens().begin(), context.tokens().end(), prompt_tokens.begin(),

@@ -37,8 +37,10 @@ class PromptMemory {
   PromptMemory(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits);
 
   // The tokens of a rendered prompt: the longest common part with a remembered conversation keeps
-  // its tokens, the rest is encoded. If there are more than Limits::tokens, they may be incomplete.
-  std::vector<TokenId> Encode(std::string_view domain, std::string_view text);
+  // its tokens, parts in `known` have theirs, the rest is encoded. If there are more than
+  // Limits::tokens, they may be incomplete.
+  std::vector<TokenId> Encode(std::string_view domain, std::string_view text,
+                              std::span<const TokenSpan> known = {});
   // The model continued `prompt`, for which Encode returned `prompt_tokens`, with `reply`.
   void Remember(std::string_view domain, std::string_view prompt,
                 std::span<const TokenId> prompt_tokens, std::span<const TokenId> reply);
@@ -54,7 +56,8 @@ class PromptMemory {
   };
 
   // A copy of the context with the longest common text, updated to stand for `text`.
-  ChatContext ContextFor(std::string_view domain, std::string_view text);
+  ChatContext ContextFor(std::string_view domain, std::string_view text,
+                         std::span<const TokenSpan> known);
   // Puts it first and removes those of the domain that hold only its beginning.
   void Insert(Entry entry);
   void Trim(std::string_view domain) WEFT_REQUIRES(mutex_);

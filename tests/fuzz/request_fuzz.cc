@@ -53,7 +53,11 @@ class IdleHost : public Host {
   }
   const Model& model() const override { return *model_; }
   const ChatFormat& chat() const override { return *chat_; }
-  std::vector<int32_t> EncodeChat(std::string_view, std::string_view) override { return {}; }
+  std::vector<int32_t> EncodeChat(std::string_view, std::string_view,
+                                  std::span<const TokenSpan>) override {
+    return {};
+  }
+  ReplyMemory& replies() override { return replies_; }
   Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest) override {
     co_return Unimplemented("nothing runs");
   }
@@ -68,6 +72,7 @@ class IdleHost : public Host {
   const std::string id_ = "idle";
   const RequestDefaults defaults_{.strict_model_name = true};
   Metrics metrics_;
+  ReplyMemory replies_{1 << 20};
 };
 
 void CheckError(const Status& status) {

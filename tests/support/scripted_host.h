@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -35,9 +36,11 @@ class ScriptedHost : public serve::Host {
   Engine& engine() override { return inner_.engine(); }
   const Model& model() const override { return inner_.model(); }
   const ChatFormat& chat() const override { return inner_.chat(); }
-  std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text) override {
-    return inner_.EncodeChat(domain, text);
+  std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text,
+                                  std::span<const TokenSpan> known) override {
+    return inner_.EncodeChat(domain, text, known);
   }
+  serve::ReplyMemory& replies() override { return inner_.replies(); }
   Task<StatusOr<std::unique_ptr<serve::Generation>>> Generate(
       serve::GenerationRequest request) override;
   const std::string& model_id() const override { return inner_.model_id(); }

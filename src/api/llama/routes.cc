@@ -9,6 +9,7 @@
 #include "api/chat_turn.h"
 #include "api/fields/mixed_text.h"
 #include "api/fields/support.h"
+#include "api/known_replies.h"
 #include "api/llama/request.h"
 #include "api/openai/chat_request.h"
 #include "base/strings.h"

@@ -169,12 +169,19 @@ Task<StatusOr<Json>> WithSession(Host& host, const HttpRequest& request, const c
   co_return Outcome(what, request);
 }
 
+// What the session's replies were is deleted with it.
+void ForgetReplies(Host& host, const HttpRequest& request) {
+  host.replies().Forget(request.domain, request.path_arguments[0]);
+}
+
 Task<StatusOr<Json>> Reset(Host& host, const HttpRequest& request) {
+  ForgetReplies(host, request);
   return WithSession(host, request, "reset", true, [](Engine& engine, SessionId id, Done done) {
     engine.Reset(id, std::move(done));
   });
 }
 Task<StatusOr<Json>> Drop(Host& host, const HttpRequest& request) {
+  ForgetReplies(host, request);
   return WithSession(host, request, "closed", true, [](Engine& engine, SessionId id, Done done) {
     engine.Close(id, /*forget=*/true, std::move(done));
   });

@@ -116,6 +116,11 @@ void AddReplyRules(CLI::App* app, ServeFlags* flags) {
   app->add_flag("--free-tool-calls", flags->free_tool_calls,
                 "Do not constrain calls; by default, a call begun in the model's own format is "
                 "forced to be a call of an offered tool, with arguments that fit its schema");
+  app->add_option("--restore-reasoning", flags->restore_reasoning,
+                  "Put back what the model wrote where clients drop its reasoning or rewrite its "
+                  "calls, so that nothing is computed twice: on or off")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
   AddReplyFlags(app, &flags->reply);
   auto* const file = app->add_option("--template,--chat-template-file", flags->template_file,
                                      "A chat template (Jinja) to use instead of the model's own");
@@ -220,6 +225,7 @@ serve::RequestDefaults ServeDefaults(const ServeFlags& flags, const SamplingAdvi
                                   .strict_model_name = flags.strict_model_name,
                                   .lenient_tool_calls = flags.tool_calls == "lenient",
                                   .hold_calls = !flags.free_tool_calls,
+                                  .restore_reasoning = flags.restore_reasoning == "on",
                                   .slots_are_sessions = !flags.slot_save_path.empty(),
                                   .ping_interval = std::chrono::seconds(flags.sse_ping_seconds),
                                   .max_tokens = flags.n_predict,
