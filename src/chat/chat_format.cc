@@ -91,6 +91,10 @@ class ChatFormatImpl final : public ChatFormat {
   bool has_reasoning() const override {
     return syntax_->reasoning.has_value() || syntax_->form == CallForm::kHarmony;
   }
+  std::optional<PastThoughtsVariable> past_thoughts() const override {
+    return traits_.past_thoughts;
+  }
+  bool shows_past_thoughts() const override { return traits_.shows_past_thoughts; }
 
   ThoughtMarks thought_marks() const override {
     if (syntax_->reasoning) {
@@ -252,8 +256,10 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const Messages& messages,
                                                  bool begins_reply) const {
   const ToolList& tools = request.conversation.tools;
   const ConversationView view(messages, tools, traits_, *syntax_);
-  const Json missing =
-      MissingVariables(*template_, request.variables, tools, WallClock(request.render));
+  Json missing = MissingVariables(*template_, request.variables, tools, WallClock(request.render));
+  if (const auto& past = traits_.past_thoughts; past && !request.variables.contains(past->name)) {
+    missing[past->name] = past->ValueFor(request.past_thoughts);
+  }
   const auto add = [&](jinja::DictObject* variables, jinja::Meter* meter) {
     const auto set = [&](const char* name, jinja::Value value) {
       variables->Set(jinja::Value::Borrowed(name), std::move(value), meter);

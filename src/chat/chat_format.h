@@ -11,6 +11,7 @@
 #define WEFT_CHAT_CHAT_FORMAT_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "chat/chat_context.h"
 #include "chat/conversation.h"
 #include "chat/own_reply.h"
+#include "chat/past_thoughts.h"
 #include "chat/template.h"
 #include "nlohmann/json.hpp"
 #include "reply/reply.h"
@@ -42,6 +44,8 @@ struct ChatRequest {
   Continuation continuation = Continuation::kNone;
   // Further template variables, an object, e.g. enable_thinking, reasoning_effort.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
+  // Counts where `variables` do not have the template's own variable for it.
+  PastThoughts past_thoughts = PastThoughts::kDefault;
   RenderOptions render;
   // For the first messages: the replies that they are, as far as they are known.
   std::vector<OwnWords> own = {};
@@ -115,6 +119,10 @@ class ChatFormat {
   virtual bool template_has_tools() const = 0;
   // Replies can contain separable reasoning.
   virtual bool has_reasoning() const = 0;
+  // The template's variable for reasoning before the last user message, if it has one.
+  virtual std::optional<PastThoughtsVariable> past_thoughts() const = 0;
+  // Such reasoning is shown unless the variable clears it.
+  virtual bool shows_past_thoughts() const = 0;
   // REQUIRES: has_reasoning().
   virtual ThoughtMarks thought_marks() const = 0;
 };

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "base/strings.h"
 #include "chat/conversation.h"
 #include "chat/template_variables.h"
 #include "nlohmann/json.hpp"
@@ -29,7 +33,8 @@ class Probe {
       : template_(chat_template), bos_(bos), eos_(eos) {}
 
   // Empty if rendering fails.
-  std::string Render(Json messages, const ToolList& tools = {}, bool begins_reply = true) const {
+  std::string Render(Json messages, const ToolList& tools = {}, bool begins_reply = true,
+                     const Json& variables = Json::object()) const {
     RenderOptions options;
     options.wall_clock_s = 0;
     options.limits = {.max_steps = 2'000'000, .max_bytes = size_t{32} << 20};
@@ -38,6 +43,7 @@ class Probe {
                     {"add_generation_prompt", begins_reply},
                     {"bos_token", bos_},
                     {"eos_token", eos_}};
+    context.update(variables);
     for (const auto& tool : tools) context["tools"].push_back(tool->definition);
     context.update(MissingVariables(template_, context, tools, *options.wall_clock_s));
     auto text = template_.Render(context, options);
@@ -144,6 +150,75 @@ TemplateTraits::Reasoning ReasoningOf(const std::string& source, const ReplySynt
   return TemplateTraits::Reasoning::kDropped;
 }
 
+constexpr const char* kThoughts[] = {"weft-probe-thought-one", "weft-probe-thought-two"};
+
+Json Thoughtful(Json message, const char* thought, const TemplateTraits& traits,
+                const ReplySyntax& syntax) {
+  switch (traits.reasoning) {
+    case TemplateTraits::Reasoning::kDropped:
+      break;
+    case TemplateTraits::Reasoning::kReasoningContent:
+      message["reasoning_content"] = thought;
+      break;
+    case TemplateTraits::Reasoning::kThinking:
+      message["thinking"] = thought;
+      break;
+    case TemplateTraits::Reasoning::kInline:
+      const std::string text = message["content"].is_string() ? message["content"] : Json("");
+      message["content"] = StrCat(syntax.reasoning->open, "\n", thought, "\n",
+                                  syntax.reasoning->close, "\n\n", text);
+      break;
+  }
+  return message;
+}
+
+// Conversations with two thoughts before the last user message: templates treat those that led to
+// calls in other ways than those that led to answers, and may keep both where there are tools.
+std::vector<Json> ThoughtfulConversations(const TemplateTraits& traits, const ReplySyntax& syntax) {
+  const auto thoughtful = [&](Json message, const char* thought) {
+    return Thoughtful(std::move(message), thought, traits, syntax);
+  };
+  const Json answer = {{"role", "assistant"}, {"content", kValue}};
+  std::vector<Json> conversations = {Json::array({User(), thoughtful(answer, kThoughts[0]), User(),
+                                                  thoughtful(answer, kThoughts[1]), User()})};
+  if (!traits.calls || !traits.results) return conversations;
+  const Json object = {{kKey, kValue}};
+  Json called = Called(traits.null_content ? Json() : Json(""),
+                       traits.string_arguments ? Json(object.dump()) : object, kShortId);
+  called[1] = thoughtful(called[1], kThoughts[0]);
+  called.push_back(thoughtful(answer, kThoughts[1]));
+  called.push_back(User());
+  conversations.push_back(std::move(called));
+  return conversations;
+}
+
+// Finds what makes the template show the reasoning of earlier turns.
+void ProbePastThoughts(const Probe& probe, const ChatTemplate& chat_template,
+                       const ReplySyntax& syntax, TemplateTraits* traits) {
+  if (traits->reasoning == TemplateTraits::Reasoning::kDropped) return;
+  const std::vector<Json> conversations = ThoughtfulConversations(*traits, syntax);
+  const auto shown = [&](const Json& messages, const Json& variables) {
+    const bool has_calls = messages.size() > 1 && messages[1].contains("tool_calls");
+    const std::string text = probe.Render(messages, has_calls ? Tools() : ToolList(),
+                                          /*begins_reply=*/true, variables);
+    return std::ranges::count_if(kThoughts, [&](const char* part) { return Has(text, part); });
+  };
+  for (const PastThoughtsVariable& variable : PastThoughtsVariables()) {
+    if (!chat_template.Mentions(variable.name)) continue;
+    const bool decides = std::ranges::any_of(conversations, [&](const Json& messages) {
+      return shown(messages, {{variable.name, variable.keep}}) >
+             shown(messages, {{variable.name, !variable.keep}});
+    });
+    if (!decides) continue;
+    traits->past_thoughts = variable;
+    traits->shows_past_thoughts = true;
+    return;
+  }
+  traits->shows_past_thoughts = std::ranges::all_of(conversations, [&](const Json& messages) {
+    return shown(messages, Json::object()) == std::ssize(kThoughts);
+  });
+}
+
 std::string AfterAnswer(const Probe& probe) {
   const std::string text = probe.Render(
       Json::array({User(), {{"role", "assistant"}, {"content", kValue}}, User(kResult)}));
@@ -180,6 +255,7 @@ TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySynta
   ProbeCalls(probe, &traits);
   traits.after_answer = AfterAnswer(probe);
   traits.reasoning = ReasoningOf(chat_template.source(), syntax);
+  ProbePastThoughts(probe, chat_template, syntax, &traits);
   return traits;
 }
 

@@ -8,8 +8,10 @@
 #ifndef WEFT_CHAT_TEMPLATE_TRAITS_H_
 #define WEFT_CHAT_TEMPLATE_TRAITS_H_
 
+#include <optional>
 #include <string>
 
+#include "chat/past_thoughts.h"
 #include "chat/template.h"
 #include "reply/syntax.h"
 
@@ -37,6 +39,11 @@ struct TemplateTraits {
     kInline,            // in the content, between the reply format's markers
   };
   Reasoning reasoning = Reasoning::kDropped;
+  // The variable with which reasoning before the last user message is shown, and without which it
+  // is not.
+  std::optional<PastThoughtsVariable> past_thoughts;
+  // It is shown, with that variable or because the template always shows it.
+  bool shows_past_thoughts = false;
   // The text between an answer and the next question; empty if unknown.
   std::string after_answer;
   // How the template writes two calls (one if it shows no more), of kProbedTool and kProbedOther
