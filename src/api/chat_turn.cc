@@ -1,7 +1,6 @@
 #include "api/chat_turn.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -328,44 +327,6 @@ StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, con
 StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call) {
   WEFT_ASSIGN_OR_RETURN(const TurnOptions turn, ChatPromptOf(host, request, call));
   return turn.PromptSize(host.model().row_width());
-}
-
-void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables) {
-  const auto set = [variables](const char* name, nlohmann::ordered_json value) {
-    if (!variables->contains(name)) (*variables)[name] = std::move(value);
-  };
-  if (effort == "none") {
-    set("enable_thinking", false);
-  } else {
-    set("reasoning_effort", effort);
-  }
-}
-
-void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
-  std::optional<int64_t> most;
-  for (const char* const name :
-       {"thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"}) {
-    const auto given = fields->Integer(name, -1, std::numeric_limits<int32_t>::max());
-    if (given && most && *given != *most) {
-      fields->Fail(name, "is another name for thinking_budget_tokens; use only one of them");
-    }
-    if (!most) most = given;
-  }
-  call->thought_tokens = most.value_or(defaults.thought_tokens);
-  SetThinking(defaults, call);
-}
-
-void SetThinking(const RequestDefaults& defaults, ChatCall* call) {
-  nlohmann::ordered_json& variables = call->chat.variables;
-  if (call->thought_tokens >= 0 && !variables.contains("thinking_budget")) {
-    variables["thinking_budget"] = call->thought_tokens;
-  }
-  if (variables.contains("enable_thinking")) return;
-  if (call->thought_tokens == 0) {
-    variables["enable_thinking"] = false;
-  } else if (defaults.thinking) {
-    variables["enable_thinking"] = *defaults.thinking;
-  }
 }
 
 namespace {

@@ -94,16 +94,6 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartChat(Host& host, const HttpReq
 StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, const ChatCall& call);
 StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call);
 
-// Sets the thinking effort as a template variable; "none" turns thinking off. Does not override
-// `variables` set by the client.
-void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables);
-
-// Reads the limit on thinking, in tokens, under llama-server's names; 0 turns thinking off if the
-// template can. If the request has none, the operator's setting applies. Call after all variables
-// of the request itself are set.
-void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
-void SetThinking(const RequestDefaults& defaults, ChatCall* call);
-
 // Whether the reply starts afresh or continues the last message: continue_final_message (a boolean,
 // "content" or "reasoning_content") and add_generation_prompt. As in llama-server, if the last
 // message is the assistant's it is continued unless continue_final_message is false.

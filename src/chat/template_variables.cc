@@ -48,4 +48,12 @@ Json MissingVariables(const ChatTemplate& chat_template, const Json& given, cons
   return missing;
 }
 
+const char* ReservedVariableIn(const Json& given) {
+  for (const char* const name :
+       {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
+    if (given.contains(name)) return name;
+  }
+  return nullptr;
+}
+
 }  // namespace weft

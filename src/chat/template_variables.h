@@ -19,6 +19,9 @@ nlohmann::ordered_json MissingVariables(const ChatTemplate& chat_template,
                                         const nlohmann::ordered_json& given, const ToolList& tools,
                                         int64_t now);
 
+// The first variable in `given`, an object, that only the server sets; null if there is none.
+const char* ReservedVariableIn(const nlohmann::ordered_json& given);
+
 }  // namespace weft
 
 #endif  // WEFT_CHAT_TEMPLATE_VARIABLES_H_

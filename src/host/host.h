@@ -24,6 +24,7 @@
 #include "host/metrics.h"
 #include "host/prompt_memory.h"
 #include "host/reply_memory.h"
+#include "nlohmann/json.hpp"
 #include "weft/engine.h"
 #include "weft/model.h"
 
@@ -105,6 +106,8 @@ struct RequestDefaults {
   std::optional<bool> thinking;
   // Tokens after which a thought is ended; -1: no limit.
   int64_t thought_tokens = -1;
+  // Variables of the chat template, an object, for requests that do not set them.
+  nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
   // A request that names a slot (llama-server's id_slot) belongs to that slot's session.
   bool slots_are_sessions = false;
   // A streamed answer begins after at most `stream_begin`, and then signals at least every

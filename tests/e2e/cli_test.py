@@ -599,6 +599,19 @@ class RunTest(CliTest):
                          {"by": ["file"], "values": {"temperature": 0.0, "top_k": 7}, "stop": [],
                           "not_used": ["mirostat 2"]})
 
+    def test_show_tells_whether_thoughts_are_kept(self):
+        thinks = "{% for m in messages %}{% if m.reasoning_content and (KEPT or loop.last) %}<think>" \
+                 "{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}{% endfor %}"
+        for kept, text, variable in (("not clear_thinking", "yes, kept over turns by clear_thinking",
+                                      "clear_thinking"),
+                                     ("true", "yes, kept over turns", None),
+                                     ("false", "yes, dropped at the next user message", None)):
+            model = add_metadata(self.llama, {"tokenizer.chat_template": thinks.replace("KEPT", kept)},
+                                 self.dir / "thinks.gguf")
+            self.assertIn(f"reasoning     {text}\n", self.succeed("show", model).text)
+            told = self.succeed("show", "--json", model).json["chat"]["past_thoughts"]
+            self.assertEqual((told["kept"], told["variable"]), (kept != "false", variable))
+
     def test_sampling_values_that_make_no_sense(self):
         for flags in [("--temp", "nan"), ("--temp", "-1"), ("--top-p", "2"), ("--min-p", "-0.5"),
                       ("--top-k", "-3")]:

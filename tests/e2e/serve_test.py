@@ -244,6 +244,72 @@ class LifeTest(ServeTest):
                     self.assertEqual(saved.status, 200, saved)
                     self.assertEqual(os.listdir(slots), ["a.bin"])
 
+    def test_the_templates_variables_are_what_the_flag_says(self):
+        source = self.dir / "style.jinja"
+        source.write_text("{% for m in messages %}{{ m.content }}{% endfor %} {{ style }} {{ tone }}")
+        with self.serve("--chat-template-file", source, "--chat-template-kwargs",
+                        '{"style": "terse", "tone": {"of": ["a", 1]}}') as server:
+            server.ready()
+            ask = {"messages": [{"role": "user", "content": "Hi"}]}
+            answer = server.ask("POST", "/apply-template", ask)
+            self.assertEqual(answer.json["prompt"], "Hi terse {'of': ['a', 1]}")
+            ask["chat_template_kwargs"] = {"style": "long"}
+            answer = server.ask("POST", "/apply-template", ask)
+            self.assertEqual(answer.json["prompt"], "Hi long {'of': ['a', 1]}")
+        for command, wrong, says in (("serve", "[]", "must be a JSON object of variables"),
+                                     ("serve", '{"a":', "JSON"), ("run", "1", "must be a JSON"),
+                                     ("chat", '{"messages": []}', "cannot set messages")):
+            result = weft(command, "-m", self.model, "--chat-template-kwargs", wrong)
+            self.assertEqual(result.code, 2, result)
+            self.assertIn(says, result.err)
+            self.assertIn("--chat-template-kwargs", result.err)
+        # The worker is given prompts, not conversations.
+        self.assertEqual(weft("worker", "-m", self.model, "--chat-template-kwargs", "{}").code, 2)
+
+    def test_thoughts_of_a_loop_of_tools_are_computed_once(self):
+        source = self.dir / "keeps.jinja"
+        source.write_text(
+            "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"
+            "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+            "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}"
+            "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content and "
+            "(keep_all_reasoning or loop.index0 > ns.last) %}<think>{{ m.reasoning_content }}"
+            "</think>{% endif %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+            "{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}"
+            "{% if add_generation_prompt %}<assistant>{% endif %}")
+        messages = [{"role": "user", "content": "Look."}]
+        for i in range(5):
+            messages += [{"role": "assistant", "content": "", "reasoning_content": f"Step {i}. " * 9,
+                          "tool_calls": [{"id": f"c{i}", "type": "function", "function": {
+                              "name": "look", "arguments": json.dumps({"at": i})}}]},
+                         {"role": "tool", "tool_call_id": f"c{i}", "content": f"There is {i}."}]
+        done = [*messages, {"role": "assistant", "content": "All seen.",
+                            "reasoning_content": "Now tell."}]
+        ask_on = [*done, {"role": "user", "content": "And?"}]
+        tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+
+        def usage(server, messages):
+            answer = server.ask("POST", "/v1/chat/completions", {
+                "messages": messages, "tools": tools, "max_tokens": 1, "temperature": 0})
+            self.assertEqual(answer.status, 200, answer)
+            used = answer.json["usage"]
+            return used["prompt_tokens"], used["prompt_tokens_details"]["cached_tokens"]
+
+        for flags, keeps in (((), True), (("--no-reasoning-preserve",), False),
+                             (("--no-reasoning-preserve", "--chat-template-kwargs",
+                               '{"keep_all_reasoning": true}'), True)):
+            with self.serve("--chat-template-file", source, *flags) as server:
+                server.ready()
+                self.assertEqual(server.ask("GET", "/props").json["past_thoughts"], {
+                    "kept": keeps, "variable": "keep_all_reasoning", "keep": True, "clear": False})
+                before, _ = usage(server, messages)
+                total, cached = usage(server, ask_on)
+                if keeps:
+                    self.assertGreaterEqual(cached, before - 16)  # but for a page that was not full
+                else:
+                    self.assertLess(cached, before / 2)
+                    self.assertLess(total, before)
+
     def test_ollamas_port_is_opened_too(self):
         with Server(self.model, "--ollama", "--ollama-port", 0) as server:
             server.ready()

@@ -20,7 +20,7 @@ constexpr std::string_view kEnd = "<</say>>";
 constexpr std::string_view kFail = "<<fail>>";
 constexpr std::string_view kSlow = "<<slow>>";
 
-// Tools and calls in the form of Hermes, thinking in tags, ChatML around it.
+// Tools and calls in the form of Hermes, thinking in tags unless it is cleared, ChatML around it.
 constexpr std::string_view kTemplate = R"jinja(
 {%- if tools %}
 {{- "<|im_start|>system\nFunctions:\n<tools>\n" }}
@@ -29,7 +29,7 @@ constexpr std::string_view kTemplate = R"jinja(
 {%- endif %}
 {%- for message in messages %}
 {{- "<|im_start|>" + message.role + "\n" }}
-{%- if message.reasoning_content %}{{- "<think>\n" + message.reasoning_content + "\n</think>\n\n" }}{%- endif %}
+{%- if message.reasoning_content and not clear_thinking %}{{- "<think>\n" + message.reasoning_content + "\n</think>\n\n" }}{%- endif %}
 {%- if message.content %}{{- message.content }}{%- endif %}
 {%- for call in message.tool_calls or [] %}
 {{- "\n" if message.content or not loop.first else "" }}

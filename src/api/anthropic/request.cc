@@ -7,6 +7,7 @@
 
 #include "api/anthropic/tools.h"
 #include "api/fields/sampling_params.h"
+#include "api/template_fields.h"
 #include "base/strings.h"
 
 namespace weft::serve {
@@ -187,10 +188,8 @@ class MessageConverter {
 void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
   ordered_json& variables = call->chat.variables;
   call->thought_tokens = defaults.thought_tokens;
-  // Without the field, Anthropic's models do not think.
-  std::string type = defaults.thinking.value_or(false) ? "enabled" : "disabled";
   if (const ordered_json* const thinking = fields->Value("thinking")) {
-    type = TypeOf(*thinking);
+    const std::string type = TypeOf(*thinking);
     if (type != "enabled" && type != "disabled" && type != "adaptive") {
       return fields->Fail("thinking", "must be an object of type enabled, disabled or adaptive");
     }
@@ -198,10 +197,9 @@ void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* 
     if (budget != thinking->end() && budget->is_number_integer()) {
       call->thought_tokens = std::max<int64_t>(budget->get<int64_t>(), 0);
     }
-    call->show_reasoning = thinking->value("display", ordered_json()) != "omitted";
+    if (thinking->value("display", ordered_json()) == "omitted") call->show_reasoning = false;
+    SetMissing("enable_thinking", type != "disabled" && call->thought_tokens != 0, &variables);
   }
-  variables["enable_thinking"] = type != "disabled" && call->thought_tokens != 0;
-  SetThinking(defaults, call);
   if (const ordered_json* const output = fields->Value("output_config")) {
     if (!output->is_object()) return fields->Fail("output_config", "must be an object");
     ApiFields inner(*output, "output_config.");
@@ -219,6 +217,61 @@ void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* 
                  "cannot be combined with output_config.format; use only one of them");
   }
   if (older) call->answer = std::move(older);
+}
+
+// What an edit keeps of earlier thoughts: kDefault if it asks for something that is not known here.
+// No value if it is malformed.
+std::optional<PastThoughts> KeptBy(const ordered_json& edit) {
+  const ordered_json& keep = ValueIn(edit, "keep");
+  if (keep.is_null()) return PastThoughts::kClear;  // all but the last turn's
+  const std::string kind = keep.is_string() ? keep.get<std::string>() : TypeOf(keep);
+  if (kind.empty()) return std::nullopt;
+  if (kind == "all") return PastThoughts::kKeep;
+  if (kind != "thinking_turns") return PastThoughts::kDefault;
+  const ordered_json& turns = ValueIn(keep, "value");
+  if (!turns.is_number_integer() || turns < 1) return std::nullopt;
+  return PastThoughts::kClear;
+}
+
+// Claude Code asks in each request that all earlier thoughts be kept.
+void ReadContextManagement(ApiFields* fields, ChatCall* call) {
+  constexpr char kField[] = "context_management";
+  constexpr std::string_view kClearThinking = "clear_thinking_20251015";
+  const ordered_json* const given = fields->Value(kField);
+  if (given == nullptr) return;
+  ApiFields inner(*given, "context_management.");
+  const ordered_json none = ordered_json::array();
+  const ordered_json* const list = inner.Value("edits");
+  const ordered_json& edits = list == nullptr ? none : *list;
+  if (!edits.is_array()) return fields->Fail(kField, "must have an array of edits");
+  for (const ordered_json& edit : edits) {
+    const std::string type = TypeOf(edit);
+    if (type.empty()) return fields->Fail(kField, "must have edits that are objects with a type");
+    if (type != kClearThinking) {
+      fields->Ignore(StrCat(kField, ".", type));
+      continue;
+    }
+    const std::optional<PastThoughts> kept = KeptBy(edit);
+    if (!kept) {
+      return fields->Fail(kField, StrCat("has a ", kClearThinking,
+                                         " whose keep is neither \"all\" nor {\"type\": "
+                                         "\"thinking_turns\", \"value\": N}"));
+    }
+    if (kept == PastThoughts::kDefault) fields->Ignore(StrCat(kField, ".", type, ".keep"));
+    if (call->chat.past_thoughts == PastThoughts::kDefault) call->chat.past_thoughts = *kept;
+  }
+  std::vector<std::string> ignored;
+  fields->Adopt(inner.Finish(&ignored));
+  for (const std::string& name : ignored) fields->Ignore(name);
+}
+
+void ReadTemplateFields(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+  ReadTemplateKwargs(fields, call);
+  ReadContextManagement(fields, call);
+  ReadThinking(fields, defaults, call);
+  SetThinking(defaults, call);
+  // Anthropic's models do not think unless they are asked to.
+  SetMissing("enable_thinking", false, &call->chat.variables);
 }
 
 void ReadConversation(ApiFields* fields, MessagesRequest* read) {
@@ -291,7 +344,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   read.call.tool_choice = ReadAnthropicToolChoice(&fields, read.tools);
   read.tools.CheckUsable(read.call.tool_choice.calls_allowed, &fields);
   read.tools.Warn(&read.warnings);
-  ReadThinking(&fields, host.defaults(), &read.call);
+  ReadTemplateFields(&fields, host.defaults(), &read.call);
   TurnOptions& turn = read.call.turn;
   ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   turn.max_tokens = fields.Integer("max_tokens", 1, INT32_MAX).value_or(kDefaultMaxTokens);

@@ -6,6 +6,7 @@
 
 #include "api/fields/fill_in_prompt.h"
 #include "api/fields/sampling_params.h"
+#include "api/template_fields.h"
 #include "api/tool_catalog.h"
 #include "base/strings.h"
 #include "chat/chat_context.h"
@@ -67,6 +68,7 @@ void ReadOptions(ApiFields* fields, Host& host, OllamaRequest* read) {
 // --- common to both --------------------------------------------------------------------
 
 void ReadThink(ApiFields* fields, Host& host, ChatCall* call) {
+  ReadTemplateKwargs(fields, call);
   ordered_json& variables = call->chat.variables;
   call->thought_tokens = host.defaults().thought_tokens;
   if (const ordered_json* const think = fields->Value("think")) {
@@ -80,7 +82,7 @@ void ReadThink(ApiFields* fields, Host& host, ChatCall* call) {
                                  StrCat("is not supported by ", host.model_id(),
                                         ", which does not think; omit it, or set it to false"));
     }
-    variables["enable_thinking"] = wanted;
+    SetMissing("enable_thinking", wanted, &variables);
     if (is_level) SetReasoningEffort(think->get<std::string>(), &variables);
     call->show_reasoning = wanted;
   }
@@ -245,6 +247,7 @@ void RefuseBeside(ApiFields* fields, std::string_view other, bool has_system,
   const std::string why = StrCat("cannot be combined with ", other);
   if (has_system) fields->Unsupported("system", why);
   if (!call.before.empty()) fields->Unsupported("context", why);
+  fields->Refuse("chat_template_kwargs", why, ordered_json::object());
 }
 
 void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {

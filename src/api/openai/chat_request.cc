@@ -7,6 +7,7 @@
 #include "api/fields/prompt_embeds.h"
 #include "api/fields/sampling_params.h"
 #include "api/fields/session_name.h"
+#include "api/template_fields.h"
 #include "base/strings.h"
 #include "chat/openai_form.h"
 
@@ -121,26 +122,10 @@ void ReadPrediction(ApiFields* fields, const Model& model, TurnOptions* turn) {
 }  // namespace
 
 void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+  ReadTemplateKwargs(fields, call);
   ordered_json& variables = call->chat.variables;
-  if (const ordered_json* const given = fields->Value("chat_template_kwargs")) {
-    if (!given->is_object()) return fields->Fail("chat_template_kwargs", "must be an object");
-    variables = *given;
-  }
-  for (const char* name :
-       {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
-    if (variables.contains(name)) {
-      fields->Unsupported("chat_template_kwargs", StrCat("cannot set ", name));
-    }
-  }
-  if (const auto it = variables.find("return_reasoning"); it != variables.end()) {
-    if (!it->is_boolean()) {
-      return fields->Fail("chat_template_kwargs", "has a return_reasoning that is not a boolean");
-    }
-    call->show_reasoning = it->get<bool>();
-    variables.erase("return_reasoning");
-  }
   if (const auto thinking = fields->Bool("enable_thinking")) {
-    if (!variables.contains("enable_thinking")) variables["enable_thinking"] = *thinking;
+    SetMissing("enable_thinking", *thinking, &variables);
   }
   if (const auto effort = fields->String("reasoning_effort")) {
     SetReasoningEffort(*effort, &variables);

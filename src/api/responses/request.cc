@@ -8,6 +8,7 @@
 
 #include "api/fields/sampling_params.h"
 #include "api/openai/chat_request.h"
+#include "api/template_fields.h"
 #include "base/strings.h"
 
 namespace weft::serve {
@@ -196,6 +197,7 @@ void ReadCalls(ApiFields* fields, ResponsesRequest* read) {
 }
 
 void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
+  ReadTemplateKwargs(fields, &read->call);
   if (const ordered_json* const reasoning = fields->Value("reasoning")) {
     ApiFields inner(*reasoning, "reasoning.");
     if (const auto effort = inner.String("effort")) {

@@ -176,6 +176,14 @@ bool DraftsByHead(Host& host) {
   return draft != nullptr && draft->spec().hidden_input.has_value();
 }
 
+// What becomes of reasoning of earlier turns here, if a request does not say.
+Json PastThoughtsHere(Host& host) {
+  const auto variable = host.chat().past_thoughts();
+  const bool cleared =
+      variable && PastThoughtsIn(host.defaults().template_variables) == PastThoughts::kClear;
+  return PastThoughtsJson(host.chat().shows_past_thoughts() && !cleared, variable);
+}
+
 void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& responder) {
   const Model& model = host.model();
   const Tokenizer& tokenizer = *model.tokenizer();
@@ -201,7 +209,8 @@ void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& res
                         {{"supports_tools", chat.template_has_tools()},
                          {"supports_tool_calls", chat.template_has_tools()},
                          {"supports_system_role", true},
-                         {"supports_preserve_reasoning", chat.has_reasoning()}}},
+                         {"supports_preserve_reasoning", chat.shows_past_thoughts()}}},
+                       {"past_thoughts", PastThoughtsHere(host)},
                        {"reply_format", chat.reply_format()},
                        {"tool_calls", host.defaults().lenient_tool_calls ? "lenient" : "strict"},
                        {"tool_calls_held", host.defaults().hold_calls},

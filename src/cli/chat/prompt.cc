@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/chat_turn.h"
+#include "api/template_fields.h"
 #include "chat/chat_format.h"
 #include "engine/constraint_mask.h"
 #include "host/reply_mask.h"
@@ -33,7 +34,8 @@ StatusOr<std::string> ChatPrompt::Render(const std::string& system,
   }
   const ChatRequest request{.conversation = {.messages = std::move(messages)},
                             .add_generation_prompt = for_answer,
-                            .variables = variables_};
+                            .variables = variables_,
+                            .past_thoughts = past_thoughts_};
   WEFT_ASSIGN_OR_RETURN(weft::ChatPrompt prompt, format_->Render(request));
   return std::move(prompt.text);
 }
@@ -44,6 +46,7 @@ void ChatPrompt::SetReasoning(const ReplyFlags& flags) {
   serve::ChatCall call{.thought_tokens = defaults.thought_tokens};
   serve::SetThinking(defaults, &call);
   variables_ = std::move(call.chat.variables);
+  past_thoughts_ = call.chat.past_thoughts;
   thought_tokens_ = defaults.thought_tokens;
 }
 

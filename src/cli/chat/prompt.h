@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "chat/chat_context.h"
 #include "chat/conversation.h"
+#include "chat/past_thoughts.h"
 #include "cli/flags/reply_flags.h"
 #include "nlohmann/json.hpp"
 #include "weft/constraint.h"
@@ -39,7 +40,7 @@ class ChatPrompt {
                                bool for_answer) const;
 
   // Whether and for how long answers begin with a thought, if the template and the model support
-  // it.
+  // it; and the template's variables.
   void SetReasoning(const ReplyFlags& flags);
   // Limits the thought in the answer to `prompt`, and constrains what follows it to `answer`.
   Status Restrict(std::string_view prompt, const std::optional<ConstraintSpec>& answer,
@@ -60,6 +61,7 @@ class ChatPrompt {
   const std::shared_ptr<const ChatFormat> format_;
   const PromptEncoder encoder_;
   nlohmann::ordered_json variables_ = nlohmann::ordered_json::object();  // for the template
+  PastThoughts past_thoughts_ = PastThoughts::kDefault;
   int64_t thought_tokens_ = -1;
 };
 

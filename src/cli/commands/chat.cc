@@ -338,6 +338,7 @@ CommandBody MakeChatCommand(CLI::App* app) {
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);
   AddReplyFlags(app, &flags->reply);
+  AddTemplateVariableFlags(app, &flags->reply);
   app->footer(
       "\nCtrl-C ends an answer, /help lists the commands, Tab completes them and names. A line\n"
       "that ends with \\ continues on the next; lines between \"\"\" and \"\"\" are one\n"

@@ -208,6 +208,7 @@ CommandBody MakeRunCommand(CLI::App* app) {
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);
   AddReplyFlags(app, &flags->reply);
+  AddTemplateVariableFlags(app, &flags->reply);
   AddConstraintFlags(app, &flags->constraint);
   app->add_option("--system", flags->system, "System message before the question");
   app->add_option("--embeds", flags->embeds,

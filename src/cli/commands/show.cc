@@ -38,6 +38,8 @@ struct Chat {
   std::string reply_format;
   bool tools = false;  // in the model's own format
   bool reasoning = false;
+  bool keeps_thoughts = false;  // of earlier turns
+  std::optional<PastThoughtsVariable> past_thoughts;
   std::string problem;  // empty: none
 };
 
@@ -58,7 +60,15 @@ Chat ReadChat(const ModelFile& file) {
   chat.reply_format = (*format)->reply_format();
   chat.tools = (*format)->template_has_tools();
   chat.reasoning = (*format)->has_reasoning();
+  chat.keeps_thoughts = (*format)->shows_past_thoughts();
+  chat.past_thoughts = (*format)->past_thoughts();
   return chat;
+}
+
+std::string ReasoningText(const Chat& chat) {
+  if (!chat.reasoning) return "no";
+  if (chat.past_thoughts) return StrCat("yes, kept over turns by ", chat.past_thoughts->name);
+  return chat.keeps_thoughts ? "yes, kept over turns" : "yes, dropped at the next user message";
 }
 
 void PrintField(std::string_view name, std::string_view value) {
@@ -119,7 +129,7 @@ void PrintText(const Shown& shown) {
     PrintField("template", StrCat(chat.has_template ? "its own" : "none, ChatML is used",
                                   ", replies as ", chat.reply_format));
     PrintField("tools", chat.tools ? "in its own format" : "in the generic format");
-    PrintField("reasoning", chat.reasoning ? "yes" : "no");
+    PrintField("reasoning", ReasoningText(chat));
   }
   PrintField("sampling", SamplingText(shown.recommended));
   const SamplingAdvice& advice = shown.recommended.advice;
@@ -143,10 +153,12 @@ Json ToJson(const Shown& shown) {
                {"quantization", shown.facts.quantization},
                {"parameters", shown.facts.n_parameters},
                {"context_tokens", shown.spec.context_tokens}};
-  Json chat = {{"own_template", shown.chat.has_template},
-               {"reply_format", shown.chat.reply_format},
-               {"tools", shown.chat.tools},
-               {"reasoning", shown.chat.reasoning}};
+  Json chat = {
+      {"own_template", shown.chat.has_template},
+      {"reply_format", shown.chat.reply_format},
+      {"tools", shown.chat.tools},
+      {"reasoning", shown.chat.reasoning},
+      {"past_thoughts", PastThoughtsJson(shown.chat.keeps_thoughts, shown.chat.past_thoughts)}};
   if (!shown.chat.problem.empty()) chat["error"] = shown.chat.problem;
   json["chat"] = std::move(chat);
   Json values = Json::object();

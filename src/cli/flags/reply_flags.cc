@@ -1,8 +1,34 @@
 #include "cli/flags/reply_flags.h"
 
 #include <limits>
+#include <string>
+#include <utility>
+
+#include "base/strings.h"
+#include "chat/template_variables.h"
+#include "json/json_fields.h"
 
 namespace weft::cli {
+namespace {
+
+constexpr char kKwargs[] = "--chat-template-kwargs";
+
+nlohmann::ordered_json VariablesOf(const std::string& text) {
+  auto variables = ParseJson(text, {});
+  if (!variables.ok()) {
+    throw CLI::ValidationError(kKwargs, std::string(Message(variables.status())));
+  }
+  if (!variables->is_object()) {
+    throw CLI::ValidationError(
+        kKwargs, "must be a JSON object of variables, such as {\"enable_thinking\": false}");
+  }
+  if (const char* const name = ReservedVariableIn(*variables)) {
+    throw CLI::ValidationError(kKwargs, StrCat("cannot set ", name));
+  }
+  return *std::move(variables);
+}
+
+}  // namespace
 
 void AddReplyFlags(CLI::App* app, ReplyFlags* flags) {
   app->add_option("--reasoning", flags->reasoning,
@@ -29,9 +55,25 @@ void AddReplyFlags(CLI::App* app, ReplyFlags* flags) {
       "--no-context-shift", [] {}, "Always the case; accepted for command lines of llama-server");
 }
 
+void AddTemplateVariableFlags(CLI::App* app, ReplyFlags* flags) {
+  app->add_option_function<std::string>(
+         kKwargs, [flags](const std::string& text) { flags->variables.update(VariablesOf(text)); },
+         "Variables for the chat template, a JSON object; what a request sets counts more")
+      ->type_name("JSON");
+  const auto set = [flags](bool keeps) {
+    return [flags, keeps] { flags->variables["preserve_reasoning"] = keeps; };
+  };
+  app->add_flag_callback("--reasoning-preserve", set(true),
+                         "Show the model its reasoning of earlier turns, if the template can: the "
+                         "default");
+  app->add_flag_callback("--no-reasoning-preserve", set(false),
+                         "Show the model only the reasoning since the last user message");
+}
+
 void SetReplyDefaults(const ReplyFlags& flags, serve::RequestDefaults* defaults) {
   if (flags.reasoning != "auto") defaults->thinking = flags.reasoning == "on";
   defaults->thought_tokens = flags.reasoning_budget;
+  defaults->template_variables = flags.variables;
 }
 
 }  // namespace weft::cli

@@ -1,4 +1,5 @@
-// Options about replies: how long they think, and what happens when the context is full.
+// Options about replies: how long they think, what the chat template is told, and what happens when
+// the context is full.
 #ifndef WEFT_CLI_FLAGS_REPLY_FLAGS_H_
 #define WEFT_CLI_FLAGS_REPLY_FLAGS_H_
 
@@ -7,15 +8,19 @@
 
 #include "CLI/CLI.hpp"
 #include "host/host.h"
+#include "nlohmann/json.hpp"
 
 namespace weft::cli {
 
 struct ReplyFlags {
   std::string reasoning = "auto";
   int64_t reasoning_budget = -1;
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  // of the chat template
 };
 
 void AddReplyFlags(CLI::App* app, ReplyFlags* flags);
+// For commands that render conversations. `flags` must outlive the parsing.
+void AddTemplateVariableFlags(CLI::App* app, ReplyFlags* flags);
 void SetReplyDefaults(const ReplyFlags& flags, serve::RequestDefaults* defaults);
 
 }  // namespace weft::cli

@@ -122,6 +122,7 @@ void AddReplyRules(CLI::App* app, ServeFlags* flags) {
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
   AddReplyFlags(app, &flags->reply);
+  AddTemplateVariableFlags(app, &flags->reply);
   auto* const file = app->add_option("--template,--chat-template-file", flags->template_file,
                                      "A chat template (Jinja) to use instead of the model's own");
   app->add_option("--builtin,--chat-template", flags->builtin_template,

@@ -1,0 +1,84 @@
+#include "api/template_fields.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/strings.h"
+#include "chat/template_variables.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr char kKwargs[] = "chat_template_kwargs";
+
+// A wish of the request under one name is not undone by the operator's under another.
+bool IsDecided(std::string_view name, const ChatCall& call) {
+  if (name == "thinking") return call.chat.variables.contains("enable_thinking");
+  return call.chat.past_thoughts != PastThoughts::kDefault && IsPastThoughtsVariable(name);
+}
+
+}  // namespace
+
+void ReadTemplateKwargs(ApiFields* fields, ChatCall* call) {
+  const ordered_json* const given = fields->Value(kKwargs);
+  if (given == nullptr) return;
+  if (!given->is_object()) return fields->Fail(kKwargs, "must be an object");
+  if (const char* const name = ReservedVariableIn(*given)) {
+    return fields->Unsupported(kKwargs, StrCat("cannot set ", name));
+  }
+  ordered_json& variables = call->chat.variables;
+  variables = *given;
+  call->chat.past_thoughts = PastThoughtsIn(variables);
+  const auto it = variables.find("return_reasoning");
+  if (it == variables.end()) return;
+  if (!it->is_boolean())
+    return fields->Fail(kKwargs, "has a return_reasoning that is not a boolean");
+  call->show_reasoning = it->get<bool>();
+  variables.erase("return_reasoning");
+}
+
+void SetMissing(std::string_view name, ordered_json value, ordered_json* variables) {
+  if (!variables->contains(name)) (*variables)[std::string(name)] = std::move(value);
+}
+
+void SetReasoningEffort(std::string_view effort, ordered_json* variables) {
+  if (effort == "none") {
+    SetMissing("enable_thinking", false, variables);
+  } else {
+    SetMissing("reasoning_effort", effort, variables);
+  }
+}
+
+void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+  std::optional<int64_t> most;
+  for (const char* const name :
+       {"thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"}) {
+    const auto given = fields->Integer(name, -1, std::numeric_limits<int32_t>::max());
+    if (given && most && *given != *most) {
+      fields->Fail(name, "is another name for thinking_budget_tokens; use only one of them");
+    }
+    if (!most) most = given;
+  }
+  call->thought_tokens = most.value_or(defaults.thought_tokens);
+  SetThinking(defaults, call);
+}
+
+void SetThinking(const RequestDefaults& defaults, ChatCall* call) {
+  ordered_json& variables = call->chat.variables;
+  if (call->thought_tokens >= 0) SetMissing("thinking_budget", call->thought_tokens, &variables);
+  if (call->thought_tokens == 0) SetMissing("enable_thinking", false, &variables);
+  for (const auto& [name, value] : defaults.template_variables.items()) {
+    if (!IsDecided(name, *call)) SetMissing(name, value, &variables);
+  }
+  if (call->chat.past_thoughts == PastThoughts::kDefault) {
+    call->chat.past_thoughts = PastThoughtsIn(variables);
+  }
+  if (defaults.thinking) SetMissing("enable_thinking", *defaults.thinking, &variables);
+}
+
+}  // namespace weft::serve

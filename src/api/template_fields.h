@@ -1,0 +1,36 @@
+// The fields of a request that become variables of the chat template: chat_template_kwargs, which
+// every API takes, how much to think, and whether earlier thoughts stay.
+//
+// chat_template_kwargs count most, then the request's other fields, then the operator's settings.
+//
+// Pure functions; any thread.
+#ifndef WEFT_API_TEMPLATE_FIELDS_H_
+#define WEFT_API_TEMPLATE_FIELDS_H_
+
+#include <string_view>
+
+#include "api/chat_turn.h"
+#include "api/fields/support.h"
+#include "host/host.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::serve {
+
+// Reads chat_template_kwargs. Call before other fields set variables.
+void ReadTemplateKwargs(ApiFields* fields, ChatCall* call);
+
+// Sets a variable that is not set yet.
+void SetMissing(std::string_view name, nlohmann::ordered_json value,
+                nlohmann::ordered_json* variables);
+// The thinking effort, unless it is set; "none" turns thinking off.
+void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables);
+
+// Reads the limit on thinking, in tokens, under llama-server's names, and calls SetThinking.
+void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
+// Fills in what the request leaves open: a limit of 0 turns thinking off if the template can; then
+// the operator's variables count. Call after all variables of the request itself are set.
+void SetThinking(const RequestDefaults& defaults, ChatCall* call);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_API_TEMPLATE_FIELDS_H_
