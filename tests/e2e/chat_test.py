@@ -271,6 +271,12 @@ class PipeTest(ChatTest):
         self.assertNotIn("</think>", off)
         self.assertNotEqual(off, free)
         self.assertEqual(self.chat("/set reasoning off", "hello", model=model).text, off)
+        variable = (*GREEDY, "--chat-template-kwargs", '{"enable_thinking": false}')
+        self.assertEqual(self.chat("hello", flags=variable, model=model).text, off)
+        answers = [weft("run", "-m", model, *flags, "hello").text
+                   for flags in (GREEDY, (*GREEDY, "--reasoning", "off"), variable)]
+        self.assertEqual(answers[1], answers[2])
+        self.assertNotEqual(answers[0], answers[1])
 
     def test_escape_sequences_stay_text(self):
         result = self.chat("/system \x1b]0;owned\x07", "/system", "say \x1b[2J", "/history",
