@@ -38,7 +38,8 @@ StatusOr<KnownPrompt> RenderKnown(Host& host, std::string_view domain, ChatReque
   if (host.defaults().restore_reasoning) {
     ReplyMemory::Found found = host.replies().Find(domain, chat.conversation);
     chat.own = std::move(found.own);
-    chat.keep_hidden_reasoning = !chat.own.empty() && !chat.conversation.tools.empty();
+    chat.keep_hidden_reasoning = !chat.own.empty() && !chat.conversation.tools.empty() &&
+                                 chat.past_thoughts != PastThoughts::kClear;
     known.place = found.place;
   }
   while (true) {
