@@ -84,6 +84,7 @@ ALLOWED |= {
     "cli/bench": EVERYTHING | {"cli/terminal", "cli/flags"},
     "cli/chat": EVERYTHING | {"cli/terminal", "cli/flags"},
     "cli/serve": EVERYTHING | {"cli/terminal", "cli/flags", "cli/bench"},
+    "cli/launch": EVERYTHING | {"cli/terminal", "cli/flags", "cli/bench", "cli/serve"},
 }
 ALLOWED["cli/commands"] = set(ALLOWED)
 ALLOWED["cli"] = set(ALLOWED)

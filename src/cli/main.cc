@@ -68,6 +68,20 @@ std::vector<std::string> MeantArguments(int argc, char** argv) {
   return arguments;
 }
 
+// Removes the words after "--", if the command passes them on to another program: the parser would
+// change some of them.
+std::vector<std::string> TakePassedOn(std::vector<std::string>* arguments) {
+  const bool passes =
+      std::any_of(Commands().begin(), Commands().end(), [arguments](const Command& command) {
+        return command.passes_words_on && command.name == arguments->front();
+      });
+  const auto end = std::find(arguments->begin(), arguments->end(), "--");
+  if (!passes || end == arguments->end()) return {};
+  std::vector<std::string> words(end + 1, arguments->end());
+  arguments->erase(end, arguments->end());
+  return words;
+}
+
 // The reader of stderr may have stopped reading, e.g. a hung log reader: do not wait for it at
 // exit.
 void PrintLastWord(std::string_view message) {
@@ -93,6 +107,8 @@ int Main(int argc, char** argv) {
     bodies.emplace_back(sub, command.make(sub));
   }
   std::vector<std::string> arguments = MeantArguments(argc, argv);
+  if (argc > 0) TheInvocation().program = argv[0];
+  TheInvocation().passed_on = TakePassedOn(&arguments);
   std::reverse(arguments.begin(), arguments.end());  // in the parser's order
   try {
     app.parse(std::move(arguments));
@@ -106,7 +122,7 @@ int Main(int argc, char** argv) {
     if (!sub->parsed()) continue;
     const Status status = RunBody(body);
     if (status.ok()) return kOk;
-    PrintLastWord(Message(status));
+    if (!Message(status).empty()) PrintLastWord(Message(status));
     return ExitCodeOf(status);
   }
   std::fputs("weft: a command is required; 'weft --help' lists them\n", stderr);

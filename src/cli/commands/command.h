@@ -8,6 +8,8 @@
 
 #include <functional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "base/status.h"
@@ -20,17 +22,28 @@ struct Command {
   const char* name;
   const char* summary;
   CommandBody (*make)(CLI::App* app);
+  bool passes_words_on = false;  // those after -- are another program's, and are not parsed
 };
 
 std::span<const Command> Commands();
 
 // An error that ends the program with its own exit code.
 Status WithExitCode(Status status, int code);
+// Ends the program with a code other than 0 and without a sentence: somebody else has said why.
+Status SilentExit(int code);
 int ExitCodeOf(const Status& status);
+
+// How the program was called; filled before a body runs.
+struct Invocation {
+  std::string program;                 // its file, or a name to be found on PATH
+  std::vector<std::string> passed_on;  // see Command::passes_words_on
+};
+Invocation& TheInvocation();
 
 CommandBody MakeRunCommand(CLI::App* app);
 CommandBody MakeChatCommand(CLI::App* app);
 CommandBody MakeServeCommand(CLI::App* app);
+CommandBody MakeLaunchCommand(CLI::App* app);
 CommandBody MakeSessionsCommand(CLI::App* app);
 CommandBody MakeBenchCommand(CLI::App* app);
 CommandBody MakePsCommand(CLI::App* app);

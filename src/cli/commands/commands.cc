@@ -10,6 +10,8 @@ constexpr Command kCommands[] = {
     {"run", "Answer a question, or continue a text", MakeRunCommand},
     {"chat", "Chat with the model, in several conversations side by side", MakeChatCommand},
     {"serve", "Serve the model over HTTP for existing clients", MakeServeCommand},
+    {"launch", "Start a coding agent with everything set for a server", MakeLaunchCommand,
+     /*passes_words_on=*/true},
     {"sessions", "List, fork, park or drop the conversations of a running server",
      MakeSessionsCommand},
     {"ps", "List the servers running on this machine", MakePsCommand},
@@ -36,14 +38,21 @@ constexpr char kExitCode[] = "weft/exit_code";
 
 }  // namespace
 
+Invocation& TheInvocation() {
+  static Invocation invocation;
+  return invocation;
+}
+
 Status WithExitCode(Status status, int code) {
   status.SetPayload(kExitCode, absl::Cord(std::string(1, static_cast<char>(code))));
   return status;
 }
 
+Status SilentExit(int code) { return WithExitCode(Status(StatusCode::kUnknown, ""), code); }
+
 int ExitCodeOf(const Status& status) {
   const auto code = status.GetPayload(kExitCode);
-  return code ? std::string(*code)[0] : status.ok() ? 0 : 1;
+  return code ? static_cast<unsigned char>(std::string(*code)[0]) : status.ok() ? 0 : 1;
 }
 
 std::span<const Command> Commands() { return kCommands; }
