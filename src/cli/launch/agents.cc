@@ -98,8 +98,12 @@ constexpr char kOpencodeConfig[] = R"({
 }
 )";
 
+// Where its first prompt leaves no room for an answer it would shorten that and ask without end.
+constexpr int64_t kOpencodeCompacts = 12000;
+
 constexpr AgentVariable kOpencodeVariables[] = {
     {"OPENCODE_CONFIG_CONTENT", kOpencodeConfig},
+    {"OPENCODE_DISABLE_AUTOCOMPACT", "1", kOpencodeCompacts},
 };
 constexpr AgentSettings kOpencodeSettings[] = {{"XDG_CONFIG_HOME", "opencode/opencode.json",
                                                 ".config/opencode/opencode.json", kOpencodeConfig,

@@ -92,6 +92,9 @@ TEST(PlanTest, OpencodeGetsItsConfigurationInAVariable) {
   EXPECT_EQ(provider["options"]["baseURL"], "http://127.0.0.1:8080/v1");
   EXPECT_EQ(provider["models"][kOddModel]["limit"],
             nlohmann::json({{"context", 8192}, {"output", 2048}}));
+  EXPECT_EQ(Value(Plan("opencode", Server(8192)), "OPENCODE_DISABLE_AUTOCOMPACT"), "1");
+  EXPECT_EQ(Value(Plan("opencode", Server(32768)), "OPENCODE_DISABLE_AUTOCOMPACT"),
+            "(left as it is)");
 }
 
 TEST(PlanTest, QwenAndAiderGetAFileInThePlansFolder) {
