@@ -244,7 +244,8 @@ CommandBody MakeLaunchCommand(CLI::App* app) {
   auto flags = std::make_shared<LaunchFlags>();
   std::vector<std::string> names;
   for (const Agent& agent : Agents()) names.emplace_back(agent.name);
-  app->add_option("AGENT", flags->agent, "The agent (default: list them)")
+  app->add_option("AGENT", flags->agent,
+                  "The agent (default: list them); its own arguments follow --")
       ->check(CLI::IsMember(names));
   app->add_option("--server", flags->server,
                   "Address of a running server (default: the only one that 'weft ps' lists)");
@@ -258,13 +259,13 @@ CommandBody MakeLaunchCommand(CLI::App* app) {
   app->add_flag("--json", flags->json, "With --print, --write or no agent: print JSON");
   AddServerFlags(app, flags.get());
   app->footer(
-      "\nThe agent gets the server's address, model, context and longest answer through "
+      "\nTells the agent the server's address, model, context and longest answer, through "
       "variables,\n"
-      "arguments and temporary files; the user's files stay as they are without --write. With -m\n"
-      "a server is started first, on a free port, and ends with the agent. Words after\n"
-      "-- are the agent's arguments. It has the terminal, and its exit code is passed on (127: it "
-      "is\n"
-      "not installed).\n\n"
+      "arguments and temporary files; files of the user's change only with --write. Without -m "
+      "the\n"
+      "server is one that runs. With -m one is started, on a free port, and ends with the agent. "
+      "The\n"
+      "agent has the terminal, and its exit code is passed on (127: it is not installed).\n\n"
       "Examples:\n"
       "  weft launch claude\n"
       "  weft launch codex -m model.gguf --ctx 32768 --state-dir ~/.weft\n"
