@@ -1,4 +1,5 @@
-// Finding and adding. Eviction and accounting are in prefix_index_eviction.cc.
+// Finding and adding. Eviction and accounting are in prefix_index_eviction.cc, claims in
+// prefix_index_lineage.cc.
 #include "state/prefix_index.h"
 
 #include <algorithm>
@@ -386,7 +387,7 @@ PrefixInsert PrefixIndex::Insert(std::string_view domain, std::span<const TokenI
   PrefixInsert result;
   if (n_pages == 0) return result;
 
-  ++clock_;
+  Tick();
   Found inserted{{}, std::min(n_tokens, n_pages * page_tokens)};
   Node* node = MakeRoot(domain);
   for (int64_t entry = 0; entry < n_pages; ++entry) {
@@ -409,33 +410,36 @@ PrefixInsert PrefixIndex::Insert(std::string_view domain, std::span<const TokenI
   return result;
 }
 
-void PrefixIndex::SetUsed(Node* node) {
-  const bool ordered = leaves_.erase(node->leaf_key()) > 0;
-  node->used = clock_;
+void PrefixIndex::SetUsed(Node* node, uint64_t used) {
+  // Only leaves are in the order.
+  const bool ordered = node->is_leaf() && leaves_.erase(node->leaf_key()) > 0;
+  node->used = used;
   if (ordered) leaves_.emplace(node->leaf_key(), node);
 }
 
-void PrefixIndex::SetWindowUsed(Node* node) {
+void PrefixIndex::SetWindowUsed(Node* node, uint64_t used) {
   const bool ordered = windowed_.erase(node->window_key()) > 0;
-  node->window_used = clock_;
+  node->window_used = used;
   if (ordered) windowed_.emplace(node->window_key(), node);
+}
+
+void PrefixIndex::SetSlotUsed(Node* node, uint64_t used) {
+  checkpointed_.erase(node->slot_key());
+  node->slot_used = used;
+  checkpointed_.emplace(node->slot_key(), node);
 }
 
 void PrefixIndex::Use(const Found& found) {
   if (found.path.empty()) return;
-  ++clock_;
-  for (Node* node : found.path) SetUsed(node);
+  Tick();
+  for (Node* node : found.path) SetUsed(node, clock_);
   const GroupShape widest{options_.page_tokens, max_window_};
   const size_t first =
       max_window_ > 0
           ? static_cast<size_t>(widest.VisibleFrom(found.n_tokens) / options_.page_tokens)
           : found.path.size();
-  for (size_t i = first; i < found.path.size(); ++i) SetWindowUsed(found.path[i]);
-  if (Node* end = found.path.back(); end->slot != kNoSlot) {
-    checkpointed_.erase(end->slot_key());
-    end->slot_used = clock_;
-    checkpointed_.emplace(end->slot_key(), end);
-  }
+  for (size_t i = first; i < found.path.size(); ++i) SetWindowUsed(found.path[i], clock_);
+  if (Node* end = found.path.back(); end->slot != kNoSlot) SetSlotUsed(end, clock_);
 }
 
 }  // namespace weft

@@ -25,13 +25,14 @@
 // another inserted, unless the operator enabled sharing; then there is one tree for all.
 //
 // Eviction is least recently used by a counter, not by time, so that the same operations always
-// evict the same nodes.
+// evict the same nodes. Within a domain, claims come first (see "claims" below).
 //
 // Threads: as PagePool. The pools must outlive the index.
 #ifndef WEFT_STATE_PREFIX_INDEX_H_
 #define WEFT_STATE_PREFIX_INDEX_H_
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <span>
@@ -88,7 +89,7 @@ struct EvictionWish {
 };
 
 struct PrefixIndexStats {
-  int64_t domains = 0, nodes = 0, checkpoints = 0;
+  int64_t domains = 0, nodes = 0, checkpoints = 0, claims = 0;
   int64_t lone_checkpoints = 0;  // whose slot has no other holder
   std::vector<int64_t> pages;    // per group
   int64_t memory_bytes = 0;      // of the index itself, roughly; excludes pages
@@ -159,6 +160,38 @@ class PrefixIndex {
   // Releases the least recently used checkpoints until at most `most` are left.
   void LimitCheckpoints(int64_t most);
 
+  // --- claims (prefix_index_lineage.cc) ----------------------------------------------------
+  // A conversation whose turn ended with a tool call expects to go on: it claims its prefix. The
+  // conversations that begin in its domain until then are its children, and each use of theirs
+  // counts as a use of the parent's prefix, a little later. So parents are evicted after their
+  // children, and later ones before earlier ones. A client can also mark a prefix: until the mark
+  // lapses, each use of the domain counts as a use of that prefix.
+  //
+  // A claim only orders the evictions within its domain: a domain that nobody uses grows old with
+  // all its claims. A conversation's claim ends with its next turn, after kMostChildTurns turns of
+  // its children, or when kMostClaims later ones exist.
+  static constexpr size_t kMostClaims = 16;  // per domain: of conversations, and of marks
+  static constexpr int kMostChildTurns = 256;
+
+  // A turn of these tokens begins. Returns when its conversation began, by the order of use: now,
+  // unless the tokens begin with the whole prompt of an earlier turn.
+  uint64_t BeginTurn(std::string_view domain, std::span<const TokenId> tokens);
+  // A conversation that began then has just used its prefix (Match or Insert).
+  void NoteUse(std::string_view domain, uint64_t begun);
+  // The turn ended, and the tokens that the index holds of it are these, the first `n_prompt` from
+  // its prompt. `owner` is for ForEachParent.
+  void EndTurn(std::string_view domain, std::span<const TokenId> tokens, int64_t n_prompt,
+               uint64_t begun, uint64_t turn, uint64_t owner);
+  // The conversation of the turn, which has ended, expects to go on.
+  void ExpectMore(std::string_view domain, uint64_t turn);
+  // Visits the owners of the claims of a conversation's parents.
+  void ForEachParent(std::string_view domain, uint64_t begun,
+                     FunctionRef<void(uint64_t owner)> visit) const;
+  // Marks the prefix of these tokens, as far as it is known, until then; and lets older marks of
+  // the domain lapse.
+  void Mark(std::string_view domain, std::span<const TokenId> tokens, int64_t now_us,
+            int64_t until_us);
+
   // Evicts the least recently used until the wish is fulfilled or nothing left would help: leaves
   // first (freeing their pages of every group), then windowed pages and checkpoints of older resume
   // points. Only items without other holders count as freed, and leaves that would free nothing
@@ -186,6 +219,8 @@ class PrefixIndex {
 
  private:
   struct Node;
+  struct Claim;
+  struct Family;
   // The last use, and a number that makes the order total.
   using LruKey = std::pair<uint64_t, uint64_t>;
   using LruOrder = std::map<LruKey, Node*>;
@@ -237,10 +272,26 @@ class PrefixIndex {
   }
   bool IsResumePoint(const Node* node) const;
   static bool HoldsNothing(const Node* node);
+  // Between two uses there is room for what claims turn into later ones.
+  static constexpr uint64_t kUseStep = 64;
+  static_assert(kUseStep > 3 * kMostClaims);
+  uint64_t Tick() { return clock_ += kUseStep; }
   // Records a use of the nodes, and of the last one as a resume point.
   void Use(const Found& found);
-  void SetUsed(Node* node);
-  void SetWindowUsed(Node* node);
+  void SetUsed(Node* node, uint64_t used);
+  void SetWindowUsed(Node* node, uint64_t used);
+  void SetSlotUsed(Node* node, uint64_t used);
+
+  // The deepest known node of the tokens, or null.
+  Node* LastKnown(std::string_view domain, std::span<const TokenId> tokens) const;
+  Family* FindFamily(std::string_view domain) const;
+  void AddClaim(std::string_view domain, Claim claim);
+  void DropClaim(Claim* claim);
+  // The claims on a leaf that goes away are on its parent from now on.
+  void MoveClaims(const Node* from, Node* to);
+  // Carries out what claims ask for, as of now.
+  void UseClaimed();
+  void UseAt(Node* end, uint64_t used);
 
   // Whether only nodes of the index hold the page.
   bool IsLone(size_t group, PageId page) const;
@@ -275,6 +326,7 @@ class PrefixIndex {
   }
   Status CheckNode(const Node* node) const;
   Status CheckAside(const Node* node) const;
+  Status CheckClaims() const;
   Status CheckTotals() const;
 
   const PrefixIndexOptions options_;
@@ -293,6 +345,10 @@ class PrefixIndex {
   std::vector<int64_t> n_pages_;
   // Per group, the nodes set aside, by page.
   std::vector<std::unordered_multimap<PageId, Node*>> aside_;
+  // By domain, even if domains share a tree. Those used since their claims were carried out.
+  std::map<std::string, std::unique_ptr<Family>, std::less<>> families_;
+  std::vector<Family*> used_families_;
+  std::unordered_multimap<const Node*, Claim*> claims_at_;
   int64_t eviction_visits_ = 0;
   mutable int64_t compared_tokens_ = 0;
   int64_t evicted_nodes_ = 0, evicted_pages_ = 0, evicted_checkpoints_ = 0;

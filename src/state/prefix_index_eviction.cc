@@ -37,6 +37,7 @@ PrefixIndex::Node* PrefixIndex::RemoveLeaf(Node* node, EvictionWish* freed) {
   DropCheckpoint(node, freed);
   leaves_.erase(node->leaf_key());
   Node* parent = node->parent;
+  if (!claims_at_.empty()) MoveClaims(node, parent);
   parent->children.erase(node);
   nodes_.erase(node->serial);
   ++evicted_nodes_;
@@ -183,6 +184,7 @@ void PrefixIndex::EvictCheckpoint(Node* node, EvictionWish* freed) {
 }
 
 void PrefixIndex::LimitCheckpoints(int64_t most) {
+  if (static_cast<int64_t>(checkpointed_.size()) > most) UseClaimed();
   EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
   for (auto it = checkpointed_.begin();
        it != checkpointed_.end() && static_cast<int64_t>(checkpointed_.size()) > most;) {
@@ -235,6 +237,7 @@ void PrefixIndex::GiveBackTail(std::string_view domain, std::span<const TokenId>
 EvictionWish PrefixIndex::EvictLru(const EvictionWish& wish) {
   WEFT_CHECK(wish.pages.size() == options_.groups.size(), "a wish names every group");
   PutReleasedBack();
+  UseClaimed();
   EvictionWish freed;
   freed.pages.resize(options_.groups.size());
   EvictLeaves(wish, &freed);
@@ -245,6 +248,7 @@ EvictionWish PrefixIndex::EvictLru(const EvictionWish& wish) {
 
 void PrefixIndex::EvictRows(FunctionRef<bool()> enough) {
   PutReleasedBack();
+  UseClaimed();
   EvictionWish freed;
   freed.pages.resize(options_.groups.size());
   for (auto it = leaves_.begin(); it != leaves_.end() && !enough();) {
@@ -282,6 +286,9 @@ PrefixIndexStats PrefixIndex::Stats() const {
   stats.checkpoints = static_cast<int64_t>(checkpointed_.size());
   for (const auto& [key, node] : checkpointed_) {
     if (options_.slots->use_count(node->slot) == 1) ++stats.lone_checkpoints;
+  }
+  for (const auto& [domain, family] : families_) {
+    stats.claims += std::ssize(family->marks) + std::ssize(family->turns);
   }
   stats.pages = n_pages_;
   // A node, its two arrays, and its entries in the hash table, its parent and one order.
@@ -415,6 +422,7 @@ Status PrefixIndex::CheckTotals() const {
 
 Status PrefixIndex::CheckIntegrity() const {
   for (const auto& [serial, node] : nodes_) WEFT_RETURN_IF_ERROR(CheckNode(node.get()));
+  WEFT_RETURN_IF_ERROR(CheckClaims());
   return CheckTotals();
 }
 

@@ -1,4 +1,4 @@
-// The node of a PrefixIndex, for its implementation files.
+// The nodes and the claims of a PrefixIndex, for its implementation files.
 #ifndef WEFT_STATE_PREFIX_INDEX_NODE_H_
 #define WEFT_STATE_PREFIX_INDEX_NODE_H_
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "state/prefix_index.h"
+#include "state/session_file.h"
 
 namespace weft {
 
@@ -65,6 +66,34 @@ struct PrefixIndex::Node {
   // be resumed, not a longer one that cannot.
   LruKey window_key() const { return {window_used, ~serial}; }
   LruKey slot_key() const { return {slot_used, serial}; }
+};
+
+// A claim on the prefix that ends with a node.
+struct PrefixIndex::Claim {
+  Family* family = nullptr;
+  Node* end = nullptr;
+  // A conversation's, after its last turn; 0: a mark.
+  uint64_t turn = 0;
+  uint64_t owner = 0;
+  uint64_t begun = 0;       // when its conversation began
+  uint64_t since = 0;       // when the turn ended
+  int64_t n_prompt = 0;     // tokens of the turn's prompt
+  Fingerprint prompt = {};  // of these tokens
+  bool expects = false;     // the conversation expects to go on
+  int child_turns = 0;
+  int64_t until_us = 0;  // marks only
+  uint64_t used = 0;     // the last use that counts for it; 0: none yet
+  uint64_t carried = 0;  // the use up to which that was carried out
+};
+
+// The claims of a domain, in the order in which they are evicted: marks from the oldest on, then
+// conversations from the one whose turn ended last.
+struct PrefixIndex::Family {
+  explicit Family(const std::string* key) : domain(key) {}
+
+  const std::string* const domain;  // its key in families_
+  std::list<Claim> marks, turns;
+  bool is_used = false;  // it is among used_families_
 };
 
 template <typename Visit>

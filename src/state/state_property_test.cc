@@ -75,7 +75,7 @@ class World {
   static std::string Domain(int domain) { return domain == 0 ? "" : "other"; }
 
   void Operation() {
-    switch (Below(11)) {
+    switch (Below(12)) {
       case 0:
       case 1:
         return Create();
@@ -93,6 +93,8 @@ class World {
         return Insert(Pick());
       case 9:
         return Evict();
+      case 10:
+        return Claim(Pick());
       default:
         if (Below(8) == 0) index_->Clear();
         return;
@@ -259,6 +261,22 @@ class World {
               Resumable(*session, size));
   }
 
+  // Ends a turn of the session, begins one, or marks a prefix of it.
+  void Claim(Session* session) {
+    if (session == nullptr) return;
+    const std::string domain = Domain(session->domain);
+    const auto prompt = std::span(session->tokens)
+                            .first(static_cast<size_t>(Below(std::ssize(session->tokens) + 1)));
+    const uint64_t begun = index_->BeginTurn(domain, prompt);
+    index_->NoteUse(domain, begun);
+    if (Below(2) == 0) {
+      index_->EndTurn(domain, session->tokens, std::ssize(prompt), begun, ++turn_, /*owner=*/0);
+      if (Below(2) == 0) index_->ExpectMore(domain, turn_);
+    }
+    const auto now_us = static_cast<int64_t>(turn_);
+    if (Below(3) == 0) index_->Mark(domain, prompt, now_us, now_us + Below(10));
+  }
+
   void Evict() {
     EvictionWish wish;
     for (size_t g = 0; g < pools_.size(); ++g) wish.pages.push_back(Below(6));
@@ -320,6 +338,7 @@ class World {
     ASSERT_EQ(Message(index_->CheckIntegrity()), "");
     for (const auto& pool : pools_) ASSERT_EQ(pool->in_use(), 0);
     ASSERT_EQ(index_->Stats().nodes, 0);
+    ASSERT_EQ(index_->Stats().claims, 0);
     ASSERT_EQ(slots_.in_use(), 0);
   }
 
@@ -329,6 +348,7 @@ class World {
   SlotPool slots_;
   std::unique_ptr<PrefixIndex> index_;
   std::vector<std::unique_ptr<Session>> sessions_;
+  uint64_t turn_ = 0;
   std::vector<std::vector<uint64_t>> memory_;  // per group, by page and offset
   std::vector<uint64_t> slot_memory_;
 };
