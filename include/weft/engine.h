@@ -175,6 +175,10 @@ class Turn {
 
   // Ends the turn at the next step boundary, whatever its stage. May be called repeatedly.
   virtual void Cancel() = 0;
+  // The answer calls a tool, so the conversation goes on: until its next turn, what it holds in
+  // memory is evicted, parked or closed after the conversations that begin in its domain meanwhile
+  // (for example those of sub-agents). May be called from anywhere, also after the end.
+  virtual void ExpectMore() = 0;
   virtual SessionId session() const = 0;
 };
 

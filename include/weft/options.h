@@ -26,6 +26,7 @@ inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 inline constexpr size_t kMaxPromptChunks = 65536;
 inline constexpr size_t kMaxPredictionTokens = 131072;
+inline constexpr size_t kMaxPrefixMarks = 16;
 
 // Stands for a row (PromptPart) in Engine::Tokens.
 inline constexpr int32_t kRowToken = -2;
@@ -168,6 +169,14 @@ struct PromptPart {
   std::vector<float> rows = {};
 };
 
+// The first `n_tokens` of a turn's prompt, to which its client means to come back. Recurrent models
+// leave a checkpoint exactly there. Until `keep_for` has passed, the prefix is evicted after the
+// others of its domain; beside other domains it is as old as its own domain's last use.
+struct PrefixMark {
+  int64_t n_tokens = 0;
+  std::chrono::seconds keep_for{300};  // at most a week
+};
+
 struct TurnOptions {
   std::vector<int32_t> tokens = {};
   // What follows them. Shared, because options are copied.
@@ -185,6 +194,7 @@ struct TurnOptions {
     for (const PromptPart& part : *parts) n_values += static_cast<int64_t>(part.rows.size());
     return n_values / row_width;
   }
+  std::vector<PrefixMark> prefix_marks = {};
   // False: tokens and parts are appended to the session. True: they are the whole context; the
   // session keeps their common prefix and discards the rest.
   bool tokens_are_whole_context = false;

@@ -21,8 +21,12 @@ namespace {
 // The consumer's end of a turn.
 class TurnHandle : public Turn {
  public:
-  TurnHandle(SubmittedTurn submitted, std::shared_ptr<Mailbox> mailbox)
-      : submitted_(std::move(submitted)), mailbox_(std::move(mailbox)) {}
+  // `expect_more` runs on the engine thread.
+  TurnHandle(SubmittedTurn submitted, std::shared_ptr<Mailbox> mailbox,
+             std::function<void()> expect_more)
+      : submitted_(std::move(submitted)),
+        mailbox_(std::move(mailbox)),
+        expect_more_(std::move(expect_more)) {}
   ~TurnHandle() override {
     submitted_.queue->SetReadyCallback(nullptr);
     Cancel();
@@ -38,11 +42,13 @@ class TurnHandle : public Turn {
   void Cancel() override {
     if (!submitted_.cancelled->exchange(true)) mailbox_->Post([] {});
   }
+  void ExpectMore() override { mailbox_->Post(expect_more_); }
   SessionId session() const override { return submitted_.session; }
 
  private:
   const SubmittedTurn submitted_;
   const std::shared_ptr<Mailbox> mailbox_;
+  const std::function<void()> expect_more_;
 };
 
 class EngineThread : public Engine {
@@ -231,7 +237,12 @@ class EngineThread : public Engine {
 
   StatusOr<std::shared_ptr<Turn>> Wrap(StatusOr<SubmittedTurn> submitted) {
     if (!submitted.ok()) return submitted.status();
-    return std::shared_ptr<Turn>(std::make_shared<TurnHandle>(*std::move(submitted), mailbox_));
+    std::function<void()> expect_more = [this, domain = submitted->domain,
+                                         serial = submitted->serial] {
+      core_->turns().ExpectMore(domain, serial);
+    };
+    return std::shared_ptr<Turn>(
+        std::make_shared<TurnHandle>(*std::move(submitted), mailbox_, std::move(expect_more)));
   }
 
   StatusOr<NamedTurn> WrapNamed(StatusOr<SubmittedTurn> submitted) {

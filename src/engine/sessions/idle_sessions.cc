@@ -10,6 +10,7 @@ IdleSessions::Place IdleSessions::PlaceOf(const Session& session) const {
   Place place;
   if (session.role == SessionRole::kHolder) return place;
   place.used_us = session.last_used_us;
+  place.kept_us = std::max(session.last_used_us, session.child_used_us);
   if (session.is_at_work()) {
     place.orders = 1u << kAtWork;
     return place;
@@ -23,18 +24,20 @@ IdleSessions::Place IdleSessions::PlaceOf(const Session& session) const {
   return place;
 }
 
-IdleSessions::Key IdleSessions::KeyOf(const Session& session, size_t which, int64_t used_us) {
+IdleSessions::Key IdleSessions::KeyOf(const Session& session, size_t which, const Place& place) {
   const bool of_domain = which == kToClose || which == kNamedOfDomain;
-  return {of_domain ? session.domain : std::string_view(), used_us, session.id.value};
+  const bool is_given_up = which == kToClose || which == kWithState;
+  return {of_domain ? session.domain : std::string_view(),
+          is_given_up ? place.kept_us : place.used_us, session.id.value};
 }
 
 void IdleSessions::Put(Session* session, const Place& place) {
   const Place former = std::exchange(session->idle_place, place);
   if (place == former) return;
   for (size_t which = 0; which < kOrders; ++which) {
-    if (IsIn(former, which)) orders_[which].erase(KeyOf(*session, which, former.used_us));
+    if (IsIn(former, which)) orders_[which].erase(KeyOf(*session, which, former));
     if (IsIn(place, which)) {
-      orders_[which].emplace(KeyOf(*session, which, place.used_us), session);
+      orders_[which].emplace(KeyOf(*session, which, place), session);
     }
   }
 }

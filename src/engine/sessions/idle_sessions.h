@@ -1,5 +1,6 @@
 // Sessions not in use, ordered by last use, so that the least recently used one can be found
-// without a scan when a place or memory is needed.
+// without a scan when a place or memory is needed. What is given up, is given up before the
+// conversations that wait for it (Session::child_used_us).
 //
 // An index over fields that others change. Call Note after changing a session; the index is updated
 // at the next query. Engine thread only.
@@ -56,7 +57,7 @@ class IdleSessions {
 
   static bool IsIn(const Place& place, size_t which) { return (place.orders >> which & 1) != 0; }
   Place PlaceOf(const Session& session) const;
-  static Key KeyOf(const Session& session, size_t which, int64_t used_us);
+  static Key KeyOf(const Session& session, size_t which, const Place& place);
   void Put(Session* session, const Place& place);
   static Session* FirstOf(const Order& order, std::string_view domain);
 

@@ -52,6 +52,9 @@ struct Session {
   std::vector<int64_t> checkpoints_wanted;
   int64_t tail_checkpoint = 0;
 
+  // When its conversation began, by the prefix index's order of use; 0: no turn has begun.
+  uint64_t begun = 0;
+
   // If poisoned: the positions before this are sound; a fork may start there.
   int64_t sound_tokens = 0;
   std::string note;  // for the user, e.g. about a damaged file
@@ -70,6 +73,7 @@ struct Session {
   struct IdlePlace {
     unsigned orders = 0;
     int64_t used_us = 0;
+    int64_t kept_us = 0;  // in the orders of what is given up
     bool operator==(const IdlePlace&) const = default;
   } idle_place;
   bool is_noted = false;
@@ -102,6 +106,8 @@ struct Session {
   // Tokens whose state came from disk, until a turn has reported them to its client.
   int64_t from_disk = 0;
   int64_t last_used_us = 0;
+  // The last use of a conversation that began while this one waits for an answer (ExpectMore).
+  int64_t child_used_us = 0;
 };
 
 // Why nothing may begin on the session: it has a turn, or it is poisoned.

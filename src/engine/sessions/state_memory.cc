@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace weft {
 namespace {
@@ -93,6 +94,7 @@ void StateMemory::Reuse(Session* session, int64_t limit) {
   if (!prefix_cache_ || limit <= session->computed) return;
   if (index_->MatchLength(session->domain, session->tokens, limit) <= session->computed) return;
   PrefixMatch match = index_->Match(session->domain, session->tokens, limit);
+  index_->NoteUse(session->domain, session->begun);
   session->tables = std::move(match.tables);
   session->slot = std::move(match.checkpoint);
   session->computed = session->prepared = session->indexed = match.n_tokens;
@@ -349,9 +351,7 @@ int64_t StateMemory::RowsToGuess(const Session& session) const {
 void StateMemory::KeepTail(Session* session) {
   if (!keeps_prefixes() || session->computed <= session->indexed) return;
   if (slots_ != nullptr && session->prepared != session->computed) return;
-  index_->Insert(session->domain, session->tokens, session->computed, TablesOf(session),
-                 /*adopt=*/true, session->slot.id());
-  session->indexed = session->computed;
+  InsertComputed(session, session->computed);
   if (slots_ == nullptr) return;
   // The one that marks the turn's progress stays: a history that comes back may end a little
   // earlier, for example where a stop string cut the text.
@@ -365,12 +365,17 @@ void StateMemory::ForgetCheckpoint(const Session& session, int64_t n_tokens) {
                            std::span(session.tokens).first(static_cast<size_t>(n_tokens)));
 }
 
+void StateMemory::InsertComputed(Session* session, int64_t n_tokens) {
+  index_->Insert(session->domain, session->tokens, n_tokens, TablesOf(session), /*adopt=*/true,
+                 session->slot.id());
+  index_->NoteUse(session->domain, session->begun);
+  session->indexed = n_tokens;
+}
+
 void StateMemory::AddToIndex(Session* session) {
   const int64_t n =
       slots_ != nullptr ? session->computed : session->computed / page_tokens() * page_tokens();
-  const std::vector<PageTable*> tables = TablesOf(session);
-  index_->Insert(session->domain, session->tokens, n, tables, /*adopt=*/true, session->slot.id());
-  session->indexed = n;
+  InsertComputed(session, n);
   if (slots_ == nullptr) return;
   // A checkpoint that only marks the turn's progress is dropped when the next one exists.
   const int64_t former = std::exchange(session->tail_checkpoint, IsPlanned(*session, n) ? 0 : n);
@@ -427,6 +432,27 @@ int64_t StateMemory::RowsToCheckpoint(const Session& session) const {
   return next - from;
 }
 
+// --- turns --------------------------------------------------------------------------------
+
+void StateMemory::EndTurn(const Session& session, int64_t n_prompt, uint64_t turn,
+                          SessionId owner) {
+  // A turn that was preempted last has less.
+  const auto n_tokens = static_cast<size_t>(std::max(session.computed, n_prompt));
+  index_->EndTurn(session.domain, std::span(session.tokens).first(n_tokens), n_prompt,
+                  session.begun, turn, owner.value);
+}
+
+void StateMemory::ForEachParent(const Session& session, FunctionRef<void(SessionId)> visit) const {
+  index_->ForEachParent(session.domain, session.begun,
+                        [&](uint64_t owner) { visit(SessionId{owner}); });
+}
+
+void StateMemory::Mark(const Session& session, int64_t n_tokens, std::chrono::seconds keep_for) {
+  const int64_t now_us = NowMicros();
+  index_->Mark(session.domain, std::span(session.tokens).first(static_cast<size_t>(n_tokens)),
+               now_us, now_us + std::chrono::microseconds(keep_for).count());
+}
+
 // --- going back and sharing -----------------------------------------------------------
 
 bool StateMemory::HoldsPagesAt(const Session& session, int64_t n_tokens) {
@@ -452,6 +478,7 @@ void StateMemory::Truncate(Session* session, int64_t n_tokens) {
 
 void StateMemory::Share(const Session& from, int64_t n_tokens, Session* to) {
   WEFT_CHECK(to->computed == 0, "sharing state with a session that has its own");
+  to->begun = from.begun;
   n_tokens = std::min(n_tokens, from.computed);
   if (HoldsStateAt(from, n_tokens)) TakeOver(from, n_tokens, to);
   Reuse(to, n_tokens);

@@ -13,12 +13,15 @@
 #ifndef WEFT_ENGINE_SESSIONS_STATE_MEMORY_H_
 #define WEFT_ENGINE_SESSIONS_STATE_MEMORY_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "backend/state_store.h"
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "engine/sessions/session.h"
 #include "engine/sessions/session_table.h"
@@ -88,6 +91,17 @@ class StateMemory {
   // Gives `to`, which has these tokens but no state, the state of `from`'s first `n_tokens`,
   // shared; or that of the longest known prefix.
   void Share(const Session& from, int64_t n_tokens, Session* to);
+
+  // --- turns: whose prefixes are evicted last (PrefixIndex, "claims") -------------------
+  void BeginTurn(Session* session) {
+    session->begun = index_->BeginTurn(session->domain, session->tokens);
+  }
+  // The turn's tail is kept, or it has none. `owner`: its session, if that stays.
+  void EndTurn(const Session& session, int64_t n_prompt, uint64_t turn, SessionId owner);
+  void ExpectMore(std::string_view domain, uint64_t turn) { index_->ExpectMore(domain, turn); }
+  // The sessions, still there or not, that wait while this one's conversation is used.
+  void ForEachParent(const Session& session, FunctionRef<void(SessionId)> visit) const;
+  void Mark(const Session& session, int64_t n_tokens, std::chrono::seconds keep_for);
 
   // --- checkpoints of models with recurrent state ------------------------------------
   // Other models take none; the positions tell the disk which windows are worth keeping.
@@ -238,6 +252,7 @@ class StateMemory {
   bool IsPlanned(const Session& session, int64_t n_tokens) const;
   bool IsCheckpoint(const Session& session) const;
   void AddToIndex(Session* session);
+  void InsertComputed(Session* session, int64_t n_tokens);
   void ForgetCheckpoint(const Session& session, int64_t n_tokens);
   std::vector<PrefixIndex::Checkpoint> CheckpointsToSave(const Session& session) const;
   StatusOr<PoolRef> NewSlot();

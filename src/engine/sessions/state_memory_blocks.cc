@@ -138,9 +138,7 @@ Status StateMemory::FinishBlocks(Session* session, std::span<const std::byte> sl
   const int64_t n =
       slots_ != nullptr ? session->computed : session->computed / page_tokens() * page_tokens();
   if (keeps_prefixes() && n > 0) {
-    const std::vector<PageTable*> tables = TablesOf(session);
-    index_->Insert(session->domain, session->tokens, n, tables, /*adopt=*/true, session->slot.id());
-    session->indexed = n;
+    InsertComputed(session, n);
     if (slots_ != nullptr) index_->LimitCheckpoints(max_checkpoints_);
   }
   return OkStatus();

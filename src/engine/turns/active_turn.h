@@ -79,6 +79,7 @@ struct ActiveTurn {
   TurnFate fate = TurnFate::kFinished;  // so far
   Session* session = nullptr;
   bool closes_session = false;  // an anonymous session, destroyed with its turn
+  bool expects_more = false;    // see Turn::ExpectMore
   std::shared_ptr<TurnQueue> queue;
   // Set by any thread; checked between steps.
   std::shared_ptr<std::atomic<bool>> cancelled;
@@ -102,6 +103,8 @@ struct ActiveTurn {
   int64_t first_token_us = 0;
   int64_t stalled_since_us = 0;  // when its consumer stopped reading; 0: it reads
 
+  // The position at which its own tokens begin.
+  int64_t first_token() const { return options.tokens_are_whole_context ? 0 : tokens_before; }
   bool wants_prompt_logits() const {
     return options.prompt_logprobs || static_cast<bool>(options.on_prompt_logits);
   }

@@ -38,6 +38,7 @@ Status TurnScheduler::Validate(const Session& session, const TurnOptions& option
     return InvalidArgument("top_logprobs must be between 0 and 100 (-1: none)");
   }
   WEFT_RETURN_IF_ERROR(CheckChunks(options.prompt_chunks));
+  WEFT_RETURN_IF_ERROR(CheckMarks(*parts_.model, options));
   return ValidateSampling(options.sampling, n_vocab);
 }
 
@@ -122,8 +123,11 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, const TurnOption
   session->stage.Become(is_parked ? SessionStage::kAwaited : SessionStage::kQueued);
   parts_.files->RestoreForTurn(session);
   parts_.publisher->Touch(session);
-  SubmittedTurn submitted{
-      .session = session->id, .queue = turn->queue, .cancelled = turn->cancelled};
+  SubmittedTurn submitted{.session = session->id,
+                          .queue = turn->queue,
+                          .cancelled = turn->cancelled,
+                          .domain = session->domain,
+                          .serial = turn->serial};
   queued_.push_back(std::move(turn));
   return submitted;
 }
@@ -198,6 +202,8 @@ void TurnScheduler::TakePrompt(ActiveTurn* turn) {
   }
   turn->tokens_before = std::ssize(tokens);
   tokens.Append(turn->prompt, options.tokens_are_whole_context ? turn->tokens_before : 0);
+  parts_.memory->BeginTurn(session);
+  TouchParents(*session);
   // The last token is always computed: its logits choose the first new one.
   const int64_t reusable = static_cast<int64_t>(tokens.size()) - 1;
   if (turn->wants_prompt_rows()) {
@@ -245,6 +251,9 @@ void TurnScheduler::PlanCheckpoints(Session* session) {
     return !IsRow(token) && tokenizer.IsControl(token);
   });
   parts_.memory->PlanCheckpoints(session, marks);
+  for (const PrefixMark& mark : session->turn->options.prefix_marks) {
+    parts_.memory->WantCheckpoint(session, session->turn->first_token() + mark.n_tokens);
+  }
 }
 
 // --- waits ------------------------------------------------------------------------------
@@ -371,6 +380,7 @@ void TurnScheduler::Retire(ActiveTurn* turn) {
     if (lane->session->stage != SessionStage::kPoisoned) parts_.memory->KeepTail(lane->session);
   }
   RollBackPrompt(turn);
+  ClaimPrefixes(*turn);
   for (size_t i = 1; i < turn->lanes.size(); ++i) parts_.sessions->Destroy(turn->lanes[i]->session);
   session->turn = nullptr;
   session->last_used_us = NowMicros();

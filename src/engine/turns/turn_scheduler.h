@@ -38,6 +38,8 @@ struct SubmittedTurn {
   SessionId session;
   std::shared_ptr<TurnQueue> queue;
   std::shared_ptr<std::atomic<bool>> cancelled;
+  std::string domain = {};
+  uint64_t serial = 0;
   bool is_anonymous = false;  // true: not on the named session
 };
 
@@ -62,6 +64,9 @@ class TurnScheduler {
   StatusOr<SubmittedTurn> SubmitOnce(std::string_view domain, const TurnOptions& options);
   // From now on no turn is accepted.
   void StopAccepting() { accepting_ = false; }
+
+  // See Turn::ExpectMore.
+  void ExpectMore(std::string_view domain, uint64_t serial);
 
   // Ends turns that were cancelled, timed out or abandoned by their consumer.
   void EndUnwanted();
@@ -104,6 +109,8 @@ class TurnScheduler {
   void ReuseComputed(Session* session);
   void PlanCheckpoints(Session* session);
   void RollBackPrompt(ActiveTurn* turn);
+  void TouchParents(const Session& session);
+  void ClaimPrefixes(const ActiveTurn& turn);
   void Retire(ActiveTurn* turn);
   void Count(TurnFate fate);
   static TurnInfo InfoOf(const ActiveTurn& turn);

@@ -41,6 +41,25 @@ Status CheckEnds(const TurnOptions& options, int64_t n_vocab) {
   return ValidateStopStrings(options.stop_strings);
 }
 
+Status CheckMarks(const Model& model, const TurnOptions& options) {
+  constexpr std::chrono::hours kMostKept{7 * 24};
+  const std::vector<PrefixMark>& marks = options.prefix_marks;
+  if (marks.size() > kMaxPrefixMarks) {
+    return InvalidArgument("too many prefix marks: ", marks.size(), ", at most ", kMaxPrefixMarks);
+  }
+  const int64_t n_tokens = options.PromptSize(model.row_width());
+  for (const PrefixMark& mark : marks) {
+    if (mark.n_tokens < 1 || mark.n_tokens > n_tokens) {
+      return InvalidArgument("a prefix mark must be between 1 and the ", n_tokens,
+                             " tokens of the prompt");
+    }
+    if (mark.keep_for.count() < 0 || mark.keep_for > kMostKept) {
+      return InvalidArgument("a marked prefix is kept for up to a week");
+    }
+  }
+  return OkStatus();
+}
+
 Status CheckChunks(const std::vector<int64_t>& chunks) {
   if (chunks.size() > kMaxPromptChunks) {
     return InvalidArgument("too many prompt chunks: ", chunks.size(), ", at most ",

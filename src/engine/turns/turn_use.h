@@ -15,6 +15,7 @@ namespace weft {
 Status CheckUse(const Model& model, const TurnOptions& options);
 // The options that decide when a turn ends, and in which chunks its prompt is computed.
 Status CheckEnds(const TurnOptions& options, int64_t n_vocab);
+Status CheckMarks(const Model& model, const TurnOptions& options);
 Status CheckChunks(const std::vector<int64_t>& chunks);
 // Whether a text of `n_tokens` fits into a step, if the model needs it whole.
 Status CheckWholeText(const Model& model, int64_t n_tokens, int64_t max_step_tokens);
