@@ -299,13 +299,17 @@ bool BlockCatalog::Covers(const Fingerprint& parent, std::span<const TokenId> to
   return false;
 }
 
-void BlockCatalog::Use(const BlockMatch& match, int64_t now_s) {
+void BlockCatalog::Use(const BlockMatch& match, int64_t now_s) { Use(match, now_s, 1); }
+
+void BlockCatalog::Refresh(const BlockMatch& match, int64_t now_s) { Use(match, now_s, 0); }
+
+void BlockCatalog::Use(const BlockMatch& match, int64_t now_s, int64_t n_uses) {
   const auto use = [&](const Fingerprint& key) {
     const auto found = blocks_.find(key);
     if (found == blocks_.end()) return;
     Unplace(found->second.get());
     found->second->info.used_s = std::max(found->second->info.used_s, now_s);
-    ++found->second->info.uses;
+    found->second->info.uses += n_uses;
     Place(found->second.get());
   };
   for (const Fingerprint& key : match.pages) use(key);

@@ -114,6 +114,8 @@ class BlockCatalog {
   bool Covers(const Fingerprint& parent, std::span<const TokenId> tokens, uint64_t groups) const;
   // Records a use of the match and its prefix.
   void Use(const BlockMatch& match, int64_t now_s);
+  // The same, but does not count it.
+  void Refresh(const BlockMatch& match, int64_t now_s);
   void UseForSession(const Fingerprint& key, int64_t now_s);
 
   // The longest part of the first `max_tokens` tokens after which a session can resume. If windowed
@@ -160,6 +162,7 @@ class BlockCatalog {
   // it returns true.
   template <typename Visit>
   void ForEachBeginning(const Ordered& blocks, std::span<const TokenId> tokens, Visit visit) const;
+  void Use(const BlockMatch& match, int64_t now_s, int64_t n_uses);
   int64_t Common(const Block* block, std::span<const TokenId> tokens) const;
   int64_t KeepUntil(const Block& block) const;
   bool IsEndless(const BlockInfo& info) const;

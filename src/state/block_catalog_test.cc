@@ -204,6 +204,17 @@ TEST(BlockCatalogTest, WhatWasNotUsedForLongestGoesFirstFromItsEnd) {
   EXPECT_EQ(store->evicted(), 2);
 }
 
+TEST(BlockCatalogTest, WhatIsRefreshedIsAsRecentAndNotUsedMoreOften) {
+  Store store(200);
+  EXPECT_TRUE(store.AddPages("", Tokens(4, 100), 1000));
+  EXPECT_TRUE(store.AddPages("", Tokens(4, 200), 2000));
+  store->Refresh(store->Match("", Tokens(4, 100), 4), 3000);
+  EXPECT_EQ(store->Find(PageBlockKey(BlockRoot(""), Tokens(4, 100)))->uses, 0);
+  EXPECT_TRUE(store.AddPages("", Tokens(4, 300), 3000));
+  EXPECT_EQ(store.Match("", Tokens(4, 100)), 4);
+  EXPECT_EQ(store.Match("", Tokens(4, 200)), 0);
+}
+
 TEST(BlockCatalogTest, UsesASessionAndDepthMakeWorth) {
   Store store(300);
   EXPECT_TRUE(store.AddPages("", Tokens(4, 100), 0));

@@ -184,9 +184,11 @@ class PrefixIndex {
                uint64_t begun, uint64_t turn, uint64_t owner);
   // The conversation of the turn, which has ended, expects to go on.
   void ExpectMore(std::string_view domain, uint64_t turn);
-  // Visits the owners of the claims of a conversation's parents.
+  // Visits the claims of a conversation's parents: their owners, and what gives the tokens of their
+  // prefixes.
+  using Tokens = FunctionRef<std::vector<TokenId>()>;
   void ForEachParent(std::string_view domain, uint64_t begun,
-                     FunctionRef<void(uint64_t owner)> visit) const;
+                     FunctionRef<void(uint64_t owner, Tokens tokens)> visit) const;
   // Marks the prefix of these tokens, as far as it is known, until then; and lets older marks of
   // the domain lapse.
   void Mark(std::string_view domain, std::span<const TokenId> tokens, int64_t now_us,

@@ -143,11 +143,22 @@ void PrefixIndex::NoteUse(std::string_view domain, uint64_t begun) {
 }
 
 void PrefixIndex::ForEachParent(std::string_view domain, uint64_t begun,
-                                FunctionRef<void(uint64_t owner)> visit) const {
+                                FunctionRef<void(uint64_t owner, Tokens tokens)> visit) const {
   Family* const family = FindFamily(domain);
   if (family == nullptr) return;
   for (const Claim& claim : family->turns) {
-    if (claim.expects && claim.since < begun) visit(claim.owner);
+    if (!claim.expects || claim.since >= begun) continue;
+    visit(claim.owner, [&claim] {
+      std::vector<const Node*> path;
+      for (const Node* node = claim.end; !node->is_root(); node = node->parent) {
+        path.push_back(node);
+      }
+      std::vector<TokenId> tokens;
+      for (; !path.empty(); path.pop_back()) {
+        tokens.insert(tokens.end(), path.back()->tokens.begin(), path.back()->tokens.end());
+      }
+      return tokens;
+    });
   }
 }
 

@@ -211,7 +211,10 @@ TEST_P(LineageTest, ForEachParentVisitsWhoWaits) {
   turns.Take("d", Repeat(50, 24), 4, false, /*owner=*/8);
   const uint64_t begun = turns.Take("d", Child(0), 4, true, /*owner=*/9);
   std::vector<uint64_t> parents;
-  turns->ForEachParent("d", begun, [&](uint64_t owner) { parents.push_back(owner); });
+  turns->ForEachParent("d", begun, [&](uint64_t owner, PrefixIndex::Tokens tokens) {
+    parents.push_back(owner);
+    EXPECT_EQ(tokens(), Ended(kParent));
+  });
   EXPECT_EQ(parents, std::vector<uint64_t>{7});
 }
 

@@ -442,9 +442,11 @@ void StateMemory::EndTurn(const Session& session, int64_t n_prompt, uint64_t tur
                   session.begun, turn, owner.value);
 }
 
-void StateMemory::ForEachParent(const Session& session, FunctionRef<void(SessionId)> visit) const {
-  index_->ForEachParent(session.domain, session.begun,
-                        [&](uint64_t owner) { visit(SessionId{owner}); });
+void StateMemory::ForEachParent(const Session& session,
+                                FunctionRef<void(SessionId, PrefixIndex::Tokens)> visit) const {
+  index_->ForEachParent(
+      session.domain, session.begun,
+      [&](uint64_t owner, PrefixIndex::Tokens tokens) { visit(SessionId{owner}, tokens); });
 }
 
 void StateMemory::Mark(const Session& session, int64_t n_tokens, std::chrono::seconds keep_for) {

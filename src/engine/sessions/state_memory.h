@@ -99,8 +99,10 @@ class StateMemory {
   // The turn's tail is kept, or it has none. `owner`: its session, if that stays.
   void EndTurn(const Session& session, int64_t n_prompt, uint64_t turn, SessionId owner);
   void ExpectMore(std::string_view domain, uint64_t turn) { index_->ExpectMore(domain, turn); }
-  // The sessions, still there or not, that wait while this one's conversation is used.
-  void ForEachParent(const Session& session, FunctionRef<void(SessionId)> visit) const;
+  // Visits what waits while this session's conversation is used: the session, if it is still there,
+  // and its tokens in memory.
+  void ForEachParent(const Session& session,
+                     FunctionRef<void(SessionId, PrefixIndex::Tokens)> visit) const;
   void Mark(const Session& session, int64_t n_tokens, std::chrono::seconds keep_for);
 
   // --- checkpoints of models with recurrent state ------------------------------------

@@ -91,6 +91,8 @@ void DiskTier::Use(const BlockMatch& match) {
   ++changes_;
 }
 
+void DiskTier::Refresh(const BlockMatch& match) { catalog_.Refresh(match, NowSeconds()); }
+
 void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys,
                     std::function<void(std::vector<Loaded>)> done) {
   struct Job {

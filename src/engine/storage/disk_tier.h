@@ -70,6 +70,8 @@ class DiskTier {
             std::function<void(std::vector<Loaded>)> done);
   // Records a use of blocks that are about to be read.
   void Use(const BlockMatch& match);
+  // The same without counting how often.
+  void Refresh(const BlockMatch& match);
 
   // --- writing --------------------------------------------------------------------------
   Fingerprint Root(std::string_view domain) const { return BlockRoot(TreeName(domain)); }

@@ -111,6 +111,8 @@ class SessionFiles {
   void KeepState(Session* session, int64_t n_tokens);
   // The session found its first `n_tokens` in memory: whatever the disk has of them was of use too.
   void UseBlocks(const Session& session, int64_t n_tokens);
+  // What the disk has of these tokens is as recent as if it had just been used.
+  void RefreshBlocks(const std::string& domain, PrefixIndex::Tokens tokens);
   bool keeps() const { return keeper_ != nullptr; }
   bool has_blocks() const { return disk_ != nullptr; }
   // Copies to disk what the write rate allows now. True if that was anything.

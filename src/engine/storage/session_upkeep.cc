@@ -124,6 +124,14 @@ void SessionFiles::UseBlocks(const Session& session, int64_t n_tokens) {
   disk_->Use(disk_->Match(session.domain, session.tokens.before_rows(), n_tokens));
 }
 
+void SessionFiles::RefreshBlocks(const std::string& domain, PrefixIndex::Tokens tokens) {
+  if (disk_ == nullptr) return;
+  const History known(tokens());
+  // Rows have other ids on disk.
+  const auto row = std::find_if(known.begin(), known.end(), IsRow);
+  disk_->Refresh(disk_->Match(domain, std::span(known.begin(), row), std::ssize(known)));
+}
+
 std::optional<int64_t> SessionFiles::NextWake() const {
   return keeper_ != nullptr ? keeper_->NextWake() : std::nullopt;
 }

@@ -6,10 +6,11 @@
 namespace weft {
 
 // A named session that waits for an answer while the session's conversation is used counts as used
-// after it.
+// after it; and its blocks on disk are as recent.
 void TurnScheduler::TouchParents(const Session& session) {
   const int64_t used_us = NowMicros() + 1;
-  parts_.memory->ForEachParent(session, [&](SessionId id) {
+  parts_.memory->ForEachParent(session, [&](SessionId id, PrefixIndex::Tokens tokens) {
+    parts_.files->RefreshBlocks(session.domain, tokens);
     const auto parent = parts_.sessions->Get(id);
     if (!parent.ok()) return;
     (*parent)->child_used_us = used_us;
