@@ -251,6 +251,9 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   if (call.before.empty() && call.chat.continuation == Continuation::kNone) {
     plan.on_said = RecorderOf(host, request.domain, call.session.name, known);
   }
+  // A call that the client named is often all that it wants: an answer of a given form.
+  plan.expects_results = !call.tool_choice.must_call || call.tool_choice.only.size() != 1;
+  if (call.before.empty()) PlaceMarks(host, request.domain, call.chat, call.marks, &turn);
   if (turn.parts != nullptr) {
     // Nothing is remembered: what the text says is not all of the prompt.
   } else if (call.before.empty()) {

@@ -16,6 +16,7 @@
 #include "api/fields/prompt_embeds.h"
 #include "api/fields/session_name.h"
 #include "api/fields/support.h"
+#include "api/prompt_marks.h"
 #include "api/reply_stream.h"
 #include "api/tool_choice.h"
 #include "async/task.h"
@@ -71,6 +72,7 @@ struct ChatCall {
   std::string call_id_prefix = "call_";
   // The required form of the answer, after its thought.
   std::optional<AnswerRule> answer;
+  std::vector<PromptMark> marks;
   // Vectors in place of texts of the conversation.
   std::vector<EmbeddedRows> rows;
   // Tokens before the conversation, e.g. an earlier answer's context.

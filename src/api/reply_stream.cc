@@ -289,6 +289,7 @@ void ReplyStream::TakeDone(DoneEvent done) {
   }
   if (choice.cut) end.finish = ReplyFinish::kToolCalls;
   if (end.status.ok()) TellSaid(&choice, &done);
+  if (plan_.expects_results && end.finish == ReplyFinish::kToolCalls) generation_->ExpectMore();
   Emit(&choice, std::move(end));
   ended_ = std::all_of(choices_.begin(), choices_.end(), [](const auto& c) { return c->done; });
 }

@@ -100,6 +100,8 @@ struct ReplyPlan {
   bool wants_logprobs = false;
   // End the choice after its first tool call.
   bool single_call = false;
+  // After tool calls the conversation goes on (Turn::ExpectMore).
+  bool expects_results = false;
   // Stop strings of the chat format, reported to clients as an ordinary end.
   std::vector<std::string> format_stops;
   // Called by Start while the prompt is computed, if the turn reports progress.

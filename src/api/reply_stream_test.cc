@@ -38,12 +38,14 @@ class FakeGeneration : public Generation {
     ++cancels;
     events_ = {DoneEvent{.reason = FinishReason::kCancelled, .usage = {.prompt_tokens = 7}}};
   }
+  void ExpectMore() override { expects_more = true; }
   int64_t prompt_tokens() const override { return 7; }
 
   // While it dawdles it has nothing.
   void Dawdle(bool dawdles) { dawdles_ = dawdles; }
 
   int cancels = 0;
+  bool expects_more = false;
 
  private:
   bool dawdles_ = false;
@@ -132,6 +134,20 @@ TEST(ReplyStream, TakesAReplyApart) {
   EXPECT_EQ(usage.completion_tokens, 3);
   EXPECT_EQ(usage.queued_us, 5);
   EXPECT_EQ(usage.prompt_us, 11);
+}
+
+TEST(ReplyStream, AConversationGoesOnAfterItsCallsWhereTheyAreAnswered) {
+  for (const auto& [text, expects, goes_on] :
+       {std::tuple("!x!", true, true), std::tuple("!x!", false, false),
+        std::tuple("yes", true, false)}) {
+    auto generation = Events({Started(), Token(text), Done(FinishReason::kStop)});
+    ReplyPlan plan = PlanWithParser();
+    plan.expects_results = expects;
+    ReplyStream stream(generation, std::move(plan));
+    ASSERT_TRUE(Await(stream.Start()).ok());
+    All(&stream);
+    EXPECT_EQ(generation->expects_more, goes_on) << text << expects;
+  }
 }
 
 TEST(ReplyStream, CountsTheTokensOfReasoning) {

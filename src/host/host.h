@@ -50,6 +50,8 @@ class Generation {
   bool has_ended() const { return ended_ && !next_.has_value(); }
 
   virtual void Cancel() = 0;
+  // See Turn::ExpectMore.
+  virtual void ExpectMore() {}
   // The prompt's length as submitted.
   virtual int64_t prompt_tokens() const = 0;
 

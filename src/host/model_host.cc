@@ -42,6 +42,7 @@ class ModelHost::CountedGeneration : public Generation {
   }
 
   void Cancel() override { turn_->Cancel(); }
+  void ExpectMore() override { turn_->ExpectMore(); }
   int64_t prompt_tokens() const override { return prompt_tokens_; }
   Signal& ready() override { return *ready_; }
   std::optional<TurnEvent> TryNext(bool* ended) override {

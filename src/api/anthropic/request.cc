@@ -77,8 +77,9 @@ bool IsOfServerTool(std::string_view type) {
 class MessageConverter {
  public:
   // `left_out` receives the types of blocks that no model here can use.
-  MessageConverter(Role role, std::string place, std::vector<ChatMessage>* out, LeftOut* left_out)
-      : role_(role), place_(std::move(place)), out_(*out), left_out_(*left_out) {}
+  MessageConverter(Role role, std::string place, std::vector<ChatMessage>* out, LeftOut* left_out,
+                   std::vector<PromptMark>* marks)
+      : role_(role), place_(std::move(place)), out_(*out), left_out_(*left_out), marks_(*marks) {}
 
   // `may_be_empty`: it is an answer begun by the client.
   Status Convert(const ordered_json& content, bool may_be_empty) {
@@ -95,7 +96,9 @@ class MessageConverter {
       return Misshapen(place_ + ".content", "must be a string or an array of blocks");
     }
     for (size_t i = 0; i < content.size(); ++i) {
-      WEFT_RETURN_IF_ERROR(AddBlock(content[i], StrCat(place_, ".content[", i, "]")));
+      const std::string here = StrCat(place_, ".content[", i, "]");
+      WEFT_RETURN_IF_ERROR(AddBlock(content[i], here));
+      WEFT_RETURN_IF_ERROR(AddMark(ValueIn(content[i], "cache_control"), here));
     }
     if (role_ == Role::kAssistant) {
       answer_.parts = {std::move(text_)};
@@ -172,6 +175,17 @@ class MessageConverter {
     return OkStatus();
   }
 
+  // The mark of a block that has just been added.
+  Status AddMark(const ordered_json& control, const std::string& here) {
+    if (control.is_null()) return OkStatus();
+    WEFT_ASSIGN_OR_RETURN(PromptMark mark, ReadCacheControl(control, here));
+    const bool is_answer = role_ == Role::kAssistant;
+    mark.n_messages = out_.size() + (is_answer || !text_.empty() ? 1 : 0);
+    if (!is_answer && !text_.empty()) mark.n_bytes = text_.size();
+    marks_.push_back(mark);
+    return OkStatus();
+  }
+
   void FlushText() {
     if (text_.empty()) return;
     out_.push_back({.role = role_, .parts = {std::exchange(text_, std::string())}});
@@ -181,9 +195,24 @@ class MessageConverter {
   const std::string place_;
   std::vector<ChatMessage>& out_;
   LeftOut& left_out_;
+  std::vector<PromptMark>& marks_;
   std::string text_;
   ChatMessage answer_{.role = Role::kAssistant};  // what it has besides text
 };
+
+// Marks of tools or of the system prompt, which begin every conversation: up to the end of both.
+Status AddHeadMarks(const ordered_json& entries, std::string_view place, size_t n_messages,
+                    std::vector<PromptMark>* marks) {
+  if (!entries.is_array()) return OkStatus();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const ordered_json& control = ValueIn(entries[i], "cache_control");
+    if (control.is_null()) continue;
+    WEFT_ASSIGN_OR_RETURN(PromptMark mark, ReadCacheControl(control, StrCat(place, "[", i, "]")));
+    mark.n_messages = n_messages;
+    marks->push_back(mark);
+  }
+  return OkStatus();
+}
 
 void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
   ordered_json& variables = call->chat.variables;
@@ -283,7 +312,8 @@ void ReadConversation(ApiFields* fields, MessagesRequest* read) {
   if (messages->size() > kMaxMessages) {
     return fields->Fail("messages", StrCat("has more than ", kMaxMessages, " entries"));
   }
-  auto converted = ToChatMessages(fields->Value("system"), *messages, &read->warnings);
+  auto converted =
+      ToChatMessages(fields->Value("system"), *messages, &read->warnings, &call->marks);
   if (!converted.ok()) return fields->Adopt(converted.status());
   Conversation& conversation = call->chat.conversation;
   conversation.messages = *std::move(converted);
@@ -296,6 +326,9 @@ void ReadConversation(ApiFields* fields, MessagesRequest* read) {
     if (!catalog.ok()) return fields->Adopt(catalog.status());
     read->tools = *std::move(catalog);
     conversation.tools = read->tools.functions();
+    const bool has_system =
+        !conversation.messages.empty() && conversation.messages.front().role == Role::kSystem;
+    fields->Adopt(AddHeadMarks(*tools, "tools", has_system ? 1 : 0, &call->marks));
   }
   fields->Adopt(CheckCounts(conversation));
 }
@@ -311,12 +344,16 @@ std::string WithoutBillingHeader(std::string_view system) {
 
 StatusOr<std::vector<ChatMessage>> ToChatMessages(const ordered_json* system,
                                                   const ordered_json& messages,
-                                                  std::vector<std::string>* warnings) {
+                                                  std::vector<std::string>* warnings,
+                                                  std::vector<PromptMark>* marks) {
   LeftOut left_out;
+  std::vector<PromptMark> unused;
+  if (marks == nullptr) marks = &unused;
   std::vector<ChatMessage> out;
   if (system != nullptr) {
     WEFT_ASSIGN_OR_RETURN(std::string text, SystemText(*system));
     if (!text.empty()) out.push_back({.role = Role::kSystem, .parts = {std::move(text)}});
+    WEFT_RETURN_IF_ERROR(AddHeadMarks(*system, "system", out.size(), marks));
   }
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string place = StrCat("messages[", i, "]");
@@ -326,7 +363,7 @@ StatusOr<std::vector<ChatMessage>> ToChatMessages(const ordered_json* system,
     if (role != Role::kUser && role != Role::kAssistant && role != Role::kSystem) {
       return Misshapen(place + ".role", "must be \"user\" or \"assistant\"");
     }
-    MessageConverter converter(*role, place, &out, &left_out);
+    MessageConverter converter(*role, place, &out, &left_out, marks);
     const bool is_begun = i + 1 == messages.size() && role == Role::kAssistant;
     WEFT_RETURN_IF_ERROR(converter.Convert(ValueIn(messages[i], "content"), is_begun));
   }
@@ -356,7 +393,12 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   RefuseProgress(&fields);
   fields.Refuse("container", "is not supported");
   fields.Refuse("mcp_servers", "is not supported", ordered_json::array());
-  fields.CannotMatter({"metadata", "service_tier", "inference_geo", "cache_control"});
+  if (const ordered_json* const control = fields.Value("cache_control")) {
+    auto mark = ReadCacheControl(*control, "");
+    fields.Adopt(mark.status());
+    if (mark.ok()) read.call.marks.push_back(*mark);
+  }
+  fields.CannotMatter({"metadata", "service_tier", "inference_geo"});
   WEFT_ASSIGN_OR_RETURN(read.call.session,
                         FinishFields(host, request, model, 1, &fields, &read.ignored));
   return read;

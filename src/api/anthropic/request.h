@@ -27,10 +27,12 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
 
 // Converts Anthropic's `system` and `messages`: tool results become separate messages, tool uses
 // become calls, thinking becomes reasoning. Blocks about tools that ran on
-// Anthropic's servers and images in tool results are left out; `warnings` says so.
+// Anthropic's servers and images in tool results are left out; `warnings` says so. `marks`, if
+// given, receives where blocks have cache_control.
 StatusOr<std::vector<ChatMessage>> ToChatMessages(const nlohmann::ordered_json* system,
                                                   const nlohmann::ordered_json& messages,
-                                                  std::vector<std::string>* warnings);
+                                                  std::vector<std::string>* warnings,
+                                                  std::vector<PromptMark>* marks = nullptr);
 
 // Claude Code begins its system prompt with a line of billing data that changes with every request.
 // It means nothing to a model, and would make every prompt differ from its first token on.

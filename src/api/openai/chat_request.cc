@@ -172,6 +172,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   read.call.answer = ReadAnswerRule(&fields, turn);
   ReadOpenAiOnly(&fields);
   ReadForeignFields(&fields);
+  ReadPromptCache(&fields, &read.call.marks);
   ReadAccountFields(&fields);
   const StreamChoice stream = ReadStreamChoice(&fields, &read.ignored);
   read.stream = stream.stream;

@@ -41,7 +41,8 @@ struct StreamChoice {
   bool timings_per_token = false;
 };
 StreamChoice ReadStreamChoice(ApiFields* fields, std::vector<std::string>* ignored);
-// Accounts, billing, storage: irrelevant to a private server.
+// Accounts, billing, storage: irrelevant to a private server. Prompt caches are read for chats only
+// (ReadPromptCache).
 void ReadAccountFields(ApiFields* fields);
 
 }  // namespace weft::serve

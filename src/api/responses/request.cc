@@ -292,6 +292,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   read.timings_per_token = fields.Bool("timings_per_token").value_or(false);
   read.return_progress = fields.Bool("return_progress").value_or(false);
   ReadServerSide(&fields);
+  ReadPromptCache(&fields, &read.call.marks);
   ReadAccountFields(&fields);
   WEFT_ASSIGN_OR_RETURN(read.call.session,
                         FinishFields(host, request, model, 1, &fields, &read.ignored));
