@@ -106,6 +106,7 @@ struct EngineStats {
   // Bytes not written because they were not worth it or the hourly limit was reached.
   int64_t disk_skipped_bytes = 0;
   int64_t disk_evicted_blocks = 0, disk_damaged_blocks = 0, disk_failed_writes = 0;
+  int64_t disk_foreign_blocks = 0;  // of other models or KV types, found at the start
   // Time spent in the backend, bytes it read, and its multiply-adds: by quantized weights, by
   // other weights, of attention in floats and in 8-bit values. Zero if not measured.
   int64_t compute_us = 0, matmul_us = 0, attention_us = 0;

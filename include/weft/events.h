@@ -27,12 +27,23 @@ struct ProgressEvent {
   int64_t elapsed_us = 0;     // since the first row
 };
 
+// Why a turn starts before the end of the prefix that the engine knows.
+enum class PrefixLoss {
+  kNone,          // it does not: the rest was never computed, or was evicted
+  kNoCheckpoint,  // recurrent state: there is no checkpoint after cached_tokens
+  kNoWindow,      // sliding windows: pages that the next token sees were evicted
+  kRecomputed,    // it asks for results of every prompt position
+  kCacheOff,      // there is no prefix cache
+};
+
 // The prompt is computed; the first token is about to be sampled.
 struct StartedEvent {
   int64_t prompt_tokens = 0;  // context length at this point
   int64_t cached_tokens = 0;  // prompt tokens not computed for this turn
   int64_t disk_tokens = 0;    // cached tokens read from disk
-  uint64_t seed = 0;          // the seed in use
+  int64_t known_tokens = 0;   // cached tokens, and those that PrefixLoss is about
+  PrefixLoss loss = PrefixLoss::kNone;
+  uint64_t seed = 0;  // the seed in use
   // For each requested prompt position: the token, its log-probability (0 for the first, which has
   // no predecessor), and its alternatives.
   struct PromptToken {

@@ -21,8 +21,10 @@
 #include "base/status.h"
 #include "chat/chat_format.h"
 #include "formats/sampling_advice.h"
+#include "host/cache_report.h"
 #include "host/metrics.h"
 #include "host/prompt_memory.h"
+#include "host/prompt_trail.h"
 #include "host/reply_memory.h"
 #include "nlohmann/json.hpp"
 #include "weft/engine.h"
@@ -54,6 +56,8 @@ class Generation {
   virtual void ExpectMore() {}
   // The prompt's length as submitted.
   virtual int64_t prompt_tokens() const = 0;
+  // What was found of the prompt, and why not more; null until Next has returned Started.
+  virtual std::shared_ptr<const CacheReport> cache_report() const { return nullptr; }
 
   // --- for Next ---------------------------------------------------------------------
   // The next event if there is one; `ended` is set when no event follows it.
@@ -76,6 +80,8 @@ struct GenerationRequest {
   // The text that turn.tokens stand for, if they come from PromptMemory: the reply is then
   // remembered after it. Empty: not remembered.
   std::string prompt_text;
+  // Of the same prompt; may be null.
+  std::shared_ptr<const PromptTrail> trail;
   // Called when the last Done is taken, with the usage of all choices. May be empty.
   std::function<void(const TurnUsage&)> finished;
   // Notified whenever Next has something to return; lets a task wait for several generations. May
@@ -142,12 +148,19 @@ class Host {
                                           std::span<const TokenSpan> known) = 0;
   // What the model said in recent conversations.
   virtual ReplyMemory& replies() = 0;
+  // The prompt, which EncodeChat has encoded, is going to be submitted; it was rendered from
+  // `chat`.
+  virtual std::shared_ptr<const PromptTrail> TrackPrompt(std::string_view domain,
+                                                         std::string_view text,
+                                                         const ChatRequest& chat,
+                                                         ClientList list) = 0;
   // UNAVAILABLE while loading or draining; otherwise the engine's own refusals.
   virtual Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) = 0;
 
   virtual const std::string& model_id() const = 0;  // --alias, or derived from the model's name
   virtual int64_t created_s() const = 0;            // start time, seconds since 1970
   virtual Metrics& metrics() = 0;
+  virtual CacheReports& cache_reports() = 0;
   virtual const RequestDefaults& defaults() const = 0;
 };
 

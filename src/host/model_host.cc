@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/strings.h"
 #include "host/sampling_defaults.h"
 
 namespace weft::serve {
@@ -28,12 +30,12 @@ Task<std::optional<TurnEvent>> Generation::Next() {
 
 class ModelHost::CountedGeneration : public Generation {
  public:
-  CountedGeneration(std::shared_ptr<Turn> turn, GenerationRequest request, int64_t prompt_tokens,
-                    int64_t submitted_us, Metrics* metrics, PromptMemory* memory)
-      : turn_(std::move(turn)),
+  CountedGeneration(ModelHost* host, NamedTurn named, GenerationRequest request,
+                    int64_t prompt_tokens, int64_t submitted_us)
+      : host_(*host),
+        turn_(std::move(named.turn)),
+        is_anonymous_(named.is_anonymous),
         request_(std::move(request)),
-        metrics_(*metrics),
-        memory_(*memory),
         prompt_tokens_(prompt_tokens),
         choices_(static_cast<size_t>(request_.turn.n_choices), {.last_us = submitted_us}) {
     ready_ = request_.ready != nullptr ? request_.ready : std::make_shared<Signal>();
@@ -44,6 +46,7 @@ class ModelHost::CountedGeneration : public Generation {
   void Cancel() override { turn_->Cancel(); }
   void ExpectMore() override { turn_->ExpectMore(); }
   int64_t prompt_tokens() const override { return prompt_tokens_; }
+  std::shared_ptr<const CacheReport> cache_report() const override { return cache_report_; }
   Signal& ready() override { return *ready_; }
   std::optional<TurnEvent> TryNext(bool* ended) override {
     std::optional<TurnEvent> event = turn_->TryNext(ended);
@@ -52,6 +55,8 @@ class ModelHost::CountedGeneration : public Generation {
       Count(*token);
     } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
       Count(*done);
+    } else if (const auto* started = std::get_if<StartedEvent>(&*event)) {
+      Report(*started);
     }
     return event;
   }
@@ -67,33 +72,48 @@ class ModelHost::CountedGeneration : public Generation {
     const int64_t now_us = NowMicros();
     const double seconds = static_cast<double>(now_us - choice.last_us) * 1e-6;
     if (choice.tokens.empty()) {
-      metrics_.ObserveFirstToken(seconds);
+      host_.metrics_.ObserveFirstToken(seconds);
     } else {
-      metrics_.ObserveNextToken(seconds);
+      host_.metrics_.ObserveNextToken(seconds);
     }
     choice.last_us = now_us;
     choice.tokens.push_back(token.token);
   }
 
+  void Report(const StartedEvent& started) {
+    CacheReport report = MakeCacheReport({.trail = request_.trail.get(),
+                                          .tokens = request_.turn.tokens,
+                                          .started = &started,
+                                          .has_foreign_state = host_.has_foreign_state_});
+    if (IsCostly(report)) {
+      const std::string label = request_.turn.label.empty() ? "" : " id=" + request_.turn.label;
+      LogLine(StrCat("prompt: ", Printable(report.brief, 1000), Printable(label, 200)));
+    }
+    const std::string& session = is_anonymous_ ? std::string() : request_.session;
+    cache_report_ = host_.cache_reports_.Add(request_.domain, session, std::move(report));
+  }
+
   void Count(const DoneEvent& done) {
-    metrics_.CountFinished(done.reason, done.usage);
+    host_.metrics_.CountFinished(done.reason, done.usage);
     completion_tokens_ += done.usage.completion_tokens;
     if (++n_done_ == choices_.size()) {
       TurnUsage usage = done.usage;
       usage.completion_tokens = completion_tokens_;
-      metrics_.CountOwn(request_.domain, usage);
+      host_.metrics_.CountOwn(request_.domain, usage);
       if (request_.finished) request_.finished(usage);
     }
     if (request_.prompt_text.empty()) return;
-    memory_.Remember(request_.domain, request_.prompt_text, request_.turn.tokens,
-                     choices_[static_cast<size_t>(done.choice)].tokens);
+    host_.memory_->Remember(request_.domain, request_.prompt_text, request_.turn.tokens,
+                            choices_[static_cast<size_t>(done.choice)].tokens,
+                            request_.trail != nullptr ? request_.trail->items : nullptr);
   }
 
+  ModelHost& host_;
   const std::shared_ptr<Turn> turn_;
+  const bool is_anonymous_;
   std::shared_ptr<Signal> ready_;
   const GenerationRequest request_;
-  Metrics& metrics_;
-  PromptMemory& memory_;
+  std::shared_ptr<const CacheReport> cache_report_;
   const int64_t prompt_tokens_;
   std::vector<Choice> choices_;
   size_t n_done_ = 0;
@@ -172,6 +192,7 @@ Status ModelHost::TryLoad() {
     WEFT_ASSIGN_OR_RETURN(engine.draft_model, options_.load_draft(*model_));
   }
   WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, engine));
+  has_foreign_state_ = engine_->Stats().disk_foreign_blocks > 0;
   // The engine now owns the state directory.
   if (!engine.state_dir.empty() && defaults_.restore_reasoning) {
     const Status kept = KeepReplies();
@@ -231,6 +252,17 @@ std::vector<int32_t> ModelHost::EncodeChat(std::string_view domain, std::string_
   return memory_->Encode(domain, text, known);
 }
 
+std::shared_ptr<const PromptTrail> ModelHost::TrackPrompt(std::string_view domain,
+                                                          std::string_view text,
+                                                          const ChatRequest& chat,
+                                                          ClientList list) {
+  PromptTrail trail{.items = std::make_shared<const PromptItems>(ItemsOf(chat)),
+                    .list = std::move(list)};
+  trail.earlier = memory_->Track(domain, text, trail.items);
+  trail.difference = FirstDifference(trail.earlier, *trail.items, chat, text);
+  return std::make_shared<const PromptTrail>(std::move(trail));
+}
+
 Task<StatusOr<std::unique_ptr<Generation>>> ModelHost::Generate(GenerationRequest request) {
   if (phase() != Phase::kReady) co_return Unavailable(phase_reason());
   const int64_t submitted_us = NowMicros();
@@ -243,9 +275,8 @@ Task<StatusOr<std::unique_ptr<Generation>>> ModelHost::Generate(GenerationReques
   if (!named.ok()) co_return named.status();
   const int64_t prompt_tokens = request.turn.PromptSize(model_->row_width());
   request.turn.parts = nullptr;  // the engine has them
-  co_return std::make_unique<CountedGeneration>(std::move(named->turn), std::move(request),
-                                                prompt_tokens, submitted_us, &metrics_,
-                                                memory_.get());
+  co_return std::make_unique<CountedGeneration>(this, *std::move(named), std::move(request),
+                                                prompt_tokens, submitted_us);
 }
 
 Status ModelHost::Drain(std::chrono::milliseconds grace) {

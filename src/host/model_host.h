@@ -65,10 +65,13 @@ class ModelHost : public Host {
   std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text,
                                   std::span<const TokenSpan> known) override;
   ReplyMemory& replies() override { return *replies_; }
+  std::shared_ptr<const PromptTrail> TrackPrompt(std::string_view domain, std::string_view text,
+                                                 const ChatRequest& chat, ClientList list) override;
   Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) override;
   const std::string& model_id() const override { return model_id_; }
   int64_t created_s() const override { return created_s_; }
   Metrics& metrics() override { return metrics_; }
+  CacheReports& cache_reports() override { return cache_reports_; }
   const RequestDefaults& defaults() const override { return defaults_; }
 
   // Turns readiness off and admits nothing more; running turns finish until the deadline, the rest
@@ -86,6 +89,7 @@ class ModelHost : public Host {
   const Options options_;
   const int64_t created_s_;
   Metrics metrics_;
+  CacheReports cache_reports_;
   std::atomic<Phase> phase_{Phase::kLoading};
   std::stop_source draining_;
   mutable Mutex mutex_;
@@ -101,6 +105,7 @@ class ModelHost : public Host {
   std::unique_ptr<PromptMemory> memory_;
   std::unique_ptr<ReplyMemory> replies_;
   std::unique_ptr<ReplyLog> reply_log_;
+  bool has_foreign_state_ = false;  // in the state directory, of other models or KV types
   std::thread loader_;
 };
 

@@ -20,9 +20,32 @@
 
 #include "base/mutex.h"
 #include "chat/chat_context.h"
+#include "host/prompt_items.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::serve {
+
+// A conversation up to its current end. Immutable.
+struct RememberedPrompt {
+  std::string text;
+  ChatContext context;
+};
+
+// The latest prompt in a remembered conversation that was submitted: what it was made of (null:
+// none was), its length, and its length with the reply.
+struct SubmittedPrompt {
+  std::shared_ptr<const PromptItems> items = nullptr;
+  size_t prompt_bytes = 0, end_bytes = 0;
+  int64_t end_tokens = 0;
+  bool has_reply = false;  // so the engine computed all of it but the last token
+};
+
+// The submitted prompt that has the most text in common with a new one.
+struct EarlierPrompt {
+  std::shared_ptr<const RememberedPrompt> prompt = nullptr;  // null: none has any
+  SubmittedPrompt submitted = {};
+  size_t common_bytes = 0;
+};
 
 class PromptMemory {
  public:
@@ -41,25 +64,32 @@ class PromptMemory {
   // Limits::tokens, they may be incomplete.
   std::vector<TokenId> Encode(std::string_view domain, std::string_view text,
                               std::span<const TokenSpan> known = {});
-  // The model continued `prompt`, for which Encode returned `prompt_tokens`, with `reply`.
+  // `text`, which Encode has just encoded and was made of `items`, is going to be submitted.
+  // Returns what was submitted before.
+  EarlierPrompt Track(std::string_view domain, std::string_view text,
+                      std::shared_ptr<const PromptItems> items);
+  // The model continued `prompt`, for which Encode returned `prompt_tokens`, with `reply`. `items`
+  // are the prompt's if it was tracked.
   void Remember(std::string_view domain, std::string_view prompt,
-                std::span<const TokenId> prompt_tokens, std::span<const TokenId> reply);
+                std::span<const TokenId> prompt_tokens, std::span<const TokenId> reply,
+                std::shared_ptr<const PromptItems> items = nullptr);
 
   size_t size() const;  // number of stored contexts
 
  private:
   struct Entry {
     std::string domain;
-    std::string text;
-    ChatContext context;
+    std::shared_ptr<const RememberedPrompt> prompt;
+    SubmittedPrompt submitted = {};
     size_t bytes = 0;
   };
 
   // A copy of the context with the longest common text, updated to stand for `text`.
   ChatContext ContextFor(std::string_view domain, std::string_view text,
                          std::span<const TokenSpan> known);
-  // Puts it first and removes those of the domain that hold only its beginning.
-  void Insert(Entry entry);
+  // Puts it first and removes those of the domain that hold only its beginning. If it was not
+  // submitted, it takes over what is known of those that were.
+  void Insert(std::string_view domain, RememberedPrompt prompt, SubmittedPrompt submitted);
   void Trim(std::string_view domain) WEFT_REQUIRES(mutex_);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;

@@ -58,12 +58,17 @@ class IdleHost : public Host {
     return {};
   }
   ReplyMemory& replies() override { return replies_; }
+  std::shared_ptr<const PromptTrail> TrackPrompt(std::string_view, std::string_view,
+                                                 const ChatRequest&, ClientList) override {
+    return nullptr;
+  }
   Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest) override {
     co_return Unimplemented("nothing runs");
   }
   const std::string& model_id() const override { return id_; }
   int64_t created_s() const override { return 0; }
   Metrics& metrics() override { return metrics_; }
+  CacheReports& cache_reports() override { return cache_reports_; }
   const RequestDefaults& defaults() const override { return defaults_; }
 
  private:
@@ -73,6 +78,7 @@ class IdleHost : public Host {
   const RequestDefaults defaults_{.strict_model_name = true};
   Metrics metrics_;
   ReplyMemory replies_{1 << 20};
+  CacheReports cache_reports_;
 };
 
 void CheckError(const Status& status) {

@@ -41,11 +41,18 @@ class ScriptedHost : public serve::Host {
     return inner_.EncodeChat(domain, text, known);
   }
   serve::ReplyMemory& replies() override { return inner_.replies(); }
+  std::shared_ptr<const serve::PromptTrail> TrackPrompt(std::string_view domain,
+                                                        std::string_view text,
+                                                        const ChatRequest& chat,
+                                                        serve::ClientList list) override {
+    return inner_.TrackPrompt(domain, text, chat, std::move(list));
+  }
   Task<StatusOr<std::unique_ptr<serve::Generation>>> Generate(
       serve::GenerationRequest request) override;
   const std::string& model_id() const override { return inner_.model_id(); }
   int64_t created_s() const override { return inner_.created_s(); }
   serve::Metrics& metrics() override { return inner_.metrics(); }
+  serve::CacheReports& cache_reports() override { return inner_.cache_reports(); }
   const serve::RequestDefaults& defaults() const override { return inner_.defaults(); }
 
  private:

@@ -100,6 +100,13 @@ void StateMemory::Reuse(Session* session, int64_t limit) {
   session->computed = session->prepared = session->indexed = match.n_tokens;
 }
 
+StateMemory::KnownPrefix StateMemory::KnownOf(const Session& session, int64_t limit) const {
+  if (!keeps_prefixes()) return {session.computed, PrefixLoss::kCacheOff};
+  const int64_t known = index_->KnownLength(session.domain, session.tokens, limit);
+  if (known <= session.computed) return {session.computed, PrefixLoss::kNone};
+  return {known, slots_ != nullptr ? PrefixLoss::kNoCheckpoint : PrefixLoss::kNoWindow};
+}
+
 void StateMemory::TakeOver(const Session& from, int64_t n_tokens, Session* to) const {
   to->tables.clear();
   for (const PageTable& table : from.tables) to->tables.push_back(table.Share(n_tokens));

@@ -28,6 +28,7 @@
 #include "model/model_spec.h"
 #include "state/page_pool.h"
 #include "state/prefix_index.h"
+#include "weft/events.h"
 
 namespace weft {
 
@@ -55,6 +56,13 @@ class StateMemory {
   // Takes the longest prefix of the session's tokens that the index holds, if it is longer than
   // what the session has computed; at most `limit` tokens.
   void Reuse(Session* session, int64_t limit);
+  // How many of the session's tokens, at most `limit`, the prefix cache knows, and why it starts
+  // before them.
+  struct KnownPrefix {
+    int64_t n_tokens = 0;
+    PrefixLoss loss = PrefixLoss::kNone;
+  };
+  KnownPrefix KnownOf(const Session& session, int64_t limit) const;
   // The same from another session that shares the first `common` tokens: it also has the positions
   // of its last page, which are not in the index yet.
   void ReuseFrom(const Session& other, int64_t common, Session* session);

@@ -58,6 +58,7 @@ StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(Options options, Worker* work
   }
   std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), std::move(files),
                                               std::move(catalog), worker, std::move(post_back)));
+  tier->stats_.foreign_blocks = std::ssize(listing.foreign);
   tier->RemoveFiles(tier->catalog_.Load(std::move(listing.own), std::move(listing.foreign)));
   tier->SetFileBytes(tier->options_.file_bytes);
   return tier;

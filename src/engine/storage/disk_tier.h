@@ -47,6 +47,7 @@ class DiskTier {
     int64_t written_bytes = 0, read_bytes = 0, skipped_bytes = 0;
     int64_t damaged_blocks = 0, failed_writes = 0;
     int64_t writes_under_way = 0;
+    int64_t foreign_blocks = 0;  // of other models or KV types, found when it was opened
   };
   using PostBack = std::function<void(std::function<void()>)>;
 

@@ -259,6 +259,7 @@ void SessionFiles::FillStats(EngineStats* stats) const {
   stats->disk_evicted_blocks = disk.evicted_blocks;
   stats->disk_damaged_blocks = disk.damaged_blocks;
   stats->disk_failed_writes = disk.failed_writes;
+  stats->disk_foreign_blocks = disk.foreign_blocks;
 }
 
 Status SessionFiles::CheckIntegrity() const {

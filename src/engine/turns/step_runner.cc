@@ -313,9 +313,18 @@ void StepRunner::NoteFirstRow(const StepPart& part, int64_t begin_us) {
   turn->usage.queued_us = begin_us - turn->submitted_us;
   turn->started.cached_tokens = part.first_row;
   turn->usage.cached_tokens = part.first_row;
+  NoteKnownPrefix(turn);
   parts_.disk->TellDiskTokens(turn);
   cached_tokens_ += part.first_row;
   TurnWriter::ReportProgress(part, part.first_row);
+}
+
+void StepRunner::NoteKnownPrefix(ActiveTurn* turn) const {
+  StartedEvent& started = turn->started;
+  const StateMemory::KnownPrefix known =
+      parts_.memory->KnownOf(*turn->lanes[0]->session, started.prompt_tokens - 1);
+  started.known_tokens = known.n_tokens;
+  started.loss = turn->wants_prompt_rows() ? PrefixLoss::kRecomputed : known.loss;
 }
 
 StatusOr<bool> StepRunner::Advance(OpenStep* step, FunctionRef<bool()> pause) {

@@ -115,6 +115,8 @@ class StepRunner {
   // Gives its parts their places in the results.
   void PlaceResults(OpenStep* step) const;
   void NoteFirstRow(const StepPart& part, int64_t begin_us);
+  // For whoever wants to know why no more of its prompt was found.
+  void NoteKnownPrefix(ActiveTurn* turn) const;
   // False if it was interrupted.
   StatusOr<bool> Advance(OpenStep* step, FunctionRef<bool()> pause);
   void Land(OpenStep* step, const Status& status);
