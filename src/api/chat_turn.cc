@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/fields/cache_report.h"
 #include "api/known_replies.h"
 #include "base/mutex.h"
 #include "base/strings.h"
@@ -95,7 +96,14 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartReply(Host& host, RequestTurns
   auto stream = std::make_unique<ReplyStream>(*std::move(generation), std::move(plan));
   const Status started = co_await stream->Start();
   if (!started.ok()) co_return started;
+  NoteCacheReport(*stream, turns.responder());
   co_return stream;
+}
+
+void NoteCacheReport(const ReplyStream& stream, HttpResponder& responder) {
+  if (const auto report = stream.cache_report()) {
+    responder.NoteHeader(kCacheHeader, CacheHeader(*report));
+  }
 }
 
 namespace {
@@ -257,6 +265,8 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   if (turn.parts != nullptr) {
     // Nothing is remembered: what the text says is not all of the prompt.
   } else if (call.before.empty()) {
+    generation_request.trail =
+        host.TrackPrompt(request.domain, prompt.text, call.chat, std::move(call.list));
     generation_request.prompt_text = std::move(prompt.text);
   } else {
     turn.tokens = Behind(std::move(call.before), turn.tokens, *host.model().tokenizer());
@@ -276,6 +286,7 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   plan.on_progress = std::move(call.on_progress);
   plan.signs = MakeSigns(host, std::move(send_sign));
   if (call.keeps_context) plan.context = turn.tokens;
+  plan.tells_cache_report = call.tells_cache_report;
   const ReplyOptions reply{.tools = call.tool_choice.calls_allowed && !prompt.tools.empty(),
                            .lenient_calls = host.defaults().lenient_tool_calls,
                            .separate_reasoning = call.separate_reasoning,

@@ -61,6 +61,9 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartReply(Host& host, RequestTurns
                                                         const SessionChoice& session,
                                                         GenerationRequest request, ReplyPlan plan);
 
+// Tells the client in a header what was found of the prompt, if the answer has not begun.
+void NoteCacheReport(const ReplyStream& stream, HttpResponder& responder);
+
 struct ChatCall {
   ChatRequest chat;
   TurnOptions turn;  // without tokens, which come from the conversation
@@ -78,6 +81,8 @@ struct ChatCall {
   // Tokens before the conversation, e.g. an earlier answer's context.
   std::vector<int32_t> before;
   bool keeps_context = false;  // see ReplyPlan::context
+  bool tells_cache_report = false;
+  ClientList list = {};  // where the client has the conversation's messages
   // Called while StartChat waits for the prompt. May be empty.
   std::function<void(const ProgressEvent&)> on_progress;
 };

@@ -71,6 +71,10 @@ class FrontDoor::CountingResponder : public HttpResponder {
   std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return inner_.gone(); }
   std::stop_token cancellation() const override { return inner_.cancellation(); }
+  void NoteHeader(std::string_view name, std::string value) override {
+    std::erase_if(noted_, [&](const auto& header) { return header.first == name; });
+    noted_.emplace_back(name, std::move(value));
+  }
   void NoteTokens(const TurnTokens& tokens) override {
     tokens_.prompt += tokens.prompt;
     tokens_.cached += tokens.cached;
@@ -118,6 +122,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
     for (const auto& [name, value] : headers) {
       if (name == kWarningHeader) warning_ = value;
     }
+    for (auto& noted : noted_) headers.push_back(std::move(noted));
     for (auto& ours : options_.guard.CorsHeaders(request_)) headers.push_back(std::move(ours));
     for (auto& ours : RequestIdHeaders(request_.id, shape)) headers.push_back(std::move(ours));
     return headers;
@@ -137,6 +142,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   int status_ = 500;
   std::string text_;
   std::string warning_;
+  HttpHeaders noted_;
   TurnTokens tokens_;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "base/strings.h"
 
@@ -91,19 +92,23 @@ ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b) {
           .guessed_tokens = a.guessed_tokens + b.guessed_tokens,
           .accepted_guesses = a.accepted_guesses + b.accepted_guesses,
           .kept_prediction = a.kept_prediction + b.kept_prediction,
-          .lost_prediction = a.lost_prediction + b.lost_prediction};
+          .lost_prediction = a.lost_prediction + b.lost_prediction,
+          .cache_report = a.cache_report != nullptr ? a.cache_report : b.cache_report};
 }
 
 ordered_json OpenAiUsage(const ReplyUsage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details",
-           {{"cached_tokens", usage.cached_tokens}, {"disk_tokens", usage.disk_tokens}}},
-          {"completion_tokens_details",
-           {{"reasoning_tokens", usage.reasoning_tokens},
-            {"accepted_prediction_tokens", usage.kept_prediction},
-            {"rejected_prediction_tokens", usage.lost_prediction}}}};
+  ordered_json json = {
+      {"prompt_tokens", usage.prompt_tokens},
+      {"completion_tokens", usage.completion_tokens},
+      {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+      {"prompt_tokens_details",
+       {{"cached_tokens", usage.cached_tokens}, {"disk_tokens", usage.disk_tokens}}},
+      {"completion_tokens_details",
+       {{"reasoning_tokens", usage.reasoning_tokens},
+        {"accepted_prediction_tokens", usage.kept_prediction},
+        {"rejected_prediction_tokens", usage.lost_prediction}}}};
+  AddCacheReport(usage.cache_report, &json);
+  return json;
 }
 
 ordered_json LlamaTimings(const ReplyUsage& usage) {

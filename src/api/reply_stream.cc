@@ -124,7 +124,8 @@ ReplyUsage ReplyStream::usage() const {
           .guessed_tokens = turn_usage_.guessed_tokens,
           .accepted_guesses = turn_usage_.accepted_guesses,
           .kept_prediction = turn_usage_.kept_prediction,
-          .lost_prediction = turn_usage_.lost_prediction};
+          .lost_prediction = turn_usage_.lost_prediction,
+          .cache_report = plan_.tells_cache_report ? cache_report() : nullptr};
 }
 
 ReplyStream::Choice& ReplyStream::At(int index) {

@@ -69,6 +69,7 @@ struct ReplyUsage {
   int64_t accepted_guesses = 0;  // those that were right
   int64_t kept_prediction = 0;   // tokens of the request's prediction that the answer contains
   int64_t lost_prediction = 0;   // those that it does not
+  std::shared_ptr<const CacheReport> cache_report = nullptr;  // if the request asks for it
 };
 
 // Keep-alive signals while a stream has nothing to report: clients and proxies give up after
@@ -113,6 +114,7 @@ struct ReplyPlan {
   HttpResponder* to = nullptr;
   // The prompt's tokens, to which the reply's are appended. Only with one choice.
   std::optional<std::vector<int32_t>> context;
+  bool tells_cache_report = false;  // in usage()
   std::string call_id_prefix = "call_";
   int call_id_random = 24;  // letters and digits after the prefix
 };
@@ -126,6 +128,8 @@ class ReplyStream {
   Task<Status> Start();
   // REQUIRES: Start returned OK.
   const StartedEvent& started() const { return started_; }
+  // May be null.
+  std::shared_ptr<const CacheReport> cache_report() const { return generation_->cache_report(); }
   // Waits for the next piece; nullopt after the last choice's kEnd.
   Task<std::optional<ReplyPiece>> Next();
   // So far; final after the last kEnd.

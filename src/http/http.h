@@ -90,6 +90,8 @@ class HttpResponder {
   // Empty if the request has none.
   virtual std::string_view request_id() const { return ""; }
 
+  // Adds a header to the answer, unless it has begun.
+  virtual void NoteHeader(std::string_view name, std::string value) {}
   // Adds the cost of a turn of this answer, for the access log.
   virtual void NoteTokens(const TurnTokens& tokens) {}
 };

@@ -19,6 +19,7 @@
 #include "api/responses/routes.h"
 #include "api/server/info.h"
 #include "api/server/routes.h"
+#include "api/sessions/routes.h"
 #include "http/router.h"
 #include "tests/support/memory_responder.h"
 #include "tests/support/scripted_host.h"
@@ -48,6 +49,7 @@ class ApiTest : public ::testing::Test {
     serve::RegisterInfoApi(*router_, model_->host());
     serve::RegisterOllamaApi(*router_, model_->host());
     serve::RegisterServerApi(*router_, model_->host());
+    serve::RegisterSessionsApi(*router_, model_->host());
     serve::RegisterSlotsApi(*router_, model_->host(), slot_folder);
   }
 
@@ -83,14 +85,16 @@ class ApiTest : public ::testing::Test {
     EXPECT_EQ(responder->answers(), 1) << path;
   }
 
-  static Json Get(std::string_view path) {
+  static Json Get(std::string_view path, std::string domain = "") {
     serve::HttpRequest request;
+    request.domain = std::move(domain);
     request.method = "GET";
     request.path = std::string(path);
     std::vector<std::string> segments;
     serve::SplitPath(path, &segments);
-    const serve::Router::Match match = router_->Find("GET", segments);
+    serve::Router::Match match = router_->Find("GET", segments);
     if (match.route == nullptr) return nullptr;
+    request.path_arguments = std::move(match.arguments);
     MemoryResponder responder;
     RunHandler(*match.route, request, responder);
     EXPECT_EQ(responder.status(), 200) << path;

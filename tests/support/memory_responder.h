@@ -37,6 +37,7 @@ class MemoryResponder : public serve::HttpResponder {
     type_ = std::string(content_type);
     body_ = std::move(body);
     headers_ = std::move(headers);
+    headers_.insert(headers_.end(), noted_.begin(), noted_.end());
     ++answers_;
   }
   bool Begin(int status, std::string_view content_type, serve::HttpHeaders headers = {}) override {
@@ -49,6 +50,9 @@ class MemoryResponder : public serve::HttpResponder {
     return !gone_;
   }
   void End() override { ended_ = true; }
+  void NoteHeader(std::string_view name, std::string value) override {
+    noted_.emplace_back(name, std::move(value));
+  }
   std::string_view request_id() const override { return request_id_; }
   void set_request_id(std::string id) { request_id_ = std::move(id); }
   bool gone() const override { return gone_; }
@@ -88,7 +92,7 @@ class MemoryResponder : public serve::HttpResponder {
   std::string type_;
   std::string body_;
   std::string request_id_;
-  serve::HttpHeaders headers_;
+  serve::HttpHeaders headers_, noted_;
   bool ended_ = false;
   bool gone_ = false;
   std::stop_source gone_source_;

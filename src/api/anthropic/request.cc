@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/anthropic/tools.h"
+#include "api/fields/cache_report.h"
 #include "api/fields/sampling_params.h"
 #include "api/template_fields.h"
 #include "base/strings.h"
@@ -313,7 +314,8 @@ void ReadConversation(ApiFields* fields, MessagesRequest* read) {
     return fields->Fail("messages", StrCat("has more than ", kMaxMessages, " entries"));
   }
   auto converted =
-      ToChatMessages(fields->Value("system"), *messages, &read->warnings, &call->marks);
+      ToChatMessages(fields->Value("system"), *messages, &read->warnings, &call->marks,
+                     &call->list.places);
   if (!converted.ok()) return fields->Adopt(converted.status());
   Conversation& conversation = call->chat.conversation;
   conversation.messages = *std::move(converted);
@@ -345,7 +347,8 @@ std::string WithoutBillingHeader(std::string_view system) {
 StatusOr<std::vector<ChatMessage>> ToChatMessages(const ordered_json* system,
                                                   const ordered_json& messages,
                                                   std::vector<std::string>* warnings,
-                                                  std::vector<PromptMark>* marks) {
+                                                  std::vector<PromptMark>* marks,
+                                                  std::vector<size_t>* places) {
   LeftOut left_out;
   std::vector<PromptMark> unused;
   if (marks == nullptr) marks = &unused;
@@ -355,6 +358,7 @@ StatusOr<std::vector<ChatMessage>> ToChatMessages(const ordered_json* system,
     if (!text.empty()) out.push_back({.role = Role::kSystem, .parts = {std::move(text)}});
     WEFT_RETURN_IF_ERROR(AddHeadMarks(*system, "system", out.size(), marks));
   }
+  if (places != nullptr) places->assign(out.size(), 0);
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string place = StrCat("messages[", i, "]");
     if (!messages[i].is_object()) return Misshapen(place, "must be an object");
@@ -366,10 +370,27 @@ StatusOr<std::vector<ChatMessage>> ToChatMessages(const ordered_json* system,
     MessageConverter converter(*role, place, &out, &left_out, marks);
     const bool is_begun = i + 1 == messages.size() && role == Role::kAssistant;
     WEFT_RETURN_IF_ERROR(converter.Convert(ValueIn(messages[i], "content"), is_begun));
+    if (places != nullptr) places->resize(out.size(), i);
   }
   left_out.Warn("blocks that the model cannot read were left out", warnings);
   return out;
 }
+
+namespace {
+
+MessagesRequest::Diagnostics ReadDiagnostics(ApiFields* fields) {
+  using Diagnostics = MessagesRequest::Diagnostics;
+  const ordered_json* const diagnostics = fields->Value("diagnostics");
+  if (diagnostics == nullptr) return Diagnostics::kNone;
+  const ordered_json& id = ValueIn(*diagnostics, "previous_message_id");
+  if (!diagnostics->is_object() || !(id.is_null() || id.is_string())) {
+    fields->Fail("diagnostics",
+                 "must be an object with previous_message_id, a message's id or null");
+  }
+  return id.is_string() ? Diagnostics::kCompared : Diagnostics::kFirstTurn;
+}
+
+}  // namespace
 
 StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
@@ -399,6 +420,8 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
     if (mark.ok()) read.call.marks.push_back(*mark);
   }
   fields.CannotMatter({"metadata", "service_tier", "inference_geo"});
+  read.call.tells_cache_report = WantsCacheReport(request, &fields);
+  read.diagnostics = ReadDiagnostics(&fields);
   WEFT_ASSIGN_OR_RETURN(read.call.session,
                         FinishFields(host, request, model, 1, &fields, &read.ignored));
   return read;

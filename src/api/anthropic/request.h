@@ -19,6 +19,9 @@ struct MessagesRequest {
   ChatCall call;
   ToolCatalog tools;
   bool stream = false;
+  // Anthropic's cache diagnostics: asked for on a first turn, or with an earlier message's id.
+  enum class Diagnostics { kNone, kFirstTurn, kCompared };
+  Diagnostics diagnostics = Diagnostics::kNone;
   std::vector<std::string> ignored;
   std::vector<std::string> warnings;
 };
@@ -27,12 +30,14 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
 
 // Converts Anthropic's `system` and `messages`: tool results become separate messages, tool uses
 // become calls, thinking becomes reasoning. Blocks about tools that ran on
-// Anthropic's servers and images in tool results are left out; `warnings` says so. `marks`, if
-// given, receives where blocks have cache_control.
+// Anthropic's servers and images in tool results are left out; `warnings` says so. If given, `marks`
+// receives where blocks have cache_control, and `places` the index in `messages` that each result
+// comes from.
 StatusOr<std::vector<ChatMessage>> ToChatMessages(const nlohmann::ordered_json* system,
                                                   const nlohmann::ordered_json& messages,
                                                   std::vector<std::string>* warnings,
-                                                  std::vector<PromptMark>* marks = nullptr);
+                                                  std::vector<PromptMark>* marks = nullptr,
+                                                  std::vector<size_t>* places = nullptr);
 
 // Claude Code begins its system prompt with a line of billing data that changes with every request.
 // It means nothing to a model, and would make every prompt differ from its first token on.

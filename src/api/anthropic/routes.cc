@@ -10,6 +10,7 @@
 
 #include "api/anthropic/request.h"
 #include "api/chat_turn.h"
+#include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "api/reply_stream.h"
 #include "api/sse.h"
@@ -43,11 +44,24 @@ ordered_json StopSequence(ReplyFinish finish, const std::string& stop_string) {
 }
 
 ordered_json UsageJson(const ReplyUsage& usage) {
-  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-          {"cache_creation_input_tokens", 0},
-          {"cache_read_input_tokens", usage.cached_tokens},
-          {"disk_tokens", usage.disk_tokens},
-          {"output_tokens", usage.completion_tokens}};
+  ordered_json json = {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+                       {"cache_creation_input_tokens", 0},
+                       {"cache_read_input_tokens", usage.cached_tokens},
+                       {"disk_tokens", usage.disk_tokens},
+                       {"output_tokens", usage.completion_tokens}};
+  AddCacheReport(usage.cache_report, &json);
+  return json;
+}
+
+// Anthropic's cache diagnostics, if the request asks for them. `report` is null before the prompt
+// is computed.
+void AddDiagnostics(const MessagesRequest& read, const std::shared_ptr<const CacheReport>& report,
+                    ordered_json* message) {
+  if (read.diagnostics == MessagesRequest::Diagnostics::kNone) return;
+  ordered_json& diagnostics = (*message)["diagnostics"];
+  if (read.diagnostics == MessagesRequest::Diagnostics::kFirstTurn) return;
+  diagnostics = report != nullptr ? AnthropicDiagnostics(*report)
+                                  : ordered_json{{"cache_miss_reason", nullptr}};
 }
 
 ordered_json EmptyMessage(Host& host) {
@@ -103,6 +117,7 @@ void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& re
   message["stop_reason"] = StopReason(reply.finish);
   message["stop_sequence"] = StopSequence(reply.finish, reply.stop_string);
   message["usage"] = UsageJson(stream.usage());
+  AddDiagnostics(read, stream.cache_report(), &message);
   SendJson(responder, message, read.ignored, read.warnings);
 }
 
@@ -114,11 +129,13 @@ class MessageWriter {
   MessageWriter(Host& host, HttpResponder& responder, const MessagesRequest& read)
       : host_(host),
         responder_(responder),
+        read_(read),
         sse_(responder, NoticeHeaders(read.ignored, read.warnings)) {}
 
   bool begun() const { return sse_.begun(); }
 
   Task<void> Run(ReplyStream* stream) {
+    report_ = stream->cache_report();
     bool goes_on = Start(stream->usage());
     while (goes_on) {
       const std::optional<ReplyPiece> piece = co_await stream->Next();
@@ -171,6 +188,7 @@ class MessageWriter {
     if (std::exchange(has_started_, true)) return true;
     ordered_json message = EmptyMessage(host_);
     message["usage"] = UsageJson(usage);
+    AddDiagnostics(read_, report_, &message);
     return Event("message_start", {{"message", std::move(message)}}) &&
            Event("ping", ordered_json::object());
   }
@@ -255,6 +273,8 @@ class MessageWriter {
 
   Host& host_;
   HttpResponder& responder_;
+  const MessagesRequest& read_;
+  std::shared_ptr<const CacheReport> report_;  // null until the prompt is computed
   SseStream sse_;
   bool has_started_ = false;
   int64_t signs_in_a_row_ = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "api/chat_turn.h"
+#include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "api/llama/request.h"
 #include "api/llama/routes.h"
@@ -261,6 +262,7 @@ class PromptRun {
     if (!streamed && read_.turn.top_logprobs > 0) {
       result["completion_probabilities"] = choice.probabilities;
     }
+    if (read_.tells_cache_report) AddCacheReport(generation_->cache_report(), &result);
     return Selected(result, read_.response_fields);
   }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/answer_rule.h"
+#include "api/fields/cache_report.h"
 #include "api/fields/fill_in_prompt.h"
 #include "api/fields/mixed_text.h"
 #include "api/fields/sampling_params.h"
@@ -135,6 +136,7 @@ Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, Llama
   fields->Refuse("image_data", "is not supported: no model here sees images", Json::array());
   ReadForeignFields(fields);
   ReadTextRule(fields, host.model(), &read->turn);
+  read->tells_cache_report = WantsCacheReport(request, fields);
   WEFT_ASSIGN_OR_RETURN(read->session, FinishFields(host, request, model, read->prompts.size(),
                                                     fields, &read->ignored));
   if (slot && read->session.name.empty()) {

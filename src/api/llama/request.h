@@ -27,6 +27,7 @@ struct LlamaCompletion {
   bool stream = false;
   bool return_tokens = false;
   bool timings_per_token = false;
+  bool tells_cache_report = false;
   std::vector<std::string> response_fields;
   std::vector<std::string> ignored;
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/chat_turn.h"
+#include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "api/ndjson.h"
 #include "api/ollama/request.h"
@@ -84,6 +85,7 @@ class OllamaAnswer {
     (*object)["prompt_eval_duration"] = Nanoseconds(std::max<int64_t>(usage.prompt_us, 1));
     (*object)["eval_count"] = usage.completion_tokens;
     (*object)["eval_duration"] = Nanoseconds(std::max<int64_t>(usage.decode_us, 1));
+    AddCacheReport(usage.cache_report, object);
   }
 
  private:
@@ -206,6 +208,7 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartPrompt(Host& host, const HttpR
   generation_request.turn.tokens = *read.prompt;
   generation_request.turn.label = request.id;
   ReplyPlan plan{.wants_logprobs = read.call.turn.top_logprobs >= 0};
+  plan.tells_cache_report = read.call.tells_cache_report;
   plan.signs = MakeSigns(host, std::move(send_sign));
   return StartReply(host, turns, read.call.session, std::move(generation_request), std::move(plan));
 }

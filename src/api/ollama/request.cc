@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "api/fields/cache_report.h"
 #include "api/fields/fill_in_prompt.h"
 #include "api/fields/sampling_params.h"
 #include "api/template_fields.h"
@@ -290,6 +291,7 @@ StatusOr<OllamaRequest> Read(Host& host, const HttpRequest& request, ReadPrompt 
   WEFT_ASSIGN_OR_RETURN(read.model, ReadOllamaModel(host, &fields));
   ReadShared(&fields, host, &read);
   read_prompt(&fields, &read);
+  read.call.tells_cache_report = WantsCacheReport(request, &fields);
   // The name was checked already.
   WEFT_ASSIGN_OR_RETURN(read.call.session,
                         FinishFields(host, request, std::nullopt, 1, &fields, &read.ignored));

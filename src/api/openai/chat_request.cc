@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "api/fields/cache_report.h"
 #include "api/fields/prompt_embeds.h"
 #include "api/fields/sampling_params.h"
 #include "api/fields/session_name.h"
@@ -180,6 +181,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   read.timings_per_token = stream.timings_per_token;
   read.return_progress = fields.Bool("return_progress").value_or(false);
   read.verbose = fields.Bool("verbose").value_or(false);
+  read.call.tells_cache_report = WantsCacheReport(request, &fields);
   const auto slot = ReadSlot(&fields, host, 1);
   WEFT_ASSIGN_OR_RETURN(read.call.session,
                         FinishFields(host, request, model, 1, &fields, &read.ignored));

@@ -131,6 +131,7 @@ class CompletionRun {
       ++n_submitted_;
       ReplyPlan plan{.n_choices = turn.n_choices, .wants_logprobs = turn.top_logprobs >= 0};
       plan.to = &responder_;
+      plan.tells_cache_report = read_.tells_cache_report;
       if (sse != nullptr) {
         const size_t first_choice = (n_submitted_ - 1) * static_cast<size_t>(turn.n_choices);
         plan.signs = MakeSigns(host_, [this, sse, first_choice](const ReplyUsage&) {
@@ -143,6 +144,7 @@ class CompletionRun {
     ahead_.pop_front();
     const Status started = co_await stream->Start();
     if (!started.ok()) co_return started;
+    NoteCacheReport(*stream, responder_);
     co_return stream;
   }
 

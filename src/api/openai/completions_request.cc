@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/answer_rule.h"
+#include "api/fields/cache_report.h"
 #include "api/fields/fill_in_prompt.h"
 #include "api/fields/prompt_embeds.h"
 #include "api/fields/sampling_params.h"
@@ -183,6 +184,7 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
     fields.Fail("best_of",
                 "cannot be more than n in a stream: the best answers are known only at the end");
   }
+  read.tells_cache_report = WantsCacheReport(request, &fields);
   WEFT_ASSIGN_OR_RETURN(read.session, FinishFields(host, request, model, read.prompts.size(),
                                                    &fields, &read.ignored));
   return read;

@@ -31,6 +31,7 @@ struct CompletionRequest {
   StreamChoice stream;
   bool echo = false;
   bool wants_logprobs = false;
+  bool tells_cache_report = false;
   int n_answers = 1;  // how many of the turn's choices to return: the likeliest per token
   std::vector<std::string> ignored;  // unknown fields
 };

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "api/fields/cache_report.h"
 #include "api/fields/sampling_params.h"
 #include "api/openai/chat_request.h"
 #include "api/template_fields.h"
@@ -65,7 +66,10 @@ bool IsOfForeignTool(std::string_view type) {
 
 class ItemConverter {
  public:
-  Status Add(const ordered_json& item, const std::string& place) {
+  // `index` is the item's in the request.
+  Status Add(const ordered_json& item, size_t index) {
+    index_ = index;
+    const std::string place = StrCat("input[", index, "]");
     if (!item.is_object()) return Misshapen(place, "must be an object");
     const std::string type = StringOr(item, "type", "message");
     if (type == "message") return AddMessage(item, place);
@@ -85,13 +89,16 @@ class ItemConverter {
 
   void Push(Role role, std::string text) {
     Flush();
-    messages_.push_back({.role = role, .parts = {std::move(text)}});
+    Append({.role = role, .parts = {std::move(text)}}, index_);
   }
 
   std::vector<ChatMessage> Take() {
     Flush();
     return std::move(messages_);
   }
+
+  // Of each message so far, the index of its first item.
+  const std::vector<size_t>& places() const { return places_; }
 
   void Warn(std::vector<std::string>* warnings) const {
     left_out_.Warn("input that the model cannot read was left out", warnings);
@@ -145,21 +152,30 @@ class ItemConverter {
         {"input_image", "input_file"}, "an output", "input_text", ValueIn(item, "output"), &copy);
     WEFT_ASSIGN_OR_RETURN(std::string text, PartsText(output, place + ".output"));
     Flush();
-    messages_.push_back(
-        {.role = Role::kTool, .parts = {std::move(text)}, .call_id = std::move(id)});
+    Append({.role = Role::kTool, .parts = {std::move(text)}, .call_id = std::move(id)}, index_);
     return OkStatus();
   }
 
   ChatMessage& Answer() {
-    if (!answer_) answer_ = ChatMessage{.role = Role::kAssistant};
+    if (!answer_) {
+      answer_ = ChatMessage{.role = Role::kAssistant};
+      answer_index_ = index_;
+    }
     return *answer_;
   }
 
   void Flush() {
-    if (answer_) messages_.push_back(*std::exchange(answer_, std::nullopt));
+    if (answer_) Append(*std::exchange(answer_, std::nullopt), answer_index_);
+  }
+
+  void Append(ChatMessage message, size_t index) {
+    messages_.push_back(std::move(message));
+    places_.push_back(index);
   }
 
   std::vector<ChatMessage> messages_;
+  std::vector<size_t> places_;
+  size_t index_ = 0, answer_index_ = 0;
   std::optional<ChatMessage> answer_;  // the model's answer, still incomplete
   LeftOut left_out_;
 };
@@ -170,7 +186,9 @@ void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
   if (input == nullptr) {
     return fields->Fail("input", "must be a string or an array of items");
   }
-  auto messages = ItemsToChatMessages(instructions, *input, &read->warnings);
+  read->call.list.name = "input";
+  auto messages =
+      ItemsToChatMessages(instructions, *input, &read->warnings, &read->call.list.places);
   if (!messages.ok()) return fields->Adopt(messages.status());
   Conversation& conversation = read->call.chat.conversation;
   conversation.messages = *std::move(messages);
@@ -244,7 +262,8 @@ void ReadServerSide(ApiFields* fields) {
 
 StatusOr<std::vector<ChatMessage>> ItemsToChatMessages(const ordered_json* instructions,
                                                        const ordered_json& input,
-                                                       std::vector<std::string>* warnings) {
+                                                       std::vector<std::string>* warnings,
+                                                       std::vector<size_t>* places) {
   ItemConverter converter;
   if (instructions != nullptr) {
     if (!instructions->is_string()) return Misshapen("instructions", "must be a string");
@@ -261,11 +280,23 @@ StatusOr<std::vector<ChatMessage>> ItemsToChatMessages(const ordered_json* instr
     return Misshapen("input", StrCat("has more than ", kMaxMessages, " items"));
   }
   for (size_t i = 0; i < input.size(); ++i) {
-    WEFT_RETURN_IF_ERROR(converter.Add(input[i], StrCat("input[", i, "]")));
+    WEFT_RETURN_IF_ERROR(converter.Add(input[i], i));
   }
   converter.Warn(warnings);
-  return converter.Take();
+  std::vector<ChatMessage> messages = converter.Take();
+  if (places != nullptr) *places = converter.places();
+  return messages;
 }
+
+namespace {
+
+// Whether OpenAI's cache diagnostics are asked for. Their other options cannot matter here.
+bool ReadComparison(ApiFields* fields) {
+  const ordered_json* const options = fields->Value("prompt_cache_options");
+  return options != nullptr && ValueIn(*options, "comparison_response_id").is_string();
+}
+
+}  // namespace
 
 StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
@@ -294,6 +325,8 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ReadServerSide(&fields);
   ReadPromptCache(&fields, &read.call.marks);
   ReadAccountFields(&fields);
+  read.call.tells_cache_report = WantsCacheReport(request, &fields);
+  read.tells_diagnostics = ReadComparison(&fields);
   WEFT_ASSIGN_OR_RETURN(read.call.session,
                         FinishFields(host, request, model, 1, &fields, &read.ignored));
   return read;

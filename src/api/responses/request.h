@@ -18,6 +18,7 @@ struct ResponsesRequest {
   ChatCall call;
   ToolCatalog tools;
   bool stream = false;
+  bool tells_diagnostics = false;  // the request names a response to compare its cache use with
   bool include_logprobs = false;
   bool timings_per_token = false;
   bool return_progress = false;  // while the prompt is computed, in a stream
@@ -34,7 +35,8 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
 // them: they are left out, and `warnings` says so.
 StatusOr<std::vector<ChatMessage>> ItemsToChatMessages(const nlohmann::ordered_json* instructions,
                                                        const nlohmann::ordered_json& input,
-                                                       std::vector<std::string>* warnings);
+                                                       std::vector<std::string>* warnings,
+                                                       std::vector<size_t>* places = nullptr);
 
 }  // namespace weft::serve
 

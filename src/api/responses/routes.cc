@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/chat_turn.h"
+#include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "api/reply_json.h"
 #include "api/reply_stream.h"
@@ -19,12 +20,15 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json UsageJson(const ReplyUsage& usage) {
-  return {{"input_tokens", usage.prompt_tokens},
-          {"input_tokens_details",
-           {{"cached_tokens", usage.cached_tokens}, {"disk_tokens", usage.disk_tokens}}},
-          {"output_tokens", usage.completion_tokens},
-          {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  ordered_json json = {
+      {"input_tokens", usage.prompt_tokens},
+      {"input_tokens_details",
+       {{"cached_tokens", usage.cached_tokens}, {"disk_tokens", usage.disk_tokens}}},
+      {"output_tokens", usage.completion_tokens},
+      {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
+      {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  AddCacheReport(usage.cache_report, &json);
+  return json;
 }
 
 // The response before any output.
@@ -150,6 +154,9 @@ class ResponseWriter {
 
   // The error of a failed reply; `gone` is set if the client has left.
   Task<Status> Run(ReplyStream* stream, bool* gone) {
+    if (const auto report = stream->cache_report(); read_.tells_diagnostics && report != nullptr) {
+      response_["prompt_cache_diagnostics"] = OpenAiDiagnostics(*report);
+    }
     *gone = !Begin();
     while (!*gone) {
       const std::optional<ReplyPiece> piece = co_await stream->Next();

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/fields/cache_report.h"
 #include "api/fields/session_name.h"
 #include "api/fields/support.h"
 #include "async/signal.h"
@@ -130,7 +131,21 @@ StatusOr<SessionId> Find(Host& host, const HttpRequest& request) {
 }
 
 StatusOr<Json> Show(Host& host, const HttpRequest& request) {
-  return Describe(host, Find(host, request));
+  StatusOr<Json> object = Describe(host, Find(host, request));
+  if (object.ok()) {
+    const std::string& name = request.path_arguments[0];
+    AddCacheReport(host.cache_reports().OfSession(request.domain, name), &*object);
+  }
+  return object;
+}
+
+// Of the key's latest prompt, with or without a session.
+StatusOr<Json> LastCacheReport(Host& host, const HttpRequest& request) {
+  const auto report = host.cache_reports().Last(request.domain);
+  if (report == nullptr) {
+    return NotFound("no prompt of this API key has been computed since the server started");
+  }
+  return Json{{"object", "cache_report"}, {"cache_report", CacheReportJson(*report)}};
 }
 
 Task<StatusOr<Json>> Fork(Host& host, const HttpRequest& request) {
@@ -231,6 +246,7 @@ void RegisterSessionsApi(Router& router, Host& host) {
   add("POST", "/v1/sessions", Create);
   add("DELETE", "/v1/sessions", DropIdle);
   add_look("/v1/sessions/{id}", Show);
+  add_look("/v1/cache/last", LastCacheReport);
   add("DELETE", "/v1/sessions/{id}", Drop);
   add("POST", "/v1/sessions/{id}/fork", Fork);
   add("POST", "/v1/sessions/{id}/reset", Reset);

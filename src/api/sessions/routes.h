@@ -1,5 +1,5 @@
 // Named conversations in the namespace of the caller's API key: list, create, inspect, fork, reset,
-// park, restore, delete.
+// park, restore, delete; and what was found of their prompts.
 #ifndef WEFT_API_SESSIONS_ROUTES_H_
 #define WEFT_API_SESSIONS_ROUTES_H_
 
@@ -9,7 +9,7 @@
 namespace weft::serve {
 
 // GET and POST /v1/sessions, GET and DELETE /v1/sessions/{id},
-// POST /v1/sessions/{id}/{fork,reset,park,restore}. `host` outlives the router.
+// POST /v1/sessions/{id}/{fork,reset,park,restore}; GET /v1/cache/last. `host` outlives the router.
 void RegisterSessionsApi(Router& router, Host& host);
 
 }  // namespace weft::serve
