@@ -340,6 +340,48 @@ class LifeTest(ServeTest):
         with Server(self.model) as server:
             self.assertEqual(server.ask("GET", "/health").status, 200)  # at once
 
+    @staticmethod
+    def dated_chat(day, n_words=400):
+        rules = " ".join(f"rule {i}" for i in range(n_words))
+        return {"messages": [{"role": "system", "content": f"{rules}\nToday is 2026-11-{day}."},
+                             {"role": "user", "content": rules}],
+                "max_tokens": 4, "session_id": "kitchen", "cache_report": True}
+
+    def test_why_a_prompt_was_computed_again(self):
+        def why(*args):
+            result = weft("why", *args, "--server", server.url)
+            self.assertEqual(result.code, 0, result)
+            return result
+
+        with Server(self.model, "--ctx", 20000) as server:
+            server.ready()
+            self.assertEqual(weft("why", "--server", server.url).code, 1)
+            for day in (27, 28):
+                answer = server.ask("POST", "/v1/chat/completions", self.dated_chat(day))
+                self.assertEqual(answer.status, 200, answer)
+            report = answer.json["usage"]["cache_report"]
+            self.assertEqual(report["reason"], "system_changed")
+            self.assertEqual(report["difference"]["now"], "Today is 2026-11-28.")
+            self.assertIn("reason=system_changed", answer.headers["X-Weft-Cache"])
+            self.assertEqual(json.loads(why("--json").text), report)
+            self.assertEqual(json.loads(why("kitchen", "--json").text), report)
+            text = why("kitchen").text
+            self.assertIn("a date in the system prompt changed", text)
+            self.assertIn("- Today is 2026-11-27.", text)
+            self.assertIn("+ Today is 2026-11-28.", text)
+            self.assertIn("no session", weft("why", "garden", "--server", server.url).err)
+            server.until(lambda: "a date in the system prompt changed" in server.log, "its line")
+            self.assertNotIn("Today", server.log)
+
+    def test_why_state_of_another_kv_type_is_not_used(self):
+        with tempfile.TemporaryDirectory(dir=self.dir) as folder:
+            for kv, reason in (("f16", "first_prompt"), ("q8_0", "other_model")):
+                with Server(self.model, "--ctx", 20000, "--state-dir", folder, "--kv", kv) as server:
+                    server.ready()
+                    answer = server.ask("POST", "/v1/chat/completions", self.dated_chat(27))
+                    self.assertEqual(answer.json["usage"]["cache_report"]["reason"], reason)
+                    self.assertEqual(server.end(), 0, server.log)
+
     def test_ps_shows_the_servers_that_run(self):
         with tempfile.TemporaryDirectory(dir=self.dir) as runtime:
             env = {"XDG_RUNTIME_DIR": runtime}

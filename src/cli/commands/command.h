@@ -45,6 +45,7 @@ CommandBody MakeChatCommand(CLI::App* app);
 CommandBody MakeServeCommand(CLI::App* app);
 CommandBody MakeLaunchCommand(CLI::App* app);
 CommandBody MakeSessionsCommand(CLI::App* app);
+CommandBody MakeWhyCommand(CLI::App* app);
 CommandBody MakeBenchCommand(CLI::App* app);
 CommandBody MakePsCommand(CLI::App* app);
 CommandBody MakeDevicesCommand(CLI::App* app);

@@ -14,6 +14,7 @@ constexpr Command kCommands[] = {
      /*passes_words_on=*/true},
     {"sessions", "List, fork, park or drop the conversations of a running server",
      MakeSessionsCommand},
+    {"why", "Explain why a running server computed a prompt again", MakeWhyCommand},
     {"ps", "List the servers running on this machine", MakePsCommand},
     {"devices", "List what can compute on this machine", MakeDevicesCommand},
     {"pull", "Download a model from the hub, Ollama or a URL, or by a short name", MakePullCommand},
