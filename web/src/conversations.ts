@@ -18,6 +18,7 @@ export interface Usage {
   readMs?: number;
   read?: number; // prompt tokens computed
   end?: number; // tokens in the session now
+  why?: string; // why more of the prompt was computed than is new
 }
 
 /** What a model said before it called tools, and their results. */

@@ -34,6 +34,12 @@ function Facts({ message }: { message: Message }) {
   return <span class="facts">{parts.join(" · ")}</span>;
 }
 
+/** Why more of the prompt was read than is new. */
+function Why({ message }: { message: Message }) {
+  const why = message.usage?.why;
+  return why ? <p class="why">{why}</p> : null;
+}
+
 function Reading({ done, total, perSecond }: Progress) {
   const left = perSecond > 0 ? duration((1000 * (total - done)) / perSecond) : "";
   const parts = [`Reading ${count(done)} of ${count(total)} tokens`];
@@ -89,6 +95,7 @@ function Drawn({ entry, message, isLast, focus }: Props) {
       {isRunning && message.progress && <Reading {...message.progress} />}
       {isRunning && !message.text && <span class="cursor" />}
       {message.error && <p class="error" role="alert">{message.error}</p>}
+      {!isRunning && !isUsers && <Why message={message} />}
       {!isRunning && (
         <div class="actions">
           {!isUsers && <Facts message={message} />}

@@ -28,6 +28,9 @@ export interface Phase {
   perSecond: number;
 }
 
+/** Reasons to compute a prompt that need no explanation, or no reason at all. */
+const expected = new Set<string | undefined>(["nothing_missed", "first_prompt", undefined]);
+
 const showEveryMs = 40;
 /** Shorter prompts are done before anyone could look. */
 const fewestTokensToShow = 500;
@@ -172,6 +175,7 @@ export class Turn {
       stream: true,
       stream_options: { include_usage: true },
       return_progress: true,
+      cache_report: true,
     };
     try {
       await new Promise<void>((done, failed) => {
@@ -267,6 +271,7 @@ export class Turn {
       readMs: (former?.readMs ?? 0) + (timings?.prompt_ms ?? 0),
       read: (former?.read ?? 0) + usage.prompt_tokens - cached,
       end: usage.prompt_tokens + usage.completion_tokens,
+      why: expected.has(usage.cache_report?.reason) ? former?.why : usage.cache_report.sentence,
     };
   }
 
