@@ -196,7 +196,7 @@ namespace {
 // says is not all of it.
 StatusOr<KnownPrompt> RenderWithRows(Host& host, const ChatRequest& chat,
                                      std::vector<EmbeddedRows> rows, TurnOptions* turn) {
-  KnownPrompt known;
+  KnownPrompt known{.chat = chat};
   WEFT_ASSIGN_OR_RETURN(known.prompt, RenderChat(host, chat));
   WEFT_RETURN_IF_ERROR(SetPrompt(host.model(), known.prompt.text, std::move(rows), turn));
   return known;
@@ -261,12 +261,12 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   }
   // A call that the client named is often all that it wants: an answer of a given form.
   plan.expects_results = !call.tool_choice.must_call || call.tool_choice.only.size() != 1;
-  if (call.before.empty()) PlaceMarks(host, request.domain, call.chat, call.marks, &turn);
+  if (call.before.empty()) PlaceMarks(host, request.domain, known.chat, call.marks, &turn);
   if (turn.parts != nullptr) {
     // Nothing is remembered: what the text says is not all of the prompt.
   } else if (call.before.empty()) {
     generation_request.trail =
-        host.TrackPrompt(request.domain, prompt.text, call.chat, std::move(call.list));
+        host.TrackPrompt(request.domain, prompt.text, known.chat, std::move(call.list));
     generation_request.prompt_text = std::move(prompt.text);
   } else {
     turn.tokens = Behind(std::move(call.before), turn.tokens, *host.model().tokenizer());

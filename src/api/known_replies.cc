@@ -42,12 +42,18 @@ StatusOr<KnownPrompt> RenderKnown(Host& host, std::string_view domain, ChatReque
                                  chat.past_thoughts != PastThoughts::kClear;
     known.place = found.place;
   }
+  for (size_t i = 0; i < chat.own.size(); ++i) {
+    ChatMessage& message = chat.conversation.messages[i];
+    if (chat.own[i].reply != nullptr) message = InOwnWords(message, *chat.own[i].reply);
+  }
   while (true) {
     WEFT_ASSIGN_OR_RETURN(known.prompt, RenderChat(host, chat));
     known.tokens = host.EncodeChat(domain, known.prompt.text, known.prompt.own);
     const bool fits = static_cast<int64_t>(known.tokens.size()) < host.model().context_tokens();
-    if (fits || !std::exchange(chat.keep_hidden_reasoning, false)) return known;
+    if (fits || !std::exchange(chat.keep_hidden_reasoning, false)) break;
   }
+  known.chat = std::move(chat);
+  return known;
 }
 
 std::function<void(SaidReply)> RecorderOf(Host& host, std::string_view domain,

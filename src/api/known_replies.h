@@ -19,6 +19,8 @@ namespace weft::serve {
 
 struct KnownPrompt {
   ChatPrompt prompt;
+  // What was rendered: messages that say what the model said do so in its own words.
+  ChatRequest chat;
   std::vector<int32_t> tokens;
   // Of the reply to it; absent if replies are not remembered.
   std::optional<ReplyMemory::Place> place;
