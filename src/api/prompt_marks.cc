@@ -45,6 +45,7 @@ int64_t TokensBefore(Host& host, std::string_view domain, const ChatRequest& cha
   ChatRequest cut{.conversation = {.messages = {}, .tools = chat.conversation.tools},
                   .add_generation_prompt = false,
                   .variables = chat.variables,
+                  .past_thoughts = chat.past_thoughts,
                   .render = chat.render};
   std::vector<ChatMessage>& kept = cut.conversation.messages;
   kept.assign(messages.begin(), messages.begin() + static_cast<ptrdiff_t>(mark.n_messages));
