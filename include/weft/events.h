@@ -70,7 +70,8 @@ struct TokenEvent {
 enum class FinishReason {
   kStop,        // an end-of-generation or stop token
   kStopString,  // a stop string, which is not part of the text
-  kLength,      // max_tokens, or the context is full
+  kLength,      // max_tokens
+  kContext,     // the context is full
   kLoop,        // the text repeats itself: TurnOptions::end_loops
   kCancelled,
   kError,
@@ -78,7 +79,8 @@ enum class FinishReason {
 
 // Whether the text would have continued: clients see this as the finish reason "length".
 inline bool IsCut(FinishReason reason) {
-  return reason == FinishReason::kLength || reason == FinishReason::kLoop;
+  return reason == FinishReason::kLength || reason == FinishReason::kContext ||
+         reason == FinishReason::kLoop;
 }
 
 struct TurnUsage {

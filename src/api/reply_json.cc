@@ -63,6 +63,7 @@ ordered_json OpenAiEnvelope::Make(std::string_view object) const {
 std::string_view OpenAiFinishReason(ReplyFinish finish) {
   switch (finish) {
     case ReplyFinish::kLength:
+    case ReplyFinish::kContext:
     case ReplyFinish::kLoop:
       return "length";
     case ReplyFinish::kToolCalls:
@@ -76,6 +77,7 @@ std::string_view OpenAiFinishReason(ReplyFinish finish) {
 
 void SetFinish(ReplyFinish finish, ordered_json* choice) {
   (*choice)["finish_reason"] = OpenAiFinishReason(finish);
+  if (finish == ReplyFinish::kContext) (*choice)["stop_reason"] = kContextIsFull;
   if (finish == ReplyFinish::kLoop) (*choice)["stop_reason"] = "loop";
 }
 
@@ -102,7 +104,9 @@ ordered_json OpenAiUsage(const ReplyUsage& usage) {
       {"completion_tokens", usage.completion_tokens},
       {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
       {"prompt_tokens_details",
-       {{"cached_tokens", usage.cached_tokens}, {"disk_tokens", usage.disk_tokens}}},
+       {{"cached_tokens", usage.cached_tokens},
+        {"cache_write_tokens", usage.written_tokens()},
+        {"disk_tokens", usage.disk_tokens}}},
       {"completion_tokens_details",
        {{"reasoning_tokens", usage.reasoning_tokens},
         {"accepted_prediction_tokens", usage.kept_prediction},

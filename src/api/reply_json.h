@@ -31,15 +31,18 @@ class OpenAiEnvelope {
   const std::string fingerprint_;
 };
 
-// Sets how an OpenAI choice ended: `finish_reason` and, if that is "length" because the text was
-// looping, also `stop_reason`.
+// Anthropic's name for an answer that ends because the context is full. The other APIs have none.
+inline constexpr char kContextIsFull[] = "model_context_window_exceeded";
+
+// Sets how an OpenAI choice ended: `finish_reason` and, if that is "length" for another reason than
+// the limit, also `stop_reason`.
 void SetFinish(ReplyFinish finish, nlohmann::ordered_json* choice);
 
 ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
 
 // {prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details{cached_tokens,
-// disk_tokens}, completion_tokens_details{reasoning_tokens, accepted_prediction_tokens,
-// rejected_prediction_tokens}}
+// cache_write_tokens, disk_tokens}, completion_tokens_details{reasoning_tokens,
+// accepted_prediction_tokens, rejected_prediction_tokens}}
 nlohmann::ordered_json OpenAiUsage(const ReplyUsage& usage);
 // llama-server's `timings` and `prompt_progress`.
 nlohmann::ordered_json LlamaTimings(const ReplyUsage& usage);

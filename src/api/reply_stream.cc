@@ -270,6 +270,9 @@ void ReplyStream::TakeDone(DoneEvent done) {
     case FinishReason::kLength:
       end.finish = ReplyFinish::kLength;
       break;
+    case FinishReason::kContext:
+      end.finish = ReplyFinish::kContext;
+      break;
     case FinishReason::kLoop:
       end.finish = ReplyFinish::kLoop;
       break;

@@ -11,6 +11,7 @@
 #ifndef WEFT_API_REPLY_STREAM_H_
 #define WEFT_API_REPLY_STREAM_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -31,11 +32,12 @@
 
 namespace weft::serve {
 
-enum class ReplyFinish { kStop, kStopString, kLength, kLoop, kToolCalls };
+enum class ReplyFinish { kStop, kStopString, kLength, kContext, kLoop, kToolCalls };
 
 // Whether the reply would have continued. APIs report this as "length".
 inline bool IsCut(ReplyFinish finish) {
-  return finish == ReplyFinish::kLength || finish == ReplyFinish::kLoop;
+  return finish == ReplyFinish::kLength || finish == ReplyFinish::kContext ||
+         finish == ReplyFinish::kLoop;
 }
 
 struct ReplyPiece {
@@ -70,6 +72,10 @@ struct ReplyUsage {
   int64_t kept_prediction = 0;   // tokens of the request's prediction that the answer contains
   int64_t lost_prediction = 0;   // those that it does not
   std::shared_ptr<const CacheReport> cache_report = nullptr;  // if the request asks for it
+
+  // The prompt tokens that were computed and that an equal prompt would find: all but the last one,
+  // which is always computed. Together with it and cached_tokens they are the prompt.
+  int64_t written_tokens() const { return std::max<int64_t>(prompt_tokens - cached_tokens - 1, 0); }
 };
 
 // Keep-alive signals while a stream has nothing to report: clients and proxies give up after

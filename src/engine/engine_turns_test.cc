@@ -177,8 +177,11 @@ TEST_F(EngineTurnsTest, MaxTokensZeroOnlyTakesThePromptIn) {
 
 TEST_F(EngineTurnsTest, AFullContextEndsTheTurn) {
   const TurnOutcome outcome = Once(Greedy(RandomTokens(500, 1), -1));
-  EXPECT_EQ(outcome.done().reason, FinishReason::kLength);
+  EXPECT_EQ(outcome.done().reason, FinishReason::kContext);
   EXPECT_THAT(outcome.tokens(), SizeIs(12));
+  // A limit that is met at the same token was the client's own wish.
+  EXPECT_EQ(Once(Greedy(RandomTokens(500, 1), 12)).done().reason, FinishReason::kLength);
+  EXPECT_EQ(Once(Greedy(RandomTokens(500, 1), 13)).done().reason, FinishReason::kContext);
   // A prompt may fill the context if nothing is to be generated.
   EXPECT_OK(Once(Greedy(RandomTokens(512, 2), 0)).done().status);
 }

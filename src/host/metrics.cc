@@ -39,6 +39,8 @@ std::string_view LabelOf(FinishReason reason) {
       return "stop_string";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kContext:
+      return "context";
     case FinishReason::kLoop:
       return "loop";
     case FinishReason::kCancelled:
@@ -266,7 +268,8 @@ void Metrics::Impl::AddLlama(const EngineStats& stats, Snapshot* out) const {
 Metrics::Metrics() : impl_(std::make_unique<Impl>()) {
   // Present from the first scrape on, so that rates are correct.
   for (const auto reason : {FinishReason::kStop, FinishReason::kStopString, FinishReason::kLength,
-                            FinishReason::kLoop, FinishReason::kCancelled, FinishReason::kError}) {
+                            FinishReason::kContext, FinishReason::kLoop, FinishReason::kCancelled,
+                            FinishReason::kError}) {
     impl_->finished.Add({{"reason", std::string(LabelOf(reason))}});
   }
 }

@@ -101,8 +101,15 @@ ApiError FullError(const Status& status) {
 Json ErrorBody(const ApiError& error, ErrorShape shape, std::string_view request_id) {
   Json body;
   if (shape == ErrorShape::kAnthropic) {
-    body = {{"type", "error"},
-            {"error", {{"type", AnthropicType(error.http_status)}, {"message", error.message}}}};
+    std::string message = error.message;
+    if (error.n_prompt_tokens > error.n_ctx) {
+      // Anthropic's own words, in which its clients look for the numbers.
+      message = StrCat("prompt is too long: ", error.n_prompt_tokens, " tokens > ", error.n_ctx,
+                       " maximum: ", message);
+    }
+    body = {
+        {"type", "error"},
+        {"error", {{"type", AnthropicType(error.http_status)}, {"message", std::move(message)}}}};
     if (!request_id.empty()) body["request_id"] = request_id;
     return body;
   }

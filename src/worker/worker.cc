@@ -336,6 +336,7 @@ Json JsonlWorker::DoneLine(const Outcome& outcome, const WorkerResume& resume,
                {"prefill_tok_s", Rate(prefilled, usage.prompt_us)},
                {"decode_tok_s", Rate(n_tokens, usage.decode_us)},
                {"cached_tokens", outcome.cached_tokens}};
+  if (outcome.done.reason == FinishReason::kContext) done["stop_reason"] = "context";
   // If the client saw only a part of the tokens' text, returning all of them would put words it
   // never read into its next prompt.
   if (outcome.done.reason != FinishReason::kStopString)

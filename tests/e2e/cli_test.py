@@ -537,7 +537,7 @@ class RunTest(CliTest):
 
     def test_a_cut_that_nobody_asked_for_is_told(self):
         cut = self.succeed("run", "-m", self.llama, "--ctx", 64, "--temp", 2, "--seed", 1, TEXT)
-        self.assertRegex(cut.err, r"^weft: cut off after \d+ tokens; -n")
+        self.assertRegex(cut.err, r"^weft: cut off after \d+ tokens, because the context is full; --ctx")
         self.assertEqual(self.succeed("run", "-m", self.llama, "-n", 3, TEXT).err, "")
 
     def test_equal_seeds_give_equal_output(self):

@@ -67,7 +67,8 @@ TEST_F(AnthropicTest, AnswersWhole) {
   EXPECT_FALSE(body.contains("timings"));
   const Json again = Post(kMessages, Body("Hello.")).json()["usage"];
   EXPECT_GT(again["cache_read_input_tokens"], 0);
-  EXPECT_EQ(again["cache_read_input_tokens"].get<int>() + again["input_tokens"].get<int>(),
+  EXPECT_EQ(again["cache_read_input_tokens"].get<int>() +
+                again["cache_creation_input_tokens"].get<int>() + again["input_tokens"].get<int>(),
             Post("/v1/messages/count_tokens", Body("Hello.")).json()["input_tokens"].get<int>());
 }
 
@@ -174,7 +175,7 @@ TEST_F(AnthropicTest, AToolTurnResumesWarm) {
   const Json second = Post(kMessages, body).json();
   EXPECT_EQ(second["content"][0]["text"], "It rains.") << second;
   EXPECT_GT(second["usage"]["cache_read_input_tokens"].get<int>(),
-            first["usage"]["input_tokens"].get<int>() +
+            first["usage"]["cache_creation_input_tokens"].get<int>() +
                 first["usage"]["cache_read_input_tokens"].get<int>());
 }
 

@@ -12,6 +12,7 @@
 #include "api/chat_turn.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/support.h"
+#include "api/reply_json.h"
 #include "api/reply_stream.h"
 #include "api/sse.h"
 
@@ -33,6 +34,8 @@ const char* StopReason(ReplyFinish finish) {
     case ReplyFinish::kLength:
     case ReplyFinish::kLoop:
       return "max_tokens";
+    case ReplyFinish::kContext:
+      return kContextIsFull;
     case ReplyFinish::kToolCalls:
       return "tool_use";
   }
@@ -44,11 +47,13 @@ ordered_json StopSequence(ReplyFinish finish, const std::string& stop_string) {
 }
 
 ordered_json UsageJson(const ReplyUsage& usage) {
-  ordered_json json = {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-                       {"cache_creation_input_tokens", 0},
+  const int64_t written = usage.written_tokens();
+  ordered_json json = {{"input_tokens", usage.prompt_tokens - usage.cached_tokens - written},
+                       {"cache_creation_input_tokens", written},
                        {"cache_read_input_tokens", usage.cached_tokens},
                        {"disk_tokens", usage.disk_tokens},
-                       {"output_tokens", usage.completion_tokens}};
+                       {"output_tokens", usage.completion_tokens},
+                       {"output_tokens_details", {{"thinking_tokens", usage.reasoning_tokens}}}};
   AddCacheReport(usage.cache_report, &json);
   return json;
 }

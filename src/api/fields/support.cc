@@ -60,7 +60,10 @@ Status WithCode(Status status, std::string_view code) {
   return status;
 }
 
-Status WithContext(Status status, int64_t n_prompt_tokens, int64_t n_ctx) {
+Status WithContext(const Status& refused, int64_t n_prompt_tokens, int64_t n_ctx) {
+  // The wording by which clients of OpenAI know that they must shorten a conversation.
+  Status status(refused.code(), StrCat(Message(refused), "; this model's maximum context length is ",
+                                       n_ctx, " tokens"));
   SetPayload(&status, kPromptTokensUrl, StrCat(n_prompt_tokens));
   SetPayload(&status, kContextUrl, StrCat(n_ctx));
   return status;

@@ -29,7 +29,8 @@ std::string NewId(std::string_view prefix, int n_random = 24);
 // a context that is too long. They travel as payloads of the status.
 Status WithParam(Status status, std::string_view param);
 Status WithCode(Status status, std::string_view code);
-Status WithContext(Status status, int64_t n_prompt_tokens, int64_t n_ctx);
+// Also says the context's size in OpenAI's words.
+Status WithContext(const Status& refused, int64_t n_prompt_tokens, int64_t n_ctx);
 // Like ToApiError, with these details.
 ApiError ToDetailedApiError(const Status& status);
 // Includes these details.

@@ -63,6 +63,7 @@ const char* StopType(FinishReason reason) {
     case FinishReason::kStopString:
       return "word";
     case FinishReason::kLength:
+    case FinishReason::kContext:
     case FinishReason::kLoop:
       return "limit";
     default:
@@ -171,7 +172,6 @@ class PromptRun {
   size_t IndexOf(int choice) const {
     return index_ * choices_.size() + static_cast<size_t>(choice);
   }
-  int64_t ContextTokens() const { return host_.model().context_tokens(); }
 
   Json Piece(int choice, std::string_view text, Json tokens, int64_t n_prompt,
              int64_t n_predicted) const {
@@ -240,7 +240,6 @@ class PromptRun {
     const bool streamed = read_.stream;
     const DoneEvent& done = choice.done;
     const ReplyUsage& usage = choice.usage;
-    const bool full = usage.prompt_tokens + usage.completion_tokens >= ContextTokens();
     Json result = {
         {"index", IndexOf(done.choice)},
         {"content", streamed ? done.text : choice.content},
@@ -253,7 +252,7 @@ class PromptRun {
         {"generation_settings", LlamaSettings(read_, seed_, tokenizer_)},
         {"prompt", host_.model().Decode(read_.prompts[index_], /*render_special=*/true)},
         {"has_new_line", choice.content.find('\n') != choice.content.npos},
-        {"truncated", done.reason == FinishReason::kLength && full},
+        {"truncated", done.reason == FinishReason::kContext},
         {"stop_type", StopType(done.reason)},
         {"stopped_in_loop", done.reason == FinishReason::kLoop},
         {"stopping_word", done.stop_string},

@@ -76,11 +76,14 @@ class OllamaAnswer {
     const ReplyUsage usage = stream.usage();
     (*object)["done"] = true;
     (*object)["done_reason"] = IsCut(finish) ? "length" : "stop";
+    if (finish == ReplyFinish::kContext) (*object)["stop_reason"] = kContextIsFull;
     if (finish == ReplyFinish::kLoop) (*object)["stopped_in_loop"] = true;
     if (read_.call.keeps_context) (*object)["context"] = stream.context();
     (*object)["total_duration"] = Nanoseconds(NowMicros() - begin_us_);
     (*object)["load_duration"] = 0;  // the model is already loaded
     (*object)["prompt_eval_count"] = usage.prompt_tokens;
+    (*object)["cached_tokens"] = usage.cached_tokens;
+    (*object)["disk_tokens"] = usage.disk_tokens;
     // Clients divide by these.
     (*object)["prompt_eval_duration"] = Nanoseconds(std::max<int64_t>(usage.prompt_us, 1));
     (*object)["eval_count"] = usage.completion_tokens;

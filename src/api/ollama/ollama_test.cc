@@ -88,9 +88,10 @@ TEST_F(OllamaTest, ChatStreamsLines) {
   }
   EXPECT_EQ(text, "Hello.");
   const Json& last = lines.back();
-  EXPECT_THAT(KeysOf(last), ElementsAre("model", "created_at", "message", "done", "done_reason",
-                                        "total_duration", "load_duration", "prompt_eval_count",
-                                        "prompt_eval_duration", "eval_count", "eval_duration"));
+  EXPECT_THAT(KeysOf(last),
+              ElementsAre("model", "created_at", "message", "done", "done_reason", "total_duration",
+                          "load_duration", "prompt_eval_count", "cached_tokens", "disk_tokens",
+                          "prompt_eval_duration", "eval_count", "eval_duration"));
   EXPECT_EQ(last["model"], "scripted");
   EXPECT_THAT(std::string(last["created_at"]),
               MatchesRegex("20[0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]"

@@ -23,7 +23,9 @@ ordered_json UsageJson(const ReplyUsage& usage) {
   ordered_json json = {
       {"input_tokens", usage.prompt_tokens},
       {"input_tokens_details",
-       {{"cached_tokens", usage.cached_tokens}, {"disk_tokens", usage.disk_tokens}}},
+       {{"cached_tokens", usage.cached_tokens},
+        {"cache_write_tokens", usage.written_tokens()},
+        {"disk_tokens", usage.disk_tokens}}},
       {"output_tokens", usage.completion_tokens},
       {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
       {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
@@ -61,11 +63,18 @@ ordered_json NewResponse(Host& host, const ResponsesRequest& read) {
   return response;
 }
 
+// OpenAI's reasons are "max_output_tokens" and "content_filter". Clients take any other text, but
+// not all of them null (the AI SDK), and without a reason they take the answer for a whole one.
+const char* WhyIncomplete(ReplyFinish finish) {
+  if (finish == ReplyFinish::kContext) return kContextIsFull;
+  return finish == ReplyFinish::kLoop ? "loop" : "max_output_tokens";
+}
+
 // Sets the final fields.
 void Conclude(ReplyFinish finish, const ReplyUsage& usage, ordered_json* response) {
   const bool cut = IsCut(finish);
   (*response)["status"] = cut ? "incomplete" : "completed";
-  if (cut) (*response)["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  if (cut) (*response)["incomplete_details"] = {{"reason", WhyIncomplete(finish)}};
   (*response)["usage"] = UsageJson(usage);
 }
 

@@ -267,17 +267,16 @@ class ChatLoop {
     std::fflush(stdout);
     if (done->reason == FinishReason::kCancelled) Say("cancelled");
     if (done->reason == FinishReason::kLoop) Say("ended because the model repeats itself");
-    if (done->reason == FinishReason::kLength) Say(WhyCut(done->usage));
+    if (done->reason == FinishReason::kLength) {
+      Say(StrCat("cut off after ", done->usage.completion_tokens,
+                 " tokens; change the limit with '/set max_tokens N' or -n"));
+    }
+    if (done->reason == FinishReason::kContext) Say(WhyFull(done->usage));
   }
 
-  std::string WhyCut(const TurnUsage& usage) const {
-    const int64_t context = engine_.model().context_tokens();
-    if (usage.prompt_tokens + usage.completion_tokens < context) {
-      return StrCat("cut off after ", usage.completion_tokens,
-                    " tokens; change the limit with '/set max_tokens N' or -n");
-    }
+  std::string WhyFull(const TurnUsage& usage) const {
     return StrCat("cut off after ", usage.completion_tokens, " tokens, because the context of ",
-                  context,
+                  engine_.model().context_tokens(),
                   " is full: /trim removes the oldest exchanges, /undo removes the last one, /new "
                   "starts another conversation; --ctx sets its size");
   }

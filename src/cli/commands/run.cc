@@ -46,6 +46,8 @@ const char* NameOf(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kContext:
+      return "context";
     case FinishReason::kLoop:
       return "loop";
     case FinishReason::kCancelled:
@@ -150,7 +152,12 @@ void TellWhyItEnded(const RunFlags& flags, const DoneEvent& done) {
         "weft: ended because the model repeats itself; use --keep-loops to let it continue\n",
         stderr);
   } else if (done.reason == FinishReason::kLength && !as_asked) {
-    std::fprintf(stderr, "weft: cut off after %lld tokens; -n and --ctx set the limit\n",
+    std::fprintf(stderr, "weft: cut off after %lld tokens; -n sets the limit\n",
+                 static_cast<long long>(said));
+  } else if (done.reason == FinishReason::kContext) {
+    std::fprintf(stderr,
+                 "weft: cut off after %lld tokens, because the context is full; --ctx sets its "
+                 "size\n",
                  static_cast<long long>(said));
   }
 }

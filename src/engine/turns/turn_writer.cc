@@ -402,9 +402,12 @@ void TurnWriter::ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEv
     return;
   }
   const int64_t limit = turn->options.max_tokens;
-  const bool full = static_cast<int64_t>(lane->session->tokens.size()) >= model_.context_tokens();
-  if (full || (limit > 0 && static_cast<int64_t>(lane->generated.size()) >= limit)) {
+  if (limit > 0 && static_cast<int64_t>(lane->generated.size()) >= limit) {
     turn->EndLane(lane, FinishReason::kLength, OkStatus());
+    return;
+  }
+  if (static_cast<int64_t>(lane->session->tokens.size()) >= model_.context_tokens()) {
+    turn->EndLane(lane, FinishReason::kContext, OkStatus());
     return;
   }
   const bool may_loop = !turn->options.end_loops || turn->options.ignore_eos || too_early;

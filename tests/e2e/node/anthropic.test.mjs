@@ -21,7 +21,8 @@ test("a message", async () => {
   const counted = await client.messages.countTokens(
     { model, messages: [{ role: "user", content: say("Hello.") }] });
   assert.equal(counted.input_tokens,
-               message.usage.input_tokens + message.usage.cache_read_input_tokens);
+               message.usage.input_tokens + message.usage.cache_creation_input_tokens +
+                 message.usage.cache_read_input_tokens);
 });
 
 test("a stream with thinking, text and tools, and an answer to them", async () => {
