@@ -211,6 +211,19 @@ TEST_F(ReplyDetailsTest, AShortPromptOfANamedSessionIsCached) {
 TEST_F(ReplyDetailsTest, TheModelIsOwnedByWhoeverIsAsked) {
   EXPECT_EQ(Get("/v1/models")["data"][0]["owned_by"], "weft");
   EXPECT_EQ(Get("/models")["data"][0]["owned_by"], "llamacpp");
+  EXPECT_EQ(Get("/v1/models/scripted"), Get("/v1/models")["data"][0]);
+  EXPECT_EQ(Get("/models/scripted"), Get("/models")["data"][0]);
+}
+
+TEST_F(ReplyDetailsTest, TheModelHasTheNamesByWhichClientsKnowTheContext) {
+  const Json model = Get("/v1/models/scripted");
+  for (const char* const name :
+       {"max_model_len", "context_length", "context_window", "max_input_tokens", "max_tokens"}) {
+    EXPECT_EQ(model[name], testing::kScriptedContext) << name;
+  }
+  EXPECT_EQ(model["meta"]["n_ctx"], testing::kScriptedContext);
+  EXPECT_THAT(model["created_at"].get<std::string>(), ::testing::StartsWith("20"));
+  EXPECT_EQ(model["display_name"], "scripted");
 }
 
 // The text of a request reaches the prompt and the answer with all its digits.

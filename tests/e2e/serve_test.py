@@ -676,8 +676,11 @@ class HttpTest(ServeTest):
     def test_models_props_and_slots(self):
         model = self.server.ask("GET", "/v1/models").json["data"][0]
         self.assertEqual((model["id"], model["meta"]["n_ctx_train"]), ("tiny", 4096))
-        self.assertEqual(self.server.ask("GET", "/v1/models/tiny").json["id"], "tiny")
-        self.assertEqual(self.server.ask("GET", "/v1/models/other").status, 404)
+        for path in ("/v1/models", "/models"):
+            self.assertEqual(self.server.ask("GET", f"{path}/tiny").json["context_length"], 4096)
+            other = self.server.ask("GET", f"{path}/other")
+            self.assertEqual(other.status, 404)
+            self.assertIn("other is not served here; use tiny", other.json["error"]["message"])
         props = self.server.ask("GET", "/props").json
         self.assertEqual(props["total_slots"], len(self.server.ask("GET", "/slots").json))
         self.assertEqual(props["default_generation_settings"]["n_ctx"], 4096)

@@ -1,6 +1,8 @@
 #include "api/fields/support.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <ctime>
 #include <random>
 #include <utility>
 
@@ -62,8 +64,9 @@ Status WithCode(Status status, std::string_view code) {
 
 Status WithContext(const Status& refused, int64_t n_prompt_tokens, int64_t n_ctx) {
   // The wording by which clients of OpenAI know that they must shorten a conversation.
-  Status status(refused.code(), StrCat(Message(refused), "; this model's maximum context length is ",
-                                       n_ctx, " tokens"));
+  Status status(
+      refused.code(),
+      StrCat(Message(refused), "; this model's maximum context length is ", n_ctx, " tokens"));
   SetPayload(&status, kPromptTokensUrl, StrCat(n_prompt_tokens));
   SetPayload(&status, kContextUrl, StrCat(n_ctx));
   return status;
@@ -202,5 +205,15 @@ void SendJson(HttpResponder& responder, const nlohmann::ordered_json& body,
 }
 
 int64_t NowSeconds() { return WallClockMicros() / 1'000'000; }
+
+std::string UtcTime(int64_t wall_us) {
+  const std::time_t seconds = wall_us / 1'000'000;
+  std::tm parts = {};
+  gmtime_r(&seconds, &parts);
+  char date[32], fraction[16];
+  std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(fraction, sizeof(fraction), ".%06dZ", static_cast<int>(wall_us % 1'000'000));
+  return StrCat(date, fraction);
+}
 
 }  // namespace weft::serve

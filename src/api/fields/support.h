@@ -107,6 +107,8 @@ void SendJson(HttpResponder& responder, const nlohmann::ordered_json& body,
               const std::vector<std::string>& warnings = {});
 
 int64_t NowSeconds();  // since 1970
+// RFC 3339's form, with a fraction; micros since 1970.
+std::string UtcTime(int64_t wall_us);
 
 }  // namespace weft::serve
 

@@ -1,8 +1,6 @@
 #include "api/ollama/routes.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <ctime>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -49,7 +47,7 @@ class OllamaAnswer {
       : host_(host), read_(read), route_(route), begin_us_(NowMicros()) {}
 
   Json Object(Said said) const {
-    Json object = {{"model", read_.model}, {"created_at", OllamaTime(WallClockMicros())}};
+    Json object = {{"model", read_.model}, {"created_at", UtcTime(WallClockMicros())}};
     const bool is_chat = route_ == OllamaRoute::kChat;
     Json message = Json::object();
     if (is_chat) message["role"] = "assistant";
@@ -260,16 +258,6 @@ bool Accepts(const HttpRequest& request, std::string_view type) {
 }
 
 }  // namespace
-
-std::string OllamaTime(int64_t wall_us) {
-  const std::time_t seconds = wall_us / 1'000'000;
-  std::tm parts = {};
-  gmtime_r(&seconds, &parts);
-  char date[32], fraction[16];
-  std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(fraction, sizeof(fraction), ".%06dZ", static_cast<int>(wall_us % 1'000'000));
-  return StrCat(date, fraction);
-}
 
 bool AnsweredAsOllama(const HttpRequest& request, HttpResponder& responder) {
   if (Accepts(request, "text/html")) return false;

@@ -149,7 +149,7 @@ Json Tags(Host& host) {
   Json details = Details(facts);
   details["context_length"] = facts.context_tokens;
   details["embedding_length"] = facts.embedding_length;
-  return ModelList(host, {{"modified_at", OllamaTime(host.created_s() * 1'000'000)},
+  return ModelList(host, {{"modified_at", UtcTime(host.created_s() * 1'000'000)},
                           {"size", model.file().file_bytes()},
                           {"digest", DigestOf(model, facts)},
                           {"details", std::move(details)},
@@ -164,7 +164,7 @@ Json Running(Host& host) {
   return ModelList(host, {{"size", model.weight_bytes()},
                           {"digest", DigestOf(model, facts)},
                           {"details", Details(facts)},
-                          {"expires_at", OllamaTime((host.created_s() + kFarSeconds) * 1'000'000)},
+                          {"expires_at", UtcTime((host.created_s() + kFarSeconds) * 1'000'000)},
                           {"size_vram", 0},
                           {"context_length", model.context_tokens()}});
 }
@@ -213,7 +213,7 @@ void HandleShow(Host& host, const HttpRequest& request, HttpResponder& responder
             {"details", Details(facts)},
             {"model_info", ModelInformation(model, facts, verbose)},
             {"capabilities", Capabilities(host)},
-            {"modified_at", OllamaTime(host.created_s() * 1'000'000)}},
+            {"modified_at", UtcTime(host.created_s() * 1'000'000)}},
            ignored);
 }
 

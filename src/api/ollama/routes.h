@@ -42,9 +42,6 @@ void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull);
 // The handler of /api/embed and of /api/embeddings, its former form.
 Task<void> HandleOllamaEmbed(Host& host, const HttpRequest& request, HttpResponder& responder);
 
-// Formats a time as Ollama does; micros since 1970.
-std::string OllamaTime(int64_t wall_us);
-
 }  // namespace weft::serve
 
 #endif  // WEFT_API_OLLAMA_ROUTES_H_

@@ -69,15 +69,23 @@ constexpr char kOwner[] = "weft";
 Json ModelObject(Host& host, const char* owner) {
   const Model& model = host.model();
   const ModelFacts facts = FactsOf(model.file());
+  const int64_t most = host.defaults().max_tokens;
   return {{"id", host.model_id()},
           {"object", "model"},
           {"created", host.created_s()},
+          {"created_at", UtcTime(host.created_s() * 1'000'000)},
           {"owned_by", owner},
           {"root", ModelFileName(model)},
+          // The context, as clients of vLLM, OpenRouter, Groq and Anthropic look for it.
           {"max_model_len", model.context_tokens()},
+          {"context_length", model.context_tokens()},
+          {"context_window", model.context_tokens()},
+          {"max_input_tokens", model.context_tokens()},
+          {"max_tokens", most >= 0 ? most : model.context_tokens()},
           {"aliases", Names(host)},
           {"tags", Json::array()},
           {"type", "model"},
+          {"name", host.model_id()},
           {"display_name", host.model_id()},
           {"meta",
            {{"vocab_type", VocabularyType(model.tokenizer()->model_name())},
@@ -100,15 +108,18 @@ Json Capabilities(const Model& model) {
   return list;
 }
 
+// The paths without a version are only llama-server's.
+const char* OwnerFor(const HttpRequest& request) {
+  return request.path.starts_with("/models") ? "llamacpp" : kOwner;
+}
+
 void HandleModels(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  // The path without a version is only llama-server's.
-  const char* const owner = request.path == "/models" ? "llamacpp" : kOwner;
   const Json local = {{"name", host.model_id()},
                       {"model", host.model_id()},
                       {"type", "model"},
                       {"capabilities", Capabilities(host.model())}};
   SendJson(responder, {{"object", "list"},
-                       {"data", Json::array({ModelObject(host, owner)})},
+                       {"data", Json::array({ModelObject(host, OwnerFor(request))})},
                        {"models", Json::array({local})},
                        {"has_more", false},
                        {"first_id", host.model_id()},
@@ -118,7 +129,7 @@ void HandleModels(Host& host, const HttpRequest& request, HttpResponder& respond
 void HandleModel(Host& host, const HttpRequest& request, HttpResponder& responder) {
   const Status status = FindModel(host, request.path_arguments[0]);
   if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
-  SendJson(responder, ModelObject(host, kOwner));
+  SendJson(responder, ModelObject(host, OwnerFor(request)));
 }
 
 // --- llama-server's status routes -------------------------------------------------------
@@ -301,10 +312,12 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
          .is_public = true,
          .is_quick = true});
   }
-  router.AddQuick("GET", "/v1/models/{id}", ErrorShape::kOpenAi,
-                  [&host](const HttpRequest& request, HttpResponder& responder) {
-                    HandleModel(host, request, responder);
-                  });
+  for (const char* const path : {"/v1/models/{id}", "/models/{id}"}) {
+    router.AddQuick("GET", path, ErrorShape::kOpenAi,
+                    [&host](const HttpRequest& request, HttpResponder& responder) {
+                      HandleModel(host, request, responder);
+                    });
+  }
   router.AddQuick("GET", "/props", ErrorShape::kLlama,
                   [&host, options](const HttpRequest&, HttpResponder& responder) {
                     HandleProps(host, options, responder);
