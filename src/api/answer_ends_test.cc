@@ -33,8 +33,9 @@ class AnswerEndsTest : public testing::ApiTest {
 
   // The same chat for each API, on a path that names it; `limit` is at most so many tokens.
   static MemoryResponder Ask(const std::string& path, const std::string& say, bool stream,
-                             int limit) {
+                             int limit, bool has_tool = false) {
     Json body = {{"model", "scripted"}, {"stream", stream}};
+    if (has_tool) body["tools"] = Json::array({ToolFor(path)});
     if (path == "/v1/responses") {
       body["input"] = Say(say)["content"];
       if (limit > 0) body["max_output_tokens"] = limit;
@@ -48,6 +49,17 @@ class AnswerEndsTest : public testing::ApiTest {
         body["stream_options"] = {{"include_usage", true}};
     }
     return Post(path, body);
+  }
+
+  static Json ToolFor(const std::string& path) {
+    const Json function = WeatherTool()["function"];
+    if (path == "/v1/messages") {
+      return {{"name", function["name"]}, {"input_schema", function["parameters"]}};
+    }
+    if (path != "/v1/responses") return WeatherTool();
+    Json tool = function;
+    tool["type"] = "function";
+    return tool;
   }
 
   // The objects of an answer: one, or all of a stream's.
@@ -123,6 +135,76 @@ TEST_F(AnswerEndsTest, TextCompletionsTellItToo) {
   const Json own = Post("/completion", {{"prompt", prompt}}).json();
   EXPECT_EQ(own["stop_type"], "limit");
   EXPECT_EQ(own["truncated"], true);
+}
+
+// The limit comes at every place within a call.
+TEST_F(AnswerEndsTest, ACallThatIsCutIsNeitherTextNorWhole) {
+  const std::string say = StrCat("Wait.", kWeatherCall);
+  const Json arguments = {{"city", "Bonn"}};
+  const std::string whole = R"({"city": "Bonn"})";
+  const size_t end = say.find(whole) + whole.size();
+  for (size_t limit = 6; limit < end; ++limit) {
+    const int most = static_cast<int>(limit);
+    const Json chat = Ask("/v1/chat/completions", say, false, most, true).json()["choices"][0];
+    EXPECT_EQ(chat["finish_reason"], "length") << limit;
+    EXPECT_THAT(chat["message"]["content"].get<std::string>(), MatchesRegex("Wait.<?")) << limit;
+    for (const Json& call : chat["message"].value("tool_calls", Json::array())) {
+      const std::string said = call["function"]["arguments"];
+      EXPECT_TRUE(whole.starts_with(said) && said != whole) << limit << ": " << said;
+    }
+    const Json message = Ask("/v1/messages", say, false, most, true).json();
+    EXPECT_EQ(message["stop_reason"], "max_tokens") << limit;
+    EXPECT_THAT(message["content"][0]["text"].get<std::string>(), MatchesRegex("Wait.<?")) << limit;
+    for (const Json& block : message["content"]) {
+      EXPECT_TRUE(block["type"] != "tool_use" || block["input"].empty()) << limit;
+    }
+    const Json ollama = Ask("/api/chat", say, false, most, true).json();
+    EXPECT_EQ(ollama["done_reason"], "length") << limit;
+    EXPECT_FALSE(ollama["message"].contains("tool_calls")) << limit;
+    const Json response = Ask("/v1/responses", say, false, most, true).json();
+    EXPECT_EQ(response["status"], "incomplete") << limit;
+    for (const Json& item : response["output"]) {
+      EXPECT_TRUE(item["type"] != "function_call" || item["status"] == "incomplete") << limit;
+    }
+  }
+  const Json all = Ask("/api/chat", say, false, 400, true).json();
+  EXPECT_EQ(all["message"]["tool_calls"][0]["function"]["arguments"], arguments);
+}
+
+TEST_F(AnswerEndsTest, ACallInAThoughtThatDoesNotEndIsACall) {
+  for (const std::string path :
+       {"/v1/messages", "/v1/responses", "/v1/chat/completions", "/api/chat"}) {
+    const auto calls = [&](const std::string& say) {
+      const std::string body = Ask(path, say, false, 400, true).body();
+      return path == "/v1/messages"    ? body.find(R"("type":"tool_use")") != body.npos
+             : path == "/v1/responses" ? body.find(R"("type":"function_call")") != body.npos
+                                       : body.find(R"("tool_calls":[)") != body.npos;
+    };
+    EXPECT_TRUE(calls(StrCat("<think>Let me look. ", kWeatherCall))) << path;
+    EXPECT_FALSE(calls(StrCat("<think>Is it ", kWeatherCall, "? No.</think>No."))) << path;
+  }
+}
+
+TEST_F(AnswerEndsTest, AThoughtEndsWithTheMessageOfItsBudget) {
+  const std::string say = "<think>one two three</think>Yes.";
+  const Json more = {{"reasoning_budget_message", " Enough."}};
+  Json chat = Chat(say, {{"max_tokens", 100}, {"thinking_budget_tokens", 3}});
+  chat.update(more);
+  const Json message = Post("/v1/chat/completions", chat).json()["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "one Enough.");
+  EXPECT_EQ(message["content"], "two three</think>Yes.");
+
+  Json anthropic = Chat(say, {{"model", "scripted"},
+                              {"max_tokens", 100},
+                              {"thinking", {{"type", "enabled"}, {"budget_tokens", 3}}}});
+  anthropic.update(more);
+  const Json blocks = Post("/v1/messages", anthropic).json()["content"];
+  EXPECT_EQ(blocks[0]["thinking"], "one Enough.");
+
+  const auto refused = Post("/v1/chat/completions",
+                            Chat(say, {{"reasoning_budget_message", std::string(5000, 'x')}}));
+  EXPECT_EQ(refused.status(), 400);
+  EXPECT_EQ(refused.json()["error"]["param"], "reasoning_budget_message");
 }
 
 // What the usage of an answer says about its prompt.

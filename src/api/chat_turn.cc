@@ -134,6 +134,11 @@ Status RefuseForHeld(const TurnOptions& turn) {
                    field);
 }
 
+// Whether calls must have a form, or must be there.
+bool InsistsOnCalls(const ToolChoice& choice) {
+  return choice.must_call || choice.strict || !choice.only.empty();
+}
+
 // A reply that may call tools or has a required form: every call that begins is one of an offered
 // tool, with arguments that fit its schema. If the schemas cannot be enforced and enforcement is
 // not required, the reply is free.
@@ -141,9 +146,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
                  const TurnOptions& turn) {
   const ToolChoice& choice = call.tool_choice;
   const ToolList tools = choice.calls_allowed ? prompt.tools : ToolList();
-  const bool insists =
-      !tools.empty() && (choice.must_call || choice.strict || !choice.only.empty());
-  const bool must_hold = insists || call.answer;
+  const bool must_hold = (!tools.empty() && InsistsOnCalls(choice)) || call.answer;
   if (!must_hold && (tools.empty() || !host.defaults().hold_calls)) return Began(std::nullopt);
   if (turn.ignore_eos || turn.min_tokens > 0) {
     if (must_hold) return RefuseForHeld(turn);
@@ -275,19 +278,26 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   turn.shown_control_tokens = std::move(control.ids);
   turn.label = request.id;
 
-  ReplyRules rules{.thinks_already = prompt.reasoning_is_open,
-                   .most_thought_tokens = call.thought_tokens};
+  ReplyRules rules{.thinks_already = prompt.reasoning_is_open, .thought = std::move(call.thought)};
   if (host.chat().has_reasoning()) rules.marks = host.chat().thought_marks();
   WEFT_ASSIGN_OR_RETURN(rules.reply, BeginReply(host, call, prompt, turn));
+  const bool is_held = rules.reply.has_value();
+  // A call that ends the reply within its thought is one, unless more is required of it.
+  const bool may_call = call.tool_choice.calls_allowed && !prompt.tools.empty();
+  if (may_call && !InsistsOnCalls(call.tool_choice) && !call.answer) {
+    rules.call_end = host.chat().call_end();
+  }
   turn.token_mask = MaskOf(host.model().tokenizer(), std::move(rules));
 
+  plan.ends_itself = plan.single_call && is_held;
+  plan.ends_at_repeat = call.tool_choice.must_call;
   plan.format_stops = std::move(format_stops);
   turn.report_progress = static_cast<bool>(call.on_progress);
   plan.on_progress = std::move(call.on_progress);
   plan.signs = MakeSigns(host, std::move(send_sign));
   if (call.keeps_context) plan.context = turn.tokens;
   plan.tells_cache_report = call.tells_cache_report;
-  const ReplyOptions reply{.tools = call.tool_choice.calls_allowed && !prompt.tools.empty(),
+  const ReplyOptions reply{.tools = may_call,
                            .lenient_calls = host.defaults().lenient_tool_calls,
                            .separate_reasoning = call.separate_reasoning,
                            .control_tokens = std::move(control.texts)};

@@ -71,7 +71,7 @@ struct ChatCall {
   ToolChoice tool_choice;
   bool separate_reasoning = true;
   bool show_reasoning = true;
-  int64_t thought_tokens = -1;  // a longer thought is ended; -1: no limit
+  ThoughtLimit thought;
   std::string call_id_prefix = "call_";
   // The required form of the answer, after its thought.
   std::optional<AnswerRule> answer;

@@ -257,7 +257,7 @@ TEST_F(ReplyDetailsTest, IntegersBeyond64BitsKeepTheirDigits) {
 class DefaultThinkingTest : public testing::ApiTest {
  protected:
   static void SetUpTestSuite() {
-    SetUpWith("llama", testing::kScriptedContext, {.thinking = false, .thought_tokens = 3});
+    SetUpWith("llama", testing::kScriptedContext, {.thinking = false, .thought = {.tokens = 3}});
   }
 };
 

@@ -99,18 +99,17 @@ ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b) {
 }
 
 ordered_json OpenAiUsage(const ReplyUsage& usage) {
-  ordered_json json = {
-      {"prompt_tokens", usage.prompt_tokens},
-      {"completion_tokens", usage.completion_tokens},
-      {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-      {"prompt_tokens_details",
-       {{"cached_tokens", usage.cached_tokens},
-        {"cache_write_tokens", usage.written_tokens()},
-        {"disk_tokens", usage.disk_tokens}}},
-      {"completion_tokens_details",
-       {{"reasoning_tokens", usage.reasoning_tokens},
-        {"accepted_prediction_tokens", usage.kept_prediction},
-        {"rejected_prediction_tokens", usage.lost_prediction}}}};
+  ordered_json json = {{"prompt_tokens", usage.prompt_tokens},
+                       {"completion_tokens", usage.completion_tokens},
+                       {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+                       {"prompt_tokens_details",
+                        {{"cached_tokens", usage.cached_tokens},
+                         {"cache_write_tokens", usage.written_tokens()},
+                         {"disk_tokens", usage.disk_tokens}}},
+                       {"completion_tokens_details",
+                        {{"reasoning_tokens", usage.reasoning_tokens},
+                         {"accepted_prediction_tokens", usage.kept_prediction},
+                         {"rejected_prediction_tokens", usage.lost_prediction}}}};
   AddCacheReport(usage.cache_report, &json);
   return json;
 }

@@ -17,7 +17,12 @@ struct ReplyStream::Choice {
   bool has_begun = false;
   bool in_reasoning = false;
   int calls_ended = 0;
-  bool cut = false;  // its only call is complete: drop what follows
+  bool cut = false;  // its last call is complete: drop what follows
+  // ReplyPlan::ends_at_repeat: the call before, and the one under way with what is held of it.
+  std::string last_name, last_arguments;
+  std::string name, arguments;
+  bool may_repeat = false;
+  std::vector<ReplyDelta> held;
   bool done = false;
   std::vector<TokenEvent> unreported;
   std::optional<SaidReply> said;  // so far; absent if nobody wants it, or once it is told
@@ -170,6 +175,50 @@ void ReplyStream::TakeDeltas(Choice* choice, std::vector<ReplyDelta> deltas) {
 
 void ReplyStream::TakeDelta(Choice* choice, ReplyDelta delta) {
   if (choice->cut) return;
+  if (plan_.ends_at_repeat && MayRepeat(choice, delta)) {
+    choice->held.push_back(std::move(delta));
+    return;
+  }
+  for (ReplyDelta& held : std::exchange(choice->held, {})) Give(choice, std::move(held));
+  if (!choice->cut) Give(choice, std::move(delta));
+}
+
+// Whether this piece belongs to a call that equals the one before it so far. Where all of it does,
+// the choice is cut.
+bool ReplyStream::MayRepeat(Choice* choice, const ReplyDelta& delta) {
+  switch (delta.kind) {
+    case ReplyDelta::Kind::kCallBegin:
+      choice->name = delta.name;
+      choice->arguments.clear();
+      choice->may_repeat = choice->calls_ended > 0 && delta.name == choice->last_name;
+      return choice->may_repeat;
+    case ReplyDelta::Kind::kCallArguments:
+      choice->arguments += delta.text;
+      choice->may_repeat =
+          choice->may_repeat && choice->last_arguments.starts_with(choice->arguments);
+      return choice->may_repeat;
+    case ReplyDelta::Kind::kCallEnd:
+      if (choice->may_repeat && choice->arguments == choice->last_arguments) {
+        Cut(choice);
+        return true;
+      }
+      choice->may_repeat = false;
+      choice->last_name = choice->name;
+      choice->last_arguments = choice->arguments;
+      return false;
+    default:
+      choice->last_name.clear();  // no longer directly after it
+      return false;
+  }
+}
+
+void ReplyStream::Cut(Choice* choice) {
+  choice->cut = true;
+  TellSaid(choice, /*done=*/nullptr);
+  if (plan_.n_choices == 1 && !plan_.ends_itself) generation_->Cancel();
+}
+
+void ReplyStream::Give(Choice* choice, ReplyDelta delta) {
   choice->in_reasoning = delta.kind == ReplyDelta::Kind::kReasoning;
   if (delta.kind == ReplyDelta::Kind::kCallBegin && delta.id.empty()) {
     delta.id = NewId(plan_.call_id_prefix, plan_.call_id_random);
@@ -201,11 +250,7 @@ void ReplyStream::TakeDelta(Choice* choice, ReplyDelta delta) {
       break;
   }
   Emit(choice, std::move(piece));
-  if (plan_.single_call && choice->calls_ended > 0) {
-    choice->cut = true;
-    TellSaid(choice, /*done=*/nullptr);
-    if (plan_.n_choices == 1) generation_->Cancel();
-  }
+  if (plan_.single_call && choice->calls_ended > 0) Cut(choice);
 }
 
 void ReplyStream::Note(const ReplyDelta& delta, SaidReply* said) {
@@ -247,7 +292,10 @@ void ReplyStream::TakeDone(DoneEvent done) {
   Choice& choice = At(done.choice);
   if (choice.done) return;
   TakeText(&choice, done.text);
-  if (choice.parser != nullptr) TakeDeltas(&choice, choice.parser->Finish());
+  if (choice.parser != nullptr) {
+    const ReplyEnd end = IsCut(done.reason) ? ReplyEnd::kCut : ReplyEnd::kWhole;
+    TakeDeltas(&choice, choice.parser->Finish(end));
+  }
   turn_usage_.prompt_tokens = std::max(turn_usage_.prompt_tokens, done.usage.prompt_tokens);
   if (done.usage.prompt_us > 0) turn_usage_.prompt_us = done.usage.prompt_us;
   turn_usage_.decode_us = std::max(turn_usage_.decode_us, done.usage.decode_us);
@@ -343,12 +391,14 @@ void AddPiece(ReplyPiece piece, Reply* reply) {
       reply->blocks.push_back({.kind = ReplyBlock::Kind::kCall,
                                .text = "",
                                .call_id = std::move(piece.call_id),
-                               .name = std::move(piece.name)});
+                               .name = std::move(piece.name),
+                               .is_cut = true});
       return;
     case ReplyPiece::Kind::kCallArguments:
       reply->blocks.back().text += piece.text;
       return;
     case ReplyPiece::Kind::kCallEnd:
+      reply->blocks.back().is_cut = false;
       return;
     case ReplyPiece::Kind::kEnd:
       reply->finish = piece.finish;

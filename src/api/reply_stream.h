@@ -109,6 +109,11 @@ struct ReplyPlan {
   bool single_call = false;
   // After tool calls the conversation goes on (Turn::ExpectMore).
   bool expects_results = false;
+  // The constraint ends the reply after that call: nothing is to be cancelled.
+  bool ends_itself = false;
+  // End the choice where it repeats a call: the same function with the same arguments, directly
+  // after it. A call is held back while it equals the one before it; the first never is.
+  bool ends_at_repeat = false;
   // Stop strings of the chat format, reported to clients as an ordinary end.
   std::vector<std::string> format_stops;
   // Called by Start while the prompt is computed, if the turn reports progress.
@@ -157,6 +162,9 @@ class ReplyStream {
   void TakeDelta(Choice* choice, ReplyDelta delta);
   static void Note(const ReplyDelta& delta, SaidReply* said);
   void TellSaid(Choice* choice, const DoneEvent* done);
+  bool MayRepeat(Choice* choice, const ReplyDelta& delta);
+  void Give(Choice* choice, ReplyDelta delta);
+  void Cut(Choice* choice);
   void Emit(Choice* choice, ReplyPiece piece);
   void EndOpenChoices();
 
@@ -186,6 +194,7 @@ struct ReplyBlock {
   std::string text;  // for a call, its arguments
   std::string call_id;
   std::string name;
+  bool is_cut = false;  // a call whose arguments are not all there
 };
 
 struct Reply {

@@ -76,7 +76,7 @@ class FakeParser : public ReplyParser {
     }
     return out;
   }
-  std::vector<ReplyDelta> Finish() override {
+  std::vector<ReplyDelta> Finish(ReplyEnd) override {
     return {{.kind = ReplyDelta::Kind::kContent, .text = "."}};
   }
 

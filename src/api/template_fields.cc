@@ -64,14 +64,24 @@ void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCa
     }
     if (!most) most = given;
   }
-  call->thought_tokens = most.value_or(defaults.thought_tokens);
+  call->thought.tokens = most.value_or(defaults.thought.tokens);
+  ReadThoughtMessage(fields, defaults, call);
   SetThinking(defaults, call);
+}
+
+void ReadThoughtMessage(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+  constexpr char kName[] = "reasoning_budget_message";
+  constexpr size_t kMostBytes = 4096;
+  call->thought.message = fields->String(kName).value_or(defaults.thought.message);
+  if (call->thought.message.size() > kMostBytes) {
+    fields->Fail(kName, StrCat("is longer than ", kMostBytes, " bytes; one sentence is enough"));
+  }
 }
 
 void SetThinking(const RequestDefaults& defaults, ChatCall* call) {
   ordered_json& variables = call->chat.variables;
-  if (call->thought_tokens >= 0) SetMissing("thinking_budget", call->thought_tokens, &variables);
-  if (call->thought_tokens == 0) SetMissing("enable_thinking", false, &variables);
+  if (call->thought.tokens >= 0) SetMissing("thinking_budget", call->thought.tokens, &variables);
+  if (call->thought.tokens == 0) SetMissing("enable_thinking", false, &variables);
   for (const auto& [name, value] : defaults.template_variables.items()) {
     if (!IsDecided(name, *call)) SetMissing(name, value, &variables);
   }

@@ -27,6 +27,8 @@ void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variabl
 
 // Reads the limit on thinking, in tokens, under llama-server's names, and calls SetThinking.
 void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
+// Only the thought's last words, for APIs that have their own field for its length.
+void ReadThoughtMessage(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
 // Fills in what the request leaves open: a limit of 0 turns thinking off if the template can; then
 // the operator's variables count. Call after all variables of the request itself are set.
 void SetThinking(const RequestDefaults& defaults, ChatCall* call);

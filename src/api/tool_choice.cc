@@ -67,7 +67,7 @@ ToolChoice ReadToolChoice(ApiFields* fields, const ToolCatalog& tools) {
   } else if (type == "allowed_tools") {
     ReadAllowedTools(*value, tools, fields, &choice);
   } else if (value->is_object()) {
-    choice.must_call = true;
+    choice.must_call = choice.single_call = true;
     AddTool(*value, tools, fields, &choice);
   } else {
     fields->Fail("tool_choice", kShape);
@@ -91,7 +91,8 @@ ToolChoice ReadAnthropicToolChoice(ApiFields* fields, const ToolCatalog& tools) 
     fields->Fail("tool_choice", "must be an object of type auto, any, tool or none");
     return choice;
   }
-  choice.single_call = value->value("disable_parallel_tool_use", ordered_json()) == true;
+  choice.single_call =
+      type == "tool" || value->value("disable_parallel_tool_use", ordered_json()) == true;
   if (type == "tool") AddTool(*value, tools, fields, &choice);
   if (choice.must_call && tools.functions().empty()) {
     fields->Fail("tool_choice", "asks for a call, but there are no tools");

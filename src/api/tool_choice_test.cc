@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 namespace weft::serve {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
@@ -102,6 +104,59 @@ TEST_F(ToolChoiceTest, ACallThatIsBegunFitsItsTool) {
 TEST_F(ToolChoiceTest, OneCallWhereSeveralAreNotWanted) {
   const Json single = {{"tool_choice", "required"}, {"parallel_tool_calls", false}};
   EXPECT_EQ(Calls(Chat(Call("weather", kBonn), single)), Names{"weather"});
+}
+
+// Its constraint ends the answer: no token after the call is computed in vain.
+TEST_F(ToolChoiceTest, ANamedToolIsCalledOnce) {
+  const std::string once = Call("clock", kBonn);
+  const std::string twice = StrCat(once, "\n", Call("clock", R"({"city": "Rome"})"));
+  EXPECT_EQ(Calls(Chat(twice, Choice("required"))), (Names{"clock", "clock"}));
+  EXPECT_EQ(Calls(Chat(twice, Choice(Named("clock")))), Names{"refused"});
+  const Json chat = Post("/v1/chat/completions", Chat(once, Choice(Named("clock")))).json();
+  EXPECT_EQ(chat["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(chat["usage"]["completion_tokens"], once.size() + 1) << "one per letter, and the end";
+
+  const Json parameters = Tool("clock")["function"]["parameters"];
+  Json body = {{"model", "scripted"},
+               {"max_tokens", 400},
+               {"messages", Json::array({Say(twice)})},
+               {"tool_choice", {{"type", "tool"}, {"name", "clock"}}},
+               {"tools", Json::array({{{"name", "clock"}, {"input_schema", parameters}}})}};
+  EXPECT_NE(Post("/v1/messages", body).status(), 200);
+  body["messages"] = Json::array({Say(once)});
+  const Json message = Post("/v1/messages", body).json();
+  EXPECT_EQ(message["content"].size(), 1u) << message;
+  EXPECT_EQ(message["stop_reason"], "tool_use");
+}
+
+TEST_F(ToolChoiceTest, RequiredCallsEndWhereOneIsRepeated) {
+  const std::string bonn = Call("weather", kBonn), rome = Call("weather", R"({"city": "Rome"})");
+  const std::string long_bonn = Call("weather", R"({"city": "Bonn am Rhein"})");
+  const auto asked = [](const std::vector<std::string>& calls) {
+    return Chat(StrJoin(calls, "\n"), {{"tool_choice", "required"}, {"max_tokens", 2000}});
+  };
+  EXPECT_EQ(Calls(asked({bonn, bonn, bonn, bonn})), Names{"weather"});
+  EXPECT_EQ(Calls(asked({bonn, rome, rome})), (Names{"weather", "weather"}));
+  EXPECT_EQ(Calls(asked({bonn, rome, bonn})), (Names{"weather", "weather", "weather"}));
+  EXPECT_EQ(Calls(asked({bonn, long_bonn, bonn})), (Names{"weather", "weather", "weather"}));
+  EXPECT_EQ(Calls(asked({bonn, Call("clock", kBonn)})), (Names{"weather", "clock"}));
+  EXPECT_EQ(Post("/v1/chat/completions", asked({bonn, bonn})).json()["choices"][0]["finish_reason"],
+            "tool_calls");
+  // Who does not ask for a call gets what the model says.
+  EXPECT_EQ(Calls(Chat(StrCat(bonn, "\n", bonn))), (Names{"weather", "weather"}));
+  // Streams show no part of it either.
+  Json streamed = asked({bonn, long_bonn, long_bonn});
+  streamed["stream"] = true;
+  std::vector<std::string> arguments;
+  for (const auto& event : Post("/v1/chat/completions", streamed).Events()) {
+    const Json data = event.json();
+    if (!data.is_object() || data["choices"].empty()) continue;
+    for (const Json& call : data["choices"][0]["delta"].value("tool_calls", Json::array())) {
+      arguments.resize(std::max<size_t>(arguments.size(), call["index"].get<size_t>() + 1));
+      arguments[call["index"]] += call["function"].value("arguments", "");
+    }
+  }
+  EXPECT_THAT(arguments, ElementsAre(kBonn, R"({"city": "Bonn am Rhein"})"));
 }
 
 TEST_F(ToolChoiceTest, StrictToolsMustBeEnforceable) {

@@ -263,7 +263,7 @@ Answer Parsed(const CallSetup& setup, const Json& tools, const std::string& text
     }
   };
   take(parser->Push(text));
-  take(parser->Finish());
+  take(parser->Finish(ReplyEnd::kWhole));
   return answer;
 }
 

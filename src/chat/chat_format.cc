@@ -106,6 +106,12 @@ class ChatFormatImpl final : public ChatFormat {
             .answer = "<|end|><|start|>assistant<|channel|>final<|message|>"};
   }
 
+  std::string call_end() const override {
+    // A fence or a semicolon ends other things too.
+    const bool has_mark = syntax_->form != CallForm::kFenced && !syntax_->bare_calls;
+    return has_mark && !syntax_->closes.empty() ? std::string(syntax_->closes.back()) : "";
+  }
+
  private:
   // These render `messages` with everything else of `request`.
   StatusOr<ChatPrompt> RenderOwn(const Messages& messages, const ChatRequest& request) const;

@@ -125,6 +125,8 @@ class ChatFormat {
   virtual bool shows_past_thoughts() const = 0;
   // REQUIRES: has_reasoning().
   virtual ThoughtMarks thought_marks() const = 0;
+  // The text that ends a call of the format's own; empty if nothing does.
+  virtual std::string call_end() const = 0;
 };
 
 }  // namespace weft

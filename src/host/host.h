@@ -26,6 +26,7 @@
 #include "host/prompt_memory.h"
 #include "host/prompt_trail.h"
 #include "host/reply_memory.h"
+#include "host/thought_limit.h"
 #include "nlohmann/json.hpp"
 #include "weft/engine.h"
 #include "weft/model.h"
@@ -112,8 +113,7 @@ struct RequestDefaults {
   // Whether templates that support it are told to think if the request does not say; unset: yes,
   // except in APIs with another default.
   std::optional<bool> thinking;
-  // Tokens after which a thought is ended; -1: no limit.
-  int64_t thought_tokens = -1;
+  ThoughtLimit thought;
   // Variables of the chat template, an object, for requests that do not set them.
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
   // A request that names a slot (llama-server's id_slot) belongs to that slot's session.

@@ -84,11 +84,11 @@ StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(const Model
 }
 
 StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* chat,
-                                       std::string_view prompt, int64_t most_thought_tokens,
+                                       std::string_view prompt, const ThoughtLimit& thought,
                                        const std::optional<ConstraintSpec>& answer) {
   const bool may_think = chat != nullptr && chat->has_reasoning();
   if (!may_think) return answer ? MakeConstraint(model, *answer) : TokenMaskFactory();
-  ReplyRules rules{.marks = chat->thought_marks(), .most_thought_tokens = most_thought_tokens};
+  ReplyRules rules{.marks = chat->thought_marks(), .thought = thought};
   rules.thinks_already = EndsInThought(prompt, rules.marks);
   if (answer) {
     WEFT_ASSIGN_OR_RETURN(
@@ -109,10 +109,11 @@ TokenMaskFactory MaskOf(std::shared_ptr<const Tokenizer> tokenizer, ReplyRules r
 ReplyMask::ReplyMask(std::shared_ptr<const Tokenizer> tokenizer, ReplyRules rules)
     : tokenizer_(std::move(tokenizer)),
       marks_(std::move(rules.marks)),
-      most_tokens_(rules.most_thought_tokens),
-      stage_(marks_.open.empty() || most_tokens_ < 0 ? Stage::kAnswer
-             : rules.thinks_already                  ? Stage::kThinking
-                                                     : Stage::kBefore) {
+      limit_(std::move(rules.thought)),
+      call_end_(std::move(rules.call_end)),
+      stage_(marks_.open.empty() || (limit_.tokens < 0 && call_end_.empty()) ? Stage::kAnswer
+             : rules.thinks_already                                          ? Stage::kThinking
+                                                                             : Stage::kBefore) {
   if (rules.reply) {
     reply_ = std::make_unique<ConstraintMask>(tokenizer_, *std::move(rules.reply));
   }
@@ -136,10 +137,11 @@ void ReplyMask::Look(int32_t token) {
     return;
   }
   ++n_thought_;
+  const size_t kept = std::max(marks_.close.size(), call_end_.size()) + 8;
   if (text_.find(marks_.close) != text_.npos) {
     stage_ = Stage::kAnswer;
-  } else if (text_.size() > 2 * marks_.close.size() + 4) {
-    text_.erase(0, text_.size() - marks_.close.size() - 4);
+  } else if (text_.size() > 2 * kept) {
+    text_.erase(0, text_.size() - kept);
   }
 }
 
@@ -153,31 +155,53 @@ void ReplyMask::Follow(std::span<const int32_t> generated) {
 // yet, the thought continues.
 void ReplyMask::BeginEnding(std::span<const int32_t> generated) {
   const std::string& mark = reply_ == nullptr ? marks_.answer : marks_.close;
-  ending_ = constraint::TokensBehind(*tokenizer_, mark, /*controls=*/true);
-  if (ending_.empty()) {
+  const std::vector<int32_t> end = constraint::TokensBehind(*tokenizer_, mark, /*controls=*/true);
+  if (end.empty()) {
     stage_ = Stage::kAnswer;
-  } else if (reply_ == nullptr || reply_->Allows(generated, ending_)) {
-    stage_ = Stage::kEnding;
+    return;
   }
+  const auto may_end_with = [&](std::vector<int32_t> words) {
+    words.insert(words.end(), end.begin(), end.end());
+    if (reply_ != nullptr && !reply_->Allows(generated, words)) return false;
+    ending_ = std::move(words);
+    stage_ = Stage::kEnding;
+    return true;
+  };
+  std::vector<int32_t> words;
+  if (limit_.tokens > 0) words = constraint::TokensBehind(*tokenizer_, limit_.message);
+  if (!may_end_with(std::move(words))) may_end_with({});
+}
+
+bool ReplyMask::IsLate() const {
+  if (stage_ != Stage::kThinking || limit_.tokens < 0 || n_thought_ < limit_.tokens) return false;
+  return !EndsWithinCharacter(text_) || n_thought_ >= limit_.tokens + kMostOver;
+}
+
+bool ReplyMask::EndsWithCall() const {
+  if (stage_ != Stage::kThinking || call_end_.empty()) return false;
+  const size_t last = text_.find_last_not_of(kSpace);
+  return last != text_.npos && std::string_view(text_).substr(0, last + 1).ends_with(call_end_);
 }
 
 void ReplyMask::Apply(std::span<const int32_t> generated, std::span<uint32_t> allowed) {
   Follow(generated);
-  const bool is_late = stage_ == Stage::kThinking && n_thought_ >= most_tokens_;
-  if (is_late && (!EndsWithinCharacter(text_) || n_thought_ >= most_tokens_ + kMostOver)) {
-    BeginEnding(generated);
-  }
+  if (IsLate()) BeginEnding(generated);
   if (stage_ == Stage::kEnding) {
     std::fill(allowed.begin(), allowed.end(), 0u);
     Allow(ending_[n_ending_], allowed);
   } else if (reply_ != nullptr) {
     reply_->Apply(generated, allowed);
+    if (!EndsWithCall()) return;
+    for (const TokenId end : tokenizer_->EndsOfGeneration()) Allow(end, allowed);
   }
 }
 
 std::vector<int32_t> ReplyMask::Forced(std::span<const int32_t> generated) {
   Follow(generated);
-  if (reply_ == nullptr || stage_ == Stage::kEnding) return {};
+  if (stage_ == Stage::kEnding) {
+    return {ending_.begin() + static_cast<ptrdiff_t>(n_ending_), ending_.end()};
+  }
+  if (reply_ == nullptr || IsLate()) return {};
   return reply_->Forced(generated);
 }
 

@@ -1,7 +1,8 @@
 // Which tokens may come next in a reply: the token mask of a turn's choice.
 //
-// A thought that becomes too long is ended by forcing the tokens of its end mark; the answer
-// follows. A reply with a required form, including its thought, is held to it from its first token.
+// A thought that becomes too long is ended by forcing its last words and the tokens of its end
+// mark; the answer follows. A reply with a required form, including its thought, is held to it from
+// its first token.
 //
 // One per choice of a turn; used by the engine's thread.
 #ifndef WEFT_HOST_REPLY_MASK_H_
@@ -18,6 +19,7 @@
 #include "chat/chat_format.h"
 #include "constraint/constraint.h"
 #include "engine/constraint_mask.h"
+#include "host/thought_limit.h"
 #include "tokenizer/tokenizer.h"
 #include "weft/options.h"
 
@@ -31,10 +33,13 @@ struct ReplyRules {
   ThoughtMarks marks;
   // The prompt ends within a thought, which the reply continues.
   bool thinks_already = false;
-  int64_t most_thought_tokens = -1;                  // -1: no limit
+  ThoughtLimit thought;
+  // What ends a call in the model's own format. A thought may end with one, and the reply with it.
+  // Empty: it may not.
+  std::string call_end;
   std::optional<constraint::ConstraintState> reply;  // its initial state, if it has a required form
 
-  bool restricts() const { return reply || (most_thought_tokens >= 0 && !marks.open.empty()); }
+  bool restricts() const { return reply || (thought.tokens >= 0 && !marks.open.empty()); }
 };
 
 // The allowed replies in the model's own format: a thought where allowed, then calls of `tools` as
@@ -48,7 +53,7 @@ StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(const Model
 // The mask for a reply to a prompt given as text. `chat` is null if the model has no format. Null
 // if there is nothing to restrict.
 StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* chat,
-                                       std::string_view prompt, int64_t most_thought_tokens,
+                                       std::string_view prompt, const ThoughtLimit& thought,
                                        const std::optional<ConstraintSpec>& answer);
 
 // Null if there is nothing to restrict.
@@ -71,11 +76,14 @@ class ReplyMask : public TokenMask {
 
   void Follow(std::span<const int32_t> generated);
   void Look(int32_t token);
+  bool IsLate() const;
   void BeginEnding(std::span<const int32_t> generated);
+  bool EndsWithCall() const;
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const ThoughtMarks marks_;
-  const int64_t most_tokens_;
+  const ThoughtLimit limit_;
+  const std::string call_end_;
   Stage stage_;
   std::string text_;       // the beginning of the reply, then the end of the thought
   int64_t n_thought_ = 0;  // tokens in the thought

@@ -62,7 +62,7 @@ constexpr const char* kReply = "(<t>[^<]*</t>)?(yes|no)";
 constexpr const char* kOpenThought = "[^<]*</t>(yes|no)";
 
 TEST_F(ReplyMaskTest, AReplyIsHeldToItsFormWithItsThought) {
-  Begin({.marks = kMarks, .most_thought_tokens = 100}, kReply);
+  Begin({.marks = kMarks, .thought = {.tokens = 100}}, kReply);
   EXPECT_TRUE(MaySay('y'));
   EXPECT_TRUE(MaySay('<'));
   EXPECT_FALSE(MaySay('x'));
@@ -77,7 +77,7 @@ TEST_F(ReplyMaskTest, AReplyIsHeldToItsFormWithItsThought) {
 
 TEST_F(ReplyMaskTest, AThoughtThatIsTooLongIsEndedAndTheAnswerFollows) {
   for (const bool in_prompt : {true, false}) {
-    Begin({.marks = kMarks, .thinks_already = in_prompt, .most_thought_tokens = 3},
+    Begin({.marks = kMarks, .thinks_already = in_prompt, .thought = {.tokens = 3}},
           in_prompt ? kOpenThought : kReply);
     if (!in_prompt) Say("<t>");
     Say("ab");
@@ -93,7 +93,7 @@ TEST_F(ReplyMaskTest, AThoughtThatIsTooLongIsEndedAndTheAnswerFollows) {
 }
 
 TEST_F(ReplyMaskTest, AThoughtThatMayNotEndYetGoesOn) {
-  Begin({.marks = kMarks, .thinks_already = true, .most_thought_tokens = 2}, "a{5}</t>(yes|no)");
+  Begin({.marks = kMarks, .thinks_already = true, .thought = {.tokens = 2}}, "a{5}</t>(yes|no)");
   Say("aaa");
   EXPECT_TRUE(MaySay('a'));
   EXPECT_FALSE(MaySay('<'));
@@ -102,13 +102,58 @@ TEST_F(ReplyMaskTest, AThoughtThatMayNotEndYetGoesOn) {
 }
 
 TEST_F(ReplyMaskTest, ThoughtsAreEndedWhereRepliesAreFree) {
-  mask_ = MaskOf(model_->tokenizer(), {.marks = kMarks, .most_thought_tokens = 2})(0);
+  mask_ = MaskOf(model_->tokenizer(), {.marks = kMarks, .thought = {.tokens = 2}})(0);
   EXPECT_TRUE(MaySay('x'));
   Say("<t>ab");
   EXPECT_EQ(TakeWhatMustCome(), "</t>");
   EXPECT_TRUE(MaySay('x'));
   EXPECT_TRUE(MayEnd());
   EXPECT_EQ(MaskOf(model_->tokenizer(), {.marks = kMarks}), nullptr) << "nothing to restrict";
+}
+
+TEST_F(ReplyMaskTest, TheLastWordsOfAThoughtComeBeforeItsEnd) {
+  const ThoughtLimit limit{.tokens = 2, .message = " So."};
+  mask_ = MaskOf(model_->tokenizer(), {.marks = kMarks, .thought = limit})(0);
+  Say("<t>ab");
+  EXPECT_EQ(TakeWhatMustCome(), " So.</t>");
+  EXPECT_TRUE(MaySay('x'));
+
+  Begin({.marks = kMarks, .thought = limit}, kReply);
+  Say("<t>ab");
+  EXPECT_FALSE(MaySay('x'));
+  // They are known, and are taken together.
+  std::string rest;
+  for (const int32_t token : mask_->Forced(generated_)) {
+    EXPECT_TRUE(May(token));
+    generated_.push_back(token);
+    rest += model_->tokenizer()->Piece(token, /*render_special=*/true);
+  }
+  EXPECT_EQ(rest, " So.</t>");
+  EXPECT_TRUE(MaySay('y'));
+
+  // A form that does not allow them has only the end.
+  Begin({.marks = kMarks, .thinks_already = true, .thought = limit}, "[a-z]*</t>(yes|no)");
+  Say("ab");
+  EXPECT_EQ(TakeWhatMustCome(), "</t>");
+  // A thought that is not wanted at all says nothing.
+  mask_ = MaskOf(
+      model_->tokenizer(),
+      {.marks = kMarks, .thinks_already = true, .thought = {.tokens = 0, .message = " So."}})(0);
+  generated_.clear();
+  EXPECT_EQ(TakeWhatMustCome(), "</t>");
+}
+
+TEST_F(ReplyMaskTest, AReplyMayEndWithACallInItsThought) {
+  Begin({.marks = kMarks, .thinks_already = true, .call_end = "</c>"}, "[\\s\\S]*</t>(yes|no)");
+  Say("hm <c>f</c");
+  EXPECT_FALSE(MayEnd());
+  Say(">\n");
+  EXPECT_TRUE(MayEnd());
+  EXPECT_TRUE(MaySay('x'));
+  Say("x");
+  EXPECT_FALSE(MayEnd());
+  Say("</t></c>");
+  EXPECT_FALSE(MayEnd()) << "the thought has ended";
 }
 
 TEST_F(ReplyMaskTest, WhatIsForcedIsOfTheReply) {

@@ -125,7 +125,7 @@ void CallWriter::Whole(std::string_view json) {
 }
 
 void CallWriter::Complete() {
-  if (complete_ || !begun_) return;
+  if (complete_ || !begun_ || io_->is_cut()) return;
   std::string rest = in_string_ ? "\"" : "";
   rest.append(closers_.rbegin(), closers_.rend());
   io_->Arguments(rest);

@@ -55,7 +55,7 @@ class CallWriter {
   bool begun() const { return begun_; }
   // Text not emitted for lack of a name; all of it if there is no name.
   const std::string& unsaid() const { return unsaid_; }
-  // Closes everything that is open as JSON needs it, and ends the call.
+  // Closes everything that is open as JSON needs it, and ends the call; unless the reply was cut.
   void Complete();
 
  private:

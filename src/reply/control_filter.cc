@@ -18,9 +18,9 @@ class ControlFilter final : public ReplyParser {
     for (ReplyDelta& delta : parser_->Push(text)) Take(std::move(delta), &out);
     return out;
   }
-  std::vector<ReplyDelta> Finish() override {
+  std::vector<ReplyDelta> Finish(ReplyEnd end) override {
     std::vector<ReplyDelta> out;
-    for (ReplyDelta& delta : parser_->Finish()) Take(std::move(delta), &out);
+    for (ReplyDelta& delta : parser_->Finish(end)) Take(std::move(delta), &out);
     Give(std::exchange(open_, {}), &out);
     return out;
   }

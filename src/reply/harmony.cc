@@ -45,7 +45,7 @@ class HarmonyParser final : public ReplyParser {
     io_.Start(&task_);
   }
   std::vector<ReplyDelta> Push(std::string_view text) override { return io_.Run(text, false); }
-  std::vector<ReplyDelta> Finish() override { return io_.Run({}, true); }
+  std::vector<ReplyDelta> Finish(ReplyEnd end) override { return io_.Finish(end); }
 
  private:
   // How a message ended.
@@ -71,6 +71,8 @@ ReplyTask<bool> HarmonyParser::ReadReply() {
     const bool has_header = co_await TakeHeader();
     if (has_header) {
       end = co_await ReadMessage();
+    } else if (io_.is_cut() && !io_.held().empty()) {
+      co_return true;  // a part of a header
     } else {
       io_.ShowHeld();
       end = co_await ReadBody(ReplyDelta::Kind::kContent, /*shows_end=*/false);
@@ -118,6 +120,7 @@ ReplyTask<HarmonyParser::End> HarmonyParser::ReadMessage() {
         const End after = co_await ReadBody(ReplyDelta::Kind::kContent, /*shows_end=*/false);
         co_return after;
       }
+      if (io_.is_cut()) co_return End::kText;
     }
     visible = true;
   }
@@ -179,7 +182,7 @@ ReplyTask<HarmonyParser::End> HarmonyParser::ReadBody(ReplyDelta::Kind kind, boo
       co_return End::kMessage;
     }
   }
-  give_out(open);
+  if (!io_.is_cut() || open.size() < 2) give_out(open);  // else a part of a marker
   co_return End::kText;
 }
 

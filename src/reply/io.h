@@ -57,12 +57,18 @@ class ReplyIo {
   void BeginCall(const std::string& name, const std::string& id);
   void Arguments(std::string_view json) { Text(ReplyDelta::Kind::kCallArguments, json); }
   void EndCall();
+  // The text has ended because it was cut: what is held of a call is not text.
+  bool is_cut() const { return is_cut_; }
 
   // --- the owner's side ----------------------------------------------------------------
   // `task` is the whole parser; it must outlive this.
   void Start(ReplyTask<bool>* task) { task->StartOn(&stack_); }
   // Continues with more text, and returns the resulting deltas. Replaces invalid UTF-8.
   std::vector<ReplyDelta> Run(std::string_view more, bool at_end);
+  std::vector<ReplyDelta> Finish(ReplyEnd end) {
+    is_cut_ = end == ReplyEnd::kCut;
+    return Run({}, /*at_end=*/true);
+  }
 
  private:
   bool HasNext() const {
@@ -76,6 +82,7 @@ class ReplyIo {
   std::string input_;
   size_t position_ = 0;
   bool at_end_ = false;
+  bool is_cut_ = false;
   bool waiting_ = false;
   std::string held_;
   int n_calls_ = 0;

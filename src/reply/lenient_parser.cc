@@ -26,6 +26,12 @@ bool EndsInClose(std::string_view held) {
   return held.substr(at).starts_with("</") || held.substr(at).starts_with('`');
 }
 
+// Whether the text was cut inside a tag, past its first character.
+bool EndsInTag(std::string_view held) {
+  const size_t at = held.rfind('<');
+  return at != held.npos && at + 1 < held.size();
+}
+
 // Scans content for calls. Items found by the format's own parser divide it into stretches, each
 // read by its own task; the text place carries over.
 class ContentScanner {
@@ -33,8 +39,9 @@ class ContentScanner {
   explicit ContentScanner(ParameterTypes tools) : tools_(std::move(tools)) {}
 
   std::vector<ReplyDelta> Push(std::string_view text);
-  // Ends the stretch. `call_follows`: because of a call in the format's own syntax.
-  std::vector<ReplyDelta> End(bool call_follows);
+  // Ends the stretch. `call_follows`: because of a call in the format's own syntax. `end`: the
+  // reply's, if it ends here.
+  std::vector<ReplyDelta> End(bool call_follows, ReplyEnd end = ReplyEnd::kWhole);
   // A call in the format's own syntax has ended.
   void AfterOwnCall() {
     place_.PassCall();
@@ -64,6 +71,7 @@ class ContentScanner {
   void TakeOut(const std::vector<LooseCall>& calls);
   void Drop();
   void ShowHeld();
+  void ShowNoCall();
   void EndStretch();
   ReplyIo& io() { return stretch_->io; }
   const ReplyIo& io() const { return stretch_->io; }
@@ -100,10 +108,10 @@ std::vector<ReplyDelta> ContentScanner::Push(std::string_view text) {
   return stretch_->io.Run(text, /*at_end=*/false);
 }
 
-std::vector<ReplyDelta> ContentScanner::End(bool call_follows) {
+std::vector<ReplyDelta> ContentScanner::End(bool call_follows, ReplyEnd end) {
   if (stretch_ == nullptr) return {};
   call_follows_ = call_follows;
-  std::vector<ReplyDelta> deltas = stretch_->io.Run({}, /*at_end=*/true);
+  std::vector<ReplyDelta> deltas = stretch_->io.Finish(end);
   stretch_.reset();
   return deltas;
 }
@@ -116,6 +124,15 @@ void ContentScanner::ShowHeld() {
   has_text_ = true;
   held_tags_ = 0;
   held_fence_ = after_call_ = false;
+}
+
+// The held text is not a call. But a call that was cut is not text either.
+void ContentScanner::ShowNoCall() {
+  if (io().is_cut()) {
+    Drop();
+  } else {
+    ShowHeld();
+  }
 }
 
 // Removes the held text along with the call before or after it.
@@ -137,7 +154,9 @@ void ContentScanner::TakeOut(const std::vector<LooseCall>& calls) {
 }
 
 void ContentScanner::EndStretch() {
-  if (after_call_ ? holds_opens() || HoldsOnlySpace() : call_follows_ && holds_opens()) {
+  const bool cut_call = io().is_cut() && held_tags_ > 0;
+  if (cut_call ||
+      (after_call_ ? holds_opens() || HoldsOnlySpace() : call_follows_ && holds_opens())) {
     Drop();
   } else {
     ShowHeld();
@@ -227,6 +246,7 @@ ReplyTask<bool> ContentScanner::ScanMarkup() {
       break;
     case CallMarkup::Kind::kCut:
       if (after_call_ && EndsInClose(io().held())) io().Forget();
+      if (io().is_cut() && EndsInTag(io().held())) Drop();
       break;
     case CallMarkup::Kind::kNone:
       ShowHeld();
@@ -255,7 +275,7 @@ ReplyTask<bool> ContentScanner::ScanCalls() {
   if (ok) {
     TakeOut(calls);
   } else {
-    ShowHeld();
+    ShowNoCall();
   }
   co_return true;
 }
@@ -268,7 +288,7 @@ ReplyTask<bool> ContentScanner::ScanNamedCall(const CallMarkup& markup) {
     if (!io().held().ends_with(markup.tags->function_close)) ++held_tags_;
     TakeOut(calls);
   } else {
-    ShowHeld();
+    ShowNoCall();
   }
   co_return true;
 }
@@ -285,10 +305,10 @@ class LenientParser final : public ReplyParser {
     for (ReplyDelta& delta : own_->Push(text)) Take(std::move(delta), &out);
     return out;
   }
-  std::vector<ReplyDelta> Finish() override {
+  std::vector<ReplyDelta> Finish(ReplyEnd end) override {
     std::vector<ReplyDelta> out;
-    for (ReplyDelta& delta : own_->Finish()) Take(std::move(delta), &out);
-    Give(content_.End(/*call_follows=*/false), &out);
+    for (ReplyDelta& delta : own_->Finish(end)) Take(std::move(delta), &out);
+    Give(content_.End(/*call_follows=*/false, end), &out);
     return out;
   }
 

@@ -135,7 +135,7 @@ Case Read(const char* source, const std::string& reply) {
   std::string arguments;
   const auto parser = NewParser(source, kLenient);
   std::vector<ReplyDelta> deltas = parser->Push(reply);
-  for (ReplyDelta& delta : parser->Finish()) deltas.push_back(std::move(delta));
+  for (ReplyDelta& delta : parser->Finish(ReplyEnd::kWhole)) deltas.push_back(std::move(delta));
   for (const ReplyDelta& delta : deltas) {
     switch (delta.kind) {
       case ReplyDelta::Kind::kCallBegin:
@@ -394,7 +394,7 @@ TEST(LenientReplyTest, ACallIsGivenOutWhenItIsComplete) {
   EXPECT_EQ(call[1].text, "{\"a\": 1}");
   EXPECT_EQ(call[2].kind, ReplyDelta::Kind::kCallEnd);
   EXPECT_TRUE(parser->Push("\n```\n").empty());
-  EXPECT_TRUE(parser->Finish().empty());
+  EXPECT_TRUE(parser->Finish(ReplyEnd::kWhole).empty());
 }
 
 // What looks like a call may prove to be text as late as at its last bracket, so until then nothing
@@ -413,12 +413,29 @@ TEST(LenientReplyTest, AnObjectMayProveToBeTextUpToItsLastBracket) {
     EXPECT_TRUE(parser->Push(begin).empty()) << begin;
     std::string text;
     std::vector<ReplyDelta> deltas = parser->Push(end);
-    for (ReplyDelta& delta : parser->Finish()) deltas.push_back(std::move(delta));
+    for (ReplyDelta& delta : parser->Finish(ReplyEnd::kWhole)) deltas.push_back(std::move(delta));
     for (const ReplyDelta& delta : deltas) {
       EXPECT_EQ(delta.kind, ReplyDelta::Kind::kContent) << begin;
       text += delta.text;
     }
     EXPECT_EQ(text, begin + end);
+  }
+}
+
+// A limit may end the reply anywhere within a call.
+TEST(LenientReplyTest, ACallThatWasCutIsNotText) {
+  const std::string call = R"({"name": "add", "arguments": {"a": 1, "b": 2}})";
+  for (const std::string& reply :
+       {call, "I look.\n\n```json\n" + call + "\n```", "[" + call + "]",
+        "<tools>\n" + call + "\n</tools>", std::string("<function=add>{\"a\": 1, \"b\": 2}")}) {
+    const size_t begin = reply.find("add") + 1;
+    for (size_t n = begin; n <= reply.size(); ++n) {
+      const std::string told =
+          TakenApart(NewParser("plain", kLenient).get(),
+                     std::array{std::string_view(reply).substr(0, n)}, ReplyEnd::kCut);
+      const bool is_whole = told.find("\n>\n") != told.npos;
+      EXPECT_TRUE(is_whole || told.find("ad") == told.npos) << reply.substr(0, n) << ": " << told;
+    }
   }
 }
 
@@ -433,7 +450,7 @@ TEST(LenientReplyTest, HoldsLittle) {
     const std::string text = head + std::string(size_t{3} << 20, 'x') + std::string(9000, '\n');
     take(parser->Push(text));
     EXPECT_GT(given.size(), text.size() - 6000);
-    take(parser->Finish());
+    take(parser->Finish(ReplyEnd::kWhole));
     EXPECT_EQ(given, text);
   }
 }

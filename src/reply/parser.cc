@@ -6,6 +6,7 @@
 #include "reply/control_filter.h"
 #include "reply/lenient_parser.h"
 #include "reply/syntax.h"
+#include "reply/thought_calls.h"
 
 namespace weft {
 namespace {
@@ -56,7 +57,7 @@ class Parser final : public ReplyParser {
          const ReplyOptions& options, bool reasoning_is_open);
 
   std::vector<ReplyDelta> Push(std::string_view text) override { return io_.Run(text, false); }
-  std::vector<ReplyDelta> Finish() override { return io_.Run({}, true); }
+  std::vector<ReplyDelta> Finish(ReplyEnd end) override { return io_.Finish(end); }
 
  private:
   ReplyTask<bool> ReadReply();
@@ -70,6 +71,8 @@ class Parser final : public ReplyParser {
   ReplyTask<Mark> ReadText(const TextRule& rule);
   bool IsActive(const Marker& marker) const;
   bool MayContinue(const TextRule& rule, std::string_view text) const;
+  bool IsCutMarker(const TextRule& rule, std::string_view open) const;
+  bool IsOtherJson(std::string_view held) const;
   void GiveOut(const TextRule& rule, std::string_view text);
   void Release(const TextRule& rule, char c);
 
@@ -183,14 +186,31 @@ ReplyTask<Mark> Parser::ReadText(const TextRule& rule) {
       co_return marker.mark;
     }
   }
-  // If the text was cut inside a call's end marker, that part is not text.
-  bool cut_close = false;
-  for (const Marker& marker : rule.markers) {
-    cut_close = cut_close ||
-                (marker.mark == Mark::kClose && IsActive(marker) && marker.text.starts_with(open));
-  }
-  if (!cut_close) GiveOut(rule, std::exchange(spaces_, {}) + open);
+  if (!IsCutMarker(rule, open)) GiveOut(rule, std::exchange(spaces_, {}) + open);
   co_return Mark::kEnd;
+}
+
+// Whether the text ended inside a marker of a call, which is not text then. A call's first marker
+// may still be the beginning of a word, unless the reply was cut.
+bool Parser::IsCutMarker(const TextRule& rule, std::string_view open) const {
+  for (const Marker& marker : rule.markers) {
+    if (!IsActive(marker) || !marker.text.starts_with(open)) continue;
+    const bool begins = marker.mark == Mark::kCall || marker.mark == Mark::kCallWithTag;
+    if (marker.mark == Mark::kClose || (begins && io_.is_cut() && open.size() > 1)) return true;
+  }
+  return false;
+}
+
+// Whether the held text is certainly not a call that was cut, but JSON of another kind.
+bool Parser::IsOtherJson(std::string_view held) const {
+  constexpr std::string_view kKey = "\"name\"";
+  const size_t key = held.find(kKey);
+  if (key == held.npos) return true;
+  const size_t quote = held.find('"', key + kKey.size());
+  if (quote == held.npos) return false;
+  const std::string_view name = held.substr(quote + 1);
+  const size_t end = name.find('"');
+  return end == name.npos ? !types_.OffersLike(name) : !types_.Offers(name.substr(0, end));
 }
 
 ReplyTask<bool> Parser::ReadReply() {
@@ -208,6 +228,8 @@ ReplyTask<bool> Parser::ReadReply() {
       if (ok) {
         io_.Forget();
         state_.AfterMarkup(/*call=*/true);
+      } else if (io_.is_cut() && (mark != Mark::kBareCall || !IsOtherJson(io_.held()))) {
+        co_return true;
       } else {
         io_.ShowHeld();
         state_.AfterText();
@@ -449,6 +471,13 @@ std::unique_ptr<ReplyParser> MakeReplyParser(std::shared_ptr<const ReplySyntax> 
     parser = MakeHarmonyParser(options);
   } else {
     parser = std::make_unique<Parser>(syntax, types, options, reasoning_is_open);
+  }
+  const bool has_thoughts = syntax->reasoning && options.separate_reasoning;
+  if (options.tools && has_thoughts && !syntax->opens.empty()) {
+    const auto of_calls = [syntax, types, options] {
+      return std::make_unique<Parser>(syntax, types, options, /*reasoning_is_open=*/false);
+    };
+    parser = MakeThoughtCalls(std::move(parser), syntax->opens, types, of_calls);
   }
   if (options.tools && options.lenient_calls) {
     parser = MakeLenientParser(std::move(parser), std::move(types));

@@ -7,7 +7,7 @@
 //
 //   auto parser = format->NewReplyParser(prompt, {.tools = true});
 //   for (ReplyDelta& delta : parser->Push(text)) ...
-//   for (ReplyDelta& delta : parser->Finish()) ...
+//   for (ReplyDelta& delta : parser->Finish(ReplyEnd::kWhole)) ...
 //
 // One object per reply; one thread at a time.
 #ifndef WEFT_REPLY_REPLY_H_
@@ -50,14 +50,21 @@ struct ReplyOptions {
   std::vector<std::string> control_tokens;
 };
 
+// How the text of a reply ends.
+enum class ReplyEnd {
+  kWhole,  // where the model ended it
+  kCut,    // before that, by a limit
+};
+
 class ReplyParser {
  public:
   virtual ~ReplyParser() = default;
   // The next generated text, including the text of control tokens.
   virtual std::vector<ReplyDelta> Push(std::string_view text) = 0;
-  // Ends the reply and returns what was held back. An incomplete call becomes visible text; if its
-  // beginning was already emitted, it is completed to valid JSON.
-  virtual std::vector<ReplyDelta> Finish() = 0;
+  // Ends the reply and returns what was held back. A call that the model left incomplete becomes
+  // visible text; if its beginning was already emitted, it is completed to valid JSON. A call that
+  // was cut is neither text nor whole: it gets no kCallEnd, and what was not emitted is dropped.
+  virtual std::vector<ReplyDelta> Finish(ReplyEnd end) = 0;
 };
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/strings.h"
 #include "gtest/gtest.h"
 #include "reply/reply_test_util.h"
 
@@ -76,8 +77,8 @@ std::string Reply(const char* source, std::string_view text, const Options& opti
 
 struct Case {
   const char* source;
-  std::string_view text;
-  std::string_view expected;
+  std::string text;
+  std::string expected;
 };
 
 void Check(std::initializer_list<Case> cases, const Options& options = {}) {
@@ -424,6 +425,83 @@ TEST(ReplyTest, ArgumentsStream) {
   EXPECT_EQ(parser->Push("\"}").back().kind, ReplyDelta::Kind::kCallEnd);
 }
 
+// A reply that was cut: nothing of an incomplete call is text, and no call is completed.
+TEST(ReplyTest, ACallThatWasCutIsNeitherTextNorWhole) {
+  struct Cut {
+    const char* source;
+    std::string_view call;
+    std::string_view arguments;
+  };
+  constexpr std::string_view kA = "{\"s\": \"ab\"}";
+  const Cut cuts[] = {
+      {kHermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"ab\"}}\n</tool_call>", kA},
+      {kQwen,
+       "<tool_call>\n<function=f>\n<parameter=s>\nab\n</parameter>\n</function>\n</tool_call>", kA},
+      {kMistral, "[TOOL_CALLS]f[ARGS]{\"s\": \"ab\"}", kA},
+      {kGemma, "<|tool_call>call:f{s:<|\"|>ab<|\"|>}<tool_call|>", kA},
+      {kLfm, "<|tool_call_start|>[f(s=\"ab\")]<|tool_call_end|>", kA},
+      {kDeepSeek, "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"s\": \"ab\"}<｜tool▁call▁end｜>", kA},
+      {kHarmony, "<|channel|>commentary to=functions.f<|message|>{\"s\": \"ab\"}<|call|>", kA},
+      {kKimi,
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
+       "<|tool_call_argument_begin|>{\"s\": \"ab\"}<|tool_call_end|>",
+       kA},
+      {kGlm, "<tool_call>f<arg_key>s</arg_key><arg_value>ab</arg_value></tool_call>", kA},
+      {kLlama, "{\"name\": \"f\", \"parameters\": {\"s\": \"ab\"}}", kA},
+  };
+  for (const Cut& c : cuts) {
+    size_t n_whole = 0;
+    for (size_t n = 11; n <= c.call.size(); ++n) {
+      if (n < c.call.size() && (static_cast<unsigned char>(c.call[n]) & 0xc0) == 0x80) continue;
+      const auto parser = NewParser(c.source, {});
+      const std::string told =
+          TakenApart(parser.get(), std::array{c.call.substr(0, n)}, ReplyEnd::kCut);
+      if (told.ends_with("C<\n")) continue;  // any text may begin like this
+      EXPECT_EQ(told.find('C'), told.npos) << c.call.substr(0, n) << ": " << told;
+      if (told.ends_with("\n>\n")) {
+        ++n_whole;
+        EXPECT_NE(told.find(c.arguments), told.npos) << c.call.substr(0, n) << ": " << told;
+      }
+    }
+    EXPECT_GT(n_whole, 0u) << c.call;
+  }
+  // What is no call stays.
+  for (const char* source : {kHermes, kLlama, kHarmony}) {
+    const std::string_view text = "Is {\"x\": 1} < 2";
+    EXPECT_EQ(TakenApart(NewParser(source, {}).get(), std::array{text}, ReplyEnd::kCut),
+              StrCat("C", text, "\n"));
+  }
+  const std::string_view json = "{\"name\": \"Bob\", \"age\": 4";
+  EXPECT_EQ(TakenApart(NewParser(kLlama, {}).get(), std::array{json}, ReplyEnd::kCut),
+            StrCat("C", json, "\n"));
+}
+
+TEST(ReplyTest, CallsAtTheEndOfAThoughtThatIsNotEnded) {
+  constexpr std::string_view kCall =
+      "<tool_call>{\"name\": \"f\", \"arguments\": {\"i\": 1}}</tool_call>";
+  const std::string call(kCall);
+  const std::string told = "<f\na{\"i\": 1}\n>\n";
+  Check({{kHermes, "<think>Hm, " + call, "RHm, \n" + told},
+         {kHermes, "<think>Hm.\n" + call + "\n" + call + "\n", "RHm.\n\n" + told + told},
+         {kQwen,
+          "<think><tool_call>\n<function=f>\n<parameter=i>\n1\n</parameter>\n</function>\n</"
+          "tool_call>",
+          "<f\na{\"i\": 1}\n>\n"},
+         // The model considers a call.
+         {kHermes, "<think>" + call + " or not?</think>No.", "R" + call + " or not?\nCNo.\n"},
+         {kHermes, "<think>" + call + "</think>No.", "R" + call + "\nCNo.\n"},
+         {kHermes, "<think>" + call + " or not?", "R" + call + " or not?\n"},
+         {kHermes, "<think>a <tool_call> is JSON", "Ra <tool_call> is JSON\n"},
+         // Not offered; not complete.
+         {kHermes, "<think><tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>",
+          "R<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>\n"},
+         {kHermes, "<think>" + call.substr(0, 40), "R" + call.substr(0, 40) + "\n"},
+         // The next call is of the answer.
+         {kHermes, "<think>x</think>" + call, "Rx\n" + told}});
+  Check({{kHermes, "x " + call, "Rx \n" + told}}, {.open = true});
+  Check({{kHermes, "x " + call, "Rx " + call + "\n"}}, {.tools = false, .open = true});
+}
+
 // Neither unfinished markup nor white space is held without limit.
 TEST(ReplyTest, HoldsLittle) {
   const auto parser = NewParser(kHermes, {});
@@ -439,7 +517,7 @@ TEST(ReplyTest, HoldsLittle) {
   const std::string space(100000, '\n');
   take(parser->Push(space));
   EXPECT_GT(given.size(), name.size() + 90000);
-  take(parser->Finish());
+  take(parser->Finish(ReplyEnd::kWhole));
   EXPECT_EQ(given, head + name + space);
 }
 

@@ -35,10 +35,11 @@ class ReplyListener {
   void Take(const std::vector<ReplyDelta>& deltas) {
     for (const ReplyDelta& delta : deltas) Take(delta);
   }
-  std::string Finish() {
-    WEFT_CHECK(!in_call_, "a call has not ended");
+  // Only a reply that was cut may end within a call, which is then printed without its end.
+  std::string Finish(ReplyEnd end = ReplyEnd::kWhole) {
+    WEFT_CHECK(!in_call_ || end == ReplyEnd::kCut, "a call has not ended");
     FlushText();
-    return out_;
+    return in_call_ ? out_ + "a" + arguments_ + "\n" : out_;
   }
   int n_calls() const { return n_calls_; }
 
@@ -90,11 +91,12 @@ class ReplyListener {
 };
 
 // Parses the pieces and prints the result.
-inline std::string TakenApart(ReplyParser* parser, std::span<const std::string_view> pieces) {
+inline std::string TakenApart(ReplyParser* parser, std::span<const std::string_view> pieces,
+                              ReplyEnd end = ReplyEnd::kWhole) {
   ReplyListener listener;
   for (const std::string_view piece : pieces) listener.Take(parser->Push(piece));
-  listener.Take(parser->Finish());
-  return listener.Finish();
+  listener.Take(parser->Finish(end));
+  return listener.Finish(end);
 }
 
 }  // namespace weft

@@ -250,12 +250,11 @@ void JsonlWorker::SetSampling(const WorkerRequest& request, TurnOptions* turn) c
 
 bool JsonlWorker::Restrict(const WorkerRequest& request, TurnOptions* turn,
                            Failure* failure) const {
-  if (options_.thought_tokens < 0 && !request.answer) return true;
+  if (options_.thought.tokens < 0 && !request.answer) return true;
   const Model& model = engine_.model();
   std::string prompt;
   if (options_.chat != nullptr) prompt = model.Decode(turn->tokens, /*render_special=*/true);
-  auto mask =
-      MaskOfReply(model, options_.chat.get(), prompt, options_.thought_tokens, request.answer);
+  auto mask = MaskOfReply(model, options_.chat.get(), prompt, options_.thought, request.answer);
   if (!mask.ok()) {
     *failure = {.error = std::string(Message(mask.status())), .detail = ""};
     return false;

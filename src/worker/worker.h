@@ -28,6 +28,7 @@
 #include "chat/chat_format.h"
 #include "formats/sampling_advice.h"
 #include "host/host.h"
+#include "host/thought_limit.h"
 #include "nlohmann/json.hpp"
 #include "weft/engine.h"
 #include "worker/worker_request.h"
@@ -48,10 +49,9 @@ struct WorkerOptions {
   std::optional<uint64_t> seed;
   AnswerEnds ends;
   bool end_loops = true;
-  // Used to recognise thoughts; null if the model has no template. A thought is ended after
-  // `thought_tokens`; -1: never.
+  // Used to recognise thoughts; null if the model has no template.
   std::shared_ptr<const ChatFormat> chat;
-  int64_t thought_tokens = -1;
+  ThoughtLimit thought;
   // The first line says that images are not supported, for launchers that ask.
   bool tells_no_images = false;
 };

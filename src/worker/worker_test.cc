@@ -184,7 +184,7 @@ TEST_F(WorkerTest, WhatTheModelEndsAnswersWith) {
 TEST_F(WorkerTest, AThoughtIsEndedBehindItsBudget) {
   const Json request = {{"max_new_tokens", 12}, {"prompt", "tell<think>"}};
   const auto text = [&](int64_t most) {
-    Open({.chat = Thinking(), .thought_tokens = most});
+    Open({.chat = Thinking(), .thought = {.tokens = most}});
     Ask(request);
     std::string all;
     for (const Json& line : lines_) all += line.value("token", "");
@@ -198,7 +198,7 @@ TEST_F(WorkerTest, AThoughtIsEndedBehindItsBudget) {
 }
 
 TEST_F(WorkerTest, AnAnswerOfAGivenFormComesBehindTheThought) {
-  Open({.chat = Thinking(), .thought_tokens = 3});
+  Open({.chat = Thinking(), .thought = {.tokens = 3}});
   for (const char* const prompt : {"tell", "tell<think>"}) {
     const Json last = Ask({{"prompt", prompt}, {"regex", "yes|no"}, {"max_new_tokens", 60}});
     EXPECT_EQ(last["finish_reason"], "stop");

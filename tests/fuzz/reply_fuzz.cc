@@ -89,7 +89,7 @@ Result Parse(ReplyParser* parser, const std::vector<std::string_view>& pieces) {
     }
   };
   for (const std::string_view piece : pieces) take(parser->Push(piece));
-  take(parser->Finish());
+  take(parser->Finish(ReplyEnd::kWhole));
   result.joined = listener.Finish();
   result.n_calls = listener.n_calls();
   return result;

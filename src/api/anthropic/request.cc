@@ -217,7 +217,8 @@ Status AddHeadMarks(const ordered_json& entries, std::string_view place, size_t 
 
 void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
   ordered_json& variables = call->chat.variables;
-  call->thought_tokens = defaults.thought_tokens;
+  call->thought.tokens = defaults.thought.tokens;
+  ReadThoughtMessage(fields, defaults, call);
   if (const ordered_json* const thinking = fields->Value("thinking")) {
     const std::string type = TypeOf(*thinking);
     if (type != "enabled" && type != "disabled" && type != "adaptive") {
@@ -225,10 +226,10 @@ void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* 
     }
     const auto budget = thinking->find("budget_tokens");
     if (budget != thinking->end() && budget->is_number_integer()) {
-      call->thought_tokens = std::max<int64_t>(budget->get<int64_t>(), 0);
+      call->thought.tokens = std::max<int64_t>(budget->get<int64_t>(), 0);
     }
     if (thinking->value("display", ordered_json()) == "omitted") call->show_reasoning = false;
-    SetMissing("enable_thinking", type != "disabled" && call->thought_tokens != 0, &variables);
+    SetMissing("enable_thinking", type != "disabled" && call->thought.tokens != 0, &variables);
   }
   if (const ordered_json* const output = fields->Value("output_config")) {
     if (!output->is_object()) return fields->Fail("output_config", "must be an object");
@@ -313,9 +314,8 @@ void ReadConversation(ApiFields* fields, MessagesRequest* read) {
   if (messages->size() > kMaxMessages) {
     return fields->Fail("messages", StrCat("has more than ", kMaxMessages, " entries"));
   }
-  auto converted =
-      ToChatMessages(fields->Value("system"), *messages, &read->warnings, &call->marks,
-                     &call->list.places);
+  auto converted = ToChatMessages(fields->Value("system"), *messages, &read->warnings, &call->marks,
+                                  &call->list.places);
   if (!converted.ok()) return fields->Adopt(converted.status());
   Conversation& conversation = call->chat.conversation;
   conversation.messages = *std::move(converted);

@@ -71,7 +71,8 @@ void ReadOptions(ApiFields* fields, Host& host, OllamaRequest* read) {
 void ReadThink(ApiFields* fields, Host& host, ChatCall* call) {
   ReadTemplateKwargs(fields, call);
   ordered_json& variables = call->chat.variables;
-  call->thought_tokens = host.defaults().thought_tokens;
+  call->thought.tokens = host.defaults().thought.tokens;
+  ReadThoughtMessage(fields, host.defaults(), call);
   if (const ordered_json* const think = fields->Value("think")) {
     const bool is_level = *think == "low" || *think == "medium" || *think == "high";
     if (!think->is_boolean() && !is_level) {

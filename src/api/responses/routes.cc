@@ -92,6 +92,7 @@ struct Item {
   std::string text;  // or the arguments
   std::string call_id;
   ClientTool tool;  // for a call
+  bool is_cut = false;
   ordered_json logprobs = ordered_json::array();
 
   ordered_json Json(const char* status, bool with_text) const {
@@ -128,7 +129,10 @@ struct Item {
     return kind == ReplyBlock::Kind::kCall && tool.kind == ClientTool::Kind::kCustom;
   }
   // The arguments, or a custom tool's text.
-  std::string CallText() const { return is_custom() ? CustomInput(text) : text; }
+  std::string CallText() const {
+    if (!is_custom()) return text;
+    return is_cut ? std::string() : CustomInput(text);  // a part of the JSON around it is no text
+  }
 };
 
 std::string ItemId(const Item& item) {
@@ -173,6 +177,7 @@ class ResponseWriter {
       if (!piece->status.ok()) co_return piece->status;
       if (piece->kind == ReplyPiece::Kind::kEnd) {
         AddLogprobs(*piece);
+        item_.is_cut = true;
         *gone = !CloseItem(IsCut(piece->finish) ? "incomplete" : "completed");
         Conclude(piece->finish, stream->usage(), &response_);
         *gone = *gone ||

@@ -43,17 +43,17 @@ StatusOr<std::string> ChatPrompt::Render(const std::string& system,
 void ChatPrompt::SetReasoning(const ReplyFlags& flags) {
   serve::RequestDefaults defaults;
   SetReplyDefaults(flags, &defaults);
-  serve::ChatCall call{.thought_tokens = defaults.thought_tokens};
+  serve::ChatCall call{.thought = defaults.thought};
   serve::SetThinking(defaults, &call);
   variables_ = std::move(call.chat.variables);
   past_thoughts_ = call.chat.past_thoughts;
-  thought_tokens_ = defaults.thought_tokens;
+  thought_ = std::move(defaults.thought);
 }
 
 Status ChatPrompt::Restrict(std::string_view prompt, const std::optional<ConstraintSpec>& answer,
                             TurnOptions* options) const {
-  WEFT_ASSIGN_OR_RETURN(options->token_mask, serve::MaskOfReply(*model_, format_.get(), prompt,
-                                                                thought_tokens_, answer));
+  WEFT_ASSIGN_OR_RETURN(options->token_mask,
+                        serve::MaskOfReply(*model_, format_.get(), prompt, thought_, answer));
   return OkStatus();
 }
 

@@ -17,6 +17,7 @@
 #include "chat/conversation.h"
 #include "chat/past_thoughts.h"
 #include "cli/flags/reply_flags.h"
+#include "host/thought_limit.h"
 #include "nlohmann/json.hpp"
 #include "weft/constraint.h"
 #include "weft/model.h"
@@ -62,7 +63,7 @@ class ChatPrompt {
   const PromptEncoder encoder_;
   nlohmann::ordered_json variables_ = nlohmann::ordered_json::object();  // for the template
   PastThoughts past_thoughts_ = PastThoughts::kDefault;
-  int64_t thought_tokens_ = -1;
+  serve::ThoughtLimit thought_;
 };
 
 }  // namespace weft::cli

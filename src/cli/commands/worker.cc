@@ -155,7 +155,8 @@ Status WriteLine(std::string_view line) {
 // be limited. Its marks are known if the model has a template.
 Status SetThoughtLimit(const WorkerFlags& flags, const Model& model,
                        serve::WorkerOptions* options) {
-  options->thought_tokens = flags.reply.reasoning == "off" ? 0 : flags.reply.reasoning_budget;
+  options->thought = {.tokens = flags.reply.reasoning == "off" ? 0 : flags.reply.reasoning_budget,
+                      .message = flags.reply.reasoning_budget_message};
   if (model.chat_template().empty()) return OkStatus();
   WEFT_ASSIGN_OR_RETURN(options->chat,
                         ChatFormat::Create(std::string(model.chat_template()), model.tokenizer()));

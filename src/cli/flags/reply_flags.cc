@@ -41,6 +41,9 @@ void AddReplyFlags(CLI::App* app, ReplyFlags* flags) {
                   "ended and the answer follows (-1: no limit; 0: no thought)")
       ->check(CLI::Range(int64_t{-1}, int64_t{std::numeric_limits<int32_t>::max()}))
       ->capture_default_str();
+  app->add_option("--reasoning-budget-message", flags->reasoning_budget_message,
+                  "The last words of a thought that is ended by its limit, for example \"Time is "
+                  "up: I answer now.\"; without them some models go on thinking in the answer");
   app->add_flag_callback(
       "--context-shift",
       [] {
@@ -72,7 +75,7 @@ void AddTemplateVariableFlags(CLI::App* app, ReplyFlags* flags) {
 
 void SetReplyDefaults(const ReplyFlags& flags, serve::RequestDefaults* defaults) {
   if (flags.reasoning != "auto") defaults->thinking = flags.reasoning == "on";
-  defaults->thought_tokens = flags.reasoning_budget;
+  defaults->thought = {.tokens = flags.reasoning_budget, .message = flags.reasoning_budget_message};
   defaults->template_variables = flags.variables;
 }
 

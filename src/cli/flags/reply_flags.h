@@ -16,6 +16,7 @@ struct ReplyFlags {
   std::string reasoning = "auto";
   int64_t reasoning_budget = -1;
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();  // of the chat template
+  std::string reasoning_budget_message = {};
 };
 
 void AddReplyFlags(CLI::App* app, ReplyFlags* flags);

@@ -47,6 +47,16 @@ test("a stream with thinking, text and tools, and an answer to them", async () =
   assert.ok(next.usage.cache_read_input_tokens > 0);
 });
 
+test("a call that was cut is not text", async () => {
+  const request = ask(`Wait.\n${call("Bonn")}`, { tools });
+  for (const max_tokens of [15, 30, 55]) {
+    const message = await client.messages.stream({ ...request, max_tokens }).finalMessage();
+    assert.equal(message.stop_reason, "max_tokens");
+    assert.match(message.content[0].text, /^Wait\.\s*$/);
+    assert.ok(message.content.slice(1).every((block) => block.type === "tool_use"));
+  }
+});
+
 test("answers of a given form, and calls that are demanded", async () => {
   const format = { type: "json_schema", schema: { ...citySchema, additionalProperties: false } };
   const message = await client.messages.create(

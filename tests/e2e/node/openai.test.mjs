@@ -89,6 +89,12 @@ test("strict tools by a schema", async () => {
   const streamed = await client.chat.completions.stream(request).finalChatCompletion();
   assert.deepEqual(streamed.choices[0].message.tool_calls[0].function.parsed_arguments,
                    { city: "Bonn" });
+  // A model that repeats its call has called once, where a call is demanded.
+  const again = Array(5).fill(call("Bonn")).join("\n");
+  const once = await client.chat.completions.parse({ ...request, messages: [user(again)] });
+  assert.equal(once.choices[0].message.tool_calls.length, 1);
+  const stream = client.chat.completions.stream({ ...request, messages: [user(again)] });
+  assert.equal((await stream.finalChatCompletion()).choices[0].message.tool_calls.length, 1);
   const response = await client.responses.parse({
     model, input: say(call("Köln")), tools: [zodResponsesFunction(tool)] });
   assert.deepEqual(response.output[0].parsed_arguments, { city: "Köln" });
