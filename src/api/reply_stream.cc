@@ -199,6 +199,7 @@ bool ReplyStream::MayRepeat(Choice* choice, const ReplyDelta& delta) {
       return choice->may_repeat;
     case ReplyDelta::Kind::kCallEnd:
       if (choice->may_repeat && choice->arguments == choice->last_arguments) {
+        if (choice->said) choice->said->is_whole = false;  // the client does not see this call
         Cut(choice);
         return true;
       }
@@ -282,7 +283,7 @@ void ReplyStream::TellSaid(Choice* choice, const DoneEvent* done) {
   SaidReply said = *std::exchange(choice->said, std::nullopt);
   if (done != nullptr) {
     // Tokens of a stop string are not in the text, which may end in the middle of one.
-    said.is_whole = done->reason != FinishReason::kStopString;
+    said.is_whole = said.is_whole && done->reason != FinishReason::kStopString;
     if (!said.tokens.empty() && said.tokens.back() == done->stop_token) said.tokens.pop_back();
   }
   plan_.on_said(std::move(said));
