@@ -111,6 +111,16 @@ TEST_F(CacheReportTest, FirstOfSeveralChanges) {
   EXPECT_STREQ(tools.change, "removed");
 }
 
+TEST_F(CacheReportTest, WishAboutPastThoughtsIsAVariable) {
+  ChatRequest chat = Request(R"([{"role": "user", "content": "Hello there"}])");
+  const PromptItems before = ItemsOf(chat);
+  chat.past_thoughts = PastThoughts::kClear;
+  const std::vector<ItemChange> changes = ChangesBetween(before, ItemsOf(chat));
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].item, ItemChange::Item::kVariable);
+  EXPECT_EQ(changes[0].name, "past_thoughts");
+}
+
 TEST_F(CacheReportTest, WhatTheEngineLost) {
   const ChatRequest chat = Request(
       R"([{"role": "user", "content": "A question that is long enough to be missed by an engine"}])");

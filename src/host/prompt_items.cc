@@ -271,6 +271,10 @@ PromptItems ItemsOf(const ChatRequest& chat) {
   if (continues) {
     items.variables.push_back({"continue_final_message", static_cast<uint64_t>(chat.continuation)});
   }
+  // Sets a variable whose name depends on the template.
+  if (chat.past_thoughts != PastThoughts::kDefault) {
+    items.variables.push_back({"past_thoughts", static_cast<uint64_t>(chat.past_thoughts)});
+  }
   std::sort(items.variables.begin(), items.variables.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
   for (const auto& tool : chat.conversation.tools) {
