@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tests/support/api_fixture.h"
@@ -38,6 +40,11 @@ class CacheReportApiTest : public testing::ApiTest {
                                   Say("So it is.")})},
         {"cache_report", true}};
   }
+  // As a tenant of the test's own, who has sent nothing yet.
+  static MemoryResponder Ask(std::string_view path, const Json& body, HttpHeaders headers = {}) {
+    const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
+    return Post(path, body, std::move(headers), test->name());
+  }
   static Json ReportOf(const MemoryResponder& response) {
     EXPECT_EQ(response.status(), 200) << response.body();
     return response.json()["usage"]["cache_report"];
@@ -45,10 +52,10 @@ class CacheReportApiTest : public testing::ApiTest {
 };
 
 TEST_F(CacheReportApiTest, ChangedDateInTheSystemPrompt) {
-  const Json first = ReportOf(Post(kChat, Dated("27", "dates")));
+  const Json first = ReportOf(Ask(kChat, Dated("27", "dates")));
   EXPECT_EQ(first["reason"], "first_prompt");
   EXPECT_FALSE(first.contains("difference"));
-  const auto response = Post(kChat, Dated("28", "dates"));
+  const auto response = Ask(kChat, Dated("28", "dates"));
   const Json report = ReportOf(response);
   EXPECT_EQ(report["reason"], "system_changed");
   EXPECT_EQ(report["difference"]["item"], "system");
@@ -62,7 +69,7 @@ TEST_F(CacheReportApiTest, ChangedDateInTheSystemPrompt) {
   EXPECT_THAT(report["sentence"], HasSubstr("a date in the system prompt changed"));
   EXPECT_THAT(response.Header("X-Weft-Cache"), HasSubstr("reason=system_changed"));
   // The same once more: all but the last token is there.
-  const Json again = ReportOf(Post(kChat, Dated("28", "dates")));
+  const Json again = ReportOf(Ask(kChat, Dated("28", "dates")));
   EXPECT_EQ(again["reason"], "nothing_missed");
   EXPECT_EQ(again["computed_tokens"], 1);
 }
@@ -70,19 +77,18 @@ TEST_F(CacheReportApiTest, ChangedDateInTheSystemPrompt) {
 TEST_F(CacheReportApiTest, OnlyWhoAsksIsTold) {
   Json body = Dated("27", "quiet");
   body.erase("cache_report");
-  const auto response = Post(kChat, body);
+  const auto response = Ask(kChat, body);
   EXPECT_FALSE(response.json()["usage"].contains("cache_report"));
   EXPECT_THAT(response.Header("X-Weft-Cache"), HasSubstr("found="));
-  EXPECT_EQ(ReportOf(Post(kChat, body, {{"X-Weft-Cache-Report", "1"}}))["reason"],
-            "nothing_missed");
+  EXPECT_EQ(ReportOf(Ask(kChat, body, {{"X-Weft-Cache-Report", "1"}}))["reason"], "nothing_missed");
   body["cache_report"] = "yes";
-  EXPECT_EQ(Post(kChat, body).status(), 400);
+  EXPECT_EQ(Ask(kChat, body).status(), 400);
 }
 
 TEST_F(CacheReportApiTest, WhatTheEngineDroppedWasEvicted) {
-  Post(kChat, Dated("27", "drops"));
+  Ask(kChat, Dated("27", "drops"));
   ASSERT_TRUE(host().engine().DropPrefixes().ok());
-  const Json report = ReportOf(Post(kChat, Dated("27", "drops")));
+  const Json report = ReportOf(Ask(kChat, Dated("27", "drops")));
   EXPECT_EQ(report["reason"], "evicted");
   EXPECT_EQ(report["found_tokens"], 0);
   EXPECT_GT(report["common_tokens"], 20);
@@ -96,14 +102,14 @@ TEST_F(CacheReportApiTest, ReorderedTools) {
   };
   Json body = Dated("27", "tools");
   body["tools"] = {tool("read"), tool("write"), tool("list")};
-  Post(kChat, body);
+  Ask(kChat, body);
   body["tools"] = {tool("read"), tool("list"), tool("write")};
-  const Json report = ReportOf(Post(kChat, body));
+  const Json report = ReportOf(Ask(kChat, body));
   EXPECT_EQ(report["reason"], "tools_reordered");
   EXPECT_EQ(report["difference"]["item"], "tools[1]");
   EXPECT_EQ(report["difference"]["name"], "list");
   body["chat_template_kwargs"] = {{"enable_thinking", false}};
-  const Json variable = ReportOf(Post(kChat, body));
+  const Json variable = ReportOf(Ask(kChat, body));
   EXPECT_EQ(variable["reason"], "variable_changed");
   EXPECT_EQ(variable["difference"]["item"], "variables.enable_thinking");
 }
@@ -112,7 +118,7 @@ TEST_F(CacheReportApiTest, StreamsTellItAtTheirEnd) {
   Json body = Dated("27", "streams");
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}};
-  const auto events = Post(kChat, body).Events();
+  const auto events = Ask(kChat, body).Events();
   ASSERT_GE(events.size(), 2u);
   const Json last = events[events.size() - 2].json();
   EXPECT_EQ(last["usage"]["cache_report"]["reason"], "first_prompt");
@@ -138,8 +144,8 @@ TEST_F(CacheReportApiTest, AnthropicsMessagesAreCountedAsTheClientDoes) {
                               Assistant("Both are read."),
                               User(last)})}};
   };
-  Post(kMessages, chat("Which is longer, the first or the second?"));
-  const auto response = Post(kMessages, chat("Which is shorter, the first or the second?"));
+  Ask(kMessages, chat("Which is longer, the first or the second?"));
+  const auto response = Ask(kMessages, chat("Which is shorter, the first or the second?"));
   const Json report = ReportOf(response);
   EXPECT_EQ(report["reason"], "messages_changed");
   EXPECT_EQ(report["difference"]["item"], "messages[4].content");
@@ -150,22 +156,22 @@ TEST_F(CacheReportApiTest, AnthropicsOwnForm) {
                {"max_tokens", 8},
                {"messages", Json::array({User("How does a loom work, in a few words?")})},
                {"diagnostics", {{"previous_message_id", nullptr}}}};
-  const Json first = Post(kMessages, body).json();
+  const Json first = Ask(kMessages, body).json();
   EXPECT_TRUE(first.contains("diagnostics"));
   EXPECT_TRUE(first["diagnostics"].is_null());
   body["diagnostics"]["previous_message_id"] = "msg_1";
-  EXPECT_TRUE(Post(kMessages, body).json()["diagnostics"].is_null());
+  EXPECT_TRUE(Ask(kMessages, body).json()["diagnostics"].is_null());
   body["system"] = "You weave. Today is Tuesday.";
-  const Json reason = Post(kMessages, body).json()["diagnostics"]["cache_miss_reason"];
+  const Json reason = Ask(kMessages, body).json()["diagnostics"]["cache_miss_reason"];
   EXPECT_EQ(reason["type"], "system_changed");
   EXPECT_GT(reason["cache_missed_input_tokens"], 10);
   body["system"] = "You weave. Today is Friday.";
   body["stream"] = true;
-  const auto events = Post(kMessages, body).Events();
+  const auto events = Ask(kMessages, body).Events();
   EXPECT_EQ(events[0].json()["message"]["diagnostics"]["cache_miss_reason"]["type"],
             "system_changed");
   body["diagnostics"] = "all";
-  EXPECT_EQ(Post(kMessages, body).status(), 400);
+  EXPECT_EQ(Ask(kMessages, body).status(), 400);
 }
 
 TEST_F(CacheReportApiTest, OpenAisOwnForm) {
@@ -175,11 +181,11 @@ TEST_F(CacheReportApiTest, OpenAisOwnForm) {
                {"prompt_cache_options", {{"comparison_response_id", "resp_1"}}},
                {"cache_report", true}};
   const char* const kResponses = "/v1/responses";
-  EXPECT_EQ(Post(kResponses, body).json()["prompt_cache_diagnostics"]["type"],
+  EXPECT_EQ(Ask(kResponses, body).json()["prompt_cache_diagnostics"]["type"],
             "comparison_response_not_found");
-  EXPECT_EQ(Post(kResponses, body).json()["prompt_cache_diagnostics"]["type"], "cache_hit");
+  EXPECT_EQ(Ask(kResponses, body).json()["prompt_cache_diagnostics"]["type"], "cache_hit");
   body["input"][0] = User("How does a wheel work, in a few sentences?");
-  const Json answer = Post(kResponses, body).json();
+  const Json answer = Ask(kResponses, body).json();
   EXPECT_EQ(answer["prompt_cache_diagnostics"]["type"], "cache_miss");
   EXPECT_EQ(answer["prompt_cache_diagnostics"]["reason"], "input_changed");
   EXPECT_EQ(answer["usage"]["cache_report"]["difference"]["item"], "input[0].content");
@@ -191,11 +197,11 @@ TEST_F(CacheReportApiTest, OllamaAndRawPrompts) {
                      {"cache_report", true},
                      {"options", {{"num_predict", 4}}},
                      {"messages", Json::array({User("What is a shuttle of a loom for?")})}};
-  EXPECT_EQ(Post("/api/chat", chat).json()["cache_report"]["reason"], "first_prompt");
+  EXPECT_EQ(Ask("/api/chat", chat).json()["cache_report"]["reason"], "first_prompt");
   const Json raw = {{"prompt", "Once upon a time"}, {"max_tokens", 4}, {"cache_report", true}};
-  EXPECT_EQ(ReportOf(Post("/v1/completions", raw))["reason"], "not_compared");
+  EXPECT_EQ(ReportOf(Ask("/v1/completions", raw))["reason"], "not_compared");
   const Json llama = {{"prompt", "Once upon a time"}, {"n_predict", 4}, {"cache_report", true}};
-  const Json report = Post("/completion", llama).json()["cache_report"];
+  const Json report = Ask("/completion", llama).json()["cache_report"];
   EXPECT_EQ(report["reason"], "not_compared");
   EXPECT_GT(report["found_tokens"], 0);
 }

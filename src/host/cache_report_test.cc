@@ -19,11 +19,10 @@ class CacheReportTest : public ::testing::Test {
   CacheReport Report(const ChatRequest& chat, int64_t lost = 0,
                      PrefixLoss loss = PrefixLoss::kNone) {
     const ChatPrompt prompt = Rendered(*format_, chat);
-    PromptTrail trail;
-    trail.items = std::make_shared<const PromptItems>(ItemsOf(chat));
+    const auto items = std::make_shared<const PromptItems>(ItemsOf(chat));
     tokens_ = memory_.Encode("d", prompt.text);
-    trail.earlier = memory_.Track("d", prompt.text, trail.items);
-    trail.difference = FirstDifference(trail.earlier, *trail.items, chat, prompt.text);
+    const PromptTrail trail =
+        MakeTrail(memory_.Track("d", prompt.text, items), items, chat, prompt.text, ClientList());
     StartedEvent started{.prompt_tokens = std::ssize(tokens_), .loss = loss};
     if (trail.earlier.prompt != nullptr) {
       const auto& former = trail.earlier.prompt->context.tokens();
@@ -53,6 +52,14 @@ TEST_F(CacheReportTest, FirstPromptAndOneThatGoesOn) {
       {"role": "user", "content": "Thanks"}])"));
   EXPECT_EQ(next.reason, CacheReason::kNothingMissed) << next.sentence;
   EXPECT_EQ(next.differs_at, -1);
+}
+
+TEST_F(CacheReportTest, AnotherConversationIsNotAnEarlierPrompt) {
+  Report(Request(R"([{"role": "user", "content": "Tell me of the loom, and of its parts"}])"));
+  const CacheReport report =
+      Report(Request(R"([{"role": "user", "content": "How far is the moon from the sun?"}])"));
+  EXPECT_EQ(report.reason, CacheReason::kFirstPrompt) << report.sentence;
+  EXPECT_GT(report.computed_tokens, 0);
 }
 
 TEST_F(CacheReportTest, DateInTheSystemPrompt) {

@@ -256,11 +256,9 @@ std::shared_ptr<const PromptTrail> ModelHost::TrackPrompt(std::string_view domai
                                                           std::string_view text,
                                                           const ChatRequest& chat,
                                                           ClientList list) {
-  PromptTrail trail{.items = std::make_shared<const PromptItems>(ItemsOf(chat)),
-                    .list = std::move(list)};
-  trail.earlier = memory_->Track(domain, text, trail.items);
-  trail.difference = FirstDifference(trail.earlier, *trail.items, chat, text);
-  return std::make_shared<const PromptTrail>(std::move(trail));
+  const auto items = std::make_shared<const PromptItems>(ItemsOf(chat));
+  return std::make_shared<const PromptTrail>(
+      MakeTrail(memory_->Track(domain, text, items), items, chat, text, std::move(list)));
 }
 
 Task<StatusOr<std::unique_ptr<Generation>>> ModelHost::Generate(GenerationRequest request) {

@@ -312,6 +312,15 @@ std::vector<ItemChange> ChangesBetween(const PromptItems& before, const PromptIt
   return changes;
 }
 
+bool ShareAnItem(const PromptItems& a, const PromptItems& b) {
+  const auto share = [](const auto& some, const auto& others) {
+    return std::any_of(some.begin(), some.end(), [&](const auto& item) {
+      return std::find(others.begin(), others.end(), item) != others.end();
+    });
+  };
+  return share(a.tools, b.tools) || share(a.messages, b.messages);
+}
+
 ItemChange CauseAt(const std::vector<ItemChange>& changes, const PromptItems& before,
                    const ChatRequest& chat, std::string_view former, std::string_view now,
                    size_t at) {

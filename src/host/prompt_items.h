@@ -73,6 +73,9 @@ struct ItemChange {
 // message after the last one of `before` is none: conversations grow.
 std::vector<ItemChange> ChangesBetween(const PromptItems& before, const PromptItems& now);
 
+// Whether the two have a tool or a message in common.
+bool ShareAnItem(const PromptItems& a, const PromptItems& b);
+
 // Which of these changes made the text of the new prompt, `now`, differ from the earlier one,
 // `former`, from position `at` on. If there are none: the message at this position, as kAdded if
 // `before` did not have it yet, else as kRendered.

@@ -37,6 +37,26 @@ ItemChange CauseOf(const EarlierPrompt& earlier, const PromptItems& items, const
   return CauseAt(ChangesBetween(before, items), before, chat, earlier.prompt->text, text, at);
 }
 
+bool IsAnotherConversation(const EarlierPrompt& earlier, const PromptItems& items,
+                           std::string_view text) {
+  const size_t shorter = std::min(earlier.submitted.prompt_bytes, text.size());
+  return earlier.common_bytes < shorter / 4 && !ShareAnItem(*earlier.submitted.items, items);
+}
+
+std::optional<PromptDifference> FirstDifference(const EarlierPrompt& earlier,
+                                                const PromptItems& items, const ChatRequest& chat,
+                                                std::string_view text) {
+  const std::string_view former =
+      std::string_view(earlier.prompt->text).substr(0, earlier.submitted.end_bytes);
+  size_t at = earlier.common_bytes;
+  if (at == former.size() || at == text.size()) return std::nullopt;
+  // Two characters may begin with the same bytes.
+  while (at > 0 && IsInsideCharacter(text, at)) --at;
+  return PromptDifference{.cause = CauseOf(earlier, items, chat, text),
+                          .before = LineAt(former, at),
+                          .now = LineAt(text, at)};
+}
+
 }  // namespace
 
 std::string ClientList::PathOf(size_t message) const {
@@ -49,19 +69,13 @@ std::string ClientList::PathOf(size_t message) const {
   return StrCat(name, "[", place, "]");
 }
 
-std::optional<PromptDifference> FirstDifference(const EarlierPrompt& earlier,
-                                                const PromptItems& items, const ChatRequest& chat,
-                                                std::string_view text) {
-  if (earlier.prompt == nullptr) return std::nullopt;
-  const std::string_view former =
-      std::string_view(earlier.prompt->text).substr(0, earlier.submitted.end_bytes);
-  size_t at = earlier.common_bytes;
-  if (at == former.size() || at == text.size()) return std::nullopt;
-  // Two characters may begin with the same bytes.
-  while (at > 0 && IsInsideCharacter(text, at)) --at;
-  return PromptDifference{.cause = CauseOf(earlier, items, chat, text),
-                          .before = LineAt(former, at),
-                          .now = LineAt(text, at)};
+PromptTrail MakeTrail(EarlierPrompt earlier, std::shared_ptr<const PromptItems> items,
+                      const ChatRequest& chat, std::string_view text, ClientList list) {
+  PromptTrail trail{.items = std::move(items), .list = std::move(list)};
+  if (earlier.prompt == nullptr || IsAnotherConversation(earlier, *trail.items, text)) return trail;
+  trail.difference = FirstDifference(earlier, *trail.items, chat, text);
+  trail.earlier = std::move(earlier);
+  return trail;
 }
 
 }  // namespace weft::serve

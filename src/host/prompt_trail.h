@@ -43,10 +43,10 @@ struct PromptTrail {
   ClientList list = {};
 };
 
-// `items` are those of `chat`, which was rendered as `text`.
-std::optional<PromptDifference> FirstDifference(const EarlierPrompt& earlier,
-                                                const PromptItems& items, const ChatRequest& chat,
-                                                std::string_view text);
+// `items` are those of `chat`, which was rendered as `text`. An earlier prompt that has hardly more
+// than the template's first words in common is another conversation, and left out.
+PromptTrail MakeTrail(EarlierPrompt earlier, std::shared_ptr<const PromptItems> items,
+                      const ChatRequest& chat, std::string_view text, ClientList list);
 
 }  // namespace weft::serve
 
