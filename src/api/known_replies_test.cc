@@ -188,11 +188,8 @@ TEST_F(KnownRepliesTest, ResponsesWithoutTheirReasoningToo) {
 TEST_F(KnownRepliesTest, OllamasClientsHaveNoIds) {
   Json messages = Json::array({Say(kReply)});
   const auto body = [&] {
-    return Json{{"messages", messages},
-                {"tools", Json::array({Tool()})},
-                {"stream", false},
-                {"think", true},
-                {"options", {{"num_predict", 400}}}};
+    return Json{{"model", "scripted"}, {"messages", messages}, {"tools", Json::array({Tool()})},
+                {"stream", false},     {"think", true},        {"options", {{"num_predict", 400}}}};
   };
   const Json first = Post("/api/chat", body()).json();
   ASSERT_EQ(first["message"]["tool_calls"].size(), 1u) << first;
