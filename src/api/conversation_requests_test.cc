@@ -36,7 +36,9 @@ ordered_json Shown(const std::vector<ChatMessage>& messages) {
 std::string FromAnthropic(std::string_view system, std::string_view messages) {
   const ordered_json given = system.empty() ? ordered_json() : Json(system);
   std::vector<std::string> warnings;
-  auto converted = ToChatMessages(system.empty() ? nullptr : &given, Json(messages), &warnings);
+  ToolCatalog tools;
+  auto converted =
+      ToChatMessages(system.empty() ? nullptr : &given, Json(messages), &tools, &warnings);
   if (!converted.ok()) return std::string(Message(converted.status()));
   return Shown(*converted).dump();
 }
@@ -101,7 +103,8 @@ TEST(AnthropicMessages, ErrorsNameThePlace) {
 
 std::string FromItems(std::string_view input) {
   std::vector<std::string> warnings;
-  auto converted = ItemsToChatMessages(nullptr, Json(input), &warnings);
+  ToolCatalog tools;
+  auto converted = ItemsToChatMessages(nullptr, Json(input), &tools, &warnings);
   if (!converted.ok()) return std::string(Message(converted.status()));
   return Shown(*converted).dump();
 }
@@ -128,7 +131,8 @@ TEST(ResponsesItems, AnAnswerIsOneMessageAgain) {
 TEST(ResponsesItems, InstructionsComeFirst) {
   const ordered_json instructions = "be kind";
   std::vector<std::string> warnings;
-  EXPECT_EQ(Shown(*ItemsToChatMessages(&instructions, "hi", &warnings)).dump(),
+  ToolCatalog tools;
+  EXPECT_EQ(Shown(*ItemsToChatMessages(&instructions, "hi", &tools, &warnings)).dump(),
             R"([{"role":"system","content":"be kind"},{"role":"user","content":"hi"}])");
 }
 

@@ -15,15 +15,6 @@ using Json = nlohmann::ordered_json;
 // Limit for the list of left-out tools: headers should stay short.
 constexpr size_t kMaxShownNames = 16;
 
-// Safe for a header.
-std::string HeaderText(std::string_view text) {
-  std::string shown = Printable(text, 64);
-  for (char& c : shown) {
-    if (c < 0x20 || c > 0x7e) c = '?';
-  }
-  return shown;
-}
-
 // {"description", "parameters"}, the latter under the API's name for it.
 Json FunctionOf(const Json& tool, const char* parameters) {
   Json function = Json::object();
@@ -36,42 +27,89 @@ Json FunctionOf(const Json& tool, const char* parameters) {
 
 // --- the Responses API -----------------------------------------------------------------
 
-// One tool, in a namespace or not.
-Status ReadResponsesTool(const Json& tool, std::string_view name_space, const std::string& place,
-                         ToolCatalog* catalog) {
-  if (!tool.is_object()) return Misshapen(place, "must be an object");
-  const std::string type = StringOr(tool, "type");
-  if (type == "custom") {
-    return catalog->OfferCustom(tool, name_space, place, ValueIn(tool, "format"));
-  }
-  if (type != "function") {
-    if (type.empty()) return Misshapen(place, "needs the string \"type\"");
-    const std::string name = StringOr(tool, "name");
-    catalog->LeaveOut(name_space.empty() ? name : StrCat(name_space, ".", name), type);
+// Offers a list of tools.
+class ResponsesTools {
+ public:
+  // With `found`, which receives their names, the conversation names them all.
+  ResponsesTools(ToolCatalog* catalog, std::vector<std::string>* found)
+      : catalog_(*catalog), found_(found) {}
+
+  Status Add(const Json& tools, const std::string& place) {
+    if (!tools.is_array()) return Misshapen(place, "must be an array");
+    for (size_t i = 0; i < tools.size(); ++i) {
+      const std::string here = StrCat(place, "[", i, "]");
+      if (StringOr(tools[i], "type") == "namespace") {
+        WEFT_RETURN_IF_ERROR(AddNamespace(tools[i], here));
+      } else {
+        WEFT_RETURN_IF_ERROR(AddTool(tools[i], "", here));
+      }
+    }
     return OkStatus();
   }
-  WEFT_ASSIGN_OR_RETURN(std::string name, NeedString(tool, "name", place));
-  WEFT_RETURN_IF_ERROR(catalog->ReadStrict(tool, place));
-  return catalog->Offer({.name = std::move(name), .name_space = std::string(name_space)}, place,
-                        FunctionOf(tool, "parameters"));
-}
 
-Status ReadNamespace(const Json& space, const std::string& place, ToolCatalog* catalog) {
-  WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(space, "name", place));
-  const Json& tools = ValueIn(space, "tools");
-  if (!tools.is_array()) return Misshapen(place, "needs the array \"tools\"");
-  for (size_t i = 0; i < tools.size(); ++i) {
-    WEFT_RETURN_IF_ERROR(
-        ReadResponsesTool(tools[i], name, StrCat(place, ".tools[", i, "]"), catalog));
+ private:
+  Status AddNamespace(const Json& space, const std::string& place) {
+    WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(space, "name", place));
+    const Json& tools = ValueIn(space, "tools");
+    if (!tools.is_array()) return Misshapen(place, "needs the array \"tools\"");
+    for (size_t i = 0; i < tools.size(); ++i) {
+      WEFT_RETURN_IF_ERROR(AddTool(tools[i], name, StrCat(place, ".tools[", i, "]")));
+    }
+    return OkStatus();
   }
-  return OkStatus();
-}
+
+  // In a namespace or not.
+  Status AddTool(const Json& tool, const std::string& name_space, const std::string& place) {
+    if (!tool.is_object()) return Misshapen(place, "must be an object");
+    const std::string type = StringOr(tool, "type");
+    if (type.empty()) return Misshapen(place, "needs the string \"type\"");
+    const bool is_search = type == "tool_search" && StringOr(tool, "execution") == "client";
+    if (type != "function" && type != "custom" && !is_search) {
+      const std::string name = StringOr(tool, "name");
+      catalog_.LeaveOut(name_space.empty() ? name : StrCat(name_space, ".", name), type);
+      return OkStatus();
+    }
+    ClientTool client{.name = kToolSearch, .name_space = name_space};
+    if (is_search) {
+      client.kind = ClientTool::Kind::kSearch;
+    } else {
+      WEFT_ASSIGN_OR_RETURN(client.name, NeedString(tool, "name", place));
+    }
+    if (found_ != nullptr) {
+      found_->push_back(FunctionName(name_space, client.name));
+      if (catalog_.OfferNamed(found_->back())) return OkStatus();
+    } else {
+      WEFT_ASSIGN_OR_RETURN(client.is_deferred, ReadDeferral(tool, place));
+    }
+    if (type == "custom") {
+      client.kind = ClientTool::Kind::kCustom;
+      return catalog_.OfferCustom(std::move(client), tool, place, ValueIn(tool, "format"));
+    }
+    WEFT_RETURN_IF_ERROR(catalog_.ReadStrict(tool, place));
+    return catalog_.Offer(std::move(client), place, FunctionOf(tool, "parameters"));
+  }
+
+  ToolCatalog& catalog_;
+  std::vector<std::string>* const found_;
+};
 
 }  // namespace
 
 std::string FunctionName(std::string_view name_space, std::string_view name) {
   if (name_space.empty()) return std::string(name);
   return StrCat(name_space, name_space.ends_with("__") ? "" : "__", name);
+}
+
+StatusOr<bool> ReadDeferral(const Json& tool, std::string_view place) {
+  const Json& deferred = ValueIn(tool, "defer_loading");
+  if (!deferred.is_null() && !deferred.is_boolean()) {
+    return Misshapen(StrCat(place, ".defer_loading"), "must be true or false");
+  }
+  return deferred == true;
+}
+
+std::string FoundToolText(std::string_view function, bool is_offered) {
+  return StrCat("The tool ", function, is_offered ? " can be called now." : " is not available.");
 }
 
 Json CustomArguments(std::string_view input) { return {{"input", input}}; }
@@ -88,11 +126,11 @@ std::string CustomInput(std::string_view arguments) {
 }
 
 Status ToolCatalog::Offer(ClientTool tool, std::string_view place, const Json& function) {
-  if (functions_.size() >= kMaxTools) {
+  if (entries_.size() >= kMaxTools) {
     return Misshapen("tools", StrCat("has more than ", kMaxTools, " entries"));
   }
   std::string name = FunctionName(tool.name_space, tool.name);
-  Entry entry{.function = std::move(name), .tool = std::move(tool)};
+  Entry entry{.function = std::move(name), .tool = std::move(tool), .deferred = nullptr};
   for (const Entry& other : entries_) {
     if (other.function != entry.function) continue;
     const bool is_same =
@@ -104,13 +142,16 @@ Status ToolCatalog::Offer(ClientTool tool, std::string_view place, const Json& f
   Json named = {{"name", entry.function}};
   named.update(function);
   WEFT_RETURN_IF_ERROR(OfferAsIs({{"type", "function"}, {"function", std::move(named)}}, place));
+  if (entry.tool.is_deferred) {
+    entry.deferred = std::move(functions_.back());
+    functions_.pop_back();
+  }
   entries_.push_back(std::move(entry));
   return OkStatus();
 }
 
-Status ToolCatalog::OfferCustom(const Json& custom, std::string_view name_space,
-                                std::string_view place, const Json& grammar) {
-  WEFT_ASSIGN_OR_RETURN(std::string name, NeedString(custom, "name", place));
+Status ToolCatalog::OfferCustom(ClientTool tool, const Json& custom, std::string_view place,
+                                const Json& grammar) {
   std::string what = "The whole input of the tool, as plain text.";
   const std::string syntax = StringOr(grammar, "syntax");
   const std::string definition = StringOr(grammar, "definition");
@@ -125,16 +166,13 @@ Status ToolCatalog::OfferCustom(const Json& custom, std::string_view name_space,
   if (syntax == "regex") {
     input["pattern"] = StrCat("^(?:", definition, ")$");
   } else if (!definition.empty()) {
-    grammars_[FunctionName(name_space, name)] = definition;
+    grammars_[FunctionName(tool.name_space, tool.name)] = definition;
   }
   Json function = FunctionOf(custom, "");
   function["parameters"] = {{"type", "object"},
                             {"properties", {{"input", std::move(input)}}},
                             {"required", Json::array({"input"})}};
-  return Offer({.kind = ClientTool::Kind::kCustom,
-                .name = std::move(name),
-                .name_space = std::string(name_space)},
-               place, function);
+  return Offer(std::move(tool), place, function);
 }
 
 Status ToolCatalog::OfferAsIs(Json entry, std::string_view place) {
@@ -146,6 +184,20 @@ Status ToolCatalog::OfferAsIs(Json entry, std::string_view place) {
 
 bool ToolCatalog::Offers(std::string_view function) const {
   return std::ranges::any_of(functions_, [&](const auto& tool) { return tool->name == function; });
+}
+
+bool ToolCatalog::OfferNamed(std::string_view function) {
+  if (Offers(function)) return true;
+  const auto named = std::ranges::find(entries_, function, &Entry::function);
+  if (named == entries_.end() || named->deferred == nullptr) return false;
+  functions_.push_back(std::move(named->deferred));
+  return true;
+}
+
+bool ToolCatalog::IsDeferred(std::string_view function) const {
+  return std::ranges::any_of(entries_, [&](const Entry& entry) {
+    return entry.function == function && entry.deferred != nullptr;
+  });
 }
 
 Status ToolCatalog::ReadStrict(const Json& tool, std::string_view place) {
@@ -205,6 +257,15 @@ void ToolCatalog::CheckUsable(bool calls_allowed, ApiFields* fields) const {
 void ToolCatalog::Warn(std::vector<std::string>* warnings) const {
   if (left_out_.empty()) return;
   warnings->push_back(StrCat("tools that this server cannot run were left out: ", ShownLeftOut()));
+  const bool hides =
+      std::ranges::any_of(entries_, [](const Entry& entry) { return entry.deferred != nullptr; });
+  const bool cannot_search = std::ranges::any_of(
+      left_out_, [](const LeftOut& tool) { return tool.type.starts_with("tool_search"); });
+  if (hides && cannot_search) {
+    warnings->push_back(
+        "deferred tools stay hidden, because this server cannot search them: send them without "
+        "defer_loading");
+  }
 }
 
 void RefuseLeftOut(const ToolCatalog& catalog, const Json& choice, ApiFields* fields) {
@@ -229,7 +290,10 @@ StatusOr<ToolCatalog> ReadChatTools(const Json& tools) {
     } else if (type == "custom") {
       const Json& custom = ValueIn(tools[i], "custom");
       // Its grammar is nested one level deeper than in the Responses API.
-      WEFT_RETURN_IF_ERROR(catalog.OfferCustom(custom, "", StrCat("tools[", i, "].custom"),
+      const std::string place = StrCat("tools[", i, "].custom");
+      ClientTool tool{.kind = ClientTool::Kind::kCustom};
+      WEFT_ASSIGN_OR_RETURN(tool.name, NeedString(custom, "name", place));
+      WEFT_RETURN_IF_ERROR(catalog.OfferCustom(std::move(tool), custom, place,
                                                ValueIn(ValueIn(custom, "format"), "grammar")));
     } else {
       catalog.LeaveOut(StringOr(tools[i], "name"), type);
@@ -239,17 +303,16 @@ StatusOr<ToolCatalog> ReadChatTools(const Json& tools) {
 }
 
 StatusOr<ToolCatalog> ReadResponsesTools(const Json& tools) {
-  if (!tools.is_array()) return Misshapen("tools", "must be an array");
   ToolCatalog catalog;
-  for (size_t i = 0; i < tools.size(); ++i) {
-    const std::string place = StrCat("tools[", i, "]");
-    if (StringOr(tools[i], "type") == "namespace") {
-      WEFT_RETURN_IF_ERROR(ReadNamespace(tools[i], place, &catalog));
-    } else {
-      WEFT_RETURN_IF_ERROR(ReadResponsesTool(tools[i], "", place, &catalog));
-    }
-  }
+  WEFT_RETURN_IF_ERROR(ResponsesTools(&catalog, nullptr).Add(tools, "tools"));
   return catalog;
+}
+
+StatusOr<std::vector<std::string>> OfferFoundTools(const Json& tools, const std::string& place,
+                                                   ToolCatalog* catalog) {
+  std::vector<std::string> found;
+  WEFT_RETURN_IF_ERROR(ResponsesTools(catalog, &found).Add(tools, place));
+  return found;
 }
 
 }  // namespace weft::serve

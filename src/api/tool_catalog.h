@@ -6,11 +6,15 @@
 // client assumes to be known) are offered as functions; tools that run on the API provider's
 // servers are left out, and the answer says so.
 //
+// A deferred tool is offered once the conversation names it: after all others, in the order in
+// which they are named, because templates show tools before the messages.
+//
 // Values of one request; one thread.
 #ifndef WEFT_API_TOOL_CATALOG_H_
 #define WEFT_API_TOOL_CATALOG_H_
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,14 +26,19 @@
 
 namespace weft::serve {
 
+// The name of a search for deferred tools that the client runs.
+inline constexpr char kToolSearch[] = "tool_search";
+
 struct ClientTool {
   enum class Kind {
     kFunction,
     kCustom,  // takes one text, which the model gives as {"input": text}
+    kSearch,  // finds deferred tools; Responses API only
   };
   Kind kind = Kind::kFunction;
   std::string name;
   std::string name_space;  // Responses API only; otherwise empty
+  bool is_deferred = false;
 };
 
 class ToolCatalog {
@@ -37,10 +46,10 @@ class ToolCatalog {
   // `function`: {"description", "parameters"}, both optional; its name is derived from the tool's.
   // An error if the model could not distinguish it from another one.
   Status Offer(ClientTool tool, std::string_view place, const nlohmann::ordered_json& function);
-  // Offers a tool that takes one text: {"name", "description", "format"}. `grammar`, {"syntax":
-  // "lark" | "regex", "definition"} or null, is what the text must match, as if it were strict.
-  Status OfferCustom(const nlohmann::ordered_json& custom, std::string_view name_space,
-                     std::string_view place, const nlohmann::ordered_json& grammar);
+  // Offers a tool that takes one text: {"description"}. `grammar`, {"syntax": "lark" | "regex",
+  // "definition"} or null, is what the text must match, as if it were strict.
+  Status OfferCustom(ClientTool tool, const nlohmann::ordered_json& custom, std::string_view place,
+                     const nlohmann::ordered_json& grammar);
   // A function in the form of chat completions.
   Status OfferAsIs(nlohmann::ordered_json entry, std::string_view place);
   // Reads "strict" from a tool: whether its calls must fit its schema.
@@ -50,6 +59,10 @@ class ToolCatalog {
 
   const ToolList& functions() const { return functions_; }
   bool Offers(std::string_view function) const;
+  // The conversation names a tool: if it is deferred, it is offered from now on. False if there is
+  // no such tool.
+  bool OfferNamed(std::string_view function);
+  bool IsDeferred(std::string_view function) const;
   // The tool for a function that the model calls. Unknown functions are plain ones.
   ClientTool Find(std::string_view function) const;
   bool WasLeftOut(std::string_view name_or_type) const;
@@ -68,6 +81,7 @@ class ToolCatalog {
   struct Entry {
     std::string function;
     ClientTool tool;
+    std::shared_ptr<const Tool> deferred;  // until the conversation names it
   };
 
   struct LeftOut {
@@ -96,10 +110,19 @@ std::string FunctionName(std::string_view name_space, std::string_view name);
 nlohmann::ordered_json CustomArguments(std::string_view input);
 std::string CustomInput(std::string_view arguments);
 
+// Whether a tool is deferred: "defer_loading".
+StatusOr<bool> ReadDeferral(const nlohmann::ordered_json& tool, std::string_view place);
+// What the model reads of a tool that its search found.
+std::string FoundToolText(std::string_view function, bool is_offered);
+
 // `tools` of chat completions.
 StatusOr<ToolCatalog> ReadChatTools(const nlohmann::ordered_json& tools);
-// `tools` of the Responses API: functions, namespaces of functions, custom tools.
+// `tools` of the Responses API: functions, namespaces of functions, custom tools, and a search for
+// deferred ones that the client runs.
 StatusOr<ToolCatalog> ReadResponsesTools(const nlohmann::ordered_json& tools);
+// Offers tools that the conversation contains, deferred or not. Returns their names.
+StatusOr<std::vector<std::string>> OfferFoundTools(const nlohmann::ordered_json& tools,
+                                                   const std::string& place, ToolCatalog* catalog);
 
 }  // namespace weft::serve
 

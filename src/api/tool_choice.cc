@@ -31,8 +31,10 @@ void AddTool(const ordered_json& tool, const ToolCatalog& tools, ApiFields* fiel
   const std::string name = NameIn(tool);
   if (name.empty()) return fields->Fail("tool_choice", kShape);
   if (!tools.Offers(name)) {
-    return fields->Fail("tool_choice",
-                        StrCat("names ", Printable(name), ", which is not in tools"));
+    const char* const why = tools.IsDeferred(name)
+                                ? ", a deferred tool that the conversation has not named yet"
+                                : ", which is not in tools";
+    return fields->Fail("tool_choice", StrCat("names ", Printable(name), why));
   }
   choice->only.push_back(name);
 }

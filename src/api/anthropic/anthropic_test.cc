@@ -1,5 +1,6 @@
 #include "api/anthropic/request.h"
 #include "api/anthropic/routes.h"
+#include "api/anthropic/tools.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -192,7 +193,9 @@ TEST_F(AnthropicTest, ToolsThatASearchFoundAreTold) {
                                                           {"tool_use_id", "toolu_1"},
                                                           {"content", found}}})}});
     std::vector<std::string> warnings;
-    const auto read = ToChatMessages(nullptr, body["messages"], &warnings);
+    auto tools = ReadAnthropicTools(
+        Json::array({{{"name", "Read"}, {"defer_loading", true}}, {{"name", "Edit"}}}));
+    const auto read = ToChatMessages(nullptr, body["messages"], &*tools, &warnings);
     EXPECT_THAT(warnings, ::testing::IsEmpty());
     EXPECT_EQ(Post(kMessages, body).status(), read.ok() ? 200 : 400);
     return read.ok() ? read->back().parts.at(0) : std::string(Message(read.status()));

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "api/anthropic/blocks.h"
 #include "api/anthropic/tools.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/sampling_params.h"
@@ -17,39 +18,13 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kDefaultMaxTokens = 4096;
+constexpr std::string_view kToolSearchResult = "tool_search_tool_result";
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 
 std::string TypeOf(const ordered_json& block) { return StringOr(block, "type"); }
 
-// A string, or an array of text blocks.
-// What a tool returned may name tools that a search found. They are among the request's own, where
-// the model sees them, so it is only told their names.
-StatusOr<std::vector<std::string>> TextsOf(const ordered_json& content, std::string_view place,
-                                           bool is_tool_result = false) {
-  std::vector<std::string> texts;
-  if (content.is_null()) return texts;
-  if (content.is_string()) return std::vector{content.get<std::string>()};
-  if (!content.is_array()) return Misshapen(place, "must be a string or an array of blocks");
-  for (size_t i = 0; i < content.size(); ++i) {
-    const std::string here = StrCat(place, "[", i, "]");
-    const std::string type = TypeOf(content[i]);
-    if (is_tool_result && type == "tool_reference") {
-      WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(content[i], "tool_name", here));
-      texts.push_back(StrCat("The tool ", name, " can be called now."));
-      continue;
-    }
-    if (type != "text") {
-      return Misshapen(here, StrCat("only text is accepted here, not a block of type \"",
-                                    Printable(type), "\""));
-    }
-    WEFT_ASSIGN_OR_RETURN(std::string text, NeedString(content[i], "text", here));
-    texts.push_back(std::move(text));
-  }
-  return texts;
-}
-
-StatusOr<std::string> SystemText(const ordered_json& system) {
-  WEFT_ASSIGN_OR_RETURN(std::vector<std::string> texts, TextsOf(system, "system"));
+StatusOr<std::string> SystemText(const BlockReader& blocks, const ordered_json& system) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<std::string> texts, blocks.Texts(system, "system"));
   for (size_t i = 0; i < texts.size(); ++i) {
     if (system.is_array() && texts[i].empty()) {
       return Misshapen(StrCat("system[", i, "]"), "must have text that is not empty");
@@ -70,7 +45,7 @@ bool IsOfServerTool(std::string_view type) {
                                                 "code_execution_tool_result",
                                                 "bash_code_execution_tool_result",
                                                 "text_editor_code_execution_tool_result",
-                                                "tool_search_tool_result"};
+                                                kToolSearchResult};
   return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
@@ -78,9 +53,15 @@ bool IsOfServerTool(std::string_view type) {
 class MessageConverter {
  public:
   // `left_out` receives the types of blocks that no model here can use.
-  MessageConverter(Role role, std::string place, std::vector<ChatMessage>* out, LeftOut* left_out,
-                   std::vector<PromptMark>* marks)
-      : role_(role), place_(std::move(place)), out_(*out), left_out_(*left_out), marks_(*marks) {}
+  // `marks` receives where blocks have cache_control.
+  MessageConverter(Role role, std::string place, std::vector<ChatMessage>* out, BlockReader* blocks,
+                   LeftOut* left_out, std::vector<PromptMark>* marks)
+      : role_(role),
+        place_(std::move(place)),
+        out_(*out),
+        blocks_(*blocks),
+        left_out_(*left_out),
+        marks_(*marks) {}
 
   // `may_be_empty`: it is an answer begun by the client.
   Status Convert(const ordered_json& content, bool may_be_empty) {
@@ -121,7 +102,8 @@ class MessageConverter {
     if (!is_assistant && type == "tool_result") return AddToolResult(block, here);
     if (is_assistant && IsOfServerTool(type)) {
       left_out_.Add(type);
-      return OkStatus();
+      if (type != kToolSearchResult) return OkStatus();
+      return blocks_.ReadFoundTools(block, here);
     }
     if (type == "image" || type == "document") {
       return Misshapen(here, StrCat(type, " input is not supported: the model reads text only"));
@@ -137,10 +119,14 @@ class MessageConverter {
         role_ == Role::kAssistant ? text.empty() : text.find_first_not_of(" \t\r\n") == text.npos;
     if (says_nothing)
       return Misshapen(here, "must have text that is not empty or only white space");
-    // Separate parts of a client's message stay separate; those of an answer were one text.
+    AppendText(text);
+    return OkStatus();
+  }
+
+  // Separate parts of a client's message stay separate; those of an answer were one text.
+  void AppendText(std::string_view text) {
     if (!text_.empty() && role_ != Role::kAssistant) text_ += "\n";
     text_ += text;
-    return OkStatus();
   }
 
   Status AddThinking(const ordered_json& block, const std::string& here) {
@@ -165,14 +151,10 @@ class MessageConverter {
 
   Status AddToolResult(const ordered_json& block, const std::string& here) {
     WEFT_ASSIGN_OR_RETURN(std::string id, NeedString(block, "tool_use_id", here));
-    ordered_json copy;
-    const ordered_json& content = left_out_.AddPictures({"image", "document"}, "tool_result",
-                                                        "text", ValueIn(block, "content"), &copy);
-    WEFT_ASSIGN_OR_RETURN(const auto texts,
-                          TextsOf(content, here + ".content", /*is_tool_result=*/true));
+    WEFT_ASSIGN_OR_RETURN(std::string text,
+                          blocks_.ToolResultText(ValueIn(block, "content"), here + ".content"));
     FlushText();
-    out_.push_back(
-        {.role = Role::kTool, .parts = {StrJoin(texts, "\n")}, .call_id = std::move(id)});
+    out_.push_back({.role = Role::kTool, .parts = {std::move(text)}, .call_id = std::move(id)});
     return OkStatus();
   }
 
@@ -195,6 +177,7 @@ class MessageConverter {
   const Role role_;
   const std::string place_;
   std::vector<ChatMessage>& out_;
+  BlockReader& blocks_;
   LeftOut& left_out_;
   std::vector<PromptMark>& marks_;
   std::string text_;
@@ -314,20 +297,22 @@ void ReadConversation(ApiFields* fields, MessagesRequest* read) {
   if (messages->size() > kMaxMessages) {
     return fields->Fail("messages", StrCat("has more than ", kMaxMessages, " entries"));
   }
-  auto converted = ToChatMessages(fields->Value("system"), *messages, &read->warnings, &call->marks,
-                                  &call->list.places);
+  if (const ordered_json* const tools = fields->Value("tools")) {
+    auto catalog = ReadAnthropicTools(*tools);
+    if (!catalog.ok()) return fields->Adopt(catalog.status());
+    read->tools = *std::move(catalog);
+  }
+  auto converted = ToChatMessages(fields->Value("system"), *messages, &read->tools, &read->warnings,
+                                  &call->marks, &call->list.places);
   if (!converted.ok()) return fields->Adopt(converted.status());
   Conversation& conversation = call->chat.conversation;
   conversation.messages = *std::move(converted);
+  conversation.tools = read->tools.functions();
   // An answer begun by the client.
   if (!conversation.messages.empty() && conversation.messages.back().role == Role::kAssistant) {
     call->chat.continuation = Continuation::kAuto;
   }
   if (const ordered_json* const tools = fields->Value("tools")) {
-    auto catalog = ReadAnthropicTools(*tools);
-    if (!catalog.ok()) return fields->Adopt(catalog.status());
-    read->tools = *std::move(catalog);
-    conversation.tools = read->tools.functions();
     const bool has_system =
         !conversation.messages.empty() && conversation.messages.front().role == Role::kSystem;
     fields->Adopt(AddHeadMarks(*tools, "tools", has_system ? 1 : 0, &call->marks));
@@ -345,16 +330,17 @@ std::string WithoutBillingHeader(std::string_view system) {
 }
 
 StatusOr<std::vector<ChatMessage>> ToChatMessages(const ordered_json* system,
-                                                  const ordered_json& messages,
+                                                  const ordered_json& messages, ToolCatalog* tools,
                                                   std::vector<std::string>* warnings,
                                                   std::vector<PromptMark>* marks,
                                                   std::vector<size_t>* places) {
   LeftOut left_out;
+  BlockReader blocks(tools, &left_out);
   std::vector<PromptMark> unused;
   if (marks == nullptr) marks = &unused;
   std::vector<ChatMessage> out;
   if (system != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(std::string text, SystemText(*system));
+    WEFT_ASSIGN_OR_RETURN(std::string text, SystemText(blocks, *system));
     if (!text.empty()) out.push_back({.role = Role::kSystem, .parts = {std::move(text)}});
     WEFT_RETURN_IF_ERROR(AddHeadMarks(*system, "system", out.size(), marks));
   }
@@ -367,7 +353,7 @@ StatusOr<std::vector<ChatMessage>> ToChatMessages(const ordered_json* system,
     if (role != Role::kUser && role != Role::kAssistant && role != Role::kSystem) {
       return Misshapen(place + ".role", "must be \"user\" or \"assistant\"");
     }
-    MessageConverter converter(*role, place, &out, &left_out, marks);
+    MessageConverter converter(*role, place, &out, &blocks, &left_out, marks);
     const bool is_begun = i + 1 == messages.size() && role == Role::kAssistant;
     WEFT_RETURN_IF_ERROR(converter.Convert(ValueIn(messages[i], "content"), is_begun));
     if (places != nullptr) places->resize(out.size(), i);

@@ -29,12 +29,13 @@ struct MessagesRequest {
 StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
 
 // Converts Anthropic's `system` and `messages`: tool results become separate messages, tool uses
-// become calls, thinking becomes reasoning. Blocks about tools that ran on
-// Anthropic's servers and images in tool results are left out; `warnings` says so. If given, `marks`
-// receives where blocks have cache_control, and `places` the index in `messages` that each result
-// comes from.
+// become calls, thinking becomes reasoning. Deferred
+// `tools` that the messages name are offered. Blocks about tools that ran on Anthropic's servers
+// and images in tool results are left out; `warnings` says so. If given, `marks` receives where
+// blocks have cache_control, and `places` the index in `messages` that each result comes from.
 StatusOr<std::vector<ChatMessage>> ToChatMessages(const nlohmann::ordered_json* system,
                                                   const nlohmann::ordered_json& messages,
+                                                  ToolCatalog* tools,
                                                   std::vector<std::string>* warnings,
                                                   std::vector<PromptMark>* marks = nullptr,
                                                   std::vector<size_t>* places = nullptr);

@@ -128,7 +128,9 @@ StatusOr<ToolCatalog> ReadAnthropicTools(const Json& tools) {
           tool.value("input_schema", Json{{"type", "object"}, {"properties", Json::object()}});
     }
     WEFT_RETURN_IF_ERROR(catalog.ReadStrict(tool, place));
-    WEFT_RETURN_IF_ERROR(catalog.Offer({.name = std::move(name)}, place, function));
+    WEFT_ASSIGN_OR_RETURN(const bool deferred, ReadDeferral(tool, place));
+    WEFT_RETURN_IF_ERROR(
+        catalog.Offer({.name = std::move(name), .is_deferred = deferred}, place, function));
   }
   return catalog;
 }

@@ -156,8 +156,7 @@ const nlohmann::ordered_json& LeftOut::AddPictures(std::initializer_list<std::st
     if (std::find(types.begin(), types.end(), type) == types.end()) continue;
     Add(StrCat(type, " in ", where));
     if (copy->is_null()) *copy = parts;
-    (*copy)[i] = {{"type", text_type},
-                  {"text", "[a picture was left out: this model reads text only]"}};
+    (*copy)[i] = {{"type", text_type}, {"text", kPictureLeftOut}};
   }
   return copy->is_null() ? parts : *copy;
 }
@@ -185,6 +184,14 @@ Status FindModel(Host& host, std::string_view name) {
 Status CheckModel(Host& host, const std::optional<std::string>& model) {
   if (!host.defaults().strict_model_name || !model || model->empty()) return OkStatus();
   return FindModel(host, *model);
+}
+
+std::string HeaderText(std::string_view text) {
+  std::string shown = Printable(text, 64);
+  for (char& c : shown) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return shown;
 }
 
 HttpHeaders NoticeHeaders(const std::vector<std::string>& ignored,

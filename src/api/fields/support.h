@@ -72,6 +72,9 @@ const nlohmann::ordered_json& ValueIn(const nlohmann::ordered_json& object, std:
 std::string StringOr(const nlohmann::ordered_json& object, const char* name,
                      std::string_view otherwise = "");
 
+// What the model reads instead of a picture that a tool returned.
+inline constexpr char kPictureLeftOut[] = "[a picture was left out: this model reads text only]";
+
 // Parts of a conversation that no model here can use. Reported once.
 class LeftOut {
  public:
@@ -96,6 +99,8 @@ Status FindModel(Host& host, std::string_view name);
 // that FindModel accepts, or none.
 Status CheckModel(Host& host, const std::optional<std::string>& model);
 
+// A client's word, short and safe for a header.
+std::string HeaderText(std::string_view text);
 // Headers with notices: X-Weft-Ignored lists `ignored`; X-Weft-Warning holds `warnings` one after
 // another, which are also logged.
 HttpHeaders NoticeHeaders(const std::vector<std::string>& ignored,

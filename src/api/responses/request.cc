@@ -43,29 +43,20 @@ StatusOr<std::string> PartsText(const ordered_json& content, std::string_view pl
 
 // Items of tools that run on OpenAI's servers, or that nobody could have called here.
 bool IsOfForeignTool(std::string_view type) {
-  static constexpr std::string_view kTypes[] = {"web_search_call",
-                                                "file_search_call",
-                                                "code_interpreter_call",
-                                                "image_generation_call",
-                                                "computer_call",
-                                                "computer_call_output",
-                                                "local_shell_call",
-                                                "local_shell_call_output",
-                                                "shell_call",
-                                                "shell_call_output",
-                                                "apply_patch_call",
-                                                "apply_patch_call_output",
-                                                "tool_search_call",
-                                                "tool_search_output",
-                                                "mcp_list_tools",
-                                                "mcp_call",
-                                                "mcp_approval_request",
-                                                "mcp_approval_response"};
+  static constexpr std::string_view kTypes[] = {
+      "web_search_call",       "file_search_call",        "code_interpreter_call",
+      "image_generation_call", "computer_call",           "computer_call_output",
+      "local_shell_call",      "local_shell_call_output", "shell_call",
+      "shell_call_output",     "apply_patch_call",        "apply_patch_call_output",
+      "tool_search_call",      "mcp_list_tools",          "mcp_call",
+      "mcp_approval_request",  "mcp_approval_response"};
   return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes);
 }
 
 class ItemConverter {
  public:
+  explicit ItemConverter(ToolCatalog* tools) : tools_(*tools) {}
+
   // `index` is the item's in the request.
   Status Add(const ordered_json& item, size_t index) {
     index_ = index;
@@ -78,6 +69,10 @@ class ItemConverter {
       return AddOutput(item, place);
     }
     if (type == "reasoning") return AddReasoning(item, place);
+    if (type == "tool_search_output" || type == "additional_tools") {
+      return AddFoundTools(item, place);
+    }
+    if (type == "tool_search_call" && IsOfClient(item)) return AddSearch(item, place);
     if (IsOfForeignTool(type)) {
       left_out_.Add(type);
       return OkStatus();
@@ -145,6 +140,41 @@ class ItemConverter {
     return OkStatus();
   }
 
+  // A search that the client ran; those on OpenAI's servers have no id of a call.
+  static bool IsOfClient(const ordered_json& item) { return ValueIn(item, "call_id").is_string(); }
+
+  Status AddSearch(const ordered_json& item, const std::string& place) {
+    ToolCall call{.name = kToolSearch};
+    WEFT_ASSIGN_OR_RETURN(call.id, NeedString(item, "call_id", place));
+    const ordered_json& arguments = ValueIn(item, "arguments");
+    if (arguments.is_object()) {
+      call.arguments = arguments;
+    } else if (arguments.is_string()) {
+      call.arguments = CallArguments(arguments.get_ref<const std::string&>());
+    }
+    Answer().calls.push_back(std::move(call));
+    return OkStatus();
+  }
+
+  Status AddFoundTools(const ordered_json& item, const std::string& place) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> found,
+                          OfferFoundTools(ValueIn(item, "tools"), place + ".tools", &tools_));
+    if (item["type"] != "tool_search_output") return OkStatus();
+    if (!IsOfClient(item)) {
+      left_out_.Add("tool_search_output");
+      return OkStatus();
+    }
+    std::vector<std::string> texts;
+    for (const std::string& name : found) texts.push_back(FoundToolText(name, true));
+    if (texts.empty()) texts.emplace_back("No tool was found.");
+    Flush();
+    Append({.role = Role::kTool,
+            .parts = {StrJoin(texts, "\n")},
+            .call_id = item["call_id"].get<std::string>()},
+           index_);
+    return OkStatus();
+  }
+
   Status AddOutput(const ordered_json& item, const std::string& place) {
     WEFT_ASSIGN_OR_RETURN(std::string id, NeedString(item, "call_id", place));
     ordered_json copy;
@@ -173,6 +203,7 @@ class ItemConverter {
     places_.push_back(index);
   }
 
+  ToolCatalog& tools_;
   std::vector<ChatMessage> messages_;
   std::vector<size_t> places_;
   size_t index_ = 0, answer_index_ = 0;
@@ -187,18 +218,18 @@ void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
     return fields->Fail("input", "must be a string or an array of items");
   }
   read->call.list.name = "input";
-  auto messages =
-      ItemsToChatMessages(instructions, *input, &read->warnings, &read->call.list.places);
-  if (!messages.ok()) return fields->Adopt(messages.status());
-  Conversation& conversation = read->call.chat.conversation;
-  conversation.messages = *std::move(messages);
   if (const ordered_json* const tools = fields->Value("tools")) {
     auto catalog = ReadResponsesTools(*tools);
     if (!catalog.ok()) return fields->Adopt(catalog.status());
     read->tools = *std::move(catalog);
-    conversation.tools = read->tools.functions();
     read->echo["tools"] = *tools;
   }
+  auto messages = ItemsToChatMessages(instructions, *input, &read->tools, &read->warnings,
+                                      &read->call.list.places);
+  if (!messages.ok()) return fields->Adopt(messages.status());
+  Conversation& conversation = read->call.chat.conversation;
+  conversation.messages = *std::move(messages);
+  conversation.tools = read->tools.functions();
   if (instructions != nullptr) read->echo["instructions"] = *instructions;
   fields->Adopt(CheckCounts(conversation));
 }
@@ -262,9 +293,10 @@ void ReadServerSide(ApiFields* fields) {
 
 StatusOr<std::vector<ChatMessage>> ItemsToChatMessages(const ordered_json* instructions,
                                                        const ordered_json& input,
+                                                       ToolCatalog* tools,
                                                        std::vector<std::string>* warnings,
                                                        std::vector<size_t>* places) {
-  ItemConverter converter;
+  ItemConverter converter(tools);
   if (instructions != nullptr) {
     if (!instructions->is_string()) return Misshapen("instructions", "must be a string");
     if (*instructions != "") converter.Push(Role::kSystem, instructions->get<std::string>());

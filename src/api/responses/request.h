@@ -31,10 +31,12 @@ struct ResponsesRequest {
 StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request);
 
 // Converts `instructions` and `input` to messages: adjacent reasoning, text and calls of the model
-// are merged into one message. Items about tools that ran elsewhere mean nothing to a model without
-// them: they are left out, and `warnings` says so.
+// are merged into one message. Tools that a search found or the client added are offered in
+// `tools`. Items about tools that ran elsewhere mean nothing to a model without them: they are left
+// out, and `warnings` says so.
 StatusOr<std::vector<ChatMessage>> ItemsToChatMessages(const nlohmann::ordered_json* instructions,
                                                        const nlohmann::ordered_json& input,
+                                                       ToolCatalog* tools,
                                                        std::vector<std::string>* warnings,
                                                        std::vector<size_t>* places = nullptr);
 

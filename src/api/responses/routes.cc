@@ -20,15 +20,14 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json UsageJson(const ReplyUsage& usage) {
-  ordered_json json = {
-      {"input_tokens", usage.prompt_tokens},
-      {"input_tokens_details",
-       {{"cached_tokens", usage.cached_tokens},
-        {"cache_write_tokens", usage.written_tokens()},
-        {"disk_tokens", usage.disk_tokens}}},
-      {"output_tokens", usage.completion_tokens},
-      {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
-      {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  ordered_json json = {{"input_tokens", usage.prompt_tokens},
+                       {"input_tokens_details",
+                        {{"cached_tokens", usage.cached_tokens},
+                         {"cache_write_tokens", usage.written_tokens()},
+                         {"disk_tokens", usage.disk_tokens}}},
+                       {"output_tokens", usage.completion_tokens},
+                       {"output_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}},
+                       {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
   AddCacheReport(usage.cache_report, &json);
   return json;
 }
@@ -115,6 +114,14 @@ struct Item {
       case ReplyBlock::Kind::kCall:
         break;
     }
+    if (tool.kind == ClientTool::Kind::kSearch) {
+      return {{"id", id},
+              {"type", "tool_search_call"},
+              {"status", status},
+              {"call_id", call_id},
+              {"execution", "client"},
+              {"arguments", with_text ? CallArguments(text) : ordered_json::object()}};
+    }
     ordered_json call = {{"id", id},
                          {"type", is_custom() ? "custom_tool_call" : "function_call"},
                          {"status", status},
@@ -138,6 +145,7 @@ struct Item {
 std::string ItemId(const Item& item) {
   if (item.kind == ReplyBlock::Kind::kReasoning) return NewId("rs_");
   if (item.kind == ReplyBlock::Kind::kContent) return NewId("msg_");
+  if (item.tool.kind == ClientTool::Kind::kSearch) return NewId("tsc_");
   return NewId(item.is_custom() ? "ctc_" : "fc_");
 }
 
@@ -271,6 +279,7 @@ class ResponseWriter {
     switch (item_.kind) {
       case ReplyBlock::Kind::kCall:
         if (item_.is_custom()) return TellCustomInput();
+        if (item_.tool.kind == ClientTool::Kind::kSearch) return true;
         return ItemEvent("response.function_call_arguments.done",
                          {{"name", item_.tool.name}, {"arguments", item_.text}});
       case ReplyBlock::Kind::kReasoning:
@@ -319,7 +328,7 @@ class ResponseWriter {
                          .tool = read_.tools.Find(piece.name)});
       case ReplyPiece::Kind::kCallArguments:
         item_.text += piece.text;
-        if (item_.is_custom()) return true;
+        if (item_.tool.kind != ClientTool::Kind::kFunction) return true;  // told when complete
         return ItemEvent("response.function_call_arguments.delta", delta);
       case ReplyPiece::Kind::kCallEnd:
         return CloseItem("completed");
