@@ -208,6 +208,85 @@ TEST_F(AnthropicTest, ToolsThatASearchFoundAreTold) {
               HasSubstr("content[0]"));
 }
 
+// The text of the last message before the model.
+std::string LastText(const Json& blocks, std::vector<std::string>* warnings) {
+  ToolCatalog tools;
+  const auto read = ToChatMessages(nullptr, Json::array({{{"role", "user"}, {"content", blocks}}}),
+                                   &tools, warnings);
+  return read.ok() ? TextOf(read->back()) : std::string(Message(read.status()));
+}
+
+std::string ResultText(const Json& blocks, std::vector<std::string>* warnings) {
+  return LastText(
+      Json::array({{{"type", "tool_result"}, {"tool_use_id", "t"}, {"content", blocks}}}),
+      warnings);
+}
+
+constexpr char kDocument[] =
+    "<document>\n<title>Trees</title>\n<context>From the garden</context>\n<content>\n"
+    "Oaks are old.\n</content>\n</document>";
+constexpr char kFound[] =
+    "<search_result>\n<source>https://a.b/c</source>\n<title>Oaks</title>\n<content>\n"
+    "One.\nTwo.\n</content>\n</search_result>";
+
+TEST_F(AnthropicTest, DocumentsAndSearchResultsAreText) {
+  const Json document = {
+      {"type", "document"},
+      {"source", {{"type", "text"}, {"media_type", "text/plain"}, {"data", "Oaks are old."}}},
+      {"title", "Trees"},
+      {"context", "From the garden"}};
+  const Json parts = {{{"type", "text"}, {"text", "One."}}, {{"type", "text"}, {"text", "Two."}}};
+  const Json found = {{"type", "search_result"},
+                      {"source", "https://a.b/c"},
+                      {"title", "Oaks"},
+                      {"content", parts}};
+  const Json asked = {{"type", "text"}, {"text", "How old?"}};
+  std::vector<std::string> warnings;
+  EXPECT_EQ(LastText({document, found, asked}, &warnings),
+            std::string(kDocument) + "\n" + kFound + "\nHow old?");
+  EXPECT_EQ(ResultText({found, document}, &warnings), std::string(kFound) + "\n" + kDocument);
+  const Json plain = {{"type", "document"},
+                      {"source", {{"type", "content"}, {"content", parts}}},
+                      {"title", nullptr}};
+  EXPECT_EQ(LastText({plain, asked}, &warnings),
+            "<document>\n<content>\nOne.\nTwo.\n</content>\n</document>\nHow old?");
+  EXPECT_THAT(warnings, ::testing::IsEmpty());
+
+  Json cited = found;
+  cited["citations"] = {{"enabled", true}};
+  Json body = Body("x");
+  body["messages"][0]["content"] = {{{"type", "text"}, {"text", body["messages"][0]["content"]}},
+                                    cited};
+  const auto response = Post(kMessages, body);
+  EXPECT_EQ(response.status(), 200) << response.body();
+  EXPECT_THAT(response.Header("X-Weft-Warning"), HasSubstr("citations are not given"));
+}
+
+TEST_F(AnthropicTest, WhatIsNoTextIsRefusedByName) {
+  const auto document = [](const Json& source) {
+    return Json{{"type", "document"}, {"source", source}};
+  };
+  const std::pair<Json, const char*> cases[] = {
+      {document({{"type", "base64"}, {"media_type", "application/pdf"}, {"data", "AA=="}}),
+       "a document of type application/pdf"},
+      {document({{"type", "url"}, {"url", "https://a.b/c.pdf"}}), "a document of type url"},
+      {document({{"type", "content"}, {"content", {{{"type", "image"}}, {{"type", "text"}}}}}),
+       "source.content[0]: only text"},
+      {document({{"type", "text"}}), "source: needs the string \"data\""},
+      {{{"type", "search_result"}, {"source", "x"}}, "needs the string \"title\""}};
+  for (const auto& [block, words] : cases) {
+    std::vector<std::string> warnings;
+    const Json blocks = Json::array({block});
+    EXPECT_THAT(LastText(blocks, &warnings),
+                ::testing::AllOf(StartsWith("messages[0].content[0]"), HasSubstr(words)));
+  }
+  // A tool's result is sent again with every later request.
+  std::vector<std::string> warnings;
+  EXPECT_EQ(ResultText(Json::array({cases[0].first}), &warnings),
+            "[a document of type application/pdf was left out: this model reads text only]");
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("document in tool_result")));
+}
+
 TEST_F(AnthropicTest, TheBillingHeaderDoesNotSpoilThePrefix) {
   const auto ask = [&](const std::string& hash) {
     const Json system = Json::array(

@@ -1,5 +1,5 @@
-// The content blocks of Anthropic's API that are text for the model: text, and the content of
-// tool results.
+// The content blocks of Anthropic's API that are text for the model: text, documents, search
+// results, and the content of tool results.
 //
 // Used while one request is read; one thread.
 #ifndef WEFT_API_ANTHROPIC_BLOCKS_H_
@@ -24,6 +24,9 @@ class BlockReader {
   // A string, or an array of text blocks.
   StatusOr<std::vector<std::string>> Texts(const nlohmann::ordered_json& content,
                                            std::string_view place) const;
+  // A document or a search result, with its title and where it is from. An error names what of it
+  // is not text.
+  StatusOr<std::string> SourceText(const nlohmann::ordered_json& block, std::string_view place);
   // What a tool returned. A sentence stands for a picture or a file, as clients send the same
   // result again with every later request, and for a tool that a search found.
   StatusOr<std::string> ToolResultText(const nlohmann::ordered_json& content,
@@ -31,13 +34,17 @@ class BlockReader {
   // Offers what a search on Anthropic's servers found.
   Status ReadFoundTools(const nlohmann::ordered_json& block, std::string_view place);
 
+  void Warn(std::vector<std::string>* warnings) const;
+
  private:
   StatusOr<std::string> ToolResultBlock(const nlohmann::ordered_json& block,
                                         const std::string& place);
   StatusOr<std::string> Reference(const nlohmann::ordered_json& block, std::string_view place);
+  void NoteCitations(const nlohmann::ordered_json& block);
 
   ToolCatalog& tools_;
   LeftOut& left_out_;
+  bool wants_citations_ = false;
 };
 
 }  // namespace weft::serve

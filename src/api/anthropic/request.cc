@@ -100,13 +100,18 @@ class MessageConverter {
     if (is_assistant && type == "redacted_thinking") return OkStatus();  // unreadable
     if (is_assistant && type == "tool_use") return AddToolUse(block, here);
     if (!is_assistant && type == "tool_result") return AddToolResult(block, here);
+    if (!is_assistant && (type == "document" || type == "search_result")) {
+      WEFT_ASSIGN_OR_RETURN(const std::string text, blocks_.SourceText(block, here));
+      AppendText(text);
+      return OkStatus();
+    }
     if (is_assistant && IsOfServerTool(type)) {
       left_out_.Add(type);
       if (type != kToolSearchResult) return OkStatus();
       return blocks_.ReadFoundTools(block, here);
     }
-    if (type == "image" || type == "document") {
-      return Misshapen(here, StrCat(type, " input is not supported: the model reads text only"));
+    if (type == "image") {
+      return Misshapen(here, "image input is not supported: the model reads text only");
     }
     return Misshapen(here, StrCat("a block of type \"", Printable(type),
                                   "\" is not accepted from a \"", NameOf(role_), "\""));
@@ -359,6 +364,7 @@ StatusOr<std::vector<ChatMessage>> ToChatMessages(const ordered_json* system,
     if (places != nullptr) places->resize(out.size(), i);
   }
   left_out.Warn("blocks that the model cannot read were left out", warnings);
+  blocks.Warn(warnings);
   return out;
 }
 

@@ -29,7 +29,7 @@ struct MessagesRequest {
 StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
 
 // Converts Anthropic's `system` and `messages`: tool results become separate messages, tool uses
-// become calls, thinking becomes reasoning. Deferred
+// become calls, thinking becomes reasoning, documents and search results become text. Deferred
 // `tools` that the messages name are offered. Blocks about tools that ran on Anthropic's servers
 // and images in tool results are left out; `warnings` says so. If given, `marks` receives where
 // blocks have cache_control, and `places` the index in `messages` that each result comes from.
