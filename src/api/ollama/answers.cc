@@ -10,6 +10,7 @@
 #include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "api/ndjson.h"
+#include "api/ollama/oldest_turns.h"
 #include "api/ollama/request.h"
 #include "api/reply_json.h"
 #include "api/reply_stream.h"
@@ -215,7 +216,8 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartPrompt(Host& host, const HttpR
   return StartReply(host, turns, read.call.session, std::move(generation_request), std::move(plan));
 }
 
-Task<void> AnswerRead(Host& host, const HttpRequest& request, HttpResponder& responder,
+// False, and nothing is answered, if the prompt is too long and may be shortened.
+Task<bool> AnswerRead(Host& host, const HttpRequest& request, HttpResponder& responder,
                       RequestTurns& turns, const OllamaRequest& read, const OllamaAnswer& answer) {
   OllamaWriter writer(answer, read, responder);
   SendSign send_sign;
@@ -225,6 +227,8 @@ Task<void> AnswerRead(Host& host, const HttpRequest& request, HttpResponder& res
   auto stream = co_await starting;
   if (!stream.ok() && writer.begun()) {
     writer.Fail(stream.status());
+  } else if (stream.status().code() == StatusCode::kOutOfRange && read.truncate && !read.prompt) {
+    co_return false;
   } else if (!stream.ok()) {
     SendError(responder, stream.status(), ErrorShape::kOllama);
   } else if (read.stream) {
@@ -233,13 +237,13 @@ Task<void> AnswerRead(Host& host, const HttpRequest& request, HttpResponder& res
     const auto replies = co_await CollectReplies(stream->get(), 1);
     AnswerWhole(answer, read, responder, **stream, replies);
   }
+  co_return true;
 }
 
 Task<void> AnswerTurn(Host& host, const HttpRequest& request, HttpResponder& responder,
                       OllamaRoute route) {
-  const StatusOr<OllamaRequest> read = route == OllamaRoute::kChat
-                                           ? ReadOllamaChat(host, request)
-                                           : ReadOllamaGenerate(host, request);
+  StatusOr<OllamaRequest> read = route == OllamaRoute::kChat ? ReadOllamaChat(host, request)
+                                                             : ReadOllamaGenerate(host, request);
   if (!read.ok()) {
     SendError(responder, read.status(), ErrorShape::kOllama);
     co_return;
@@ -250,7 +254,13 @@ Task<void> AnswerTurn(Host& host, const HttpRequest& request, HttpResponder& res
     co_return;
   }
   RequestTurns turns(responder);
-  co_await AnswerRead(host, request, responder, turns, *read, answer);
+  const bool is_answered = co_await AnswerRead(host, request, responder, turns, *read, answer);
+  if (!is_answered) {
+    read->truncate = false;
+    std::string told = DropOldestTurns(host, request, &read->call);
+    if (!told.empty()) read->warnings.push_back(std::move(told));
+    co_await AnswerRead(host, request, responder, turns, *read, answer);
+  }
   co_await turns.End();
 }
 

@@ -139,10 +139,7 @@ void ReadShared(ApiFields* fields, Host& host, OllamaRequest* read) {
   ReadOllamaLogprobs(fields, &read->call.turn);
   ReadOllamaFormat(fields, &read->call);
   AddAnswerRule(fields, read->call.turn, &read->call.answer);
-  fields->Refuse(
-      "truncate",
-      "is not supported: conversations are never truncated; shorten yours if it is too long",
-      false);
+  read->truncate = fields->Bool("truncate").value_or(true);
   fields->Refuse("shift", "is not supported: an answer ends when the context is full", false);
 }
 

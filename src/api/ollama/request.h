@@ -26,6 +26,8 @@ struct OllamaRequest {
   enum class Probe { kNone, kLoad, kUnload };
   Probe probe = Probe::kNone;
   bool stream = true;
+  // A conversation that is too long loses its oldest turns.
+  bool truncate = true;
   std::vector<std::string> ignored;
   std::vector<std::string> warnings;
 };
