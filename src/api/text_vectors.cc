@@ -13,6 +13,7 @@
 #include "api/chat_turn.h"
 #include "api/fields/mixed_text.h"
 #include "base/strings.h"
+#include "host/row_file.h"
 
 namespace weft::serve {
 namespace {
@@ -184,23 +185,9 @@ void AppendVectorJson(std::span<const float> vector, std::string* json) {
 }
 
 std::string Base64Of(std::span<const float> vector) {
-  static constexpr char kLetters[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string bytes(vector.size() * sizeof(float), '\0');
   if (!vector.empty()) std::memcpy(bytes.data(), vector.data(), bytes.size());
-  std::string text;
-  text.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t n = std::min<size_t>(3, bytes.size() - i);
-    uint32_t bits = 0;
-    for (size_t j = 0; j < 3; ++j) {
-      bits = bits << 8 | (j < n ? static_cast<unsigned char>(bytes[i + j]) : 0u);
-    }
-    for (size_t j = 0; j < 4; ++j) {
-      text += j <= n ? kLetters[bits >> (18 - 6 * j) & 63] : '=';
-    }
-  }
-  return text;
+  return EncodeBase64(bytes);
 }
 
 }  // namespace weft::serve

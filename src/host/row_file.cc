@@ -219,14 +219,35 @@ StatusOr<std::vector<float>> ReadRowFile(std::string_view bytes, int64_t width) 
   return values;
 }
 
+namespace {
+
+constexpr std::string_view kBase64Letters =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+}  // namespace
+
+std::string EncodeBase64(std::string_view bytes) {
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t n = std::min<size_t>(3, bytes.size() - i);
+    uint32_t bits = 0;
+    for (size_t j = 0; j < 3; ++j) {
+      bits = bits << 8 | (j < n ? static_cast<unsigned char>(bytes[i + j]) : 0u);
+    }
+    for (size_t j = 0; j < 4; ++j) {
+      text += j <= n ? kBase64Letters[bits >> (18 - 6 * j) & 63] : '=';
+    }
+  }
+  return text;
+}
+
 std::optional<std::string> DecodeBase64(std::string_view text) {
   static constexpr auto kValues = [] {
     std::array<int8_t, 256> values{};
     values.fill(-1);
-    constexpr std::string_view kLetters =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < kLetters.size(); ++i) {
-      values[static_cast<unsigned char>(kLetters[i])] = static_cast<int8_t>(i);
+    for (size_t i = 0; i < kBase64Letters.size(); ++i) {
+      values[static_cast<unsigned char>(kBase64Letters[i])] = static_cast<int8_t>(i);
     }
     return values;
   }();

@@ -25,6 +25,8 @@ namespace weft::serve {
 // one sentence what the file contains instead.
 StatusOr<std::vector<float>> ReadRowFile(std::string_view bytes, int64_t width);
 
+// Standard base64, padded.
+std::string EncodeBase64(std::string_view bytes);
 // Decodes standard base64, padded or not; nullopt for anything else.
 std::optional<std::string> DecodeBase64(std::string_view text);
 

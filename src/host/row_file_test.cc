@@ -236,5 +236,14 @@ TEST(Base64Test, ReadsWhatIsBase64) {
   }
 }
 
+TEST(Base64Test, ReadsWhatItWrites) {
+  EXPECT_EQ(EncodeBase64("hello"), "aGVsbG8=");
+  std::string bytes;
+  for (int i = 0; i < 70; ++i) {
+    EXPECT_EQ(DecodeBase64(EncodeBase64(bytes)), bytes);
+    bytes += static_cast<char>(i * 37);
+  }
+}
+
 }  // namespace
 }  // namespace weft::serve

@@ -9,6 +9,7 @@
 #include "api/fields/cache_report.h"
 #include "api/fields/sampling_params.h"
 #include "api/openai/chat_request.h"
+#include "api/responses/sealed_reasoning.h"
 #include "api/template_fields.h"
 #include "base/strings.h"
 
@@ -118,9 +119,15 @@ class ItemConverter {
   }
 
   Status AddReasoning(const ordered_json& item, const std::string& place) {
-    const char* const field = ValueIn(item, "content").is_null() ? "summary" : "content";
+    const bool has_content = !ValueIn(item, "content").empty();
+    const char* const field = has_content ? "content" : "summary";
     WEFT_ASSIGN_OR_RETURN(std::string text,
                           PartsText(ValueIn(item, field), StrCat(place, ".", field)));
+    if (!has_content) {
+      // Clients may keep nothing else. Another server's is as good as none.
+      auto sealed = UnsealReasoning(StringOr(item, "encrypted_content"));
+      if (sealed) text = *std::move(sealed);
+    }
     Flush();
     if (!text.empty()) Answer().reasoning = std::move(text);
     return OkStatus();
@@ -245,6 +252,19 @@ void ReadCalls(ApiFields* fields, ResponsesRequest* read) {
   read->tools.Warn(&read->warnings);
 }
 
+void ReadInclude(ApiFields* fields, ResponsesRequest* read) {
+  for (const std::string& name :
+       fields->Strings("include", 64).value_or(std::vector<std::string>())) {
+    if (name == "message.output_text.logprobs") {
+      read->include_logprobs = true;
+    } else if (name == "reasoning.encrypted_content") {
+      read->include_sealed_reasoning = true;
+    } else {
+      fields->Ignore(StrCat("include.", name));
+    }
+  }
+}
+
 void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
   ReadTemplateKwargs(fields, &read->call);
   if (const ordered_json* const reasoning = fields->Value("reasoning")) {
@@ -268,9 +288,7 @@ void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
     fields->Adopt(inner.Finish(&read->ignored));
   }
   const auto top = fields->Integer("top_logprobs", 0, kMaxTopLogprobs);
-  const auto include = fields->Strings("include", 64);
-  read->include_logprobs = include && std::find(include->begin(), include->end(),
-                                                "message.output_text.logprobs") != include->end();
+  ReadInclude(fields, read);
   if (top.value_or(0) > 0 && !read->include_logprobs) {
     fields->Fail("top_logprobs", "needs \"message.output_text.logprobs\" in include");
   }

@@ -20,6 +20,7 @@ struct ResponsesRequest {
   bool stream = false;
   bool tells_diagnostics = false;  // the request names a response to compare its cache use with
   bool include_logprobs = false;
+  bool include_sealed_reasoning = false;  // see sealed_reasoning.h
   bool timings_per_token = false;
   bool return_progress = false;  // while the prompt is computed, in a stream
   // Fields that the response echoes: instructions, tools, temperature, ...

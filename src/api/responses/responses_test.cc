@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "api/responses/request.h"
+#include "api/responses/sealed_reasoning.h"
 #include "tests/support/api_fixture.h"
 
 namespace weft::serve {
@@ -31,6 +33,54 @@ class ResponsesTest : public testing::ApiTest {
     return {{"tools", Json::array({tool})}};
   }
 };
+
+TEST_F(ResponsesTest, ReasoningComesBackFromItsSealedForm) {
+  constexpr char kSay[] = "<think>\nWhere is \"Bonn\"?\n</think>\n\nThere.";
+  const Json include = {{"include", Json::array({"reasoning.encrypted_content"})},
+                        {"store", false}};
+  EXPECT_FALSE(Post(kResponses, Body(kSay)).json()["output"][0].contains("encrypted_content"));
+  Json item = Post(kResponses, Body(kSay, include)).json()["output"][0];
+  const std::string thought = item["content"][0]["text"];
+  const std::string sealed = item["encrypted_content"];
+  EXPECT_EQ(UnsealReasoning(sealed), thought);
+  Json streamed = Body(kSay, include);
+  streamed["stream"] = true;
+  for (const SseEvent& event : Post(kResponses, streamed).Events()) {
+    if (event.name != "response.output_item.done") continue;
+    const Json done = event.json()["item"];
+    EXPECT_EQ(done.value("encrypted_content", ""), done["type"] == "reasoning" ? sealed : "");
+  }
+
+  // As codex sends it back.
+  const auto reasoning = [](const Json& given) {
+    std::vector<std::string> warnings;
+    ToolCatalog tools;
+    const Json answer = {{"role", "assistant"}, {"content", "There."}};
+    const auto read = ItemsToChatMessages(nullptr, Json::array({given, answer}), &tools, &warnings);
+    EXPECT_TRUE(read.ok()) << read.status();
+    EXPECT_THAT(warnings, ::testing::IsEmpty());
+    return read.ok() ? read->front().reasoning : "";
+  };
+  item.erase("content");
+  EXPECT_EQ(reasoning(item), thought);
+  item["content"] = Json::array();
+  EXPECT_EQ(reasoning(item), thought);
+  for (const std::string& foreign :
+       {std::string("gAAAAABo"), sealed.substr(0, sealed.size() - 4), sealed + "AAAA",
+        std::string("weft1."), std::string("weft1.*"), std::string()}) {
+    item["encrypted_content"] = foreign;
+    EXPECT_EQ(reasoning(item), "") << foreign;
+  }
+  item["encrypted_content"] = nullptr;
+  EXPECT_EQ(reasoning(item), "");
+}
+
+TEST_F(ResponsesTest, WhatCannotBeIncludedIsTold) {
+  const auto response =
+      Post(kResponses, Body("x", {{"include", Json::array({"file_search_call.results"})}}));
+  EXPECT_EQ(response.status(), 200);
+  EXPECT_EQ(response.Header("X-Weft-Ignored"), "include.file_search_call.results");
+}
 
 TEST_F(ResponsesTest, AnswersWhole) {
   const auto response =

@@ -12,6 +12,7 @@
 #include "api/reply_json.h"
 #include "api/reply_stream.h"
 #include "api/responses/request.h"
+#include "api/responses/sealed_reasoning.h"
 #include "api/sse.h"
 
 namespace weft::serve {
@@ -93,17 +94,14 @@ struct Item {
   ClientTool tool;  // for a call
   bool is_cut = false;
   ordered_json logprobs = ordered_json::array();
+  bool is_sealed = false;  // reasoning is also given as encrypted_content
 
   ordered_json Json(const char* status, bool with_text) const {
     ordered_json parts = ordered_json::array();
     switch (kind) {
       case ReplyBlock::Kind::kReasoning:
         if (with_text) parts.push_back({{"type", "reasoning_text"}, {"text", text}});
-        return {{"id", id},
-                {"type", "reasoning"},
-                {"summary", ordered_json::array()},
-                {"content", std::move(parts)},
-                {"status", status}};
+        return ReasoningJson(status, std::move(parts), with_text && is_sealed);
       case ReplyBlock::Kind::kContent:
         if (with_text) parts.push_back(TextPart(text, logprobs));
         return {{"id", id},
@@ -130,6 +128,16 @@ struct Item {
     if (!tool.name_space.empty()) call["namespace"] = tool.name_space;
     call[is_custom() ? "input" : "arguments"] = with_text ? CallText() : std::string();
     return call;
+  }
+
+  ordered_json ReasoningJson(const char* status, ordered_json parts, bool with_sealed) const {
+    ordered_json item = {{"id", id},
+                         {"type", "reasoning"},
+                         {"summary", ordered_json::array()},
+                         {"content", std::move(parts)},
+                         {"status", status}};
+    if (with_sealed) item["encrypted_content"] = SealReasoning(text);
+    return item;
   }
 
   bool is_custom() const {
@@ -340,7 +348,10 @@ class ResponseWriter {
 
   bool WriteText(ReplyBlock::Kind kind, const std::string& event, const ReplyPiece& piece,
                  ordered_json data) {
-    if ((!open_ || item_.kind != kind) && !OpenItem({.kind = kind})) return false;
+    if ((!open_ || item_.kind != kind) &&
+        !OpenItem({.kind = kind, .is_sealed = read_.include_sealed_reasoning})) {
+      return false;
+    }
     item_.text += piece.text;
     ordered_json logprobs = AddLogprobs(piece);
     if (kind == ReplyBlock::Kind::kContent) data["logprobs"] = std::move(logprobs);
