@@ -110,6 +110,8 @@ struct RequestDefaults {
   bool hold_calls = true;
   // Put back what the model wrote and clients drop or write otherwise.
   bool restore_reasoning = true;
+  // Results of calls that the model repeats get a note for it.
+  bool note_repeated_calls = false;
   // Whether templates that support it are told to think if the request does not say; unset: yes,
   // except in APIs with another default.
   std::optional<bool> thinking;

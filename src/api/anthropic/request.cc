@@ -9,6 +9,7 @@
 #include "api/anthropic/tools.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/sampling_params.h"
+#include "api/repeated_calls.h"
 #include "api/template_fields.h"
 #include "base/strings.h"
 
@@ -293,7 +294,7 @@ void ReadTemplateFields(ApiFields* fields, const RequestDefaults& defaults, Chat
   SetMissing("enable_thinking", false, &call->chat.variables);
 }
 
-void ReadConversation(ApiFields* fields, MessagesRequest* read) {
+void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, MessagesRequest* read) {
   ChatCall* const call = &read->call;
   const ordered_json* const messages = fields->Value("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
@@ -313,6 +314,7 @@ void ReadConversation(ApiFields* fields, MessagesRequest* read) {
   Conversation& conversation = call->chat.conversation;
   conversation.messages = *std::move(converted);
   conversation.tools = read->tools.functions();
+  TellRepeatedCalls(defaults.note_repeated_calls, &conversation, &read->warnings);
   // An answer begun by the client.
   if (!conversation.messages.empty() && conversation.messages.back().role == Role::kAssistant) {
     call->chat.continuation = Continuation::kAuto;
@@ -390,7 +392,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   read.call.call_id_prefix = "toolu_";
   ApiFields fields(body);
   const auto model = fields.String("model");
-  ReadConversation(&fields, &read);
+  ReadConversation(&fields, host.defaults(), &read);
   read.call.tool_choice = ReadAnthropicToolChoice(&fields, read.tools);
   read.tools.CheckUsable(read.call.tool_choice.calls_allowed, &fields);
   read.tools.Warn(&read.warnings);

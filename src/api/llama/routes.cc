@@ -12,6 +12,7 @@
 #include "api/known_replies.h"
 #include "api/llama/request.h"
 #include "api/openai/chat_request.h"
+#include "api/repeated_calls.h"
 #include "base/strings.h"
 #include "base/unicode.h"
 #include "chat/openai_form.h"
@@ -70,6 +71,8 @@ ChatRequest ReadTemplateRequest(ApiFields* fields, const RequestDefaults& defaul
   if (read.ok() && offered.ok()) {
     call.chat.conversation = {.messages = *std::move(read), .tools = *std::move(offered)};
   }
+  std::vector<std::string> unheard;
+  TellRepeatedCalls(defaults.note_repeated_calls, &call.chat.conversation, &unheard);
   ReadTemplateVariables(fields, defaults, &call);
   return std::move(call.chat);
 }

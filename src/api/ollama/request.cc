@@ -7,6 +7,7 @@
 #include "api/fields/cache_report.h"
 #include "api/fields/fill_in_prompt.h"
 #include "api/fields/sampling_params.h"
+#include "api/repeated_calls.h"
 #include "api/template_fields.h"
 #include "api/tool_catalog.h"
 #include "base/strings.h"
@@ -181,7 +182,8 @@ class OpenCalls {
   int n_named_ = 0;
 };
 
-void ReadOllamaConversation(ApiFields* fields, OllamaRequest* read) {
+void ReadOllamaConversation(ApiFields* fields, const RequestDefaults& defaults,
+                            OllamaRequest* read) {
   ChatRequest& chat = read->call.chat;
   const ordered_json* const messages = fields->Value("messages");
   const bool is_empty = messages == nullptr || (messages->is_array() && messages->empty());
@@ -200,6 +202,7 @@ void ReadOllamaConversation(ApiFields* fields, OllamaRequest* read) {
     catalog->CheckUsable(/*calls_allowed=*/true, fields);
     catalog->Warn(&read->warnings);
   }
+  TellRepeatedCalls(defaults.note_repeated_calls, &chat.conversation, &read->warnings);
   if (!is_empty) ReadEnding(fields, &chat);
   fields->Adopt(CheckCounts(chat.conversation));
   ReadProbe(fields, is_empty, read);
@@ -299,7 +302,9 @@ StatusOr<OllamaRequest> Read(Host& host, const HttpRequest& request, ReadPrompt 
 }  // namespace
 
 StatusOr<OllamaRequest> ReadOllamaChat(Host& host, const HttpRequest& request) {
-  return Read(host, request, ReadOllamaConversation);
+  return Read(host, request, [&host](ApiFields* fields, OllamaRequest* read) {
+    ReadOllamaConversation(fields, host.defaults(), read);
+  });
 }
 
 StatusOr<OllamaRequest> ReadOllamaGenerate(Host& host, const HttpRequest& request) {

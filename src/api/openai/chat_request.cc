@@ -8,6 +8,7 @@
 #include "api/fields/prompt_embeds.h"
 #include "api/fields/sampling_params.h"
 #include "api/fields/session_name.h"
+#include "api/repeated_calls.h"
 #include "api/template_fields.h"
 #include "base/strings.h"
 #include "chat/openai_form.h"
@@ -46,6 +47,7 @@ void ReadConversation(ApiFields* fields, Host& host, ChatCompletionRequest* read
   read->tools.Warn(&read->warnings);
   fields->Refuse("functions", "is not supported; use tools", ordered_json::array());
   fields->Refuse("function_call", "is not supported; use tools and tool_choice", "auto");
+  TellRepeatedCalls(host.defaults().note_repeated_calls, &conversation, &read->warnings);
   fields->Adopt(CheckCounts(conversation));
 }
 

@@ -9,6 +9,7 @@
 #include "api/fields/cache_report.h"
 #include "api/fields/sampling_params.h"
 #include "api/openai/chat_request.h"
+#include "api/repeated_calls.h"
 #include "api/responses/sealed_reasoning.h"
 #include "api/template_fields.h"
 #include "base/strings.h"
@@ -218,7 +219,7 @@ class ItemConverter {
   LeftOut left_out_;
 };
 
-void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
+void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, ResponsesRequest* read) {
   const ordered_json* const instructions = fields->Value("instructions");
   const ordered_json* const input = fields->Value("input");
   if (input == nullptr) {
@@ -237,6 +238,7 @@ void ReadConversation(ApiFields* fields, ResponsesRequest* read) {
   Conversation& conversation = read->call.chat.conversation;
   conversation.messages = *std::move(messages);
   conversation.tools = read->tools.functions();
+  TellRepeatedCalls(defaults.note_repeated_calls, &conversation, &read->warnings);
   if (instructions != nullptr) read->echo["instructions"] = *instructions;
   fields->Adopt(CheckCounts(conversation));
 }
@@ -353,7 +355,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ResponsesRequest read;
   ApiFields fields(body);
   const auto model = fields.String("model");
-  ReadConversation(&fields, &read);
+  ReadConversation(&fields, host.defaults(), &read);
   ReadCalls(&fields, &read);
   ReadReasoningAndText(&fields, &read);
   ReadThoughtLimit(&fields, host.defaults(), &read.call);

@@ -121,6 +121,11 @@ void AddReplyRules(CLI::App* app, ServeFlags* flags) {
                   "calls, so that nothing is computed twice: on or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
+  app->add_option("--on-repeated-call", flags->on_repeated_call,
+                  "From the third time in a row that a call has the same result: note also tells "
+                  "the model, behind the result; the client is always told")
+      ->check(CLI::IsMember({"note", "off"}))
+      ->capture_default_str();
   AddReplyFlags(app, &flags->reply);
   AddTemplateVariableFlags(app, &flags->reply);
   auto* const file = app->add_option("--template,--chat-template-file", flags->template_file,
@@ -227,6 +232,7 @@ serve::RequestDefaults ServeDefaults(const ServeFlags& flags, const SamplingAdvi
                                   .lenient_tool_calls = flags.tool_calls == "lenient",
                                   .hold_calls = !flags.free_tool_calls,
                                   .restore_reasoning = flags.restore_reasoning == "on",
+                                  .note_repeated_calls = flags.on_repeated_call == "note",
                                   .slots_are_sessions = !flags.slot_save_path.empty(),
                                   .ping_interval = std::chrono::seconds(flags.sse_ping_seconds),
                                   .max_tokens = flags.n_predict,

@@ -31,6 +31,7 @@ struct ServeFlags {
   bool prompt_embeds = false;
   bool free_tool_calls = false;
   std::string restore_reasoning = "on";
+  std::string on_repeated_call = "off";
   std::string host = "127.0.0.1";
   int port = 8080;
   int grpc_port = -1;     // -1: no gRPC
