@@ -88,6 +88,73 @@ class LikelihoodTest(ServeTest):
                 self.assertEqual(tokens == best, score["is_greedy"])
 
 
+class ShapesTest(ServeTest):
+    """Parts of requests that are more than messages and functions."""
+
+    LOOK = {"name": "look", "input_schema": {"type": "object"}}
+
+    def ask(self, server, path, body):
+        answer = server.ask("POST", path, body)
+        self.assertEqual(answer.status, 200, answer)
+        return answer
+
+    def messages(self, *content, **more):
+        return {"max_tokens": 4, "messages": [{"role": "user", "content": list(content)}], **more}
+
+    def test_deferred_tools_take_no_room(self):
+        count = "/v1/messages/count_tokens"
+        hidden = {**self.LOOK, "name": "DeferredToolPlaceholder", "defer_loading": True,
+                  "description": "Never call this tool. " * 20}
+        hello = {"type": "text", "text": "Hello"}
+        with self.serve("--threads", 1) as server:
+            server.ready()
+            sizes = [self.ask(server, count, self.messages(hello, tools=tools)).json["input_tokens"]
+                     for tools in ([self.LOOK], [hidden, self.LOOK],
+                                   [{**hidden, "defer_loading": False}, self.LOOK])]
+            self.assertEqual(sizes[0], sizes[1])
+            self.assertGreater(sizes[2], sizes[1] + 50)
+            document = {"type": "document", "title": "Looms",
+                        "source": {"type": "text", "media_type": "text/plain", "data": PROMPT}}
+            size = self.ask(server, count, self.messages(document, hello)).json["input_tokens"]
+            self.assertGreater(size, 20)
+            document["source"] = {"type": "url", "url": "https://a.b/c.pdf"}
+            refused = server.ask("POST", "/v1/messages", self.messages(document, hello))
+            self.assertEqual(refused.status, 400)
+            self.assertIn("document of type url", str(refused))
+
+    def test_a_third_identical_call_is_told(self):
+        conversation = [{"role": "user", "content": "Hello"}]
+        for i in range(3):
+            call = {"id": f"c{i}", "type": "function",
+                    "function": {"name": "look", "arguments": "{}"}}
+            conversation += [{"role": "assistant", "tool_calls": [call]},
+                             {"role": "tool", "tool_call_id": f"c{i}", "content": "nothing"}]
+        body = {"messages": conversation, "max_tokens": 4, "verbose": True}
+        told = "the model has called look 3 times in a row with the same result"
+        for flags, has_note in (((), False), (("--on-repeated-call", "note"), True)):
+            with self.serve("--threads", 1, *flags) as server:
+                server.ready()
+                answer = self.ask(server, "/v1/chat/completions", body)
+                self.assertEqual(answer.headers["X-Weft-Warning"], told)
+                prompt = answer.json["__verbose"]["prompt"]
+                self.assertEqual("This call has been made 3 times" in prompt, has_note)
+                server.until(lambda: told in server.log, "the log does not tell it")
+
+    def test_ollamas_conversations_are_truncated(self):
+        turns = [{"role": role, "content": f"{i}: {PROMPT}"}
+                 for i in range(30) for role in ("user", "assistant")]
+        body = {"model": "llama", "stream": False, "options": {"num_predict": 4},
+                "messages": turns + [{"role": "user", "content": "Hello"}]}
+        with self.serve("--threads", 1, "--ctx", 512, "--alias", "llama") as server:
+            server.ready()
+            answer = self.ask(server, "/api/chat", body)
+            self.assertIn("messages were dropped", answer.headers["X-Weft-Warning"])
+            self.assertLess(answer.json["prompt_eval_count"], 512)
+            server.until(lambda: "messages were dropped" in server.log, "the log does not tell it")
+            refused = server.ask("POST", "/api/chat", {**body, "truncate": False})
+            self.assertEqual(refused.status, 400)
+
+
 class LeavingTest(ServeTest):
     LONG = {"max_tokens": 190000, "ignore_eos": True}
 
