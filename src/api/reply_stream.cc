@@ -150,8 +150,8 @@ void ReplyStream::TakeToken(TokenEvent event) {
   ++completion_tokens_;
   if (!std::exchange(choice.has_begun, true)) ++first_tokens_;
   if (plan_.context) plan_.context->push_back(event.token);
-  if (choice.cut) return;
   if (choice.said) choice.said->tokens.push_back(event.token);
+  if (choice.cut) return;
   const std::string text = std::move(event.text);
   event.text.clear();
   if (plan_.wants_logprobs) choice.unreported.push_back(std::move(event));
@@ -199,7 +199,6 @@ bool ReplyStream::MayRepeat(Choice* choice, const ReplyDelta& delta) {
       return choice->may_repeat;
     case ReplyDelta::Kind::kCallEnd:
       if (choice->may_repeat && choice->arguments == choice->last_arguments) {
-        if (choice->said) choice->said->is_whole = false;  // the client does not see this call
         Cut(choice);
         return true;
       }
@@ -215,8 +214,10 @@ bool ReplyStream::MayRepeat(Choice* choice, const ReplyDelta& delta) {
 
 void ReplyStream::Cut(Choice* choice) {
   choice->cut = true;
+  // What ends by itself ends with the marks that close the call, which are part of it.
+  if (plan_.ends_itself) return;
   TellSaid(choice, /*done=*/nullptr);
-  if (plan_.n_choices == 1 && !plan_.ends_itself) generation_->Cancel();
+  if (plan_.n_choices == 1) generation_->Cancel();
 }
 
 void ReplyStream::Give(Choice* choice, ReplyDelta delta) {
@@ -277,15 +278,16 @@ void ReplyStream::Note(const ReplyDelta& delta, SaidReply* said) {
   }
 }
 
-// `done` is null for a choice that was cut after its only call.
+// `done` is null for a choice that was cut: its tokens do not close its last call, or are those of
+// a call that the client does not see.
 void ReplyStream::TellSaid(Choice* choice, const DoneEvent* done) {
   if (!choice->said) return;
   SaidReply said = *std::exchange(choice->said, std::nullopt);
-  if (done != nullptr) {
-    // Tokens of a stop string are not in the text, which may end in the middle of one.
-    said.is_whole = said.is_whole && done->reason != FinishReason::kStopString;
-    if (!said.tokens.empty() && said.tokens.back() == done->stop_token) said.tokens.pop_back();
-  }
+  // Tokens of a stop string are not in the text, which may end in the middle of one.
+  said.is_whole = done != nullptr && done->reason != FinishReason::kStopString;
+  const bool has_end =
+      done != nullptr && !said.tokens.empty() && said.tokens.back() == done->stop_token;
+  if (has_end) said.tokens.pop_back();
   plan_.on_said(std::move(said));
 }
 
