@@ -343,7 +343,8 @@ class LifeTest(ServeTest):
     @staticmethod
     def dated_chat(day, n_words=400):
         rules = " ".join(f"rule {i}" for i in range(n_words))
-        return {"messages": [{"role": "system", "content": f"{rules}\nToday is 2026-11-{day}."},
+        system = f"{rules}\nToday is 2026-11-{day}.\nBe brief."
+        return {"messages": [{"role": "system", "content": system},
                              {"role": "user", "content": rules}],
                 "max_tokens": 4, "session_id": "kitchen", "cache_report": True}
 
@@ -376,7 +377,8 @@ class LifeTest(ServeTest):
     def test_why_state_of_another_kv_type_is_not_used(self):
         with tempfile.TemporaryDirectory(dir=self.dir) as folder:
             for kv, reason in (("f16", "first_prompt"), ("q8_0", "other_model")):
-                with Server(self.model, "--ctx", 20000, "--state-dir", folder, "--kv", kv) as server:
+                flags = ("--ctx", 20000, "--state-dir", folder, "--kv", kv)
+                with Server(self.model, *flags) as server:
                     server.ready()
                     answer = server.ask("POST", "/v1/chat/completions", self.dated_chat(27))
                     self.assertEqual(answer.json["usage"]["cache_report"]["reason"], reason)
