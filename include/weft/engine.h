@@ -118,7 +118,8 @@ struct EngineStats {
 struct TurnInfo {
   enum class Stage {
     kQueued,   // waits for a place, or for its session's file
-    kWaiting,  // waits for a sibling that is computing the same prefix, or for memory
+    kWaiting,  // waits for other prompts, for a sibling that is computing the same prefix, or for
+               // memory
     kReading,  // its prompt is being computed
     kWriting,  // generating
   };
@@ -131,6 +132,9 @@ struct TurnInfo {
   int64_t prompt_tokens = 0;  // context length when it started
   int64_t cached_tokens = 0;  // prompt tokens not computed for this turn
   int64_t done_tokens = 0;    // prompt tokens done, including cached ones
+  // Prompt tokens of other turns that are computed before the next one of this prompt, if nothing
+  // shorter arrives; 0 while it is computed itself.
+  int64_t waits_behind_tokens = 0;
   int64_t generated_tokens = 0;
   int64_t max_tokens = -1;  // TurnOptions::max_tokens
   int64_t queued_us = 0;    // submission -> first computed row; 0 until there is one
@@ -138,7 +142,7 @@ struct TurnInfo {
 
   // Average so far; 0 while unknown.
   double PromptTokensPerSecond() const;
-  // Time until the prompt is done at that rate; 0 if unknown.
+  // Time until those before it and the prompt are done at that rate; 0 if unknown.
   double PromptSecondsLeft() const;
 };
 std::string_view NameOf(TurnInfo::Stage stage);

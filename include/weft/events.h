@@ -19,12 +19,15 @@ struct TokenLogprob {
 };
 
 // Progress of the prompt: reported before its first row is computed and after each step that
-// computes some of it, so the last one covers all of it.
+// computes some of it, so the last one covers all of it. While it waits for other prompts it is
+// reported too, at most once a second, and only to a consumer that has read everything before.
 struct ProgressEvent {
-  int64_t prompt_tokens = 0;  // context length
-  int64_t cached_tokens = 0;  // prompt tokens not computed for this turn
-  int64_t done_tokens = 0;    // including cached ones; increases each time
-  int64_t elapsed_us = 0;     // since the first row
+  int64_t prompt_tokens = 0;        // context length
+  int64_t cached_tokens = 0;        // prompt tokens not computed for this turn; an estimate before
+                                    // the first row
+  int64_t done_tokens = 0;          // including cached ones; increases unless it waits
+  int64_t elapsed_us = 0;           // since the first row
+  int64_t waits_behind_tokens = 0;  // TurnInfo::waits_behind_tokens
 };
 
 // Why a turn starts before the end of the prefix that the engine knows.

@@ -207,7 +207,8 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
               .disk = &disk_,
               .speculator = &speculator_,
               .drafts = &drafts_},
-             PlannerOptionsOf(options_, *executor_)) {
+             PlannerOptionsOf(options_, *executor_)),
+      waits_(memory_.get(), &turns_, &steps_) {
   files_.OnFailedRestore([this](Session* session, const Status& status) {
     session->turn->End(FinishReason::kError, status);
     Sweep();
@@ -303,6 +304,7 @@ void EngineCore::Publish() {
   stats.guess_bytes = speculator_.memory_bytes();
   if (drafter_ != nullptr) drafter_->FillStats(&stats);
   stats.preemptions = room_.preemptions();
+  waits_.Look(NowMicros());
   publisher_.Publish(stats, turns_.Describe(), turns_.RunningSessions(), turns_.idle());
 }
 

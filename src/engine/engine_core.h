@@ -12,6 +12,7 @@
 //   NamedTurns              finds or makes the session that a turn names
 //   StepRunner, StepRoom    what is computed next, and the memory for it
 //   TurnWriter              from logits to tokens and events
+//   PromptWaits             which prompts wait for how much of others
 //   Drafter, AnswerDrafts   what a draft model guesses
 //   Publisher               tells readers about all of it
 //
@@ -39,6 +40,7 @@
 #include "engine/storage/session_files.h"
 #include "engine/turns/answer_drafts.h"
 #include "engine/turns/named_turns.h"
+#include "engine/turns/prompt_waits.h"
 #include "engine/turns/step_room.h"
 #include "engine/turns/step_runner.h"
 #include "engine/turns/turn_disk.h"
@@ -118,6 +120,7 @@ class EngineCore {
   Speculator speculator_;
   AnswerDrafts drafts_;
   StepRunner steps_;
+  PromptWaits waits_;
 };
 
 }  // namespace weft

@@ -19,6 +19,7 @@
 #include "engine/speculation/speculator.h"
 #include "engine/storage/live_sessions.h"
 #include "engine/storage/session_files.h"
+#include "engine/turns/prompt_waits.h"
 #include "engine/turns/step_room.h"
 #include "engine/turns/step_runner.h"
 #include "engine/turns/turn_disk.h"
@@ -140,6 +141,7 @@ class TurnParts : public SessionParts {
                                                            .disk = disk.get(),
                                                            .speculator = &speculator},
                                          planner);
+    waits = std::make_unique<PromptWaits>(memory.get(), turns.get(), steps.get());
   }
   ~TurnParts() {
     turns->EndAll(Unavailable("the test is over"));
@@ -185,6 +187,7 @@ class TurnParts : public SessionParts {
   std::unique_ptr<TurnWriter> writer;
   Speculator speculator{{.most = 16}};
   std::unique_ptr<StepRunner> steps;
+  std::unique_ptr<PromptWaits> waits;
 };
 
 }  // namespace weft

@@ -1,4 +1,5 @@
 // Prompt progress as reported by a turn.
+#include "backend/backend.h"
 #include "engine/engine_test_util.h"
 
 namespace weft {
@@ -32,6 +33,33 @@ TEST(EngineProgressTest, IsToldFromWhatIsCachedToTheWholePrompt) {
   }
   options.report_progress = false;
   EXPECT_TRUE(RunTurn(engine.get(), session, options).progress.empty()) << "nobody asked";
+}
+
+TEST(EngineProgressTest, APromptThatWaitsForAnotherIsToldForHowMuch) {
+  testing::FaultyBackend backend;
+  EngineOptions options = SmallEngine();
+  options.max_step_tokens = 16;
+  const std::unique_ptr<Engine> engine = StartEngine(options, TinyModel("llama", 1, &backend));
+  backend.faults().step_delay_us = 60'000;
+  TurnOptions longer = Greedy(RandomTokens(480, 4), 1);
+  longer.report_progress = true;
+  const auto first = *engine->SubmitOnce("", Greedy(RandomTokens(400, 3), 1));
+  const auto second = *engine->SubmitOnce("", longer);
+  Collect(first.get());
+  backend.faults().step_delay_us = 0;
+  std::vector<ProgressEvent> progress = Collect(second.get()).progress;
+  // The other takes more than a second. Nobody read meanwhile, so it was told once.
+  ASSERT_THAT(progress, SizeIs(::testing::Ge(3u)));
+  EXPECT_GT(progress[0].waits_behind_tokens, 0);
+  EXPECT_LT(progress[0].waits_behind_tokens, 400);
+  EXPECT_EQ(progress[0].prompt_tokens, 480);
+  EXPECT_EQ(progress[0].done_tokens, 0);
+  EXPECT_EQ(progress[0].elapsed_us, 0);
+  for (size_t i = 1; i < progress.size(); ++i) {
+    EXPECT_EQ(progress[i].waits_behind_tokens, 0) << "it is computed";
+  }
+  EXPECT_EQ(progress[1].done_tokens, 0);
+  EXPECT_EQ(progress.back().done_tokens, 480);
 }
 
 // A client leaves while a long prompt is computed and comes back with the same one.

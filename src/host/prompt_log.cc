@@ -26,8 +26,19 @@ std::string ProgressLine(const TurnInfo& turn) {
                 Whose(turn));
 }
 
+std::string WaitLine(const TurnInfo& turn) {
+  return StrCat("prompt: waits behind ", turn.waits_behind_tokens, " tokens of others, ",
+                turn.done_tokens, " of ", turn.prompt_tokens, " done", Whose(turn));
+}
+
+std::string FirstLine(const TurnInfo& turn) {
+  return StrCat("prompt: begins, ", turn.prompt_tokens - turn.cached_tokens, " of ",
+                turn.prompt_tokens, " tokens to compute", Whose(turn));
+}
+
 bool IsLong(const TurnInfo& turn) {
-  const bool begun = turn.stage == TurnInfo::Stage::kReading;
+  if (turn.waits_behind_tokens > kLongPromptTokens) return true;
+  const bool begun = turn.stage == TurnInfo::Stage::kReading || turn.waits_behind_tokens > 0;
   return begun && turn.prompt_tokens - turn.cached_tokens > kLongPromptTokens;
 }
 
@@ -45,9 +56,11 @@ void PromptLog::Look(std::span<const TurnInfo> turns, int64_t now_us) {
     due_us = is_known ? known->second : now_us;
     if (now_us < due_us) continue;
     due_us = now_us + kEveryUs;
-    write_(is_known ? ProgressLine(turn)
-                    : StrCat("prompt: begins, ", turn.prompt_tokens - turn.cached_tokens, " of ",
-                             turn.prompt_tokens, " tokens to compute", Whose(turn)));
+    if (turn.waits_behind_tokens > 0) {
+      write_(WaitLine(turn));
+    } else {
+      write_(is_known ? ProgressLine(turn) : FirstLine(turn));
+    }
   }
   next_us_.swap(next_us);
 }

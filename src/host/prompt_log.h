@@ -1,5 +1,6 @@
-// Logs the progress of long prompts: one line when such a prompt begins, and one every ten seconds
-// until it is done, so that an operator sees that the server works, and on what.
+// Logs the progress of long prompts, and of those that wait for long ones: one line when such a
+// prompt begins, and one every ten seconds until it is done, so that an operator sees that the
+// server works, and on what.
 //
 //   PromptLog log(LogLine);
 //   log.Look(engine.Turns(), NowMicros());  // about once a second
@@ -19,7 +20,7 @@
 
 namespace weft::serve {
 
-// A prompt with more tokens to compute than this counts as long.
+// A prompt with more tokens to compute, or to wait for, than this counts as long.
 inline constexpr int64_t kLongPromptTokens = 2000;
 
 class PromptLog {

@@ -49,6 +49,35 @@ TEST_F(PromptLogTest, TellsTheBeginningAndThenEveryTenSeconds) {
   EXPECT_THAT(Look({named}, 35), IsEmpty()) << "it is in";
 }
 
+TEST_F(PromptLogTest, APromptThatWaitsForOthersIsSaidToWait) {
+  TurnInfo waiting = Reading(7, 9000, 812, 812, 0);
+  waiting.stage = TurnInfo::Stage::kWaiting;
+  waiting.waits_behind_tokens = 5000;
+  EXPECT_THAT(Look({waiting}, 5), ElementsAre("prompt: waits behind 5000 tokens of others, 812 of "
+                                              "9000 done id=r1"));
+  EXPECT_THAT(Look({waiting}, 14), IsEmpty());
+  EXPECT_THAT(Look({Reading(7, 9000, 812, 1812, 2 * kSecond)}, 15),
+              ElementsAre("prompt: 1812 of 9000 tokens, 500.0 tokens/s, 14 s left id=r1"));
+  // One that has begun and is overtaken.
+  waiting.done_tokens = 1812;
+  waiting.prompt_us = 2 * kSecond;
+  EXPECT_THAT(Look({waiting}, 25), ElementsAre("prompt: waits behind 5000 tokens of others, 1812 "
+                                               "of 9000 done id=r1"));
+  EXPECT_DOUBLE_EQ(waiting.PromptSecondsLeft(), (5000 + 9000 - 1812) / 500.0);
+}
+
+TEST_F(PromptLogTest, AShortPromptIsToldOfWhileItWaitsForLongOnes) {
+  TurnInfo queued = {.id = 3, .session_name = "kitchen", .prompt_tokens = 40};
+  queued.waits_behind_tokens = 2000;
+  EXPECT_THAT(Look({queued}, 1), IsEmpty());
+  queued.waits_behind_tokens = 2001;
+  EXPECT_THAT(Look({queued}, 2), ElementsAre("prompt: waits behind 2001 tokens of others, 0 of 40 "
+                                             "done session=kitchen"));
+  queued.waits_behind_tokens = 0;
+  queued.stage = TurnInfo::Stage::kReading;
+  EXPECT_THAT(Look({queued}, 15), IsEmpty());
+}
+
 TEST_F(PromptLogTest, SaysNothingOfShortPromptsAndOfThoseThatWait) {
   TurnInfo queued = Reading(1, 16000, 0, 0, 0);
   queued.stage = TurnInfo::Stage::kQueued;

@@ -14,7 +14,8 @@ double TurnInfo::PromptTokensPerSecond() const {
 
 double TurnInfo::PromptSecondsLeft() const {
   const double rate = PromptTokensPerSecond();
-  return rate > 0 ? static_cast<double>(prompt_tokens - done_tokens) / rate : 0;
+  const int64_t left = prompt_tokens - done_tokens + waits_behind_tokens;
+  return rate > 0 ? static_cast<double>(left) / rate : 0;
 }
 
 std::string_view NameOf(TurnInfo::Stage stage) {

@@ -56,6 +56,10 @@ class StateMemory {
   // Takes the longest prefix of the session's tokens that the index holds, if it is longer than
   // what the session has computed; at most `limit` tokens.
   void Reuse(Session* session, int64_t limit);
+  // How many of the tokens, at most `limit`, it would take for a session of the domain.
+  int64_t Reusable(std::string_view domain, std::span<const TokenId> tokens, int64_t limit) const {
+    return prefix_cache_ ? index_->MatchLength(domain, tokens, limit) : 0;
+  }
   // How many of the session's tokens, at most `limit`, the prefix cache knows, and why it starts
   // before them.
   struct KnownPrefix {

@@ -88,7 +88,16 @@ struct ActiveTurn {
   bool looked_on_disk = false;
   size_t next_chunk = 0;          // into options.prompt_chunks
   int64_t prompt_rows_taken = 0;  // prompt positions whose logits were delivered
-  int64_t reported_tokens = -1;   // prompt tokens, as of the last ProgressEvent
+  int64_t reported_tokens = -1;   // prompt tokens, as of the last ProgressEvent after a step
+  int64_t reported_us = 0;        // when the last ProgressEvent was
+  // See PromptWaits.
+  int64_t waits_behind_tokens = 0, told_wait_tokens = 0;
+  int64_t expected_rows = -1;  // to compute for its prompt; -1: not estimated
+  // While lane 0 waits for a sibling: that one, and how many tokens of its session are needed.
+  struct {
+    uint64_t serial = 0;
+    int64_t n_tokens = 0;
+  } sibling;
   // The session before the turn, to restore if the prompt is not completed: its first
   // `tokens_before` tokens, and those that a whole context replaced.
   int64_t tokens_before = 0;
@@ -114,6 +123,8 @@ struct ActiveTurn {
   bool is_held_up() const { return is_stalled() || queue->Full(); }
   bool is_prompt_computed() const { return first_token_us > 0; }
   bool has_ended() const { return stage == TurnStage::kEnded; }
+  // While lane 0 waits for a sibling: how many of the rows it misses the sibling computes.
+  int64_t RowsOfSibling() const { return sibling.n_tokens - lanes[0]->session->computed; }
   // Whether one of its lanes is in a long step.
   bool in_step() const;
 

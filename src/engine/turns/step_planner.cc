@@ -100,6 +100,12 @@ std::vector<size_t> StepPlanner::InOrder(std::span<const LaneView> lanes, bool d
   return order;
 }
 
+// Whether the prompt does not wait for the paused step.
+bool StepPlanner::IsSooner(const LaneView& lane, const LaneView& paused) const {
+  if (lane.priority != paused.priority) return lane.priority > paused.priority;
+  return CostUs(lane.pending, lane.depth) < CostUs(paused.pending, paused.depth);
+}
+
 std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) const {
   std::vector<int64_t> rows(lanes.size(), 0);
   const std::vector<size_t> prompts = InOrder(lanes, /*decoding=*/false);
@@ -153,14 +159,10 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
   if (!decoding.empty()) {
     budget_us = static_cast<double>(AllowanceUs()) * (paused != nullptr ? 1 - kPausedShare : 1);
   }
-  const double paused_us = paused != nullptr ? CostUs(paused->pending, paused->depth) : 1e18;
   bool first = true;
   for (const size_t i : prompts) {
     const LaneView& lane = lanes[i];
-    const bool sooner =
-        paused == nullptr || lane.priority > paused->priority ||
-        (lane.priority == paused->priority && CostUs(lane.pending, lane.depth) < paused_us);
-    if (!sooner) continue;
+    if (paused != nullptr && !IsSooner(lane, *paused)) continue;
     const int64_t affordable = std::max(RowsFor(budget_us, lane.depth), first ? kMinBesideRows : 0);
     rows[i] = Chunk(lane, std::min(room, affordable));
     if (rows[i] == 0) break;
@@ -187,6 +189,49 @@ void StepPlanner::AddGuesses(std::span<const LaneView> lanes, int64_t room, bool
   if (!any) return;
   const std::vector<int64_t> taken = guess_planner_.Plan(offers, room, only_sure);
   for (size_t i = 0; i < owners.size(); ++i) (*rows)[owners[i]] += taken[i];
+}
+
+// In order, except that those that come after another directly follow it.
+std::vector<size_t> StepPlanner::PromptsInTurn(std::span<const LaneView> lanes) const {
+  const std::vector<size_t> order = InOrder(lanes, /*decoding=*/false);
+  std::vector<bool> placed(lanes.size(), false);
+  std::vector<size_t> in_turn, held_back;
+  const auto place = [&](size_t i) {
+    placed[i] = true;
+    in_turn.push_back(i);
+  };
+  for (const size_t i : order) {
+    if (lanes[i].after >= 0 && !placed[static_cast<size_t>(lanes[i].after)]) {
+      held_back.push_back(i);
+      continue;
+    }
+    place(i);
+    for (const size_t held : held_back) {
+      if (lanes[held].after == static_cast<int64_t>(i)) place(held);
+    }
+  }
+  return in_turn;
+}
+
+std::vector<int64_t> StepPlanner::RowsBefore(std::span<const LaneView> lanes) const {
+  std::vector<int64_t> before(lanes.size(), 0);
+  const LaneView* paused = nullptr;
+  int64_t rows = 0;         // that come before the next prompt in order
+  int64_t sooner_rows = 0;  // of those, which come before one that does not wait for the open step
+  for (const LaneView& lane : lanes) {
+    if (lane.in_step == 0) continue;
+    if (paused == nullptr || lane.pending > paused->pending) paused = &lane;
+    rows += lane.in_step;
+  }
+  for (const size_t i : PromptsInTurn(lanes)) {
+    const LaneView& lane = lanes[i];
+    const bool waits = lane.in_step == 0;
+    const bool sooner = waits && paused != nullptr && IsSooner(lane, *paused);
+    if (waits) before[i] = sooner ? sooner_rows : rows;
+    rows += lane.pending - lane.in_step;
+    if (sooner) sooner_rows += lane.pending;
+  }
+  return before;
 }
 
 int64_t StepPlanner::SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const {

@@ -31,12 +31,14 @@ namespace weft {
 struct LaneView {
   bool decoding = false;  // it writes, and its pending rows but the last were computed before
   int64_t pending = 0;    // rows it could compute now; at least 1
+  int64_t in_step = 0;    // how many of them are rows of the open long step
   int64_t depth = 0;      // rows already computed
   int priority = 0;       // higher first
   int64_t waited_us = 0;  // since its last computed row (or its admission)
   int64_t age_us = 0;     // since its turn was submitted
   int64_t max_chunk = 0;  // a smaller chunk size it asks for; 0: any
   bool whole = false;     // its rows are computed in one step, or none of them
+  int64_t after = -1;     // for RowsBefore: index of the prompt that must come first; -1: none
   GuessOffer guesses;     // after its pending rows
 };
 
@@ -70,6 +72,10 @@ class StepPlanner {
   // How long a paused step continues after a short step of this duration.
   int64_t SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const;
 
+  // For each prompt: how many rows of other prompts come before its next one, as long as none is
+  // added. 0 for those whose rows are in the open step.
+  std::vector<int64_t> RowsBefore(std::span<const LaneView> lanes) const;
+
   void Observe(const StepCost& cost);
   // Knows how long steps without prompts take.
   const GuessPlanner& guess_planner() const { return guess_planner_; }
@@ -79,7 +85,9 @@ class StepPlanner {
   double CostUs(int64_t rows, int64_t depth) const;
   int64_t RowsFor(double us, int64_t depth) const;
   int64_t LongRows(int64_t depth, bool beside_decoding) const;
+  bool IsSooner(const LaneView& lane, const LaneView& paused) const;
   std::vector<size_t> InOrder(std::span<const LaneView> lanes, bool decoding) const;
+  std::vector<size_t> PromptsInTurn(std::span<const LaneView> lanes) const;
   void AddGuesses(std::span<const LaneView> lanes, int64_t room, bool only_sure,
                   std::vector<int64_t>* rows) const;
 

@@ -139,6 +139,33 @@ TEST(StepPlannerTest, AShorterPromptDoesNotWaitForAPausedOneAndALongerOneDoes) {
   EXPECT_THAT(planner.PlanShort(lanes, &old), ElementsAre(20, 0));
 }
 
+TEST(StepPlannerTest, RowsBeforeAPromptAreThoseOfPromptsInFrontOfIt) {
+  const StepPlanner planner = Measured();
+  EXPECT_THAT(planner.RowsBefore(std::vector{Prompt(500), Decoding(), Prompt(100), Prompt(350)}),
+              ElementsAre(450, 0, 0, 100));
+  // The aged one is next.
+  EXPECT_THAT(planner.RowsBefore(std::vector{Prompt(4000, 0, 750000), Prompt(450)}),
+              ElementsAre(0, 4000));
+  // The second needs rows of the first, however short it is.
+  LaneView sibling = Prompt(90);
+  sibling.after = 0;
+  EXPECT_THAT(planner.RowsBefore(std::vector{Prompt(300), sibling, Prompt(200), Prompt(400)}),
+              ElementsAre(200, 500, 0, 590));
+}
+
+TEST(StepPlannerTest, RowsOfTheOpenStepComeBeforeAllButThoseThatNeedNotWait) {
+  const StepPlanner planner = Measured();
+  LaneView open = Prompt(1000);
+  open.in_step = 300;
+  EXPECT_THAT(planner.RowsBefore(std::vector{open, Prompt(2000)}), ElementsAre(0, 1000));
+  EXPECT_THAT(planner.RowsBefore(std::vector{Prompt(20), open, Prompt(2000), Prompt(30)}),
+              ElementsAre(0, 0, 1050, 20));
+  // One that has waited long is next after the step, not after the whole prompt.
+  EXPECT_THAT(planner.RowsBefore(std::vector{Prompt(2000, 0, 750000), open}), ElementsAre(300, 0));
+  LaneView urgent = Prompt(2000, 1);
+  EXPECT_THAT(planner.RowsBefore(std::vector{urgent, open}), ElementsAre(0, 0));
+}
+
 TEST(StepPlannerTest, APausedStepKeepsAShareOfTheTime) {
   const StepPlanner planner = Measured();
   EXPECT_EQ(planner.SliceAfter(10000, 4, 0), 13000);

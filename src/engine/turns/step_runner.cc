@@ -77,6 +77,7 @@ LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   const int64_t now_us = NowMicros();
   LaneView view;
   view.pending = lane.pending();
+  if (lane.in_step()) view.in_step = lane.session->prepared - lane.session->computed;
   view.depth = lane.session->computed;
   view.max_chunk = parts_.memory->RowsToCheckpoint(*lane.session);
   view.decoding = lane.needs_only_next();

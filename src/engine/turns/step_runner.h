@@ -70,6 +70,10 @@ class StepRunner {
   // `interrupted` returns true. False if there was nothing to compute.
   bool Run(FunctionRef<bool()> interrupted);
 
+  // A lane as the planner sees it.
+  LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
+  const StepPlanner& planner() const { return planner_; }
+
   // Ends the long step if nobody wants its results any more. Its rows count as never begun.
   void AbandonIfUnwanted();
   // The same even if somebody wants them, provided that the turn takes part in it.
@@ -99,7 +103,6 @@ class StepRunner {
   // --- plan ---
   bool ShortStepIsDue() const;
   bool HasNothingToRun() const { return short_parts_.empty() && long_step_ == nullptr; }
-  LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
   void OfferGuesses(const ActiveTurn& turn, Lane* lane, LaneView* view) const;
   void DraftGuesses(Candidates* candidates) const;
   Candidates ReadyLanes() const;

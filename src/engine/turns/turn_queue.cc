@@ -24,6 +24,11 @@ bool TurnQueue::Full() const {
   return was_full_;
 }
 
+bool TurnQueue::Empty() const {
+  MutexLock lock(&mutex_);
+  return events_.empty();
+}
+
 void TurnQueue::Finish() {
   {
     MutexLock lock(&mutex_);

@@ -29,6 +29,8 @@ class TurnQueue {
   // Always takes the event; Full() asks the engine to stop sending for now.
   void Push(TurnEvent event) WEFT_EXCLUDES(mutex_);
   bool Full() const WEFT_EXCLUDES(mutex_);
+  // The consumer has taken everything.
+  bool Empty() const WEFT_EXCLUDES(mutex_);
   // No event follows except a last Done. Wakes all waiters.
   void Finish() WEFT_EXCLUDES(mutex_);
 

@@ -279,7 +279,7 @@ void TurnScheduler::RefreshSiblingWait(ActiveTurn* turn) {
   Lane& lane = *turn->lanes[0];
   const bool waited = lane.stage == LaneStage::kWaitsForSibling;
   if (!waited && !lane.is_ready()) return;
-  const bool waits = WaitsForSibling(*turn);
+  const bool waits = WaitsForSibling(turn);
   if (waits == waited) return;
   lane.stage.Become(waits ? LaneStage::kWaitsForSibling : LaneStage::kReady);
   if (!waits) ReuseComputed(lane.session);
@@ -287,12 +287,12 @@ void TurnScheduler::RefreshSiblingWait(ActiveTurn* turn) {
 
 // True if an earlier turn is computing whole pages that this one needs too. In that case it also
 // makes that turn leave a checkpoint there, if the model needs one.
-bool TurnScheduler::WaitsForSibling(const ActiveTurn& turn) const {
+bool TurnScheduler::WaitsForSibling(ActiveTurn* turn) const {
   const StateMemory& memory = *parts_.memory;
-  if (!memory.keeps_prefixes() || turn.wants_prompt_rows()) return false;
-  const Session& session = *turn.lanes[0]->session;
+  if (!memory.keeps_prefixes() || turn->wants_prompt_rows()) return false;
+  const Session& session = *turn->lanes[0]->session;
   const int64_t page = memory.page_tokens();
-  return prompts_.AnyEarlier(&turn, [&](ActiveTurn* earlier, int64_t in_common) {
+  return prompts_.AnyEarlier(turn, [&](ActiveTurn* earlier, int64_t in_common) {
     if (earlier->stage != TurnStage::kReading) return false;
     if (earlier->lanes[0]->stage == LaneStage::kWaitsForSibling) return false;
     Session* const leader = earlier->lanes[0]->session;
@@ -301,6 +301,7 @@ bool TurnScheduler::WaitsForSibling(const ActiveTurn& turn) const {
     // Less than a page is not worth a wait.
     if (common / page * page <= session.computed || leader->computed >= common) return false;
     memory.WantCheckpoint(leader, common);
+    turn->sibling = {.serial = earlier->serial, .n_tokens = common};
     return true;
   });
 }
@@ -444,6 +445,7 @@ TurnInfo TurnScheduler::InfoOf(const ActiveTurn& turn) {
   info.label = turn.options.label;
   info.max_tokens = turn.options.max_tokens;
   info.queued_us = turn.usage.queued_us;
+  info.waits_behind_tokens = turn.waits_behind_tokens;
   if (turn.lanes.empty()) {
     info.prompt_tokens = std::ssize(turn.prompt);
     if (!turn.options.tokens_are_whole_context) info.prompt_tokens += turn.session->n_tokens();
@@ -461,7 +463,8 @@ TurnInfo TurnScheduler::InfoOf(const ActiveTurn& turn) {
     }
     return info;
   }
-  const bool waits = first.stage.IsAnyOf(LaneStage::kWaitsForSibling, LaneStage::kWaitsForDisk,
+  const bool waits = turn.waits_behind_tokens > 0 ||
+                     first.stage.IsAnyOf(LaneStage::kWaitsForSibling, LaneStage::kWaitsForDisk,
                                          LaneStage::kPreempted);
   info.stage = waits ? TurnInfo::Stage::kWaiting : TurnInfo::Stage::kReading;
   info.done_tokens = first.session->computed;

@@ -83,6 +83,7 @@ class TurnScheduler {
   void RefreshWaits();
 
   const TurnList& running() const { return running_; }
+  const TurnList& queued() const { return queued_; }
   bool idle() const { return queued_.empty() && running_.empty(); }
   // Turns queued because no place is free.
   int64_t waiting() const;
@@ -92,6 +93,7 @@ class TurnScheduler {
 
   // For readers: running turns first.
   std::vector<TurnInfo> Describe() const;
+  static TurnInfo InfoOf(const ActiveTurn& turn);
   std::vector<Session*> RunningSessions() const;
   void FillStats(EngineStats* stats) const;
 
@@ -104,7 +106,7 @@ class TurnScheduler {
   Status CheckRowsOf(const ActiveTurn& turn) const;
   void TakePrompt(ActiveTurn* turn);
   void RefreshSiblingWait(ActiveTurn* turn);
-  bool WaitsForSibling(const ActiveTurn& turn) const;
+  bool WaitsForSibling(ActiveTurn* turn) const;
   bool SharesPrefixes(const Session& a, const Session& b) const;
   void ReuseComputed(Session* session);
   void PlanCheckpoints(Session* session);
@@ -113,7 +115,6 @@ class TurnScheduler {
   void ClaimPrefixes(const ActiveTurn& turn);
   void Retire(ActiveTurn* turn);
   void Count(TurnFate fate);
-  static TurnInfo InfoOf(const ActiveTurn& turn);
 
   const Parts parts_;
   const std::function<void()> wake_;

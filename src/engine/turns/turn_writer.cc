@@ -180,10 +180,11 @@ void TurnWriter::ReportProgress(const StepPart& part, int64_t done_tokens) {
   ActiveTurn* const turn = part.turn;
   if (!turn->options.report_progress || done_tokens <= turn->reported_tokens) return;
   turn->reported_tokens = done_tokens;
+  turn->reported_us = NowMicros();
   turn->queue->Push(ProgressEvent{.prompt_tokens = part.lane->session->n_tokens(),
                                   .cached_tokens = turn->usage.cached_tokens,
                                   .done_tokens = done_tokens,
-                                  .elapsed_us = NowMicros() - turn->first_row_us});
+                                  .elapsed_us = turn->reported_us - turn->first_row_us});
 }
 
 void TurnWriter::PoolRows(StepPart* part) {
