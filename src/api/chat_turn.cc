@@ -292,7 +292,8 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   plan.ends_itself = plan.single_call && is_held;
   plan.ends_at_repeat = call.tool_choice.must_call;
   plan.format_stops = std::move(format_stops);
-  turn.report_progress = static_cast<bool>(call.on_progress);
+  // Signs of life tell for how much the turn waits.
+  turn.report_progress = call.on_progress || send_sign;
   plan.on_progress = std::move(call.on_progress);
   plan.signs = MakeSigns(host, std::move(send_sign));
   if (call.keeps_context) plan.context = turn.tokens;

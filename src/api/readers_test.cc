@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
@@ -114,6 +115,30 @@ TEST_F(ReadersTest, AreAnsweredWhileAStepIsHeldAndHandlersWait) {
   held.Release();
   for (auto& answer : waiting) EXPECT_EQ(answer.get().status, 200);
   EXPECT_FALSE(Json::parse(Ask("/slots").body)[0].contains("session_id"));
+}
+
+TEST_F(ReadersTest, ASlotTellsForHowManyTokensItsPromptWaits) {
+  backend_.faults().step_delay_us = 300'000;
+  std::vector<std::future<HttpAnswer>> answers;
+  for (const int first : {10, 50, 90}) {
+    Json body = {{"prompt", std::vector<int>(400, first)}, {"max_tokens", 1}};
+    answers.push_back(std::async(std::launch::async, [this, text = body.dump()] {
+      return Ask("/v1/completions", "POST", text);
+    }));
+  }
+  Json waiting;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (waiting.is_null() && std::chrono::steady_clock::now() < deadline) {
+    for (const Json& slot : Json::parse(Ask("/slots").body)) {
+      if (slot.value("state", "") == "waiting") waiting = slot;
+    }
+  }
+  ASSERT_FALSE(waiting.is_null()) << "no prompt waited";
+  EXPECT_EQ(waiting["prompt_progress"]["total"], 400);
+  EXPECT_EQ(waiting["prompt_progress"]["processed"], 0);
+  EXPECT_GT(waiting["prompt_progress"]["waits_behind_tokens"], 0);
+  EXPECT_LE(waiting["prompt_progress"]["waits_behind_tokens"], 800);
+  for (auto& answer : answers) EXPECT_EQ(answer.get().status, 200);
 }
 
 }  // namespace

@@ -147,6 +147,10 @@ TEST_F(ReplyDetailsTest, ProgressHasTimingsWhereTheyAreAskedFor) {
   const ProgressEvent begins = {
       .prompt_tokens = 9, .cached_tokens = 4, .done_tokens = 4, .elapsed_us = 7};
   EXPECT_EQ(LlamaTimings(begins)["prompt_ms"], 0.0);
+  EXPECT_EQ(LlamaProgress(begins).dump(), R"({"total":9,"cache":4,"processed":4,"time_ms":0})");
+  ProgressEvent waits = begins;
+  waits.waits_behind_tokens = 5000;
+  EXPECT_EQ(LlamaProgress(waits)["waits_behind_tokens"], 5000);
 }
 
 // Decode time starts at the first token.

@@ -139,10 +139,14 @@ ordered_json LlamaTimings(const ReplyUsage& usage) {
 }
 
 ordered_json LlamaProgress(const ProgressEvent& progress) {
-  return {{"total", progress.prompt_tokens},
-          {"cache", progress.cached_tokens},
-          {"processed", progress.done_tokens},
-          {"time_ms", progress.elapsed_us / 1000}};
+  ordered_json json = {{"total", progress.prompt_tokens},
+                       {"cache", progress.cached_tokens},
+                       {"processed", progress.done_tokens},
+                       {"time_ms", progress.elapsed_us / 1000}};
+  if (progress.waits_behind_tokens > 0) {
+    json["waits_behind_tokens"] = progress.waits_behind_tokens;
+  }
+  return json;
 }
 
 ordered_json LlamaTimings(const ProgressEvent& progress) {

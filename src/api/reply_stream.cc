@@ -52,8 +52,12 @@ ReplyStream::~ReplyStream() {
 Task<Status> ReplyStream::Start() {
   std::optional<TurnEvent> event = co_await NextEvent();
   while (event && std::holds_alternative<ProgressEvent>(*event)) {
-    if (plan_.on_progress) plan_.on_progress(std::get<ProgressEvent>(*event));
-    Told();
+    const auto& progress = std::get<ProgressEvent>(*event);
+    waits_behind_tokens_ = progress.waits_behind_tokens;
+    if (plan_.on_progress) {
+      plan_.on_progress(progress);
+      Told();
+    }
     event = co_await NextEvent();
   }
   if (!event) co_return Internal("the generation ended without a result");
@@ -130,6 +134,7 @@ ReplyUsage ReplyStream::usage() const {
           .accepted_guesses = turn_usage_.accepted_guesses,
           .kept_prediction = turn_usage_.kept_prediction,
           .lost_prediction = turn_usage_.lost_prediction,
+          .waits_behind_tokens = waits_behind_tokens_,
           .cache_report = plan_.tells_cache_report ? cache_report() : nullptr};
 }
 

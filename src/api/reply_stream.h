@@ -71,6 +71,8 @@ struct ReplyUsage {
   int64_t accepted_guesses = 0;  // those that were right
   int64_t kept_prediction = 0;   // tokens of the request's prediction that the answer contains
   int64_t lost_prediction = 0;   // those that it does not
+  // TurnInfo::waits_behind_tokens, as of the turn's last report.
+  int64_t waits_behind_tokens = 0;
   std::shared_ptr<const CacheReport> cache_report = nullptr;  // if the request asks for it
 
   // The prompt tokens that were computed and that an equal prompt would find: all but the last one,
@@ -174,6 +176,7 @@ class ReplyStream {
   std::deque<ReplyPiece> ready_;
   const int64_t submitted_us_;
   int64_t told_us_;  // when there was last something to report
+  int64_t waits_behind_tokens_ = 0;
   bool has_told_ = false;
   StartedEvent started_;
   TurnUsage turn_usage_;

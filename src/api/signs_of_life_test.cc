@@ -30,16 +30,20 @@ class CountingResponder : public MemoryResponder {
   int writes = 0;
 };
 
-// Has nothing to report until that many writes have happened.
+// Has nothing to report until that many writes have happened, but that it waits, if it does.
 class QuietGeneration : public Generation {
  public:
   QuietGeneration(std::unique_ptr<Generation> inner, const CountingResponder* responder,
-                  int quiet_writes, bool fails)
+                  int quiet_writes, int64_t waits_behind_tokens, bool fails)
       : inner_(std::move(inner)),
         responder_(*responder),
         quiet_writes_(quiet_writes),
+        waits_behind_tokens_(waits_behind_tokens),
         fails_(fails) {}
   std::optional<TurnEvent> TryNext(bool* ended) override {
+    if (const int64_t behind = std::exchange(waits_behind_tokens_, 0); behind > 0) {
+      return ProgressEvent{.waits_behind_tokens = behind};
+    }
     if (responder_.writes < quiet_writes_) return std::nullopt;
     if (!fails_) return inner_->TryNext(ended);
     *ended = true;
@@ -53,6 +57,7 @@ class QuietGeneration : public Generation {
   const std::unique_ptr<Generation> inner_;
   const CountingResponder& responder_;
   const int quiet_writes_;
+  int64_t waits_behind_tokens_;
   const bool fails_;
 };
 
@@ -65,7 +70,8 @@ class QuietHost : public testing::ScriptedHost {
     auto generating = ScriptedHost::Generate(std::move(request));
     StatusOr<std::unique_ptr<Generation>> inner = co_await generating;
     if (!inner.ok()) co_return inner.status();
-    co_return std::make_unique<QuietGeneration>(*std::move(inner), responder, quiet_writes, fails);
+    co_return std::make_unique<QuietGeneration>(*std::move(inner), responder, quiet_writes,
+                                                waits_behind_tokens, fails);
   }
   const RequestDefaults& defaults() const override { return defaults_; }
   void SetIntervals(milliseconds begin, milliseconds interval) {
@@ -75,6 +81,7 @@ class QuietHost : public testing::ScriptedHost {
 
   const CountingResponder* responder = nullptr;
   int quiet_writes = 0;
+  int64_t waits_behind_tokens = 0;
   bool fails = false;
   bool refuses = false;
 
@@ -213,6 +220,22 @@ TEST_F(SignsOfLifeTest, OllamasLinesSayNothing) {
     EXPECT_EQ(line["message"]["content"], "") << lines[i];
     EXPECT_EQ(line["done"], false);
   }
+}
+
+TEST_F(SignsOfLifeTest, PingsAndLinesTellForHowMuchTheTurnWaits) {
+  quiet_.waits_behind_tokens = 5000;
+  const auto messages = PostQuiet("/v1/messages", Chat(), 5);
+  const std::vector<SseEvent> events = messages.Events();
+  ASSERT_GT(events.size(), 4u) << messages.body();
+  EXPECT_EQ(events[1].data, R"({"type":"ping"})") << "it comes with the beginning";
+  EXPECT_EQ(events[2].data, R"({"type":"ping","waits_behind_tokens":5000})");
+  Json body = Chat();
+  body["model"] = "scripted";
+  const auto lines = PostQuiet("/api/chat", body, 2);
+  const std::vector<std::string_view> objects = StrSplit(lines.body(), '\n');
+  ASSERT_GT(objects.size(), 3u) << lines.body();
+  EXPECT_THAT(std::string(objects[0]), ::testing::HasSubstr(R"("waits_behind_tokens":5000)"));
+  EXPECT_THAT(std::string(objects[2]), ::testing::Not(::testing::HasSubstr("waits_behind")));
 }
 
 TEST_F(SignsOfLifeTest, WithoutAnIntervalThereIsOnlyTheBeginning) {

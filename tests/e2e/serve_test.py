@@ -481,7 +481,8 @@ class LifeTest(ServeTest):
                 self.assertTrue(slot["is_processing"])
                 self.assertIn(slot["state"], ("reading", "writing"))
                 self.assertEqual(slot["prompt_progress"].keys(), {
-                    "total", "cache", "processed", "time_ms", "tokens_per_second", "seconds_left"})
+                    "total", "cache", "processed", "time_ms", "tokens_per_second", "seconds_left",
+                    "waits_behind_tokens"})
                 self.assertGreater(server.metric("weft_turns_queued"), 0)
                 fillers.close()
                 self.assertIn("event: message_stop", response.read().decode())

@@ -156,7 +156,9 @@ class MessageWriter {
       Start(usage);
       return;
     }
-    Event("ping", ordered_json::object());
+    ordered_json wait = ordered_json::object();
+    if (usage.waits_behind_tokens > 0) wait["waits_behind_tokens"] = usage.waits_behind_tokens;
+    Event("ping", wait);
     if (++signs_in_a_row_ % SignsPerDelta() != 0) return;
     Event("message_delta", {{"delta", {{"stop_reason", nullptr}, {"stop_sequence", nullptr}}},
                             {"usage", {{"output_tokens", usage.completion_tokens}}}});

@@ -138,7 +138,11 @@ class OllamaWriter {
     }
   }
 
-  void TellAlive() { lines_.Line(answer_.Object({})); }
+  void TellAlive(const ReplyUsage& usage) {
+    Json object = answer_.Object({});
+    if (usage.waits_behind_tokens > 0) object["waits_behind_tokens"] = usage.waits_behind_tokens;
+    lines_.Line(object);
+  }
 
   void Fail(const Status& status) {
     lines_.Line(ErrorBody(ToDetailedApiError(status), ErrorShape::kOllama));
@@ -210,6 +214,7 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartPrompt(Host& host, const HttpR
   GenerationRequest generation_request{.domain = request.domain, .turn = read.call.turn};
   generation_request.turn.tokens = *read.prompt;
   generation_request.turn.label = request.id;
+  generation_request.turn.report_progress = static_cast<bool>(send_sign);
   ReplyPlan plan{.wants_logprobs = read.call.turn.top_logprobs >= 0};
   plan.tells_cache_report = read.call.tells_cache_report;
   plan.signs = MakeSigns(host, std::move(send_sign));
@@ -221,7 +226,7 @@ Task<bool> AnswerRead(Host& host, const HttpRequest& request, HttpResponder& res
                       RequestTurns& turns, const OllamaRequest& read, const OllamaAnswer& answer) {
   OllamaWriter writer(answer, read, responder);
   SendSign send_sign;
-  if (read.stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
+  if (read.stream) send_sign = [&writer](const ReplyUsage& usage) { writer.TellAlive(usage); };
   auto starting = read.prompt ? StartPrompt(host, request, turns, read, std::move(send_sign))
                               : StartChat(host, request, turns, read.call, std::move(send_sign));
   auto stream = co_await starting;

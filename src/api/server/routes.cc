@@ -172,7 +172,8 @@ void AddProgress(const TurnInfo& turn, Json* slot) {
                                 {"processed", turn.done_tokens},
                                 {"time_ms", turn.prompt_us / 1000},
                                 {"tokens_per_second", turn.PromptTokensPerSecond()},
-                                {"seconds_left", turn.PromptSecondsLeft()}};
+                                {"seconds_left", turn.PromptSecondsLeft()},
+                                {"waits_behind_tokens", turn.waits_behind_tokens}};
 }
 
 // Null where there is none, or where the model's own prediction head drafts.
