@@ -7,7 +7,7 @@ import { type Entry, forget, remove, restore, shownTitle, update } from "./conve
 import { sessions } from "./engine";
 import { pagesText } from "./engine_view";
 import { exportJson, exportMarkdown } from "./export";
-import { duration, plural, rate } from "./format";
+import { count, duration, plural, rate } from "./format";
 import { Icon } from "./icons";
 import { MessageView, SystemPrompt } from "./message";
 import { tell } from "./notice";
@@ -168,9 +168,10 @@ function PhaseFacts({ turn }: { turn: Turn }) {
     const timer = setInterval(() => draw((n) => n + 1), lookAgainMs);
     return () => clearInterval(timer);
   }, []);
-  const { name, since, perSecond } = turn.phase.value;
+  const { name, since, perSecond, behind } = turn.phase.value;
   const ms = performance.now() - since;
-  const names = { waiting: "Waiting for a place", reading: "Reading", writing: "Writing" };
+  const waiting = behind ? `Waiting behind ${count(behind)} tokens` : "Waiting for a place";
+  const names = { waiting, reading: "Reading", writing: "Writing" };
   const parts = [names[name]];
   if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`);
   else if (ms >= fewestMsToTell) parts.push(`for ${duration(ms)}`);

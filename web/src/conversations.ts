@@ -33,6 +33,7 @@ export interface Progress {
   done: number;
   total: number;
   perSecond: number; // 0: not known yet
+  behind: number; // tokens of other prompts for which it waits; 0: it does not
 }
 
 export interface Message {

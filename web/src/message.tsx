@@ -40,7 +40,11 @@ function Why({ message }: { message: Message }) {
   return why ? <p class="why">{why}</p> : null;
 }
 
-function Reading({ done, total, perSecond }: Progress) {
+function Reading({ done, total, perSecond, behind }: Progress) {
+  if (behind > 0) {
+    const before = `Waits behind ${count(behind)} tokens of other prompts`;
+    return <p class="reading" role="status">{before} · {count(done)} of {count(total)} read</p>;
+  }
   const left = perSecond > 0 ? duration((1000 * (total - done)) / perSecond) : "";
   const parts = [`Reading ${count(done)} of ${count(total)} tokens`];
   if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`, `${left} left`);

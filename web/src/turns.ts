@@ -26,6 +26,7 @@ export interface Phase {
   name: "waiting" | "reading" | "writing";
   since: number; // performance.now()
   perSecond: number;
+  behind?: number; // while it waits: tokens of other prompts that come before
 }
 
 /** Reasons to compute a prompt that need no explanation, or no reason at all. */
@@ -217,6 +218,12 @@ export class Turn {
     }
   }
 
+  private waitBehind(behind: number): void {
+    const { name, since } = this.phase.peek();
+    const begun = name === "waiting" ? since : performance.now();
+    this.phase.value = { name: "waiting", since: begun, perSecond: 0, behind };
+  }
+
   // Each chunk with content is one token, rarely a few; the server's own count comes last.
   private measure(): void {
     this.enter("writing");
@@ -232,13 +239,16 @@ export class Turn {
   private take(chunk: any): void {
     const progress = chunk.prompt_progress;
     if (progress) {
-      this.enter("reading");
-      if (progress.total - progress.cache >= fewestTokensToShow) {
+      const behind: number = progress.waits_behind_tokens ?? 0;
+      if (behind > 0) this.waitBehind(behind);
+      else this.enter("reading");
+      if (behind > 0 || progress.total - progress.cache >= fewestTokensToShow) {
         const computed = progress.processed - progress.cache;
         this.progress = {
           done: progress.processed,
           total: progress.total,
           perSecond: progress.time_ms > 0 ? (1000 * computed) / progress.time_ms : 0,
+          behind,
         };
         return this.show({});
       }

@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import { after, afterEach, before, beforeEach, describe } from "node:test";
 
 import {
+  audit,
   bounded,
   card,
   closeAll,
@@ -89,6 +90,41 @@ describe("the board", () => {
     await page.waitForFunction(() => document.querySelectorAll(".card").length === 3);
     assert.equal(await card(page, 1).locator(".message").count(), 2);
     assert.match(await card(page, 1).locator("footer textarea").inputValue(), /^Second /);
+  });
+
+  bounded("shows behind how many tokens of others a prompt waits", async () => {
+    const { page } = opened;
+    // A server on which a prompt waits, as it is asked by the page.
+    await page.evaluate(() => {
+      const { fetch } = window;
+      let write;
+      window.fetch = async (url, init) => {
+        const [, channel, chat] = /v1\/channels\/([^/]+)(?:\/chats\/(.+))?$/.exec(String(url)) ?? [];
+        if (!channel) return fetch(url, init);
+        if (!chat) {
+          const start = (to) => (write = (text) => to.enqueue(new TextEncoder().encode(text)));
+          return new Response(new ReadableStream({ start }));
+        }
+        window.tell = (data) => write(`event: ${chat}\ndata: ${JSON.stringify(data)}\n\n`);
+        return new Response("{}");
+      };
+    });
+    const progress = { total: 9000, cache: 812, processed: 812, time_ms: 0 };
+    const tell = (data) => page.evaluate((data) => window.tell(data), data);
+    await startSeveral(page, ["Are you there?"]);
+    await page.waitForFunction(() => window.tell);
+    await tell({ prompt_progress: { ...progress, waits_behind_tokens: 5000 } });
+    const reading = page.locator(".reading");
+    const waits = "Waits behind 5000 tokens of other prompts · 812 of 9000 read";
+    await reading.filter({ hasText: waits }).waitFor();
+    await page.getByText("Waiting behind 5000 tokens").waitFor();
+    assert.deepEqual(await audit(page), []);
+    await tell({ prompt_progress: { ...progress, processed: 1812, time_ms: 1000 } });
+    await reading.filter({ hasText: /^Reading 1812 of 9000 tokens · 1000 tokens\/s/ }).waitFor();
+    await tell({ choices: [{ delta: { content: "Here." }, finish_reason: "stop" }] });
+    await tell({ ended: true });
+    await untilAnswered(page, 1);
+    assert.equal(await reading.count(), 0);
   });
 
   bounded("shows how much of a long prompt has been read", async () => {
