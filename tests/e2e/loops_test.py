@@ -45,7 +45,7 @@ class ChatClient:
 
     def body(self, calls):
         return {"messages": self.messages, "tools": [{"type": "function", "function": FUNCTION}],
-                "tool_choice": "required" if calls else "none", "max_tokens": 90 if calls else 12,
+                "tool_choice": "required" if calls else "none", "max_tokens": 240 if calls else 60,
                 "parallel_tool_calls": False, "reasoning_budget_tokens": 8, "temperature": 0}
 
     def take(self, answer):
@@ -87,7 +87,7 @@ class MessagesClient:
                 "tool_choice": {"type": "any", "disable_parallel_tool_use": True} if calls
                                else {"type": "none"},
                 "thinking": {"type": "enabled", "budget_tokens": 8},
-                "max_tokens": 90 if calls else 12, "temperature": 0}
+                "max_tokens": 240 if calls else 60, "temperature": 0}
 
     def take(self, answer):
         content = answer["content"]
@@ -121,7 +121,7 @@ class ResponsesClient:
     def body(self, calls):
         return {"input": self.input, "tools": [{"type": "function", **FUNCTION}],
                 "tool_choice": "required" if calls else "none", "parallel_tool_calls": False,
-                "max_output_tokens": 90 if calls else 12, "temperature": 0,
+                "max_output_tokens": 240 if calls else 60, "temperature": 0,
                 "reasoning_budget_tokens": 8}
 
     def take(self, answer):
@@ -155,7 +155,7 @@ class OllamaClient:
         return {"messages": self.messages, "stream": False,
                 "tools": [{"type": "function", "function": FUNCTION}],
                 "tool_choice": "required" if calls else "none",
-                "options": {"num_predict": 90 if calls else 12, "temperature": 0}}
+                "options": {"num_predict": 240 if calls else 60, "temperature": 0}}
 
     def take(self, answer):
         message = answer["message"]
