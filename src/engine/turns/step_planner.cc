@@ -226,7 +226,7 @@ std::vector<int64_t> StepPlanner::RowsBefore(std::span<const LaneView> lanes) co
   for (const size_t i : PromptsInTurn(lanes)) {
     const LaneView& lane = lanes[i];
     const bool waits = lane.in_step == 0;
-    const bool sooner = waits && paused != nullptr && IsSooner(lane, *paused);
+    const bool sooner = waits && lane.after < 0 && paused != nullptr && IsSooner(lane, *paused);
     if (waits) before[i] = sooner ? sooner_rows : rows;
     rows += lane.pending - lane.in_step;
     if (sooner) sooner_rows += lane.pending;

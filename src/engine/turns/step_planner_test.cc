@@ -164,6 +164,11 @@ TEST(StepPlannerTest, RowsOfTheOpenStepComeBeforeAllButThoseThatNeedNotWait) {
   EXPECT_THAT(planner.RowsBefore(std::vector{Prompt(2000, 0, 750000), open}), ElementsAre(300, 0));
   LaneView urgent = Prompt(2000, 1);
   EXPECT_THAT(planner.RowsBefore(std::vector{urgent, open}), ElementsAre(0, 0));
+  // One that needs rows of the open step waits for it, and no other for that one.
+  open.age_us = 750000;
+  LaneView sibling = Prompt(10);
+  sibling.after = 0;
+  EXPECT_THAT(planner.RowsBefore(std::vector{open, sibling, Prompt(30)}), ElementsAre(0, 1000, 0));
 }
 
 TEST(StepPlannerTest, APausedStepKeepsAShareOfTheTime) {
