@@ -152,9 +152,11 @@ class OllamaClient:
         self.messages.append({"role": "user", "content": text})
 
     def body(self, calls):
+        # No choice of tools: a model of random weights calls none.
+        if self.messages[-1]["role"] == "assistant":
+            self.ask("Go on.")
         return {"messages": self.messages, "stream": False,
                 "tools": [{"type": "function", "function": FUNCTION}],
-                "tool_choice": "required" if calls else "none",
                 "options": {"num_predict": 240 if calls else 60, "temperature": 0}}
 
     def take(self, answer):
@@ -212,8 +214,9 @@ class LoopsTest(unittest.TestCase):
         for template in TEMPLATES:
             file = GOLDENS / "chat" / f"{template}.jinja"
             with Server(self.model, "--template", file, "--ctx", "8192", "--alias", self.name) as server:
+                habits = ["keeps", "drops", "rewrites"] if template == TEMPLATES[0] else ["rewrites"]
                 for kind in CLIENTS:
-                    for habit in ["keeps", "drops", "rewrites"]:
+                    for habit in habits:
                         with self.subTest(template=template, client=kind.__name__, habit=habit):
                             client = kind(habit)
                             client.ask(f"Hello from {kind.__name__}, which {habit}.")
