@@ -51,8 +51,8 @@ constexpr const char* kCodexArguments[] = {
     "-c",
     "model=@\"model\"@",
     "-c",
-    "model_providers.weft={name=\"Weft\", base_url=@\"openai_url\"@, wire_api=\"responses\", "
-    "env_key=\"WEFT_API_KEY\", stream_idle_timeout_ms=@patience_ms@}",
+    ("model_providers.weft={name=\"Weft\", base_url=@\"openai_url\"@, wire_api=\"responses\", "
+     "env_key=\"WEFT_API_KEY\", stream_idle_timeout_ms=@patience_ms@}"),
     "-c",
     "model_context_window=@context@",
     "-c",
