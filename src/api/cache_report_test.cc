@@ -18,7 +18,6 @@ namespace {
 using ::testing::HasSubstr;
 using testing::MemoryResponder;
 using ::testing::Not;
-using testing::SseEvent;
 using Json = nlohmann::ordered_json;
 
 constexpr char kChat[] = "/v1/chat/completions";

@@ -71,9 +71,9 @@ class FrontDoor::CountingResponder : public HttpResponder {
   std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return inner_.gone(); }
   std::stop_token cancellation() const override { return inner_.cancellation(); }
-  void NoteHeader(std::string_view name, std::string value) override {
+  void NoteHeader(std::string_view name, std::string_view value) override {
     std::erase_if(noted_, [&](const auto& header) { return header.first == name; });
-    noted_.emplace_back(name, std::move(value));
+    noted_.emplace_back(name, value);
   }
   void NoteTokens(const TurnTokens& tokens) override {
     tokens_.prompt += tokens.prompt;

@@ -91,7 +91,7 @@ class HttpResponder {
   virtual std::string_view request_id() const { return ""; }
 
   // Adds a header to the answer, unless it has begun.
-  virtual void NoteHeader(std::string_view name, std::string value) {}
+  virtual void NoteHeader(std::string_view name, std::string_view value) {}
   // Adds the cost of a turn of this answer, for the access log.
   virtual void NoteTokens(const TurnTokens& tokens) {}
 };

@@ -50,8 +50,8 @@ class MemoryResponder : public serve::HttpResponder {
     return !gone_;
   }
   void End() override { ended_ = true; }
-  void NoteHeader(std::string_view name, std::string value) override {
-    noted_.emplace_back(name, std::move(value));
+  void NoteHeader(std::string_view name, std::string_view value) override {
+    noted_.emplace_back(name, value);
   }
   std::string_view request_id() const override { return request_id_; }
   void set_request_id(std::string id) { request_id_ = std::move(id); }
