@@ -70,7 +70,7 @@ std::string PathOf(const ItemChange& cause, const ClientList& list) {
     case Item::kMessage:
       break;
   }
-  return StrCat(list.PathOf(cause.index), *cause.part != '\0' ? "." : "", cause.part);
+  return StrCat(list.PathOf(cause.index), cause.part.empty() ? "" : ".", cause.part);
 }
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
