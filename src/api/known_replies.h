@@ -19,7 +19,7 @@ namespace weft::serve {
 
 struct KnownPrompt {
   ChatPrompt prompt;
-  // What was rendered: messages that say what the model said do so in its own words.
+  // What was rendered: the request, with known replies in place of the client's versions.
   ChatRequest chat;
   std::vector<int32_t> tokens;
   // Of the reply to it; absent if replies are not remembered.

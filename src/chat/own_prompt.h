@@ -1,7 +1,7 @@
 // Renders a conversation so that the model's own replies stand in it as they were generated.
 //
 // Where a template writes a reply, and where that ends, differs from one to the next, and with the
-// messages around it. So the conversation is rendered with marks in place of what each reply says.
+// messages around it. So the conversation is rendered with a mark in place of each reply's text.
 // Then the text from where the reply's prompt ended to where the message ends, found by the marks,
 // gives way to the reply. A reply stays only if everything before it is the prompt that it
 // continued, to the byte: a prompt never contains what was not computed in that place.

@@ -177,7 +177,7 @@ std::vector<Place> PlacesOf(const std::vector<ChatMessage>& messages, std::strin
   return places;
 }
 
-// The message to which the position belongs: what is between two belongs to the later one.
+// The message at the position; text between two messages belongs to the later one.
 size_t MessageAt(const std::vector<Place>& places, size_t at) {
   size_t index = 0;
   for (size_t i = 0; i < places.size(); ++i) {

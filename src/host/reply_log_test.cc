@@ -106,7 +106,8 @@ TEST_F(ReplyLogTest, AnotherModelsRepliesAreDiscarded) {
   EXPECT_THAT(Found(), ElementsAre("two"));
 }
 
-// Cut off at every byte, and with every byte changed: what is left is a beginning, and goes on.
+// Truncated or corrupted at many positions: the entries before the damage survive, and new ones
+// can be appended.
 TEST_F(ReplyLogTest, DamageCostsOnlyWhatFollows) {
   {
     const auto log = Open();

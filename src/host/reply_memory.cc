@@ -42,7 +42,7 @@ uint64_t HashOf(const ChatMessage& message) {
   return hasher.hash();
 }
 
-// Of alike replies, only so many are looked at.
+// At most this many replies with the same key are compared: it bounds the time under the lock.
 constexpr int kMaxAlike = 64;
 
 // The first one is the most telling.

@@ -27,7 +27,8 @@ using Json = nlohmann::ordered_json;
 
 // --- a vocabulary with the control tokens of many templates ----------------------------
 
-// Those that `source` contains. What ends a reply there in GLM's models is told by their files.
+// Has the control tokens that `source` contains. Model files of GLM name the token that ends a
+// call.
 std::shared_ptr<const Tokenizer> ControlsOf(const std::string& source) {
   std::vector<std::string> tokens;
   std::vector<int32_t> types;
@@ -147,7 +148,7 @@ class Loop {
   // Where a prompt first left what was computed.
   const std::string& miss() const { return miss_; }
 
-  // In how many turns the prompt is what was computed, and more. -1: the template refuses.
+  // In how many turns the prompt begins with everything computed so far. -1: the template refuses.
   int Run(bool thinks, bool remembers) {
     thinks_ = thinks;
     int exact = 0;

@@ -57,7 +57,7 @@ class ReplyIo {
   void BeginCall(const std::string& name, const std::string& id);
   void Arguments(std::string_view json) { Text(ReplyDelta::Kind::kCallArguments, json); }
   void EndCall();
-  // The text has ended because it was cut: what is held of a call is not text.
+  // The reply was cut: text held back as the start of a call is dropped.
   bool is_cut() const { return is_cut_; }
 
   // --- the owner's side ----------------------------------------------------------------

@@ -17,7 +17,7 @@ GOLDENS = pathlib.Path(os.environ.get(
 TEMPLATES = ["Qwen-Qwen3-0.6B", "Qwen3.5-4B", "HuggingFaceTB-SmolLM3-3B",
              "Qwen-Qwen2.5-7B-Instruct"]
 TURNS = 12
-# A token may be computed again: the last one of what was known.
+# The last known token may be computed again.
 SLACK = 2
 
 PARAMETERS = {"type": "object", "additionalProperties": False, "required": ["city", "at"],
