@@ -315,7 +315,7 @@ TEST(OwnPromptTest, AgentLoopsComputeOnlyWhatIsNew) {
     ++n_templates;
     for (const auto& [what, habit] : kHabits) {
       for (const bool thinks : {true, false}) {
-        SCOPED_TRACE(name + " " + what + (thinks ? " thinking" : ""));
+        SCOPED_TRACE(StrCat(name, " ", what, thinks ? " thinking" : ""));
         Loop loop(*format, tokenizer, habit);
         const int exact = loop.Run(thinks, /*remembers=*/true);
         n_after += exact;
