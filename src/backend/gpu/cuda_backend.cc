@@ -19,7 +19,7 @@ namespace gpu {
 
 namespace {
 
-// WEFT_CUDA_GRAPHS=off launches every kernel by itself, for tools/gpu_hour.sh.
+// WEFT_CUDA_GRAPHS=off launches every kernel by itself, for tools/gpu_quarter.sh.
 bool GraphsAreWanted() {
   const char* const value = std::getenv("WEFT_CUDA_GRAPHS");
   return value == nullptr || std::string_view(value) != "off";
