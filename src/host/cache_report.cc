@@ -116,7 +116,8 @@ const char* KindOfText(const std::string& before, const std::string& now) {
 }
 
 std::string Lines(const CacheReport& report) {
-  return StrCat(": before ", Printable(report.before, 400), " | now ", Printable(report.now, 400));
+  return StrCat(": before \"", Printable(report.before, 400), "\", now \"",
+                Printable(report.now, 400), "\"");
 }
 
 std::string WhatDiffers(const CacheReport& report, const PromptDifference& difference) {
