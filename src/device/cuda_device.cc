@@ -76,8 +76,13 @@ StatusOr<cuda::Function> CudaDevice::FunctionOf(const Kernel& kernel) {
   for (const cuda::Module module : modules_) {
     cuda::Function found = nullptr;
     result = current.Do([&] { return driver_.module_get_function(&found, module, kernel.name); });
+    if (result == cuda::kNotFound) continue;
+    if (result == cuda::kSuccess && kernel.dynamic_bytes > 0) {
+      result =
+          driver_.function_set_attribute(found, cuda::kMaxDynamicSharedBytes, kernel.dynamic_bytes);
+    }
     if (result == cuda::kSuccess) return known = found;
-    if (result != cuda::kNotFound) break;
+    break;
   }
   return ToStatus(result, StrCat("find the kernel ", kernel.name));
 }
@@ -222,7 +227,7 @@ class CudaGraph : public Graph {
                                      .block_x = Unsigned(shape.threads),
                                      .block_y = 1,
                                      .block_z = 1,
-                                     .shared_bytes = 0,
+                                     .shared_bytes = Unsigned(launch.kernel->dynamic_bytes),
                                      .arguments = arguments,
                                      .extra = nullptr,
                                      .kernel = nullptr,
@@ -310,8 +315,8 @@ class CudaStream : public Stream {
     void* arguments[] = {const_cast<void*>(args)};  // copied by the call
     Enqueue(StrCat("launch ", kernel.name), [&] {
       return driver().launch_kernel(*function, Unsigned(shape.grid_x), Unsigned(shape.grid_y),
-                                    Unsigned(shape.grid_z), Unsigned(shape.threads), 1, 1, 0,
-                                    stream_, arguments, nullptr);
+                                    Unsigned(shape.grid_z), Unsigned(shape.threads), 1, 1,
+                                    Unsigned(kernel.dynamic_bytes), stream_, arguments, nullptr);
     });
   }
 
@@ -340,11 +345,16 @@ class CudaStream : public Stream {
 };
 
 // Not ordered with the default stream, which nothing here uses.
-StatusOr<std::unique_ptr<Stream>> CudaDevice::NewStream() {
+StatusOr<std::unique_ptr<Stream>> CudaDevice::MakeStream(Priority priority) {
   cuda::Stream stream = nullptr;
   const Current current(*this);
-  const cuda::Result result =
-      current.Do([&] { return driver_.stream_create(&stream, cuda::kStreamNonBlocking); });
+  // Smaller numbers go first; a device without priorities says 0 and 0.
+  int low = 0, high = 0;
+  cuda::Result result = current.Do([&] { return driver_.context_priorities(&low, &high); });
+  if (result == cuda::kSuccess) {
+    result = driver_.stream_create(&stream, cuda::kStreamNonBlocking,
+                                   priority == Priority::kLow ? low : high);
+  }
   WEFT_RETURN_IF_ERROR(ToStatus(result, "make a stream"));
   return std::unique_ptr<Stream>(std::make_unique<CudaStream>(this, stream));
 }

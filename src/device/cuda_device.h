@@ -47,11 +47,13 @@ class CudaDevice : public Device {
   int64_t held_bytes() const override { return held_bytes_; }
   StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override;
   StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override;
-  StatusOr<std::unique_ptr<Stream>> NewStream() override;
   StatusOr<std::unique_ptr<Event>> NewEvent() override;
   std::unique_ptr<Graph> NewGraph() override;
   bool multiplies_tiles() const override { return multiplies_tiles_; }
   std::chrono::milliseconds patience() const override { return options_.patience; }
+
+ protected:
+  StatusOr<std::unique_ptr<Stream>> MakeStream(Priority priority) override;
 
  private:
   friend class CudaMemory;

@@ -29,6 +29,14 @@ WEFT_KERNEL(RaiseAll, RaiseArgs) { a.x[ThreadIndex()] = a.x[ThreadIndex()] + a.a
 WEFT_COOPERATIVE_KERNEL(WaitInBranch, RaiseArgs, 32) {
   if (ThreadIndex() < 3) Barrier();
 }
+// Has more shared memory than a kernel has unless somebody asks for it.
+WEFT_STAGING_KERNEL(RaiseThroughShared, RaiseArgs, 32, kSharedBytes) {
+  WEFT_DYNAMIC_SHARED(float, staged, kSharedBytes / 4 - 32, 32);
+  const int t = ThreadIndex();
+  staged[t] = a.x[t % 8] + a.added;
+  Barrier();
+  if (t < 8) a.x[t] = staged[t];
+}
 struct NoArgs {
   int nothing;
 };
@@ -57,7 +65,7 @@ class CudaDeviceTest : public ::testing::Test {
     WEFT_ASSIGN_OR_RETURN(const auto event, device->NewEvent());
     const auto graph = device->NewGraph();
     graph->Add(RaiseAll, {.threads = kValues}, {copy->As<float>(), 2});
-    graph->Add(RaiseAll, {.threads = kValues}, {copy->As<float>(), 2});
+    graph->Add(RaiseThroughShared, {.threads = 32}, {copy->As<float>(), 2});
     WEFT_RETURN_IF_ERROR(graph->Finish());
     std::fill_n(host->As<float>(), kValues, 1.0f);
     stream->Fill(memory->data(), 0, kBytes);
@@ -81,7 +89,7 @@ class CudaDeviceTest : public ::testing::Test {
     return RunAll(device.get());
   }
 
-  FakeCuda fake_{{{}, {.name = "Loom 9001"}}, {&RaiseAll, &WaitInBranch}};
+  FakeCuda fake_{{{}, {.name = "Loom 9001"}}, {&RaiseAll, &RaiseThroughShared, &WaitInBranch}};
 };
 
 TEST_F(CudaDeviceTest, WorkIsDoneInOrderWithGraphsAndWithout) {
@@ -94,6 +102,25 @@ TEST_F(CudaDeviceTest, WorkIsDoneInOrderWithGraphsAndWithout) {
   }
   EXPECT_EQ(fake_.CallsOf("cuGraphLaunch"), 1);
   EXPECT_EQ(fake_.CallsOf("cuLaunchKernel"), 1 + 3);
+}
+
+TEST_F(CudaDeviceTest, StreamsHavePriorities) {
+  const auto device = Open();
+  ASSERT_TRUE(device.ok()) << device.status();
+  const auto usual = (*device)->NewStream();
+  const auto low = (*device)->NewStream(Priority::kLow);
+  ASSERT_TRUE(usual.ok() && low.ok());
+  EXPECT_THAT(fake_.stream_priorities(), ::testing::ElementsAre(-5, 0));
+}
+
+// What a card would refuse is not known to the host before.
+TEST_F(CudaDeviceTest, ALaunchWithMoreThreadsThanTheKernelIsCompiledForIsRefused) {
+  const auto device = Open();
+  ASSERT_TRUE(device.ok()) << device.status();
+  const auto stream = (*device)->NewStream();
+  ASSERT_TRUE(stream.ok());
+  (*stream)->Launch(RaiseThroughShared, {.threads = 64}, {nullptr, 0});
+  EXPECT_THAT(TextOf((*stream)->TakeError()), HasSubstr("launch RaiseThroughShared"));
 }
 
 TEST_F(CudaDeviceTest, MemoryIsCountedAndRefusedWhereThereIsNone) {

@@ -34,6 +34,8 @@ using GraphExec = struct GraphExecTag*;
 // Attributes of a device; clocks in kHz, the bus in bits.
 inline constexpr int kClock = 13, kMultiprocessors = 16, kMemoryClock = 36, kMemoryBus = 37,
                      kComputeMajor = 75, kComputeMinor = 76;
+// Of a kernel: bytes of shared memory that a launch may give it.
+inline constexpr int kMaxDynamicSharedBytes = 8;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 
@@ -61,6 +63,7 @@ struct KernelNode {
   X(primary_context_release, cuDevicePrimaryCtxRelease_v2, (DeviceNumber))                \
   X(context_push, cuCtxPushCurrent_v2, (Context))                                         \
   X(context_pop, cuCtxPopCurrent_v2, (Context*))                                          \
+  X(context_priorities, cuCtxGetStreamPriorityRange, (int* least, int* greatest))         \
   X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t * total))                        \
   X(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                             \
   X(memory_free, cuMemFree_v2, (DevicePointer))                                           \
@@ -70,7 +73,7 @@ struct KernelNode {
   X(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))           \
   X(copy_on_device, cuMemcpyDtoDAsync_v2, (DevicePointer, DevicePointer, size_t, Stream)) \
   X(fill, cuMemsetD8Async, (DevicePointer, unsigned char, size_t, Stream))                \
-  X(stream_create, cuStreamCreate, (Stream*, unsigned flags))                             \
+  X(stream_create, cuStreamCreateWithPriority, (Stream*, unsigned flags, int priority))   \
   X(stream_destroy, cuStreamDestroy_v2, (Stream))                                         \
   X(stream_query, cuStreamQuery, (Stream))                                                \
   X(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned flags))                \
@@ -81,6 +84,7 @@ struct KernelNode {
   X(module_load, cuModuleLoadData, (Module*, const void* image))                          \
   X(module_unload, cuModuleUnload, (Module))                                              \
   X(module_get_function, cuModuleGetFunction, (Function*, Module, const char* name))      \
+  X(function_set_attribute, cuFuncSetAttribute, (Function, int attribute, int value))     \
   X(launch_kernel, cuLaunchKernel,                                                        \
     (Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,       \
      unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream, void** arguments, \

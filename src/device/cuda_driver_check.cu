@@ -41,6 +41,7 @@ static_assert(kClock == CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
 static_assert(kMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(kMemoryClock == CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
 static_assert(kMemoryBus == CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+static_assert(kMaxDynamicSharedBytes == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 static_assert(kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 

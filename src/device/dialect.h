@@ -4,8 +4,12 @@
 //
 //   WEFT_KERNEL(Name, Args) { ... a.field ... }             one thread; `a` is a const Args
 //   WEFT_COOPERATIVE_KERNEL(Name, Args, threads) { ... }     may wait for other threads
+//   WEFT_STAGING_KERNEL(Name, Args, threads, bytes)          the same, with shared memory that the
+//                                                            launch gives it, up to kSharedBytes
 //   WEFT_DEVICE                                              before a function of kernels
 //   WEFT_SHARED(type, name, n);                              an array of the block, of words
+//   WEFT_DYNAMIC_SHARED(type, name, first, n);               the same, in what the launch gives,
+//                                                            from its word `first` on
 //
 // The rules of kernels, which keep a device's bits equal to the emulator's:
 //
@@ -17,8 +21,20 @@
 //     early only with its whole block, and all lanes of a warp take part in an exchange.
 //   - WEFT_SHARED stands at a kernel's top. Between a write to shared memory and another
 //     thread's use of it there is a barrier, also within a warp.
+//   - A copied word is used by the thread that copied it after its wait, by others after a
+//     barrier behind that; and each copy is waited for.
 //
-// Names of the dialect: ThreadIndex, ThreadCount, BlockX/Y/Z, Barrier, ShuffleXor, Shuffle,
+// Global memory, several words in one go, aligned to all of them; Load and Store for one value,
+// where the emulator is to count what a warp reads:
+//   Load(p), Store(p, x), LoadWords2/4(p), StoreWords4(p, x)
+// Shared memory likewise, from element `word` on, a multiple of 4; arrays are aligned to that:
+//   ReadWords4(shared, word), WriteWords4(shared, word, x)
+// From global to shared memory, while the threads go on (where a device cannot, at once):
+//   CopyWords4(shared, word, from)    begins to copy
+//   CommitCopies()                    what was begun since the last one is a group
+//   WaitCopies<n>()                   waits for the thread's own groups, all but the newest n
+//
+// Other names of the dialect: ThreadIndex, ThreadCount, BlockX/Y/Z, Barrier, ShuffleXor, Shuffle,
 // CountTile, DotBytes, MultiplyTile16, MultiplyTile32, Fma, SquareRoot, BitsOf, FloatOf,
 // HalfToFloat, FloatToHalf, BfloatToFloat, FloatToBfloat, Max, Min, Abs.
 #ifndef WEFT_DEVICE_DIALECT_H_

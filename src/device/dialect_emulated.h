@@ -5,26 +5,38 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "base/half.h"
 #include "device/emulator.h"
 #include "device/kernel.h"
+#include "device/words.h"
 
 #define WEFT_DEVICE inline
 #define WEFT_UNROLL
 
-#define WEFT_KERNEL_OF_KIND_(Name, Args, cooperates)                                           \
-  static void Name##Body(const Args& a);                                                       \
-  static void Name##Run(const void* args) { Name##Body(*static_cast<const Args*>(args)); }     \
-  const ::weft::device::KernelOf<Args> Name = {{#Name, &Name##Run, sizeof(Args), cooperates}}; \
+#define WEFT_KERNEL_OF_KIND_(Name, Args, cooperates, threads, bytes)                       \
+  static void Name##Body(const Args& a);                                                   \
+  static void Name##Run(const void* args) { Name##Body(*static_cast<const Args*>(args)); } \
+  const ::weft::device::KernelOf<Args> Name = {                                            \
+      {#Name, &Name##Run, sizeof(Args), cooperates, threads, bytes}};                      \
   static void Name##Body(const Args& a)
-#define WEFT_KERNEL(Name, Args) WEFT_KERNEL_OF_KIND_(Name, Args, false)
-#define WEFT_COOPERATIVE_KERNEL(Name, Args, threads) WEFT_KERNEL_OF_KIND_(Name, Args, true)
+#define WEFT_KERNEL(Name, Args) WEFT_KERNEL_OF_KIND_(Name, Args, false, 256, 0)
+#define WEFT_COOPERATIVE_KERNEL(Name, Args, threads) \
+  WEFT_KERNEL_OF_KIND_(Name, Args, true, threads, 0)
+#define WEFT_STAGING_KERNEL(Name, Args, threads, bytes)                     \
+  static_assert((bytes) <= ::weft::device::kSharedBytes, "of each device"); \
+  WEFT_KERNEL_OF_KIND_(Name, Args, true, threads, bytes)
 
 // An array in the block's memory, which watches who uses it.
 #define WEFT_SHARED(type, name, n)                                                     \
   const ::weft::device::SharedArray<type> name {                                       \
     ::weft::device::emulator::TakeShared(n, ::weft::device::emulator::Site::current()) \
+  }
+#define WEFT_DYNAMIC_SHARED(type, name, first, n)                                              \
+  const ::weft::device::SharedArray<type> name {                                               \
+    ::weft::device::emulator::TakeDynamic(first, n, ::weft::device::emulator::Site::current()) \
   }
 
 namespace weft::device {
@@ -58,6 +70,8 @@ class SharedArray {
     emulator::Site site;
   };
   Element operator[](const Index& index) const { return Element(first_ + index.at, index.site); }
+  // In the block's memory.
+  int WordAt(int i) const { return first_ + i; }
 
  private:
   const int first_;
@@ -75,6 +89,57 @@ inline void Barrier(const emulator::Site& site = emulator::Site::current()) {
 
 // Of keys and values, read by a warp; for tests.
 inline void CountTile() { ++emulator::n_tiles; }
+
+template <typename T>
+T Load(const T* p, const emulator::Site& site = emulator::Site::current()) {
+  emulator::CheckAligned(p, sizeof(T), site);
+  return *p;
+}
+template <typename T>
+void Store(T* p, std::type_identity_t<T> x,
+           const emulator::Site& site = emulator::Site::current()) {
+  emulator::CheckAligned(p, sizeof(T), site);
+  *p = x;
+}
+inline Words2 LoadWords2(const void* p, const emulator::Site& site = emulator::Site::current()) {
+  emulator::CheckAligned(p, sizeof(Words2), site);
+  Words2 x;
+  std::memcpy(&x, p, sizeof(x));
+  return x;
+}
+inline Words4 LoadWords4(const void* p, const emulator::Site& site = emulator::Site::current()) {
+  emulator::CheckAligned(p, sizeof(Words4), site);
+  Words4 x;
+  std::memcpy(&x, p, sizeof(x));
+  return x;
+}
+inline void StoreWords4(void* p, const Words4& x,
+                        const emulator::Site& site = emulator::Site::current()) {
+  emulator::CheckAligned(p, sizeof(Words4), site);
+  std::memcpy(p, &x, sizeof(x));
+}
+
+template <typename T>
+Words4 ReadWords4(const SharedArray<T>& shared, int word,
+                  const emulator::Site& site = emulator::Site::current()) {
+  return emulator::ReadSharedWords(shared.WordAt(word), site);
+}
+template <typename T>
+void WriteWords4(const SharedArray<T>& shared, int word, const Words4& x,
+                 const emulator::Site& site = emulator::Site::current()) {
+  emulator::WriteSharedWords(shared.WordAt(word), x, site);
+}
+template <typename T>
+void CopyWords4(const SharedArray<T>& shared, int word, const void* from,
+                const emulator::Site& site = emulator::Site::current()) {
+  emulator::CheckAligned(from, sizeof(Words4), site);
+  emulator::BeginCopy(shared.WordAt(word), from, site);
+}
+inline void CommitCopies() { emulator::CommitCopies(); }
+template <int kLeft>
+void WaitCopies() {
+  emulator::WaitCopies(kLeft);
+}
 
 inline uint32_t BitsOf(float x) { return std::bit_cast<uint32_t>(x); }
 inline float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }

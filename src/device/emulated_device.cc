@@ -219,7 +219,7 @@ StatusOr<std::unique_ptr<Memory>> EmulatedDevice::AllocatePinned(int64_t bytes) 
   return AllocateHost(bytes, &pinned_bytes_);
 }
 
-StatusOr<std::unique_ptr<Stream>> EmulatedDevice::NewStream() {
+StatusOr<std::unique_ptr<Stream>> EmulatedDevice::MakeStream(Priority /*priority*/) {
   return std::unique_ptr<Stream>(std::make_unique<EmulatedStream>(this));
 }
 

@@ -38,7 +38,6 @@ class EmulatedDevice : public Device {
   int64_t held_bytes() const override { return held_bytes_; }
   StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) override;
   StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) override;
-  StatusOr<std::unique_ptr<Stream>> NewStream() override;
   StatusOr<std::unique_ptr<Event>> NewEvent() override;
   std::unique_ptr<Graph> NewGraph() override;
   bool multiplies_tiles() const override { return multiplies_tiles_; }
@@ -51,6 +50,9 @@ class EmulatedDevice : public Device {
   // Tiles of keys and values, 32 positions of a head, that warps have read.
   int64_t n_tiles() const { return n_tiles_; }
   int64_t pinned_bytes() const { return pinned_bytes_; }
+
+ protected:
+  StatusOr<std::unique_ptr<Stream>> MakeStream(Priority priority) override;
 
  private:
   friend class EmulatedStream;

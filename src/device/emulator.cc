@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -38,16 +39,48 @@ struct WordUse {
   int reader = kNobody;
 };
 
+// Four words that a thread is copying from global memory.
+struct Copy {
+  int word;
+  const void* from;
+  int group;  // of the thread's
+  Site site;
+};
+struct Copies {
+  std::vector<Copy> under_way;
+  int n_groups = 0;  // committed
+};
+
+// What runs on this thread, and the first rule that it broke.
+struct Launch {
+  const Kernel* kernel = nullptr;
+  Status status;
+
+  void Complain(std::string_view what, int thread, const Site& site) {
+    if (!status.ok()) return;
+    status = Internal("kernel ", kernel->name, ", block (", place.block_x, ", ", place.block_y,
+                      ", ", place.block_z, "), thread ", thread, ": ", what, " at ",
+                      site.file_name(), ":", site.line());
+  }
+};
+thread_local Launch launch;
+
 // One block at a time of one launch, on the calling thread's stack and its fibers'.
 class Block {
  public:
-  Status Run(const Kernel& kernel, const void* args, int n_threads, Order order);
+  // What is wrong is in `launch`.
+  void Run(const void* args, int n_threads, Order order);
 
   void WaitForBlock(const Site& site) { Stop(Stage::kAtBarrier, site); }
   uint32_t Exchange(uint32_t value, int lane, const Site& site);
   int TakeShared(int n_words, const Site& site);
+  int TakeDynamic(int first, int n_words, const Site& site);
   uint32_t Read(int word, const Site& site);
   void Write(int word, uint32_t value, const Site& site);
+  void CheckFour(int word, const Site& site);
+  void BeginCopy(int word, const void* from, const Site& site);
+  void CommitCopies() { ++copies().n_groups; }
+  void WaitCopies(int n_left);
 
  private:
   static void Body(void* self);
@@ -58,34 +91,36 @@ class Block {
   bool Release();
   bool ReleaseWarp(int first);
   bool ReleaseBlock();
-  void Complain(std::string_view what, int thread, const Site& site);
+  void Reset(int n_threads);
+  // Whether a block has that word; it need not where a rule was broken before.
+  bool IsWord(int word, const Site& site);
   WordUse& UseOf(int word);
+  void NoteWrite(int word, const Site& site);
+  void CheckCopies();
   Thread& current() { return threads_[static_cast<size_t>(place.thread)]; }
+  Copies& copies() { return copies_[static_cast<size_t>(place.thread)]; }
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Thread> threads_;
+  std::vector<Copies> copies_;  // of each thread
   std::array<uint32_t, kSharedWords> shared_;
   std::array<WordUse, kSharedWords> uses_;
+  // Whether a copy into the word is under way.
+  std::array<bool, kSharedWords> awaited_ = {};
+  int n_awaited_ = 0;
+  int n_rubbish_ = kSharedWords;  // the words that a block may have written
   int epoch_ = 0;
-  const Kernel* kernel_ = nullptr;
   const void* args_ = nullptr;
-  Status status_;
 };
 
 // Each thread's own; made at its first launch that cooperates. Null while none runs.
 thread_local std::unique_ptr<Block> own_block;
 thread_local Block* running = nullptr;
 
-void Block::Complain(std::string_view what, int thread, const Site& site) {
-  if (!status_.ok()) return;
-  status_ = Internal("kernel ", kernel_->name, ", block (", place.block_x, ", ", place.block_y,
-                     ", ", place.block_z, "), thread ", thread, ": ", what, " at ",
-                     site.file_name(), ":", site.line());
-}
-
 void Block::Body(void* self) {
   Block* const block = static_cast<Block*>(self);
-  block->kernel_->body(block->args_);
+  launch.kernel->body(block->args_);
+  block->CheckCopies();
   block->Stop(Stage::kDone, Site());
 }
 
@@ -106,12 +141,27 @@ uint32_t Block::Exchange(uint32_t value, int lane, const Site& site) {
 
 int Block::TakeShared(int n_words, const Site& site) {
   Thread& thread = current();
-  const int first = thread.shared_used;
-  thread.shared_used += n_words;
-  if (thread.shared_used <= kSharedWords) return first;
-  Complain("more shared memory than a block has", place.thread, site);
-  thread.shared_used = first;
+  const int first = launch.kernel->dynamic_bytes / 4 + thread.shared_used;
+  thread.shared_used += (n_words + 3) / 4 * 4;
+  const int end = launch.kernel->dynamic_bytes / 4 + thread.shared_used;
+  n_rubbish_ = std::max(n_rubbish_, std::min(end, kSharedWords));
+  if (end <= kSharedWords && thread.shared_used <= kStaticSharedBytes / 4) return first;
+  launch.Complain("more shared memory than a block has", place.thread, site);
+  thread.shared_used = 0;
   return 0;
+}
+
+int Block::TakeDynamic(int first, int n_words, const Site& site) {
+  if (first % 4 == 0 && 4 * (first + n_words) <= launch.kernel->dynamic_bytes) return first;
+  launch.Complain("more shared memory than the kernel is launched with, or not aligned",
+                  place.thread, site);
+  return 0;
+}
+
+bool Block::IsWord(int word, const Site& site) {
+  if (word >= 0 && word < kSharedWords) return true;
+  launch.Complain("uses shared memory that the block does not have", place.thread, site);
+  return false;
 }
 
 WordUse& Block::UseOf(int word) {
@@ -121,26 +171,80 @@ WordUse& Block::UseOf(int word) {
 }
 
 uint32_t Block::Read(int word, const Site& site) {
+  if (!IsWord(word, site)) return kRubbish;
   WordUse& use = UseOf(word);
   const int me = place.thread;
   if (use.writer != WordUse::kNobody && use.writer != me) {
-    Complain("reads shared memory that another thread wrote since the last barrier", me, site);
+    launch.Complain("reads shared memory that another thread wrote since the last barrier", me,
+                    site);
+  }
+  if (awaited_[static_cast<size_t>(word)]) {
+    launch.Complain("reads shared memory before the copy into it was waited for", me, site);
   }
   if (use.reader != me) use.reader = use.reader == WordUse::kNobody ? me : WordUse::kSeveral;
   return shared_[static_cast<size_t>(word)];
 }
 
-void Block::Write(int word, uint32_t value, const Site& site) {
+void Block::NoteWrite(int word, const Site& site) {
   WordUse& use = UseOf(word);
   const int me = place.thread;
   if (use.writer != WordUse::kNobody && use.writer != me) {
-    Complain("writes shared memory that another thread wrote since the last barrier", me, site);
+    launch.Complain("writes shared memory that another thread wrote since the last barrier", me,
+                    site);
   }
   if (use.reader != WordUse::kNobody && use.reader != me) {
-    Complain("writes shared memory that another thread read since the last barrier", me, site);
+    launch.Complain("writes shared memory that another thread read since the last barrier", me,
+                    site);
+  }
+  if (awaited_[static_cast<size_t>(word)]) {
+    launch.Complain("writes shared memory before the copy into it was waited for", me, site);
   }
   use.writer = me;
+}
+
+void Block::Write(int word, uint32_t value, const Site& site) {
+  if (!IsWord(word, site)) return;
+  NoteWrite(word, site);
   shared_[static_cast<size_t>(word)] = value;
+}
+
+void Block::CheckFour(int word, const Site& site) {
+  if (word % 4 == 0) return;
+  launch.Complain("uses four words of shared memory that are not aligned", place.thread, site);
+}
+
+void Block::BeginCopy(int word, const void* from, const Site& site) {
+  CheckFour(word, site);
+  if (!IsWord(word, site) || !IsWord(word + 3, site)) return;
+  for (int i = word; i < word + 4; ++i) {
+    NoteWrite(i, site);
+    awaited_[static_cast<size_t>(i)] = true;
+  }
+  n_awaited_ += 4;
+  copies().under_way.push_back({word, from, copies().n_groups, site});
+}
+
+// What has landed is there for the thread; for others it is as if the thread had written it now.
+void Block::WaitCopies(int n_left) {
+  std::vector<Copy>& under_way = copies().under_way;
+  const int end = copies().n_groups - n_left;
+  const auto left = std::ranges::find_if(under_way, [&](const Copy& c) { return c.group >= end; });
+  for (auto copy = under_way.begin(); copy != left; ++copy) {
+    std::memcpy(&shared_[static_cast<size_t>(copy->word)], copy->from, sizeof(Words4));
+    for (int i = copy->word; i < copy->word + 4; ++i) {
+      awaited_[static_cast<size_t>(i)] = false;
+      UseOf(i).writer = place.thread;
+    }
+    n_awaited_ -= 4;
+  }
+  under_way.erase(under_way.begin(), left);
+}
+
+// At the end of a thread.
+void Block::CheckCopies() {
+  if (copies().under_way.empty()) return;
+  launch.Complain("ends before it has waited for the copy that it began", place.thread,
+                  copies().under_way[0].site);
 }
 
 void Block::RunReady(Order order) {
@@ -185,44 +289,55 @@ bool Block::Release() {
   return released || ReleaseBlock();
 }
 
-Status Block::Run(const Kernel& kernel, const void* args, int n_threads, Order order) {
-  kernel_ = &kernel;
-  args_ = args;
-  status_ = OkStatus();
-  threads_.assign(static_cast<size_t>(n_threads), Thread());
-  while (fibers_.size() < threads_.size()) fibers_.push_back(std::make_unique<Fiber>());
-  shared_.fill(kRubbish);
+void Block::Reset(int n_threads) {
+  const auto n = static_cast<size_t>(n_threads);
+  threads_.assign(n, Thread());
+  copies_.resize(std::max(copies_.size(), n));
+  for (Copies& copies : copies_) {
+    copies.under_way.clear();
+    copies.n_groups = 0;
+  }
+  while (fibers_.size() < n) fibers_.push_back(std::make_unique<Fiber>());
+  std::fill_n(shared_.begin(), n_rubbish_, kRubbish);
+  if (n_awaited_ > 0) awaited_.fill(false);  // behind a launch that broke a rule
+  n_awaited_ = 0;
+  n_rubbish_ = launch.kernel->dynamic_bytes / 4;
   ++epoch_;
+}
+
+void Block::Run(const void* args, int n_threads, Order order) {
+  args_ = args;
+  Reset(n_threads);
   for (size_t i = 0; i < threads_.size(); ++i) fibers_[i]->Start(&Block::Body, this);
   running = this;
   while (true) {
     RunReady(order);
     const auto waits = [](const Thread& thread) { return thread.stage != Stage::kDone; };
     const auto waiting = std::ranges::find_if(threads_, waits);
-    if (waiting == threads_.end() || !status_.ok()) break;
+    if (waiting == threads_.end() || !launch.status.ok()) break;
     if (Release()) continue;
     const int thread = static_cast<int>(waiting - threads_.begin());
-    Complain(waiting->stage == Stage::kAtBarrier
-                 ? "waits at a barrier that other threads of the block do not reach"
-                 : "waits for an exchange that other lanes of the warp do not take part in",
-             thread, waiting->site);
+    launch.Complain(waiting->stage == Stage::kAtBarrier
+                        ? "waits at a barrier that other threads of the block do not reach"
+                        : "waits for an exchange that other lanes of the warp do not take part in",
+                    thread, waiting->site);
   }
   running = nullptr;
-  return status_;
 }
 
 // A kernel whose threads do not know one another: plain calls, on the caller's stack.
-void RunFree(const Kernel& kernel, const void* args, int n_threads, Order order) {
+void RunFree(const void* args, int n_threads, Order order) {
   for (int i = 0; i < n_threads; ++i) {
     place.thread = order == Order::kAscending ? i : n_threads - 1 - i;
-    kernel.body(args);
+    launch.kernel->body(args);
   }
 }
 
 Status CheckShape(const Kernel& kernel, const LaunchShape& shape) {
   const bool fits = shape.grid_x >= 1 && shape.grid_y >= 1 && shape.grid_z >= 1 &&
                     shape.grid_y <= kMaxGridYz && shape.grid_z <= kMaxGridYz &&
-                    shape.threads >= 1 && shape.threads <= kMaxThreads &&
+                    shape.threads >= 1 &&
+                    shape.threads <= std::min(kMaxThreads, kernel.most_threads) &&
                     (!kernel.cooperates || shape.threads % kWarpLanes == 0);
   if (fits) return OkStatus();
   return Internal("kernel ", kernel.name, " cannot be launched with ", shape.grid_x, " x ",
@@ -235,6 +350,7 @@ Status Run(const Kernel& kernel, const LaunchShape& shape, const void* args, Ord
   WEFT_RETURN_IF_ERROR(CheckShape(kernel, shape));
   if (kernel.cooperates && own_block == nullptr) own_block = std::make_unique<Block>();
   const int64_t n_blocks = int64_t{shape.grid_x} * shape.grid_y * shape.grid_z;
+  launch = {&kernel, OkStatus()};
   place.n_threads = shape.threads;
   place.grid_x = shape.grid_x;
   for (int64_t i = 0; i < n_blocks; ++i) {
@@ -243,10 +359,11 @@ Status Run(const Kernel& kernel, const LaunchShape& shape, const void* args, Ord
     place.block_y = static_cast<int>(block / shape.grid_x % shape.grid_y);
     place.block_z = static_cast<int>(block / shape.grid_x / shape.grid_y);
     if (kernel.cooperates) {
-      WEFT_RETURN_IF_ERROR(own_block->Run(kernel, args, shape.threads, order));
+      own_block->Run(args, shape.threads, order);
     } else {
-      RunFree(kernel, args, shape.threads, order);
+      RunFree(args, shape.threads, order);
     }
+    if (!launch.status.ok()) return launch.status;
   }
   return OkStatus();
 }
@@ -265,7 +382,32 @@ uint32_t ExchangeInWarp(uint32_t value, int lane, const Site& site) {
   return Running().Exchange(value, lane, site);
 }
 int TakeShared(int n_words, const Site& site) { return Running().TakeShared(n_words, site); }
+int TakeDynamic(int first, int n_words, const Site& site) {
+  return Running().TakeDynamic(first, n_words, site);
+}
 uint32_t ReadShared(int word, const Site& site) { return Running().Read(word, site); }
 void WriteShared(int word, uint32_t value, const Site& site) { Running().Write(word, value, site); }
+Words4 ReadSharedWords(int word, const Site& site) {
+  Block& block = Running();
+  block.CheckFour(word, site);
+  Words4 x;
+  for (int i = 0; i < 4; ++i) x.w[i] = block.Read(word + i, site);
+  return x;
+}
+void WriteSharedWords(int word, const Words4& x, const Site& site) {
+  Block& block = Running();
+  block.CheckFour(word, site);
+  for (int i = 0; i < 4; ++i) block.Write(word + i, x.w[i], site);
+}
+
+void BeginCopy(int word, const void* from, const Site& site) {
+  Running().BeginCopy(word, from, site);
+}
+void CommitCopies() { Running().CommitCopies(); }
+void WaitCopies(int n_left) { Running().WaitCopies(n_left); }
+
+void ComplainOfAlignment(const Site& site) {
+  launch.Complain("uses words of memory that are not aligned to all of them", place.thread, site);
+}
 
 }  // namespace weft::device::emulator

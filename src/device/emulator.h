@@ -9,7 +9,10 @@
 //   - an exchange that some lanes of the warp do not take part in;
 //   - shared memory that one thread writes and another reads or writes with no barrier between
 //     (a missing barrier), whichever of them came first;
-//   - more shared memory or threads than devices have.
+//   - shared memory into which a copy is under way that is used by whoever has not waited for it,
+//     and a copy that nobody waits for;
+//   - several words loaded, stored or copied in one go that are not aligned to all of them;
+//   - more shared memory or threads than devices have, or than the kernel is declared with.
 //
 // It does not see races in global memory. Blocks and threads can be taken in reverse order,
 // which shows results that depend on it.
@@ -27,6 +30,7 @@
 
 #include "base/status.h"
 #include "device/kernel.h"
+#include "device/words.h"
 
 namespace weft::device::emulator {
 
@@ -75,11 +79,29 @@ void WaitForBlock(const Site& site);
 // The value that lane `lane` of the warp gives.
 uint32_t ExchangeInWarp(uint32_t value, int lane, const Site& site);
 
-// The next `n_words` words of the block's shared memory; the same for all of its threads, which
-// all ask in the same order. Words hold rubbish at first.
+// The next `n_words` words of the block's shared memory, aligned to four; the same for all of its
+// threads, which all ask in the same order. Words hold rubbish at first.
 int TakeShared(int n_words, const Site& site);
+// Words of what the launch gives, from its word `first` on.
+int TakeDynamic(int first, int n_words, const Site& site);
 uint32_t ReadShared(int word, const Site& site);
 void WriteShared(int word, uint32_t value, const Site& site);
+// Four in one go, the first of which is aligned to that.
+Words4 ReadSharedWords(int word, const Site& site);
+void WriteSharedWords(int word, const Words4& x, const Site& site);
+
+// Copies of the calling thread from global memory, four words each: begun, put into a group with
+// the others since the last call, and waited for but for the newest `n_left` groups. The bytes are
+// read when they are waited for.
+void BeginCopy(int word, const void* from, const Site& site);
+void CommitCopies();
+void WaitCopies(int n_left);
+
+void ComplainOfAlignment(const Site& site);
+// A load or store of so many bytes in one go.
+inline void CheckAligned(const void* p, size_t bytes, const Site& site) {
+  if (reinterpret_cast<uintptr_t>(p) % bytes != 0) ComplainOfAlignment(site);
+}
 
 }  // namespace weft::device::emulator
 

@@ -1,7 +1,10 @@
 #include "device/emulator.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/dialect.h"
@@ -12,6 +15,8 @@ namespace weft::device {
 namespace {
 
 using emulator::Order;
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 struct SumArgs {
@@ -62,6 +67,79 @@ WEFT_COOPERATIVE_KERNEL(TooMuchShared, ShuffleArgs, 32) {
   many[ThreadIndex()] = 1.0f;
   Barrier();
   a.out[ThreadIndex()] = ThreadIndex() == 0 ? static_cast<float>(more[0]) : 0.0f;
+}
+
+// Copies four rows of 32 words, two under way at a time, and adds up what its neighbour copied.
+enum CopyFault {
+  kCopiesWell,
+  kNoWait,           // reads before the copy was waited for
+  kWaitsForTooFew,   // the same, with a wait
+  kNoBarrierBehind,  // reads what another thread copied
+  kCopiesTooEarly,   // over what another thread has still to read
+  kWritesOver,       // what a copy is under way to
+  kNeverWaits,
+  kCopiesToOddWord,
+  kLeavesUncommitted
+};
+struct CopyArgs {
+  const float* x;
+  float* out;
+  int32_t fault;
+};
+WEFT_STAGING_KERNEL(CopiedSums, CopyArgs, 32, 1024) {
+  WEFT_DYNAMIC_SHARED(float, rows, 0, 2 * 128);
+  const int t = ThreadIndex();
+  const auto begin = [&](int row) {
+    CopyWords4(rows, row % 2 * 128 + 4 * t, a.x + 128 * row + 4 * t);
+    if (a.fault != kLeavesUncommitted || row < 3) CommitCopies();
+  };
+  float sum = 0.0f;
+  begin(0);
+  for (int row = 0; row < 4; ++row) {
+    if (row < 3) begin(row + 1);
+    if (a.fault == kWritesOver && row == 1 && t == 3) rows[12] = 0.0f;
+    if (a.fault == kCopiesToOddWord && row == 2) CopyWords4(rows, 4 * t + 2, a.x);
+    if (a.fault == kWaitsForTooFew) WaitCopies<2>();
+    if (a.fault != kNoWait && a.fault != kWaitsForTooFew && row < 3) WaitCopies<1>();
+    if (row == 3 && a.fault != kNeverWaits) WaitCopies<0>();
+    if (row == 3 && a.fault == kNeverWaits) break;
+    if (a.fault != kNoBarrierBehind) Barrier();
+    const Words4 its = ReadWords4(rows, row % 2 * 128 + 4 * (t ^ 1));
+    for (int i = 0; i < 4; ++i) sum = sum + FloatOf(its.w[i]);
+    if (a.fault != kCopiesTooEarly) Barrier();
+  }
+  a.out[t] = sum;
+}
+
+WEFT_STAGING_KERNEL(TooMuchDynamic, ShuffleArgs, 32, 1024) {
+  WEFT_DYNAMIC_SHARED(float, some, 0, 128);
+  WEFT_DYNAMIC_SHARED(float, more, 128, 129);
+  some[ThreadIndex()] = 1.0f;
+  a.out[ThreadIndex()] = some[ThreadIndex()];
+  static_cast<void>(more);
+}
+WEFT_STAGING_KERNEL(BothKinds, ShuffleArgs, 32, kSharedBytes - 256) {
+  WEFT_SHARED(float, own, 61);
+  WEFT_DYNAMIC_SHARED(uint32_t, given, 4, kSharedBytes / 4 - 64 - 4);
+  const int t = ThreadIndex();
+  own[t] = 1.0f;
+  const Words4 mine = {{1u, 2u, static_cast<uint32_t>(t), 4u}};
+  WriteWords4(given, 4 * t, mine);
+  Barrier();
+  const int next = (t + 1) % 32;
+  a.out[t] = own[next] + static_cast<float>(ReadWords4(given, 4 * next).w[2]);
+}
+
+struct WideArgs {
+  const std::byte* from;
+  std::byte* to;
+};
+WEFT_KERNEL(LoadWide, WideArgs) {
+  const Words4 x = LoadWords4(a.from);
+  StoreWords4(a.to, x);
+  const Words2 y = LoadWords2(a.from + 8);
+  Store(reinterpret_cast<uint16_t*>(a.to),
+        Load(reinterpret_cast<const uint16_t*>(a.from)) + (y.w[0] == x.w[2] ? 1 : 0));
 }
 
 // Every thread says where it was, in the order in which it was there.
@@ -134,11 +212,91 @@ TEST(EmulatorTest, HoldsKernelsToTheLimitsOfDevices) {
   const ShuffleArgs args = {out.data(), 0};
   EXPECT_THAT(std::string(Message(emulator::Run(TooMuchShared, {.threads = 32}, &args))),
               HasSubstr("more shared memory"));
+  EXPECT_THAT(std::string(Message(emulator::Run(TooMuchDynamic, {.threads = 32}, &args))),
+              HasSubstr("than the kernel is launched with"));
   for (const LaunchShape& shape :
        {LaunchShape{.threads = 33}, LaunchShape{.threads = 2048}, LaunchShape{.threads = 0},
-        LaunchShape{.grid_x = 0, .threads = 32}, LaunchShape{.grid_y = 70000, .threads = 32}}) {
+        LaunchShape{.threads = 96}, LaunchShape{.grid_x = 0, .threads = 32},
+        LaunchShape{.grid_y = 70000, .threads = 32}}) {
     EXPECT_THAT(std::string(Message(emulator::Run(WarpSums, shape, &args))),
                 HasSubstr("cannot be launched"));
+  }
+}
+
+TEST(EmulatorTest, GivesSharedMemoryOfBothKinds) {
+  std::vector<float> out(32);
+  const ShuffleArgs args = {out.data(), 0};
+  const Status status = emulator::Run(BothKinds, {.threads = 32}, &args);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(out[0], 2);
+  EXPECT_EQ(out[31], 1);
+}
+
+class CopiesTest : public ::testing::TestWithParam<Order> {
+ protected:
+  CopiesTest() { std::iota(values_.begin(), values_.end(), 0.0f); }
+  Status Sum(int fault) {
+    const CopyArgs args = {values_.data(), out_.data(), fault};
+    return emulator::Run(CopiedSums, {.threads = 32}, &args, GetParam());
+  }
+  std::string ComplaintAbout(int fault) {
+    const std::string text(Message(Sum(fault)));
+    EXPECT_THAT(text, AnyOf(HasSubstr("CopiedSums"), ::testing::IsEmpty()));
+    EXPECT_TRUE(Sum(kCopiesWell).ok()) << "nothing stays behind of " << text;
+    return text;
+  }
+  alignas(16) std::array<float, 512> values_;
+  std::array<float, 32> out_;
+};
+
+TEST_P(CopiesTest, BringWhatTheyAreWaitedFor) {
+  ASSERT_TRUE(Sum(kCopiesWell).ok()) << Sum(kCopiesWell);
+  EXPECT_EQ(out_[0], 4 * (4 + 5 + 6 + 7) + 4 * 128 * (1 + 2 + 3));
+  EXPECT_EQ(out_[31], 4 * (120 + 121 + 122 + 123) + 4 * 128 * (1 + 2 + 3));
+}
+
+TEST_P(CopiesTest, AUseBeforeTheWaitIsFound) {
+  EXPECT_THAT(ComplaintAbout(kNoWait), HasSubstr("reads shared memory before the copy"));
+  EXPECT_THAT(ComplaintAbout(kWaitsForTooFew), HasSubstr("reads shared memory before the copy"));
+  EXPECT_THAT(ComplaintAbout(kWritesOver), HasSubstr("writes shared memory before the copy"));
+}
+
+// Which of the two uses comes first is the order's matter.
+TEST_P(CopiesTest, AMissingBarrierIsFound) {
+  for (const int fault : {kNoBarrierBehind, kCopiesTooEarly}) {
+    EXPECT_THAT(ComplaintAbout(fault),
+                AnyOf(HasSubstr("another thread wrote since"),
+                      HasSubstr("another thread read since"), HasSubstr("before the copy")));
+  }
+}
+
+TEST_P(CopiesTest, ACopyThatNobodyWaitsForIsFound) {
+  EXPECT_THAT(ComplaintAbout(kNeverWaits), HasSubstr("ends before it has waited for the copy"));
+  EXPECT_THAT(ComplaintAbout(kLeavesUncommitted), HasSubstr("before the copy"));
+}
+
+TEST_P(CopiesTest, WordsAreAligned) {
+  EXPECT_THAT(ComplaintAbout(kCopiesToOddWord), HasSubstr("shared memory that are not aligned"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, CopiesTest,
+                         ::testing::Values(Order::kAscending, Order::kDescending),
+                         [](const auto& order) {
+                           return order.param == Order::kAscending ? "ascending" : "descending";
+                         });
+
+TEST(EmulatorTest, WideLoadsAndStoresAreAligned) {
+  alignas(16) std::array<std::byte, 64> from = {}, to = {};
+  from[4] = std::byte{7};
+  WideArgs args = {from.data(), to.data()};
+  const Status status = emulator::Run(LoadWide, {}, &args);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(to[4], std::byte{7});
+  EXPECT_EQ(to[0], std::byte{1});
+  for (const auto& [from_at, to_at] : {std::pair(8, 0), std::pair(0, 4)}) {
+    args = {from.data() + from_at, to.data() + to_at};
+    EXPECT_THAT(std::string(Message(emulator::Run(LoadWide, {}, &args))),
+                AllOf(HasSubstr("LoadWide"), HasSubstr("not aligned to all of them")));
   }
 }
 

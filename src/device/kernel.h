@@ -10,12 +10,21 @@
 
 namespace weft::device {
 
+// Limits that every device here has, and the emulator holds kernels to.
+inline constexpr int kWarpLanes = 32;
+inline constexpr int kMaxThreads = 1024;             // of a block
+inline constexpr int kSharedBytes = 64 << 10;        // of a block, with what a launch gives it
+inline constexpr int kStaticSharedBytes = 48 << 10;  // of a block, without
+inline constexpr int kMaxGridYz = 65535;
+
 struct Kernel {
   const char* name = nullptr;                // of the compiled kernel in a device module
   void (*body)(const void* args) = nullptr;  // one thread of it, for the emulator
   size_t args_bytes = 0;
   // Its threads wait for one another: barriers, exchanges between lanes.
   bool cooperates = false;
+  int most_threads = kMaxThreads;  // of a block, that it is compiled for
+  int dynamic_bytes = 0;           // of shared memory that a launch gives it, beside its own
 };
 
 template <typename Args>
@@ -28,12 +37,6 @@ struct LaunchShape {
   int grid_x = 1, grid_y = 1, grid_z = 1;
   int threads = 1;
 };
-
-// Limits that every device here has, and the emulator holds kernels to.
-inline constexpr int kWarpLanes = 32;
-inline constexpr int kMaxThreads = 1024;       // of a block
-inline constexpr int kSharedBytes = 48 << 10;  // of a block
-inline constexpr int kMaxGridYz = 65535;
 
 }  // namespace weft::device
 

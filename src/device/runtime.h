@@ -103,6 +103,9 @@ class Stream {
   virtual void EnqueueLaunch(const Kernel& kernel, const LaunchShape& shape, const void* args) = 0;
 };
 
+// Of a stream: where work of several is ready, the device begins with that of kUsual.
+enum class Priority { kUsual, kLow };
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -113,13 +116,18 @@ class Device {
   // RESOURCE_EXHAUSTED when there are not so many. REQUIRES: bytes > 0.
   virtual StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) = 0;
   virtual StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) = 0;
-  virtual StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
+  StatusOr<std::unique_ptr<Stream>> NewStream(Priority priority = Priority::kUsual) {
+    return MakeStream(priority);
+  }
   virtual StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
   virtual std::unique_ptr<Graph> NewGraph() = 0;
   // Whether it multiplies tiles of bytes (dialect.h) in one go.
   virtual bool multiplies_tiles() const = 0;
   // After this a device that says nothing is taken for lost.
   virtual std::chrono::milliseconds patience() const = 0;
+
+ protected:
+  virtual StatusOr<std::unique_ptr<Stream>> MakeStream(Priority priority) = 0;
 };
 
 // Waits until `poll` says true (true) or `give_up`, asked every now and then, does (false).

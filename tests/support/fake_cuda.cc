@@ -1,5 +1,6 @@
 #include "tests/support/fake_cuda.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -26,6 +27,7 @@ constexpr Driver kDriver = {
     .primary_context_release = PrimaryContextRelease,
     .context_push = ContextPush,
     .context_pop = ContextPop,
+    .context_priorities = ContextPriorities,
     .memory_info = MemoryInfo,
     .memory_allocate = MemoryAllocate,
     .memory_free = MemoryFree,
@@ -46,6 +48,7 @@ constexpr Driver kDriver = {
     .module_load = ModuleLoad,
     .module_unload = ModuleUnload,
     .module_get_function = ModuleGetFunction,
+    .function_set_attribute = FunctionSetAttribute,
     .launch_kernel = LaunchKernel,
     .graph_create = GraphCreate,
     .graph_destroy = GraphDestroy,
@@ -106,6 +109,14 @@ int64_t FakeCuda::n_alive() const {
     n += static_cast<int64_t>(size);
   }
   return n;
+}
+std::vector<int> FakeCuda::stream_priorities() const {
+  std::vector<int> priorities;
+  for (const fake_cuda::FakeStream* const stream : state_->streams) {
+    priorities.push_back(stream->priority);
+  }
+  std::ranges::sort(priorities);
+  return priorities;
 }
 int64_t FakeCuda::n_current() const { return std::ssize(fake_cuda::contexts); }
 

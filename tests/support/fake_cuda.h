@@ -52,6 +52,8 @@ class FakeCuda {
   int64_t n_alive() const;
   // Of this thread.
   int64_t n_current() const;
+  // Of all streams, ascending.
+  std::vector<int> stream_priorities() const;
 
   struct State;
 

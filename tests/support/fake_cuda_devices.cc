@@ -106,6 +106,13 @@ Result ContextPop(Context* context) {
   });
 }
 
+Result ContextPriorities(int* least, int* greatest) {
+  return Call("cuCtxGetStreamPriorityRange").InContext().Do([&] {
+    *least = kLeastPriority;
+    *greatest = kGreatestPriority;
+  });
+}
+
 Result MemoryInfo(size_t* free, size_t* total) {
   Call call("cuMemGetInfo_v2");
   return call.InContext().Do([&] {
@@ -160,6 +167,13 @@ Result ModuleGetFunction(Function* function, Module /*module*/, const char* name
     return kSuccess;
   }
   return kNotFound;
+}
+
+Result FunctionSetAttribute(Function function, int attribute, int value) {
+  return Call("cuFuncSetAttribute")
+      .InContext()
+      .Require(attribute == kMaxDynamicSharedBytes && value >= 0 && value <= device::kSharedBytes)
+      .Do([&] { fake->dynamic_bytes[reinterpret_cast<const Kernel*>(function)] = value; });
 }
 
 }  // namespace weft::testing::fake_cuda

@@ -26,6 +26,7 @@ using device::LaunchShape;
 inline constexpr Result kInvalidContext = 201, kInvalidHandle = 400, kInvalidDevice = 101,
                         kUnknown = 999;
 inline constexpr int kPiecesPerQuery = 16;
+inline constexpr int kLeastPriority = 0, kGreatestPriority = -5;
 
 struct FakeLaunch {
   const Kernel* kernel;
@@ -34,6 +35,7 @@ struct FakeLaunch {
 };
 struct FakeStream {
   int card;
+  int priority;
   std::deque<std::function<bool()>> work;  // false: not yet
 };
 struct FakeEvent {
@@ -77,6 +79,8 @@ struct FakeCuda::State {
   std::vector<fake_cuda::Result> lost;  // what ended a card's context
   std::map<uintptr_t, fake_cuda::FakeMemory> memory;
   std::set<fake_cuda::FakeStream*> streams;
+  // Bytes of shared memory that launches of a kernel may give it, where somebody has said so.
+  std::map<const fake_cuda::Kernel*, int> dynamic_bytes;
   std::set<fake_cuda::FakeEvent*> events;
   std::set<fake_cuda::FakeGraph*> graphs;
   std::set<fake_cuda::FakeExec*> execs;
@@ -149,6 +153,7 @@ Result PrimaryContextRetain(Context* context, DeviceNumber device);
 Result PrimaryContextRelease(DeviceNumber device);
 Result ContextPush(Context context);
 Result ContextPop(Context* context);
+Result ContextPriorities(int* least, int* greatest);
 Result MemoryInfo(size_t* free, size_t* total);
 Result MemoryAllocate(DevicePointer* address, size_t bytes);
 Result MemoryFree(DevicePointer address);
@@ -157,11 +162,12 @@ Result HostFree(void* data);
 Result ModuleLoad(Module* handle, const void* image);
 Result ModuleUnload(Module handle);
 Result ModuleGetFunction(Function* function, Module /*module*/, const char* name);
+Result FunctionSetAttribute(Function function, int attribute, int value);
 Result CopyToDevice(DevicePointer to, const void* from, size_t bytes, Stream stream);
 Result CopyToHost(void* to, DevicePointer from, size_t bytes, Stream stream);
 Result CopyOnDevice(DevicePointer to, DevicePointer from, size_t bytes, Stream stream);
 Result FillBytes(DevicePointer to, unsigned char value, size_t bytes, Stream handle);
-Result StreamCreate(Stream* handle, unsigned flags);
+Result StreamCreate(Stream* handle, unsigned flags, int priority);
 Result StreamDestroy(Stream handle);
 Result StreamQuery(Stream handle);
 Result EventCreate(Event* handle, unsigned /*flags*/);

@@ -15,6 +15,16 @@ bool IsShape(const LaunchShape& shape) {
          within(shape.grid_z, device::kMaxGridYz) && within(shape.threads, device::kMaxThreads);
 }
 
+// Whether a kernel's launches may have so many threads, and shared memory beside its own: more
+// than each may have only where somebody has said so.
+bool MayHave(Function function, int threads, unsigned shared_bytes) {
+  const auto* const kernel = reinterpret_cast<const Kernel*>(function);
+  const auto allowed = fake->dynamic_bytes.find(kernel);
+  const int bytes = static_cast<int>(shared_bytes);
+  return threads <= kernel->most_threads && bytes == kernel->dynamic_bytes &&
+         bytes <= (allowed == fake->dynamic_bytes.end() ? 0 : allowed->second);
+}
+
 FakeLaunch LaunchOf(Function function, const LaunchShape& shape, void** arguments) {
   const auto* const kernel = reinterpret_cast<const Kernel*>(function);
   const auto* const args = static_cast<const std::byte*>(arguments[0]);
@@ -101,10 +111,10 @@ Result FillBytes(DevicePointer to, unsigned char value, size_t bytes, Stream han
   });
 }
 
-Result StreamCreate(Stream* handle, unsigned flags) {
-  Call call("cuStreamCreate");
+Result StreamCreate(Stream* handle, unsigned flags, int priority) {
+  Call call("cuStreamCreateWithPriority");
   return call.InContext().Require(flags == kStreamNonBlocking).Do([&] {
-    auto* const stream = new FakeStream{.card = call.card(), .work = {}};
+    auto* const stream = new FakeStream{.card = call.card(), .priority = priority, .work = {}};
     fake->streams.insert(stream);
     *handle = reinterpret_cast<Stream>(stream);
   });
@@ -190,8 +200,8 @@ Result LaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsigne
   const LaunchShape shape = {static_cast<int>(grid_x), static_cast<int>(grid_y),
                              static_cast<int>(grid_z), static_cast<int>(block_x)};
   return call
-      .Require(IsShape(shape) && block_y == 1 && block_z == 1 && shared_bytes == 0 &&
-               extra == nullptr)
+      .Require(IsShape(shape) && block_y == 1 && block_z == 1 && extra == nullptr &&
+               MayHave(function, shape.threads, shared_bytes))
       .Do([&] { PushLaunch(stream, LaunchOf(function, shape, arguments)); });
 }
 
@@ -221,7 +231,8 @@ Result GraphAddKernel(GraphNode* node, Graph handle, const GraphNode* after, siz
                              static_cast<int>(launch->grid_z), static_cast<int>(launch->block_x)};
   return call
       .Require(follows && IsShape(shape) && launch->kernel == nullptr && launch->block_y == 1 &&
-               launch->block_z == 1)
+               launch->block_z == 1 &&
+               MayHave(launch->function, shape.threads, launch->shared_bytes))
       .Do([&] {
         graph->launches.push_back(LaunchOf(launch->function, shape, launch->arguments));
         *node = reinterpret_cast<GraphNode>(n + 1);

@@ -95,8 +95,8 @@ TEST_F(CudaBackendTest, ItsBitsAreTheEmulators) {
 // Of everything that is allocated, instantiated, loaded.
 TEST_F(CudaBackendTest, WhateverIsRefusedNothingStays) {
   for (const char* const function :
-       {"cuMemAlloc_v2", "cuMemHostAlloc", "cuGraphInstantiateWithFlags", "cuStreamCreate",
-        "cuEventCreate", "cuLaunchKernel"}) {
+       {"cuMemAlloc_v2", "cuMemHostAlloc", "cuGraphInstantiateWithFlags",
+        "cuStreamCreateWithPriority", "cuEventCreate", "cuLaunchKernel"}) {
     int n_failed = 0;
     for (int64_t n = 1;; n += 1 + n / 4) {
       fake_.Plant(function, n, device::cuda::kOutOfMemory);
