@@ -436,17 +436,35 @@ Status CudaDevice::Start(KernelImages images) {
   for (const std::byte* const image : images) {
     cuda::Module module = nullptr;
     const cuda::Result result = current.Do([&] { return driver_.module_load(&module, image); });
-    if (result == cuda::kNoBinaryForDevice) {
-      return FailedPrecondition(
-          name_, " has compute capability ", card.compute_major, ".", card.compute_minor,
-          ", for which this program has no kernels; build it with -DCMAKE_CUDA_ARCHITECTURES=",
-          card.compute_major, card.compute_minor);
-    }
-    WEFT_RETURN_IF_ERROR(
-        Annotate(ToStatus(result, "load the kernels"), "a newer driver may help: "));
+    WEFT_RETURN_IF_ERROR(StatusOfLoad(result, card));
     modules_.push_back(module);
   }
   return OkStatus();
+}
+
+// What the driver says of kernels that it does not load, and what helps.
+Status CudaDevice::StatusOfLoad(cuda::Result result, const CudaCard& card) const {
+  const std::string build =
+      StrCat("build this program with -DCMAKE_CUDA_ARCHITECTURES=", card.compute_major,
+             card.compute_minor);
+  switch (result) {
+    case cuda::kNoBinaryForDevice:
+      return FailedPrecondition(name_, " has compute capability ", card.compute_major, ".",
+                                card.compute_minor, ", for which this program has no kernels; ",
+                                build);
+    case cuda::kUnsupportedPtx:
+      return FailedPrecondition(
+          name_, " would have to compile the kernels itself, and its driver, which knows ",
+          cuda::VersionOf(driver_), ", is older than the CUDA that they were made by; install ",
+          cuda::kReleases, ", or ", build);
+    case cuda::kInvalidImage:
+      return FailedPrecondition(
+          name_, " does not take the kernels for any: its driver, which knows ",
+          cuda::VersionOf(driver_), ", is older than the CUDA that made them (install ",
+          cuda::kReleases, "), or this program's file is damaged");
+    default:
+      return ToStatus(result, "load the kernels");
+  }
 }
 
 CudaDevice::~CudaDevice() {

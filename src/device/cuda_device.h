@@ -29,6 +29,21 @@ namespace weft::device {
 // Compiled kernels, as nvcc writes them: cubins or fat binaries.
 using KernelImages = std::span<const std::byte* const>;
 
+// What there is to know of a card without opening a CudaDevice.
+struct CudaCard {
+  std::string name;
+  int compute_major = 0, compute_minor = 0;
+  // At its highest clocks: bytes from its memory, multiply-adds of bytes in its tensor cores.
+  double bytes_per_s = 0, int8_macs_per_s = 0;
+};
+int CountCudaCards(const cuda::Driver& driver);
+StatusOr<CudaCard> CudaCardOf(const cuda::Driver& driver, int number);
+// Its memory now, in bytes.
+struct CudaMemoryInfo {
+  int64_t free_bytes = 0, total_bytes = 0;
+};
+StatusOr<CudaMemoryInfo> CudaMemoryOf(const cuda::Driver& driver, int number);
+
 class CudaDevice : public Device {
  public:
   struct Options {
@@ -66,6 +81,7 @@ class CudaDevice : public Device {
       : driver_(driver), number_(number), options_(options) {}
   Status Start(KernelImages images);
   StatusOr<cuda::Function> FunctionOf(const Kernel& kernel);
+  Status StatusOfLoad(cuda::Result result, const CudaCard& card) const;
   // What a call of the driver's came to. `what` goes on from "cannot".
   Status ToStatus(cuda::Result result, std::string_view what) const;
 
@@ -81,21 +97,6 @@ class CudaDevice : public Device {
   Mutex mutex_;
   std::map<std::string_view, cuda::Function> functions_ WEFT_GUARDED_BY(mutex_);
 };
-
-// What there is to know of a card without opening a CudaDevice.
-struct CudaCard {
-  std::string name;
-  int compute_major = 0, compute_minor = 0;
-  // At its highest clocks: bytes from its memory, multiply-adds of bytes in its tensor cores.
-  double bytes_per_s = 0, int8_macs_per_s = 0;
-};
-int CountCudaCards(const cuda::Driver& driver);
-StatusOr<CudaCard> CudaCardOf(const cuda::Driver& driver, int number);
-// Its memory now, in bytes.
-struct CudaMemoryInfo {
-  int64_t free_bytes = 0, total_bytes = 0;
-};
-StatusOr<CudaMemoryInfo> CudaMemoryOf(const cuda::Driver& driver, int number);
 
 }  // namespace weft::device
 

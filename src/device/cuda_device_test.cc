@@ -220,6 +220,11 @@ TEST_F(CudaDeviceTest, WhatCannotBeOpenedSaysWhy) {
   EXPECT_THAT(TextOf(Open(2).status()), HasSubstr("CUDA device 2"));
   fake_.Plant("cuModuleLoadData", 1, cuda::kNoBinaryForDevice);
   EXPECT_THAT(TextOf(Open().status()), HasSubstr("-DCMAKE_CUDA_ARCHITECTURES=90"));
+  fake_.Plant("cuModuleLoadData", 1, cuda::kUnsupportedPtx);
+  EXPECT_THAT(TextOf(Open().status()), AllOf(HasSubstr("knows CUDA 12.4"), HasSubstr("need 580"),
+                                             HasSubstr("-DCMAKE_CUDA_ARCHITECTURES=90")));
+  fake_.Plant("cuModuleLoadData", 1, cuda::kInvalidImage);
+  EXPECT_THAT(TextOf(Open().status()), AllOf(HasSubstr("CUDA 12.4"), HasSubstr("damaged")));
   EXPECT_EQ(fake_.n_alive(), 0);
 }
 

@@ -16,9 +16,10 @@
 namespace weft::device::cuda {
 
 using Result = int;  // 0: success
-inline constexpr Result kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100,
-                        kNoBinaryForDevice = 209, kNotFound = 500, kNotReady = 600,
-                        kIllegalAddress = 700, kLaunchFailed = 719;
+inline constexpr Result kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kStubLibrary = 34,
+                        kNoDevice = 100, kInvalidImage = 200, kNoBinaryForDevice = 209,
+                        kUnsupportedPtx = 222, kNotFound = 500, kNotReady = 600,
+                        kIllegalAddress = 700, kLaunchFailed = 719, kDriverMismatch = 803;
 
 using DeviceNumber = int;
 using DevicePointer = unsigned long long;  // NOLINT(google-runtime-int): the driver's own type
@@ -54,6 +55,7 @@ struct KernelNode {
 #define WEFT_CUDA_FUNCTIONS(X)                                                            \
   X(get_error_name, cuGetErrorName, (Result, const char**))                               \
   X(get_error_string, cuGetErrorString, (Result, const char**))                           \
+  X(driver_get_version, cuDriverGetVersion, (int*))                                       \
   X(init, cuInit, (unsigned flags))                                                       \
   X(device_get_count, cuDeviceGetCount, (int*))                                           \
   X(device_get, cuDeviceGet, (DeviceNumber*, int))                                        \
@@ -115,6 +117,11 @@ LoadedDriver LoadDriver(const char* library = "libcuda.so.1");
 
 // "CUDA_ERROR_OUT_OF_MEMORY: out of memory", as the driver has it.
 std::string TextOf(const Driver& driver, Result result);
+
+// "CUDA 12.4": the newest that the driver knows.
+std::string VersionOf(const Driver& driver);
+// Which releases of the driver know what a program of ours is made of.
+inline constexpr char kReleases[] = "release 525 or later; kernels made by CUDA 13 need 580";
 
 }  // namespace weft::device::cuda
 

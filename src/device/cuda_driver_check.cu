@@ -33,6 +33,9 @@ WEFT_CUDA_FUNCTIONS(WEFT_CHECK_)
 static_assert(kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY && kInvalidValue == CUDA_ERROR_INVALID_VALUE);
 static_assert(kNoDevice == CUDA_ERROR_NO_DEVICE && kNotFound == CUDA_ERROR_NOT_FOUND);
 static_assert(kNoBinaryForDevice == CUDA_ERROR_NO_BINARY_FOR_GPU);
+static_assert(kStubLibrary == CUDA_ERROR_STUB_LIBRARY && kInvalidImage == CUDA_ERROR_INVALID_IMAGE);
+static_assert(kUnsupportedPtx == CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+static_assert(kDriverMismatch == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
 static_assert(kNotReady == CUDA_ERROR_NOT_READY && kLaunchFailed == CUDA_ERROR_LAUNCH_FAILED);
 static_assert(kIllegalAddress == CUDA_ERROR_ILLEGAL_ADDRESS);
 static_assert(kComputeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);

@@ -18,6 +18,7 @@ namespace {
 constexpr Driver kDriver = {
     .get_error_name = GetErrorName,
     .get_error_string = GetErrorString,
+    .driver_get_version = DriverGetVersion,
     .init = Init,
     .device_get_count = DeviceGetCount,
     .device_get = DeviceGet,

@@ -50,6 +50,9 @@ Result GetErrorString(Result /*result*/, const char** text) {
   *text = "so it was planted";
   return kSuccess;
 }
+Result DriverGetVersion(int* version) {
+  return Call("cuDriverGetVersion").Do([&] { *version = 12040; });
+}
 Result Init(unsigned /*flags*/) { return Call("cuInit").result; }
 Result DeviceGetCount(int* n) {
   return Call("cuDeviceGetCount").Do([&] { *n = static_cast<int>(fake->cards.size()); });

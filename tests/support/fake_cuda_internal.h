@@ -144,6 +144,7 @@ struct Call {
 
 Result GetErrorName(Result result, const char** name);
 Result GetErrorString(Result /*result*/, const char** text);
+Result DriverGetVersion(int* version);
 Result Init(unsigned /*flags*/);
 Result DeviceGetCount(int* n);
 Result DeviceGet(DeviceNumber* device, int number);
