@@ -60,6 +60,7 @@ WEFT_DEVICE uint32_t ShuffleWord(uint32_t word, int lane) {
   return BitsOf(Shuffle(FloatOf(word), lane));
 }
 
+#if defined(__CUDACC__)
 // Where no device does it in one go.
 WEFT_DEVICE void MultiplyTileByLanes(uint32_t a0, uint32_t a1, uint32_t b, int* sums) {
   const int lane = ThreadIndex() % 32, rows = lane / 4 * 4, columns = lane % 4 * 8;
@@ -97,6 +98,7 @@ WEFT_DEVICE void MultiplyTile32(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t 
   MultiplyTileByLanes(a0, a1, b0, sums);
   MultiplyTileByLanes(a2, a3, b1, sums);
 }
+#endif
 #endif
 
 // --- numbers ------------------------------------------------------------------------------

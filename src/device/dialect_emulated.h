@@ -146,11 +146,11 @@ inline float FloatOf(uint32_t bits) { return std::bit_cast<float>(bits); }
 
 inline float Shuffle(float value, int lane,
                      const emulator::Site& site = emulator::Site::current()) {
-  return FloatOf(emulator::ExchangeInWarp(BitsOf(value), lane, site));
+  return FloatOf(emulator::ExchangeInWarp({{BitsOf(value)}}, site)[lane & 31].w[0]);
 }
 inline float ShuffleXor(float value, int mask,
                         const emulator::Site& site = emulator::Site::current()) {
-  return FloatOf(emulator::ExchangeInWarp(BitsOf(value), (ThreadIndex() & 31) ^ mask, site));
+  return Shuffle(value, (ThreadIndex() & 31) ^ mask, site);
 }
 
 // c plus the products of four signed bytes.
@@ -159,6 +159,28 @@ inline int DotBytes(uint32_t a, uint32_t b, int c) {
     c += static_cast<int8_t>(a >> (8 * i)) * static_cast<int8_t>(b >> (8 * i));
   }
   return c;
+}
+
+// The lane's sums of one half of a tile (dialect.h), whose parts are words `a`, `a + 1` and `b`.
+inline void AddTileOfLanes(const emulator::LaneWords* lanes, int a, int b, int* sums) {
+  const emulator::LaneWords* const rows = lanes + ThreadIndex() % 32 / 4 * 4;
+  const emulator::LaneWords* const columns = lanes + ThreadIndex() % 4 * 8;
+  for (int k = 0; k < 4; ++k) {
+    for (int i = 0; i < 4; ++i) {
+      sums[i] = DotBytes(rows[k].w[a + i / 2], columns[4 * (i % 2) + k].w[b], sums[i]);
+    }
+  }
+}
+inline void MultiplyTile16(uint32_t a0, uint32_t a1, uint32_t b, int* sums,
+                           const emulator::Site& site = emulator::Site::current()) {
+  AddTileOfLanes(emulator::ExchangeInWarp({{a0, a1, b}}, site), 0, 2, sums);
+}
+inline void MultiplyTile32(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                           uint32_t b1, int* sums,
+                           const emulator::Site& site = emulator::Site::current()) {
+  const auto* const lanes = emulator::ExchangeInWarp({{a0, a1, a2, a3, b0, b1}}, site);
+  AddTileOfLanes(lanes, 0, 4, sums);
+  AddTileOfLanes(lanes, 2, 5, sums);
 }
 
 inline float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

@@ -14,6 +14,7 @@ namespace weft::device::emulator {
 
 constinit thread_local ThreadPlace place;
 constinit thread_local int64_t n_tiles = 0;
+constinit thread_local Observer* observer = nullptr;
 
 namespace {
 
@@ -24,10 +25,8 @@ enum class Stage { kReady, kAtBarrier, kAtExchange, kDone };
 
 struct Thread {
   Stage stage = Stage::kReady;
-  Site site;           // where it waits
-  uint32_t given = 0;  // to an exchange
-  int lane = 0;        // of which it wants what was given
-  uint32_t taken = 0;
+  Site site;            // where it waits
+  LaneWords given;      // to an exchange
   int shared_used = 0;  // words that it has asked for
 };
 
@@ -54,6 +53,7 @@ struct Copies {
 // What runs on this thread, and the first rule that it broke.
 struct Launch {
   const Kernel* kernel = nullptr;
+  const void* args = nullptr;
   Status status;
 
   void Complain(std::string_view what, int thread, const Site& site) {
@@ -69,10 +69,10 @@ thread_local Launch launch;
 class Block {
  public:
   // What is wrong is in `launch`.
-  void Run(const void* args, int n_threads, Order order);
+  void Run(int n_threads, Order order);
 
   void WaitForBlock(const Site& site) { Stop(Stage::kAtBarrier, site); }
-  uint32_t Exchange(uint32_t value, int lane, const Site& site);
+  const LaneWords* Exchange(const LaneWords& words, const Site& site);
   int TakeShared(int n_words, const Site& site);
   int TakeDynamic(int first, int n_words, const Site& site);
   uint32_t Read(int word, const Site& site);
@@ -81,6 +81,12 @@ class Block {
   void BeginCopy(int word, const void* from, const Site& site);
   void CommitCopies() { ++copies().n_groups; }
   void WaitCopies(int n_left);
+  // Whether that is on the running thread's stack, or what a warp exchanged.
+  bool Holds(const void* p) const {
+    const auto at = reinterpret_cast<uintptr_t>(p);
+    return fibers_[static_cast<size_t>(place.thread)]->Holds(p) ||
+           at - reinterpret_cast<uintptr_t>(taken_.data()) < taken_.size() * sizeof(LaneWords);
+  }
 
  private:
   static void Body(void* self);
@@ -102,7 +108,8 @@ class Block {
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Thread> threads_;
-  std::vector<Copies> copies_;  // of each thread
+  std::vector<LaneWords> taken_;  // what each thread gave to its warp's last exchange
+  std::vector<Copies> copies_;    // of each thread
   std::array<uint32_t, kSharedWords> shared_;
   std::array<WordUse, kSharedWords> uses_;
   // Whether a copy into the word is under way.
@@ -110,7 +117,6 @@ class Block {
   int n_awaited_ = 0;
   int n_rubbish_ = kSharedWords;  // the words that a block may have written
   int epoch_ = 0;
-  const void* args_ = nullptr;
 };
 
 // Each thread's own; made at its first launch that cooperates. Null while none runs.
@@ -119,7 +125,7 @@ thread_local Block* running = nullptr;
 
 void Block::Body(void* self) {
   Block* const block = static_cast<Block*>(self);
-  launch.kernel->body(block->args_);
+  launch.kernel->body(launch.args);
   block->CheckCopies();
   block->Stop(Stage::kDone, Site());
 }
@@ -131,12 +137,10 @@ void Block::Stop(Stage stage, const Site& site) {
   fibers_[static_cast<size_t>(place.thread)]->Suspend();
 }
 
-uint32_t Block::Exchange(uint32_t value, int lane, const Site& site) {
-  Thread& thread = current();
-  thread.given = value;
-  thread.lane = lane & (kWarpLanes - 1);
+const LaneWords* Block::Exchange(const LaneWords& words, const Site& site) {
+  current().given = words;
   Stop(Stage::kAtExchange, site);
-  return thread.taken;
+  return &taken_[static_cast<size_t>(place.thread / kWarpLanes * kWarpLanes)];
 }
 
 int Block::TakeShared(int n_words, const Site& site) {
@@ -266,7 +270,7 @@ bool Block::ReleaseWarp(int first) {
     if (warp[i].stage != Stage::kAtExchange || !SameSite(warp[i].site, warp[0].site)) return false;
   }
   for (int i = 0; i < kWarpLanes; ++i) {
-    warp[i].taken = warp[warp[i].lane].given;
+    taken_[static_cast<size_t>(first + i)] = warp[i].given;
     warp[i].stage = Stage::kReady;
   }
   return true;
@@ -292,6 +296,7 @@ bool Block::Release() {
 void Block::Reset(int n_threads) {
   const auto n = static_cast<size_t>(n_threads);
   threads_.assign(n, Thread());
+  taken_.resize(n);
   copies_.resize(std::max(copies_.size(), n));
   for (Copies& copies : copies_) {
     copies.under_way.clear();
@@ -305,8 +310,7 @@ void Block::Reset(int n_threads) {
   ++epoch_;
 }
 
-void Block::Run(const void* args, int n_threads, Order order) {
-  args_ = args;
+void Block::Run(int n_threads, Order order) {
   Reset(n_threads);
   for (size_t i = 0; i < threads_.size(); ++i) fibers_[i]->Start(&Block::Body, this);
   running = this;
@@ -326,10 +330,10 @@ void Block::Run(const void* args, int n_threads, Order order) {
 }
 
 // A kernel whose threads do not know one another: plain calls, on the caller's stack.
-void RunFree(const void* args, int n_threads, Order order) {
+void RunFree(int n_threads, Order order) {
   for (int i = 0; i < n_threads; ++i) {
     place.thread = order == Order::kAscending ? i : n_threads - 1 - i;
-    launch.kernel->body(args);
+    launch.kernel->body(launch.args);
   }
 }
 
@@ -350,7 +354,7 @@ Status Run(const Kernel& kernel, const LaunchShape& shape, const void* args, Ord
   WEFT_RETURN_IF_ERROR(CheckShape(kernel, shape));
   if (kernel.cooperates && own_block == nullptr) own_block = std::make_unique<Block>();
   const int64_t n_blocks = int64_t{shape.grid_x} * shape.grid_y * shape.grid_z;
-  launch = {&kernel, OkStatus()};
+  launch = {&kernel, args, OkStatus()};
   place.n_threads = shape.threads;
   place.grid_x = shape.grid_x;
   for (int64_t i = 0; i < n_blocks; ++i) {
@@ -359,10 +363,11 @@ Status Run(const Kernel& kernel, const LaunchShape& shape, const void* args, Ord
     place.block_y = static_cast<int>(block / shape.grid_x % shape.grid_y);
     place.block_z = static_cast<int>(block / shape.grid_x / shape.grid_y);
     if (kernel.cooperates) {
-      own_block->Run(args, shape.threads, order);
+      own_block->Run(shape.threads, order);
     } else {
-      RunFree(args, shape.threads, order);
+      RunFree(shape.threads, order);
     }
+    if (observer != nullptr) observer->OnBlockEnd(kernel);
     if (!launch.status.ok()) return launch.status;
   }
   return OkStatus();
@@ -378,16 +383,23 @@ Block& Running() {
 }  // namespace
 
 void WaitForBlock(const Site& site) { Running().WaitForBlock(site); }
-uint32_t ExchangeInWarp(uint32_t value, int lane, const Site& site) {
-  return Running().Exchange(value, lane, site);
+const LaneWords* ExchangeInWarp(const LaneWords& words, const Site& site) {
+  return Running().Exchange(words, site);
 }
 int TakeShared(int n_words, const Site& site) { return Running().TakeShared(n_words, site); }
 int TakeDynamic(int first, int n_words, const Site& site) {
   return Running().TakeDynamic(first, n_words, site);
 }
-uint32_t ReadShared(int word, const Site& site) { return Running().Read(word, site); }
-void WriteShared(int word, uint32_t value, const Site& site) { Running().Write(word, value, site); }
+uint32_t ReadShared(int word, const Site& site) {
+  if (observer != nullptr) observer->OnShared(word, 1, site);
+  return Running().Read(word, site);
+}
+void WriteShared(int word, uint32_t value, const Site& site) {
+  if (observer != nullptr) observer->OnShared(word, 1, site);
+  Running().Write(word, value, site);
+}
 Words4 ReadSharedWords(int word, const Site& site) {
+  if (observer != nullptr) observer->OnShared(word, 4, site);
   Block& block = Running();
   block.CheckFour(word, site);
   Words4 x;
@@ -395,16 +407,25 @@ Words4 ReadSharedWords(int word, const Site& site) {
   return x;
 }
 void WriteSharedWords(int word, const Words4& x, const Site& site) {
+  if (observer != nullptr) observer->OnShared(word, 4, site);
   Block& block = Running();
   block.CheckFour(word, site);
   for (int i = 0; i < 4; ++i) block.Write(word + i, x.w[i], site);
 }
 
 void BeginCopy(int word, const void* from, const Site& site) {
+  if (observer != nullptr) observer->OnCopy(from, sizeof(Words4), site);
   Running().BeginCopy(word, from, site);
 }
 void CommitCopies() { Running().CommitCopies(); }
 void WaitCopies(int n_left) { Running().WaitCopies(n_left); }
+
+bool IsOwn(const void* p) {
+  const auto at = reinterpret_cast<uintptr_t>(p), args = reinterpret_cast<uintptr_t>(launch.args);
+  if (at - args < launch.kernel->args_bytes) return true;
+  if (running != nullptr) return running->Holds(p);
+  return at - reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) < Fiber::kStackBytes;
+}
 
 void ComplainOfAlignment(const Site& site) {
   launch.Complain("uses words of memory that are not aligned to all of them", place.thread, site);

@@ -75,9 +75,28 @@ class Site {
 };
 #endif
 
+// Sees what the launches of a thread do, one block after the other; for tests.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  // By the thread at `place`: `n_words` words of shared memory in one go.
+  virtual void OnShared(int word, int n_words, const Site& site) = 0;
+  // The same from global memory, to shared memory.
+  virtual void OnCopy(const void* from, size_t bytes, const Site& site) = 0;
+  virtual void OnBlockEnd(const Kernel& kernel) = 0;
+};
+extern constinit thread_local Observer* observer;
+// Whether that is not the device's memory but the running thread's: its stack, the kernel's
+// arguments, what its warp exchanged.
+bool IsOwn(const void* p);
+
 void WaitForBlock(const Site& site);
-// The value that lane `lane` of the warp gives.
-uint32_t ExchangeInWarp(uint32_t value, int lane, const Site& site);
+// What the lanes of a warp give to each other in one exchange.
+struct LaneWords {
+  uint32_t w[6] = {};
+};
+// Gives that; what all lanes of the warp give, which stays until the next exchange.
+const LaneWords* ExchangeInWarp(const LaneWords& words, const Site& site);
 
 // The next `n_words` words of the block's shared memory, aligned to four; the same for all of its
 // threads, which all ask in the same order. Words hold rubbish at first.

@@ -3,6 +3,7 @@
 #define WEFT_DEVICE_STACK_SWITCH_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace weft::device {
@@ -33,6 +34,11 @@ class Fiber {
   void Resume();
   // Goes back to who resumed this fiber. REQUIRES: called on its stack.
   void Suspend();
+  // Whether that lies on the stack.
+  bool Holds(const void* p) const {
+    const auto bottom = reinterpret_cast<uintptr_t>(stack_.get());
+    return reinterpret_cast<uintptr_t>(p) - bottom < kStackBytes;
+  }
 
  private:
   static void Enter();
