@@ -121,7 +121,8 @@ check_mlx() {
     WEFT_COMPUTE="--backend mlx" python3 "tests/e2e/${name}_test.py"
   done
 }
-# Every kernel for the devices that there may be; registers and spills are printed.
+# Every kernel for the devices that there may be; registers and spills are printed. What is packed
+# for a machine with a device is rehearsed on the emulator.
 # The compiler comes from PyPI, which is not reached from everywhere: then it says so and passes.
 check_cuda() {
   if ! tools/setup.sh cuda; then
@@ -129,6 +130,8 @@ check_cuda() {
     return
   fi
   tools/cuda_kernels.py ${CUDA_ARCHS:+--arch "$CUDA_ARCHS"}
+  tools/gpu_quarter.sh pack
+  BACKEND=emu tools/gpu_quarter.sh run
 }
 # The page in a browser, and the clients from npm. What this needs beside Debian's packages
 # comes from npm's registry, which is not reached from everywhere: then it says so and passes.

@@ -169,10 +169,12 @@ class Run:
         self.begin = time.time()
         self.end = self.begin + seconds
         self.lock = threading.Lock()
+        self.n_failed = 0
 
     def fact(self, part, **what):
         line = json.dumps({"part": part, "at_s": round(time.time() - self.begin, 1), **what})
         with self.lock:
+            self.n_failed += "failed" in what
             print(line[:400], flush=True)
             self.file.write(line + "\n")
             self.file.flush()
@@ -196,7 +198,7 @@ class Run:
 
     # --- does it load, are the bits right -----------------------------------------------------
     def device(self, part):
-        self.fact(part, version=self.programs.run(self.programs.weft("--version"), 20).strip())
+        self.fact(part, commit=(self.tree / "commit").read_text().strip())
         if not REHEARSAL:
             asked = "name,driver_version,memory.total,clocks.max.sm,clocks.max.mem"
             self.fact(part, card=self.ask_card(asked))
@@ -221,7 +223,7 @@ class Run:
         if not differ and got["bytes"] == want["bytes"]:
             return True
         far = max((abs(a - b) for a, b in zip(got["some"], want["some"])), default=math.nan)
-        self.fact(part, case=case.name, rows_that_differ=len(differ), first=differ[:5],
+        self.fact(part, case=case.name, failed="other bits", rows=len(differ), first=differ[:5],
                   farthest=far)
         return False
 
@@ -337,7 +339,8 @@ class Run:
             with concurrent.futures.ThreadPoolExecutor(n) as pool:
                 together = list(pool.map(lambda i: answer(port, i), range(n)))
             equal = sum(a == b for a, b in zip(alone, together))
-            self.fact(part, model=model.name, sessions=n, equal=equal)
+            failed = {} if equal == n else {"failed": "neighbours change answers"}
+            self.fact(part, model=model.name, sessions=n, equal=equal, **failed)
             self.fact("memory", model=model.name, sessions=n, used=self.ask_card("memory.used"))
         finally:
             server.send_signal(signal.SIGTERM)
@@ -430,8 +433,9 @@ def run_all(tree, out, seconds):
     for name, takes, fn, *arguments in parts_of(run):
         if not wanted or name in wanted:
             run.attempt(name, takes, fn, *arguments)
-    run.fact("end")
+    run.fact("end", n_failed=run.n_failed)
     shutil.rmtree(run.programs.work)
+    sys.exit(1 if run.n_failed > 0 else 0)
 
 
 # --- the table ----------------------------------------------------------------------------------

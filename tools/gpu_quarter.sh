@@ -38,6 +38,7 @@ pack() {
   cmake --build "$build" --target weft weft-make-model
   rm -rf "$tree"
   mkdir -p "$tree/lib"
+  git describe --always --dirty >"$tree/commit" 2>/dev/null || echo unknown >"$tree/commit"
   cp "$build/weft" "$build/weft-make-model" "$tree"
   for library in $(libraries_of "$build/weft"); do cp -L "$library" "$tree/lib"; done
   strip "$tree/weft" "$tree/weft-make-model" "$tree"/lib/*
