@@ -41,6 +41,9 @@ command -v npm >/dev/null 2>&1 || browser="$browser nodejs npm"
 
 zig_version=0.14.1
 mlx_version=0.32.4
+# What a driver of release 580 knows; a newer compiler's code needs a newer driver.
+cuda_version=13.0
+nvdisasm_version=13.2.78
 # Another machine's compiler, the emulator that runs what it builds; its libraries are unpacked
 # into build/.
 cross="g++-aarch64-linux-gnu qemu-user cmake ninja-build ccache protobuf-compiler
@@ -136,10 +139,16 @@ install_zig() {
 }
 [ -z "$wants_zig" ] || install_zig
 [ -z "$wants_mlx" ] || install_mlx
-# NVIDIA's compiler, which needs no device and no driver.
-if [ -n "$wants_cuda" ] && ! ls "$here"/build/cuda/lib/python3*/site-packages/nvidia/cu*/bin/nvcc \
-    >/dev/null 2>&1; then
+# NVIDIA's compiler and what shows the machine code that it makes, which need no device and no
+# driver.
+install_cuda() {
+  local packages="" package
+  [ "$(cat "$here/build/cuda/version" 2>/dev/null)" = "$cuda_version $nvdisasm_version" ] && return
+  for package in cuda-nvcc cuda-runtime cuda-cccl nvvm cuda-crt; do
+    packages="$packages nvidia-$package==$cuda_version.*"
+  done
   python3 -m venv "$here/build/cuda"
-  "$here/build/cuda/bin/pip" -q install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl \
-    nvidia-nvvm nvidia-cuda-crt
-fi
+  "$here/build/cuda/bin/pip" -q install $packages "nvidia-cuda-nvdisasm==$nvdisasm_version"
+  echo "$cuda_version $nvdisasm_version" >"$here/build/cuda/version"
+}
+[ -z "$wants_cuda" ] || install_cuda
