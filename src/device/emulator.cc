@@ -282,6 +282,7 @@ bool Block::ReleaseBlock() {
   }
   for (Thread& thread : threads_) thread.stage = Stage::kReady;
   ++epoch_;
+  if (observer != nullptr) observer->OnBarrier();
   return true;
 }
 
@@ -355,6 +356,7 @@ Status Run(const Kernel& kernel, const LaunchShape& shape, const void* args, Ord
   if (kernel.cooperates && own_block == nullptr) own_block = std::make_unique<Block>();
   const int64_t n_blocks = int64_t{shape.grid_x} * shape.grid_y * shape.grid_z;
   launch = {&kernel, args, OkStatus()};
+  if (observer != nullptr) observer->OnLaunch(kernel);
   place.n_threads = shape.threads;
   place.grid_x = shape.grid_x;
   for (int64_t i = 0; i < n_blocks; ++i) {

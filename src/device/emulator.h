@@ -75,15 +75,22 @@ class Site {
 };
 #endif
 
-// Sees what the launches of a thread do, one block after the other; for tests.
+// Sees what the launches of a thread do, one block after the other; for tests. What is done is
+// done by the thread at `place`.
 class Observer {
  public:
   virtual ~Observer() = default;
-  // By the thread at `place`: `n_words` words of shared memory in one go.
-  virtual void OnShared(int word, int n_words, const Site& site) = 0;
-  // The same from global memory, to shared memory.
-  virtual void OnCopy(const void* from, size_t bytes, const Site& site) = 0;
-  virtual void OnBlockEnd(const Kernel& kernel) = 0;
+  virtual void OnLaunch(const Kernel& /*kernel*/) {}
+  // That all threads of the block have reached.
+  virtual void OnBarrier() {}
+  virtual void OnBlockEnd(const Kernel& /*kernel*/) {}
+  // `n_words` words of shared memory in one go.
+  virtual void OnShared(int /*word*/, int /*n_words*/, const Site& /*site*/) {}
+  // From global memory to shared memory.
+  virtual void OnCopy(const void* /*from*/, size_t /*bytes*/, const Site& /*site*/) {}
+  // Of global memory, at an address in the code: by kernels that are compiled to tell of it
+  // (tests/support/watched_accesses.h).
+  virtual void OnGlobal(const void* /*p*/, size_t /*bytes*/, bool /*writes*/, uintptr_t /*code*/) {}
 };
 extern constinit thread_local Observer* observer;
 // Whether that is not the device's memory but the running thread's: its stack, the kernel's

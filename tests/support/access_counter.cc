@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <span>
 
 #include "base/strings.h"
-
-extern "C" const char __executable_start;  // the linker's
+#include "tests/support/watched_accesses.h"
 
 namespace weft::testing {
 
@@ -17,7 +15,6 @@ constexpr int kLanes = device::kWarpLanes;
 constexpr uintptr_t kSector = 32, kLine = 128;
 constexpr int kBanks = 32;
 
-AccessCounter* counting = nullptr;  // of the tests' one thread
 constexpr double kMuch = 1.3;
 
 double Ratio(int64_t n, int64_t ideal) {
@@ -35,10 +32,7 @@ std::string Figures(const AccessCounter::Count& c) {
 // What addr2line and a line of code are given for it.
 std::string TextOf(const AccessCounter::Place& place) {
   if (!place.file.empty()) return StrCat(place.file, ":", place.line);
-  std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), "%#zx",
-                static_cast<size_t>(place.code - reinterpret_cast<uintptr_t>(&__executable_start)));
-  return text.data();
+  return CodeText(place.code);
 }
 
 }  // namespace
@@ -57,14 +51,8 @@ AccessCounter::Count& AccessCounter::Count::operator+=(const Count& other) {
   return *this;
 }
 
-void AccessCounter::Start() {
-  device::emulator::observer = this;
-  counting = this;
-}
-AccessCounter::~AccessCounter() {
-  device::emulator::observer = nullptr;
-  counting = nullptr;
-}
+void AccessCounter::Start() { device::emulator::observer = this; }
+AccessCounter::~AccessCounter() { device::emulator::observer = nullptr; }
 
 AccessCounter::Count AccessCounter::Of(std::string_view name) const {
   Count sum;
@@ -89,9 +77,8 @@ std::string AccessCounter::Report() const {
   return text;
 }
 
-void AccessCounter::OnGlobal(const void* p, size_t bytes, const Place& place) {
-  if (device::emulator::IsOwn(p)) return;
-  Note({reinterpret_cast<uintptr_t>(p), bytes}, false, place);
+void AccessCounter::OnGlobal(const void* p, size_t bytes, bool /*writes*/, uintptr_t code) {
+  Note({reinterpret_cast<uintptr_t>(p), bytes}, false, {code, {}, 0});
 }
 void AccessCounter::OnCopy(const void* from, size_t bytes, const device::emulator::Site& site) {
   Note({reinterpret_cast<uintptr_t>(from), bytes}, false, {0, site.file_name(), site.line()});
@@ -196,35 +183,3 @@ void AccessCounter::Fold(const Request& request, bool is_shared, Count* count) {
 }
 
 }  // namespace weft::testing
-
-// What GCC calls before each access where it is told to check addresses and to leave it at that.
-#define WEFT_ACCESS_(kind, bytes)                                                     \
-  extern "C" void __asan_##kind##bytes##_noabort(const void* p);                      \
-  void __asan_##kind##bytes##_noabort(const void* p) {                                \
-    if (weft::testing::counting == nullptr) return;                                   \
-    weft::testing::counting->OnGlobal(                                                \
-        p, bytes, {reinterpret_cast<uintptr_t>(__builtin_return_address(0)), {}, 0}); \
-  }
-#define WEFT_ACCESS_OF_ANY_SIZE_(kind)                                                \
-  extern "C" void __asan_##kind##N_noabort(const void* p, size_t bytes);              \
-  void __asan_##kind##N_noabort(const void* p, size_t bytes) {                        \
-    if (weft::testing::counting == nullptr) return;                                   \
-    weft::testing::counting->OnGlobal(                                                \
-        p, bytes, {reinterpret_cast<uintptr_t>(__builtin_return_address(0)), {}, 0}); \
-  }
-WEFT_ACCESS_(load, 1)
-WEFT_ACCESS_(load, 2)
-WEFT_ACCESS_(load, 4)
-WEFT_ACCESS_(load, 8)
-WEFT_ACCESS_(load, 16)
-WEFT_ACCESS_(store, 1)
-WEFT_ACCESS_(store, 2)
-WEFT_ACCESS_(store, 4)
-WEFT_ACCESS_(store, 8)
-WEFT_ACCESS_(store, 16)
-WEFT_ACCESS_OF_ANY_SIZE_(load)
-WEFT_ACCESS_OF_ANY_SIZE_(store)
-extern "C" void __asan_before_dynamic_init(const char*);
-extern "C" void __asan_after_dynamic_init();
-void __asan_before_dynamic_init(const char* /*module*/) {}
-void __asan_after_dynamic_init() {}

@@ -2,8 +2,7 @@
 // this thread, the loads and stores of a warp at one place in the code are one request, which
 // touches so many sectors of 32 bytes, and shared memory serves so many words a cycle.
 //
-// Accesses to global memory are seen only in kernels that are compiled for it (the library
-// weft_watched_kernels): there the compiler calls a function at each. Nothing else is slower.
+// Of kernels that are compiled for it (watched_accesses.h).
 //
 // Requests to one sector cost as much whoever makes them, so ratios are over the others.
 #ifndef WEFT_TESTS_SUPPORT_ACCESS_COUNTER_H_
@@ -57,7 +56,7 @@ class AccessCounter : public device::emulator::Observer {
   // address addr2line tells where it is.
   std::string Report() const;
 
-  void OnGlobal(const void* p, size_t bytes, const Place& place);
+  void OnGlobal(const void* p, size_t bytes, bool writes, uintptr_t code) override;
   void OnShared(int word, int n_words, const device::emulator::Site& site) override;
   void OnCopy(const void* from, size_t bytes, const device::emulator::Site& site) override;
   void OnBlockEnd(const device::Kernel& kernel) override;

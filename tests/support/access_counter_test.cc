@@ -15,20 +15,21 @@ using testing::AccessCounter;
 
 struct StrideArgs {
   const uint32_t* x;
-  AccessCounter* counter;
   int32_t stride;  // words from lane to lane
   int32_t words;   // of a lane
 };
-// The compiler's calls are made by hand here: they are those of weft_watched_kernels.
+// What a compiler calls in weft_watched_kernels.
+extern "C" void __asan_loadN_noabort(const void* p, size_t bytes);
+#define WatchLoad __asan_loadN_noabort
 WEFT_COOPERATIVE_KERNEL(ReadStrided, StrideArgs, 64) {
   const uint32_t own[1] = {static_cast<uint32_t>(ThreadIndex())};
   for (int i = 0; i < 2; ++i) {
     const uint32_t* const p = a.x + (64 * i + ThreadIndex()) * a.stride;
-    a.counter->OnGlobal(p, 4 * static_cast<size_t>(a.words), {1, {}, 0});
+    WatchLoad(p, 4 * static_cast<size_t>(a.words));
   }
-  a.counter->OnGlobal(a.x, 4, {2, {}, 0});       // all lanes the same
-  a.counter->OnGlobal(&a.words, 4, {3, {}, 0});  // an argument
-  a.counter->OnGlobal(own, 4, {4, {}, 0});       // on the stack
+  WatchLoad(a.x, 4);       // all lanes the same
+  WatchLoad(&a.words, 4);  // an argument
+  WatchLoad(own, 4);       // on the stack
 }
 
 WEFT_COOPERATIVE_KERNEL(CopyStrided, StrideArgs, 32) {
@@ -48,7 +49,7 @@ AccessCounter::Count CountsOf(const KernelOf<StrideArgs>& kernel, int threads, i
   alignas(128) static std::array<uint32_t, 128 * 32> memory = {};
   AccessCounter counter;
   counter.Start();
-  const StrideArgs args = {memory.data(), &counter, stride, words};
+  const StrideArgs args = {memory.data(), stride, words};
   const Status status = emulator::Run(kernel, {.threads = threads}, &args);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(counter.Of("Multiply").requests, 0);
