@@ -201,6 +201,46 @@ WEFT_DEVICE void WeighBlock(const AttendArgs& a, const Query* queries, int posit
   }
 }
 
+// Values of positions [begin, end) of a block, weighted for each query. A page is looked up once
+// for its positions, and eight of them are asked for before the first is used.
+template <typename Kv, int kVectors, int kRows, typename Shared>
+WEFT_DEVICE void SumValues(const AttendArgs& a, const Query& query, int block, int begin, int end,
+                           Shared& weights, Sums<kVectors>* sums) {
+  const int page_tokens = 1 << a.kv.page_shift;
+  constexpr int kAtOnce = kVectors <= 4 ? 8 : kVectors <= 8 ? 4 : 2;
+  while (begin < end) {
+    const std::byte* const page = PageOf(a.step, a.kv, query.sequence, begin);
+    const int token = begin & (page_tokens - 1);
+    const int n = Min(end - begin, page_tokens - token);
+    for (int at = 0; at < n; at += kAtOnce) {
+      float values[kAtOnce][kVectors];
+      WEFT_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        WEFT_UNROLL
+        for (int i = 0; i < kVectors; ++i) {
+          const int dim = ThreadIndex() + 32 * i;
+          values[j][i] = at + j < n && dim < a.kv.v_dim
+                             ? Kv::Get(page, a.kv.values, query.kv_head, token + at + j, dim)
+                             : 0.0f;
+        }
+      }
+      WEFT_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (at + j >= n) continue;
+        WEFT_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          const float its = weights[32 * r + begin - block + at + j];
+          WEFT_UNROLL
+          for (int i = 0; i < kVectors; ++i) {
+            sums[r].values[i] = Fma(its, values[j][i], sums[r].values[i]);
+          }
+        }
+      }
+    }
+    begin += n;
+  }
+}
+
 // The positions of one split that the queries see, which are the same for all of them, and so are
 // the pages. `weights`: shared, 32 words for each.
 template <typename Kv, int kVectors, int kRows, typename Shared>
@@ -214,24 +254,8 @@ WEFT_DEVICE void ScanSplit(const AttendArgs& a, const Query* queries, int split,
     const int mine = block + lane;
     WeighBlock<Kv, kVectors, kRows>(a, queries, mine, mine >= first && mine < end, weights, sums);
     Barrier();
-    for (int j = Max(0, first - block); j < Min(32, end - block); ++j) {
-      const int position = block + j;
-      const std::byte* const page = PageOf(a.step, a.kv, queries[0].sequence, position);
-      const int token = position & ((1 << a.kv.page_shift) - 1);
-      float its[kRows];
-      WEFT_UNROLL
-      for (int r = 0; r < kRows; ++r) its[r] = weights[32 * r + j];
-      WEFT_UNROLL
-      for (int i = 0; i < kVectors; ++i) {
-        const int dim = lane + 32 * i;
-        if (dim >= a.kv.v_dim) continue;
-        const float value = Kv::Get(page, a.kv.values, queries[0].kv_head, token, dim);
-        WEFT_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          sums[r].values[i] = Fma(its[r], value, sums[r].values[i]);
-        }
-      }
-    }
+    SumValues<Kv, kVectors, kRows>(a, queries[0], block, Max(first, block), Min(block + 32, end),
+                                   weights, sums);
     Barrier();
   }
 }

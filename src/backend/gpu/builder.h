@@ -58,8 +58,8 @@ struct ProgramSize {
 
 // Attention by splits only for few rows, and while their sums fit into so much; the sums of what
 // rows see together must, too.
-inline constexpr int64_t kMostSplitRows = 16;
-inline constexpr int64_t kPartialBytes = int64_t{16} << 20;
+inline constexpr int64_t kMostSplitRows = 64;
+inline constexpr int64_t kPartialBytes = int64_t{64} << 20;
 
 // Rows as they enter a product: floats, and bytes where some product wants them.
 struct Input {
