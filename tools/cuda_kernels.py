@@ -46,7 +46,8 @@ class Hot:
 HOT = [
     Hot(r"MultiplyOne(Q|Ternary).*", "IDP", 130, wide=False),
     Hot(r"MultiplyTiles.*", "IMMA", 24, wide=False),
-    Hot(r"Attend(?!Together).*", "FFMA", 600, wide=False),
+    Hot(r"AttendMany.*", "FFMA", 60, wide=False),
+    Hot(r"AttendFew.*", "FFMA", 110, wide=False),
 ]
 
 

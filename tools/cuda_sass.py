@@ -106,7 +106,10 @@ def hot_loop(code, labels, work):
             innermost[around] = innermost.get(around, 0) + 1
     if not innermost:
         return []
-    begin, end = max(innermost, key=lambda loop: (innermost[loop], loop))
+    # One around another has what is done between its turns, however much.
+    leaves = [a for a in innermost
+              if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in innermost)]
+    begin, end = max(leaves, key=lambda loop: (innermost[loop], loop))
     return [i for i in code if begin <= i.at <= end]
 
 

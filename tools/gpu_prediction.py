@@ -41,6 +41,7 @@ SMALL = 2.0e-6          # a kernel that only has rows to work on
 GRAPH = 3.0e-6          # from a graph to the next
 PER_STEP = 9            # launches before and behind the layers
 SPLIT = 128             # positions that one block attends to
+ATTEND = 1.35           # all instructions of attention, for one of its loops
 
 
 @dataclasses.dataclass
@@ -124,15 +125,16 @@ class Model:
                     for matrix in mixed))
 
     def attention(self, shape, step):
-        name = f"Attend{'' if step.rows > 64 else 'Splits'}F16_{shape.head_dim // 32}"
-        name = name if name in self.figures else f"AttendF16_{shape.head_dim // 32}"
-        multiplies = step.seen() * shape.heads * shape.head_dim * 2
+        many = step.rows > 64
+        name = f"Attend{'Many' if many else 'Few'}F16_{shape.head_dim // 32}"
+        multiplies = ATTEND * step.seen() * shape.heads * shape.head_dim * 2
         n_bytes = step.seen() * shape.kv_heads * shape.head_dim * 2 * 2
         if step.together:
             n_bytes /= 16
-        splits = math.ceil(step.context / SPLIT) if "Splits" in name else 1
-        blocks = step.rows * shape.heads * splits
-        return self.seconds(name, multiplies, n_bytes, 32, blocks)
+        # Queries of a block, of which a warp has 8 or 2.
+        queries = 32 if many else shape.heads // shape.kv_heads
+        blocks = step.rows * shape.heads / queries * math.ceil(step.context / SPLIT)
+        return self.seconds(name, multiplies, n_bytes, 32 * queries // (8 if many else 2), blocks)
 
     def step(self, shape, step):
         """Seconds of a layer's products, its attention and its other launches; of the step."""

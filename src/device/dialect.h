@@ -27,8 +27,8 @@
 // Global memory, several words in one go, aligned to all of them; Load and Store for one value,
 // where the emulator is to count what a warp reads:
 //   Load(p), Store(p, x), LoadWords2/4(p), StoreWords4(p, x)
-// Shared memory likewise, from element `word` on, a multiple of 4; arrays are aligned to that:
-//   ReadWords4(shared, word), WriteWords4(shared, word, x)
+// Shared memory likewise, from element `word` on, a multiple of as many; arrays are aligned to 4:
+//   ReadWords2/4(shared, word), WriteWords4(shared, word, x)
 // From global to shared memory, while the threads go on (where a device cannot, at once):
 //   CopyWords4(shared, word, from)    begins to copy
 //   CommitCopies()                    what was begun since the last one is a group

@@ -66,6 +66,11 @@ WEFT_DEVICE void StoreWords4(void* p, const Words4& x) {
   *static_cast<uint4*>(p) = ToUint4(x);
 }
 template <typename T>
+WEFT_DEVICE Words2 ReadWords2(const T* shared, int word) {
+  const uint2 x = *reinterpret_cast<const uint2*>(shared + word);
+  return {{x.x, x.y}};
+}
+template <typename T>
 WEFT_DEVICE Words4 ReadWords4(const T* shared, int word) {
   return FromUint4(*reinterpret_cast<const uint4*>(shared + word));
 }

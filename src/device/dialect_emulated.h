@@ -120,6 +120,13 @@ inline void StoreWords4(void* p, const Words4& x,
 }
 
 template <typename T>
+Words2 ReadWords2(const SharedArray<T>& shared, int word,
+                  const emulator::Site& site = emulator::Site::current()) {
+  const int first = shared.WordAt(word);
+  if (first % 2 != 0) emulator::ComplainOfAlignment(site);
+  return {{emulator::ReadShared(first, site), emulator::ReadShared(first + 1, site)}};
+}
+template <typename T>
 Words4 ReadWords4(const SharedArray<T>& shared, int word,
                   const emulator::Site& site = emulator::Site::current()) {
   return emulator::ReadSharedWords(shared.WordAt(word), site);

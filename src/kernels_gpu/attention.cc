@@ -1,91 +1,14 @@
+// Keys and values into pages, and the kernels of attention.
 #include "kernels_gpu/attention.h"
 
 #include "device/dialect.h"
+#include "kernels_gpu/attend_device.h"
+#include "kernels_gpu/kv_device.h"
 #include "kernels_gpu/math.h"
 
 namespace weft::device {
 
-// --- where things lie ------------------------------------------------------------------------
-
-WEFT_DEVICE std::byte* PlaceOf(const PoolView& pool, int id) {
-  return pool.slabs[id >> pool.shift] + (id & ((1 << pool.shift) - 1)) * pool.bytes;
-}
-
-// The page of a sequence's position.
-WEFT_DEVICE std::byte* PageOf(const StepView& step, const KvView& kv, int sequence, int position) {
-  const int begin = step.table_begins[kv.group * step.max_sequences + sequence];
-  return PlaceOf(kv.pool, step.pages[begin + (position >> kv.page_shift)]);
-}
-
-// --- elements of keys and values ---------------------------------------------------------------
-
-template <typename Element>
-struct FloatKv {
-  WEFT_DEVICE static float Get(const std::byte* page, const KvPlane& p, int head, int token,
-                               int dim) {
-    const auto* const values = reinterpret_cast<const typename Element::Stored*>(page + p.offset);
-    return Element::ToFloat(values[head * p.head + token * p.token + dim * p.dim]);
-  }
-  // Up to 32 dimensions from `dim` on.
-  WEFT_DEVICE static void Put(std::byte* page, const KvPlane& p, int head, int token, int dim,
-                              int n, const float* x) {
-    auto* const values = reinterpret_cast<typename Element::Stored*>(page + p.offset);
-    for (int i = 0; i < n; ++i) {
-      values[head * p.head + token * p.token + (dim + i) * p.dim] = Element::FromFloat(x[i]);
-    }
-  }
-};
-
-struct KvFloat32 {
-  using Stored = float;
-  WEFT_DEVICE static float ToFloat(float x) { return x; }
-  WEFT_DEVICE static float FromFloat(float x) { return x; }
-};
-struct KvFloat16 {
-  using Stored = uint16_t;
-  WEFT_DEVICE static float ToFloat(uint16_t x) { return HalfToFloat(x); }
-  WEFT_DEVICE static uint16_t FromFloat(float x) { return FloatToHalf(x); }
-};
-struct KvBfloat16 {
-  using Stored = uint16_t;
-  WEFT_DEVICE static float ToFloat(uint16_t x) { return BfloatToFloat(x); }
-  WEFT_DEVICE static uint16_t FromFloat(float x) { return FloatToBfloat(x); }
-};
-
-struct KvInt8 {
-  WEFT_DEVICE static int64_t ScaleAt(const KvPlane& p, int head, int token, int dim) {
-    return head * p.scale_head + token * p.scale_token + dim / kScaleDims * p.scale_group;
-  }
-  WEFT_DEVICE static float Get(const std::byte* page, const KvPlane& p, int head, int token,
-                               int dim) {
-    const auto* const values = reinterpret_cast<const int8_t*>(page + p.offset);
-    const auto* const scales = reinterpret_cast<const uint16_t*>(page + p.scale_offset);
-    const int level = values[head * p.head + token * p.token + dim * p.dim];
-    return static_cast<float>(level) * HalfToFloat(scales[ScaleAt(p, head, token, dim)]);
-  }
-  WEFT_DEVICE static void Put(std::byte* page, const KvPlane& p, int head, int token, int dim,
-                              int n, const float* x) {
-    auto* const values = reinterpret_cast<int8_t*>(page + p.offset);
-    auto* const scales = reinterpret_cast<uint16_t*>(page + p.scale_offset);
-    float max = 0.0f;
-    for (int i = 0; i < n; ++i) max = Max(max, Abs(x[i]));
-    const uint16_t bits = FloatToHalf(Min(max / 127.0f, 65504.0f));
-    const float scale = HalfToFloat(bits);
-    const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    for (int i = 0; i < n; ++i) {
-      const float clamped = Min(Max(x[i] * inverse, -127.0f), 127.0f);
-      const float rounded = (clamped + 12582912.0f) - 12582912.0f;
-      values[head * p.head + token * p.token + (dim + i) * p.dim] =
-          static_cast<int8_t>(static_cast<int>(rounded));
-    }
-    scales[ScaleAt(p, head, token, dim)] = bits;
-  }
-};
-
-using KvOfF32 = FloatKv<KvFloat32>;
-using KvOfF16 = FloatKv<KvFloat16>;
-using KvOfBF16 = FloatKv<KvBfloat16>;
-using KvOfQ8_0 = KvInt8;
+// --- storing ---------------------------------------------------------------------------------
 
 template <typename Kv>
 WEFT_DEVICE void StoreGroups(const StoreArgs& a) {
@@ -109,306 +32,523 @@ WEFT_DEVICE void StoreGroups(const StoreArgs& a) {
           a.v.values + row * a.v.stride + head * a.kv.v_dim + dim);
 }
 
-// --- attention -----------------------------------------------------------------------------
+// --- attention -------------------------------------------------------------------------------
 
-// A query head of a row, and what it sees.
-struct Query {
-  const float* values;
-  int sequence, position, head, kv_head;
-  int first, last;  // positions seen
+// The attention of one block of threads, see attend_device.h.
+template <typename Kv, int kVectors, bool kMany, typename Shared>
+struct Attender {
+  static constexpr int kQueries = AttendQueries(kVectors, kMany);
+  static constexpr int kStages = AttendStages(kVectors, kMany);
+  static constexpr int kEach = kVectors < 4 ? kVectors : 4;  // dimensions side by side
+  static constexpr int kRuns = kVectors / kEach;
+  using Shape = StageShape<Kv, kVectors>;
+  using Places = AttendPlaces<kStages>;
 
-  WEFT_DEVICE Query() {}
-  WEFT_DEVICE Query(const AttendArgs& a, int row, int its_head) {
-    values = a.q.values + row * a.q.stride + its_head * a.q_head;
-    sequence = a.step.sequences[row];
-    position = a.step.positions[row];
-    head = its_head;
-    kv_head = its_head / a.heads_per_kv_head;
-    first = a.window > 0 ? Max(0, position - a.window + 1) : 0;
-    last = position;
-    if (a.both_ways != 0) {
-      const int n_tokens = a.step.first_rows[sequence + 1] - a.step.first_rows[sequence];
-      first = a.reach < 0 ? 0 : Max(0, position - a.reach);
-      last = a.reach < 0 ? n_tokens - 1 : Min(n_tokens - 1, position + a.reach);
+  const AttendArgs& a;
+  Shared& words;
+  AttendItem item;
+  int n_queries = 0;               // of the block
+  int lane, its_queries, weights;  // of the warp: the first query; words of shared memory
+  int q_words;                     // likewise
+  int first, last;                 // what the block sees
+  int all_from, all_to;            // what all queries of the warp see
+  int any_from, any_to;            // what one of them sees
+  float sums[kQueries]
+            [kVectors];       // lane's dimensions: kEach from kEach * lane on, 32 * kEach behind
+  float scores[kQueries][4];  // of the lane's positions; then their weights
+  float factors[kQueries];    // by which the lane's block of positions scales what came before
+
+  WEFT_DEVICE Attender(const AttendArgs& args, Shared& shared, const AttendItem& its_item)
+      : a(args), words(shared), item(its_item), lane(ThreadIndex() % 32) {}
+
+  WEFT_DEVICE int FactAt(int query, QueryFact fact) const {
+    return Places::kQueryFacts + fact * kMostBlockQueries + query;
+  }
+  WEFT_DEVICE int Fact(int query, QueryFact fact) const {
+    return static_cast<int>(words[FactAt(query, fact)]);
+  }
+
+  // Finds the block's queries; the last warps' may be the last one again. False if there are none.
+  WEFT_DEVICE bool FindQueries() {
+    const int n_kv_heads = a.n_heads / a.heads_per_kv_head;
+    const int all = item.n_rows * a.heads_per_kv_head, each = ThreadCount() / 32 * kQueries;
+    const int begin = BlockX() / n_kv_heads * each;
+    n_queries = Min(each, all - begin);
+    if (n_queries <= 0) return false;
+    const int warp = ThreadIndex() / 32;
+    its_queries = warp * kQueries;
+    q_words = Places::kWarps + warp * AttendWarpWords(kVectors, kMany, a.kv.k_dim);
+    weights = q_words + kQueries * (CeilDiv(a.kv.k_dim, 4) * 4);
+    for (int i = ThreadIndex(); i < each; i += ThreadCount()) {
+      const int query = begin + Min(i, n_queries - 1);
+      const int row = a.step.item_rows[item.rows + query / a.heads_per_kv_head];
+      const Sight sight(a, row);
+      words[FactAt(i, kRowFact)] = static_cast<uint32_t>(row);
+      words[FactAt(i, kHeadFact)] = static_cast<uint32_t>(
+          BlockX() % n_kv_heads * a.heads_per_kv_head + query % a.heads_per_kv_head);
+      words[FactAt(i, kPositionFact)] = static_cast<uint32_t>(sight.position);
+      words[FactAt(i, kFirstFact)] = static_cast<uint32_t>(sight.first);
+      words[FactAt(i, kLastFact)] = static_cast<uint32_t>(sight.last);
+    }
+    return true;
+  }
+
+  // What the queries see, and what they are. Behind a barrier.
+  WEFT_DEVICE void LoadQueries() {
+    first = Fact(0, kFirstFact);
+    last = Fact(0, kLastFact);
+    for (int i = 1; i < n_queries; ++i) {
+      first = Min(first, Fact(i, kFirstFact));
+      last = Max(last, Fact(i, kLastFact));
+    }
+    all_from = any_from = Fact(its_queries, kFirstFact);
+    all_to = any_to = Fact(its_queries, kLastFact);
+    WEFT_UNROLL
+    for (int q = 0; q < kQueries; ++q) {
+      const int from = Fact(its_queries + q, kFirstFact), to = Fact(its_queries + q, kLastFact);
+      all_from = Max(all_from, from);
+      any_from = Min(any_from, from);
+      all_to = Min(all_to, to);
+      any_to = Max(any_to, to);
+      const float* const values = a.q.values + Fact(its_queries + q, kRowFact) * a.q.stride +
+                                  Fact(its_queries + q, kHeadFact) * a.q_head;
+      for (int d = lane; d < a.kv.k_dim; d += 32) {
+        words[q_words + d * kQueries + q] = BitsOf(values[d]);
+      }
+    }
+  }
+
+  // kQueries words of shared memory.
+  WEFT_DEVICE void ReadOfQueries(int word, float* x) const {
+    if constexpr (kQueries == 2) {
+      const Words2 two = ReadWords2(words, word);
+      x[0] = FloatOf(two.w[0]);
+      x[1] = FloatOf(two.w[1]);
+    } else {
+      WEFT_UNROLL
+      for (int i = 0; i < kQueries; i += 4) {
+        const Words4 four = ReadWords4(words, word + i);
+        WEFT_UNROLL
+        for (int j = 0; j < 4; ++j) x[i + j] = FloatOf(four.w[j]);
+      }
+    }
+  }
+
+  WEFT_DEVICE void MultiplyKey(int keys, int query_words, const float* scales) {
+    float key[4], query[kQueries];
+    Kv::template Read<4>(words, keys, 0, key);
+    if constexpr (Kv::kScaled) {
+      WEFT_UNROLL
+      for (int j = 0; j < 4; ++j) key[j] = key[j] * scales[j];
+    }
+    ReadOfQueries(query_words, query);
+    WEFT_UNROLL
+    for (int q = 0; q < kQueries; ++q) {
+      WEFT_UNROLL
+      for (int j = 0; j < 4; ++j) scores[q][j] = Fma(key[j], query[q], scores[q][j]);
+    }
+  }
+
+  // A stage of keys, dimensions from `dim` on.
+  WEFT_DEVICE void MultiplyKeys(int stage, int split, int dim) {
+    const int mine = split * kSplitTokens + 4 * lane;
+    if (mine + 3 < any_from || mine > any_to) return;
+    const int n_dims = Min(Shape::kKeyDims, a.kv.k_dim - dim);
+    float scales[4];
+    if constexpr (Kv::kScaled) {
+      KvFloat16::Read<4>(words, stage + Shape::kKeyScales, 4 * lane, scales);
+    }
+    int keys = stage + lane / 8 * Shape::kKeyBlock + lane % 8 * Kv::kBytes;
+    int query_words = q_words + dim * kQueries;
+    int d = 0;
+    for (; d + 8 <= n_dims; d += 8, keys += 8 * Shape::kKeyRow, query_words += 8 * kQueries) {
+      WEFT_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        MultiplyKey(keys + i * Shape::kKeyRow, query_words + i * kQueries, scales);
+      }
+    }
+    for (; d < n_dims; ++d, keys += Shape::kKeyRow, query_words += kQueries) {
+      MultiplyKey(keys, query_words, scales);
+    }
+  }
+
+  // The sum over the positions of each block: as a tree over neighbours at 16, 8, 4, 2 and 1.
+  WEFT_DEVICE static float BlockSum(const float* x) {
+    float pairs[4];
+    WEFT_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      pairs[j] = x[j];
+      WEFT_UNROLL
+      for (int mask = 4; mask > 0; mask /= 2) pairs[j] += ShuffleXor(pairs[j], mask);
+    }
+    return (pairs[0] + pairs[2]) + (pairs[1] + pairs[3]);
+  }
+
+  // Turns products into scores.
+  WEFT_DEVICE void ScaleScores(int split) {
+    const int mine = split * kSplitTokens + 4 * lane;
+    WEFT_UNROLL
+    for (int i = 0; i < 4 * kQueries; ++i) scores[i / 4][i % 4] *= a.scale;
+    if (a.softcap > 0.0f) {
+      WEFT_UNROLL
+      for (int i = 0; i < 4 * kQueries; ++i) {
+        scores[i / 4][i % 4] = Softcap(a.softcap, scores[i / 4][i % 4]);
+      }
+    }
+    if (a.slopes != nullptr) {
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) {
+        const float slope = a.slopes[Fact(its_queries + q, kHeadFact)];
+        const int position = Fact(its_queries + q, kPositionFact);
+        WEFT_UNROLL
+        for (int j = 0; j < 4; ++j) {
+          const int distance = mine + j < position ? position - (mine + j) : mine + j - position;
+          scores[q][j] = Fma(-slope, static_cast<float>(distance), scores[q][j]);
+        }
+      }
+    }
+  }
+
+  // Turns one query's scores into weights, negative where it does not see a position. Blocks follow
+  // each other: each has the maximum of those before it.
+  WEFT_DEVICE void WeighQuery(int split, int q) {
+    const int query = its_queries + q, begin = split * kSplitTokens, mine = begin + 4 * lane;
+    const int from = Fact(query, kFirstFact), to = Fact(query, kLastFact);
+    float most = MinusInfinity();
+    WEFT_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const bool seen = mine + j >= from && mine + j <= to;
+      scores[q][j] = seen ? scores[q][j] : MinusInfinity();
+      most = Max(most, scores[q][j]);
+    }
+    WEFT_UNROLL
+    for (int mask = 1; mask <= 4; mask *= 2) most = Max(most, ShuffleXor(most, mask));
+    float max = MinusInfinity(), before = max, its_max = max;
+    WEFT_UNROLL
+    for (int b = 0; b < kSplitBlocks; ++b) {
+      const float new_max = Max(max, Shuffle(most, 8 * b));
+      if (b == lane / 8) {
+        before = max;
+        its_max = new_max;
+      }
+      max = new_max;
+    }
+    const auto sees = [&](int b) {
+      return begin + b * kBlockTokens + kBlockTokens - 1 >= from && begin + b * kBlockTokens <= to;
+    };
+    factors[q] = sees(lane / 8) ? Exp(before - its_max) : 1.0f;
+    float its_weights[4];
+    WEFT_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const bool seen = mine + j >= from && mine + j <= to;
+      its_weights[j] = seen ? Exp(scores[q][j] - its_max) : 0.0f;
+      scores[q][j] = seen ? its_weights[j] : -1.0f;
+    }
+    const float sum = BlockSum(its_weights);
+    float weight = 0.0f;
+    WEFT_UNROLL
+    for (int b = 0; b < kSplitBlocks; ++b) {
+      const float next = Fma(weight, Shuffle(factors[q], 8 * b), Shuffle(sum, 8 * b));
+      weight = sees(b) ? next : weight;
+    }
+    if (lane == 0) {
+      words[FactAt(query, kMaxFact)] = BitsOf(max);
+      words[FactAt(query, kWeightFact)] = BitsOf(weight);
+    }
+  }
+
+  // The weights of a block of positions, for the warp's values behind the next barrier: position
+  // by position, of which every fourth is a neighbour.
+  WEFT_DEVICE int WeightsAt(int block, int token) const {
+    return weights + (block % 2 * kBlockTokens + token % 4 * 8 + token / 4) * kQueries;
+  }
+  WEFT_DEVICE void PutWeights(int block) {
+    if (lane / 8 != block) return;
+    WEFT_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const int at = WeightsAt(block, lane % 8 * 4 + j);
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) words[at + q] = BitsOf(scores[q][j]);
+    }
+  }
+
+  WEFT_DEVICE void ScaleSums(int block) {
+    WEFT_UNROLL
+    for (int q = 0; q < kQueries; ++q) {
+      const float factor = Shuffle(factors[q], 8 * block);
+      WEFT_UNROLL
+      for (int i = 0; i < kVectors; ++i) sums[q][i] = sums[q][i] * factor;
+    }
+  }
+
+  // One position's values. kAll: all of the warp's queries see it.
+  template <bool kAll>
+  WEFT_DEVICE void AddValue(int stage, int row, int token, int its_weights) {
+    float x[kQueries];
+    ReadOfQueries(its_weights, x);
+    WEFT_UNROLL
+    for (int r = 0; r < kRuns; ++r) {
+      float value[kEach];
+      const int dim = 32 * kEach * r + kEach * lane;
+      Kv::template Read<kEach>(words, stage + token * row, dim, value);
+      if constexpr (Kv::kScaled) {
+        const int at = token * CeilDiv(a.kv.v_dim, kScaleDims) + dim / kScaleDims;
+        const uint32_t two = words[stage + Shape::kValueScales + at / 2];
+        const float scale = HalfToFloat(static_cast<uint16_t>(two >> (at % 2 * 16)));
+        WEFT_UNROLL
+        for (int i = 0; i < kEach; ++i) value[i] = value[i] * scale;
+      }
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) {
+        WEFT_UNROLL
+        for (int i = 0; i < kEach; ++i) {
+          float& sum = sums[q][kEach * r + i];
+          const float next = Fma(x[q], value[i], sum);
+          sum = kAll || !(x[q] < 0.0f) ? next : sum;
+        }
+      }
+    }
+  }
+
+  // A stage of values, of positions from `position` on.
+  WEFT_DEVICE void AddValues(int stage, int row, int position) {
+    if (position + Shape::kTokens <= any_from || position > any_to) return;
+    if (kRuns == 1 && kEach * lane >= a.kv.v_dim) return;
+    const int block = position / kBlockTokens % kSplitBlocks, in_block = position % kBlockTokens;
+    if (position >= all_from && position + Shape::kTokens - 1 <= all_to) {
+      for (int t = 0; t < Shape::kTokens; t += 4) {
+        WEFT_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          AddValue<true>(stage, row, t + i,
+                         WeightsAt(block, 0) + ((in_block + t) / 4 + 8 * i) * kQueries);
+        }
+      }
+      return;
+    }
+    const int end = Min(Shape::kTokens, any_to + 1 - position);
+    for (int t = Max(0, any_from - position); t < end; ++t) {
+      AddValue<false>(stage, row, t, WeightsAt(block, in_block + t));
+    }
+  }
+
+  // Puts one query's sums of a split where they belong: alone, or with those of the splits before.
+  WEFT_DEVICE void PutSums(int split, int q) {
+    const int query = its_queries + q;
+    if (query >= n_queries) return;
+    const int row = Fact(query, kRowFact);
+    const PartPlaces places(a, row, Fact(query, kFirstFact), Fact(query, kLastFact));
+    if (split < places.first || split > places.last) return;
+    float* const part = PartAt(a, places.base + places.Of(split), Fact(query, kHeadFact));
+    float* const tail = part + PartFloats(a.kv.v_dim) - 4;
+    float max = FloatOf(words[FactAt(query, kMaxFact)]);
+    float weight = FloatOf(words[FactAt(query, kWeightFact)]);
+    const bool joins = split < places.cut, begins = split == places.first;
+    float mine = 0.0f, its = 1.0f;
+    if (joins) {
+      const bool reads = lane == 0 && !begins;
+      const float old_max = Shuffle(reads ? tail[0] : MinusInfinity(), 0);
+      const float old_weight = Shuffle(reads ? tail[1] : 0.0f, 0);
+      const float new_max = Max(old_max, max);
+      mine = Exp(old_max - new_max);
+      its = Exp(max - new_max);
+      weight = Fma(weight, its, old_weight * mine);
+      max = new_max;
+    }
+    const auto joined = [&](float sum, float old) {
+      return joins ? Fma(sum, its, old * mine) : sum;
+    };
+    WEFT_UNROLL
+    for (int r = 0; r < kRuns; ++r) {
+      const int dim = kEach * (32 * r + lane);
+      const float* const run = &sums[q][kEach * r];
+      if (kEach == 4 && dim + kEach <= a.kv.v_dim) {
+        Words4 four = {};
+        if (joins && !begins) four = LoadWords4(part + dim);
+        WEFT_UNROLL
+        for (int i = 0; i < kEach; ++i) {
+          four.w[i] = BitsOf(joined(run[i], FloatOf(four.w[i])));
+        }
+        StoreWords4(part + dim, four);
+        continue;
+      }
+      WEFT_UNROLL
+      for (int i = 0; i < kEach; ++i) {
+        if (dim + i >= a.kv.v_dim) continue;
+        part[dim + i] = joined(run[i], joins && !begins ? part[dim + i] : 0.0f);
+      }
+    }
+    if (lane == 0) {
+      tail[0] = max;
+      tail[1] = weight;
+    }
+  }
+
+  // What comes into stages, one after the other: of each split its keys, then those of its values
+  // that somebody sees.
+  struct Cursor {
+    int split, part;
+  };
+  WEFT_DEVICE int FirstToken(int split) const {
+    return Max(first - split * kSplitTokens, 0) / Shape::kTokens * Shape::kTokens;
+  }
+  WEFT_DEVICE int EndToken(int split) const {
+    return Min(last + 1 - split * kSplitTokens, kSplitTokens);
+  }
+  template <typename Staging>
+  WEFT_DEVICE void Produce(Staging& staging, Cursor& next, int stage) {
+    if (next.split < item.end) {
+      const int n_keys = CeilDiv(a.kv.k_dim, Shape::kKeyDims);
+      if (next.part < n_keys) {
+        staging.PutKeys(stage, next.split, next.part++ * Shape::kKeyDims);
+      } else {
+        const int token = FirstToken(next.split) + (next.part++ - n_keys) * Shape::kTokens;
+        staging.PutValues(stage, next.split * kSplitTokens + token);
+        if (token + Shape::kTokens >= EndToken(next.split)) next = {next.split + 1, 0};
+      }
+    }
+    CommitCopies();
+  }
+
+  WEFT_DEVICE void Run() {
+    const int kv_head = BlockX() % (a.n_heads / a.heads_per_kv_head);
+    LoadQueries();
+    item.first = Max(item.first, first / kSplitTokens);
+    item.end = Min(item.end, last / kSplitTokens + 1);
+    if (item.first >= item.end) return;
+    Stager<Kv, kVectors, Shared> staging(a, words, kv_head, item.table, first, last,
+                                         Places::kPages);
+    for (int split = item.first; split < Min(item.end, item.first + kSplitsKnown - 1); ++split) {
+      staging.FindPages(split);
+    }
+    Barrier();
+    Cursor next = {item.first, 0};
+    for (int s = 0; s < kStages - 1; ++s) Produce(staging, next, s * kStageWords);
+    int at = 0;  // the stage that is used next
+    const auto step = [&] {
+      WaitCopies<kStages - 2>();
+      Barrier();
+      const int stage = at * kStageWords;
+      Produce(staging, next, (at == 0 ? kStages - 1 : at - 1) * kStageWords);
+      at = at + 1 == kStages ? 0 : at + 1;
+      return stage;
+    };
+    const int row = staging.value_row;
+    for (int split = item.first; split < item.end; ++split) {
+      if (split + kSplitsKnown - 1 < item.end) staging.FindPages(split + kSplitsKnown - 1);
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) {
+        WEFT_UNROLL
+        for (int j = 0; j < 4; ++j) scores[q][j] = 0.0f;
+        WEFT_UNROLL
+        for (int i = 0; i < kVectors; ++i) sums[q][i] = 0.0f;
+      }
+      for (int dim = 0; dim < a.kv.k_dim; dim += Shape::kKeyDims) {
+        MultiplyKeys(step(), split, dim);
+      }
+      ScaleScores(split);
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) WeighQuery(split, q);
+      int block = -1;
+      for (int token = FirstToken(split); token < EndToken(split); token += Shape::kTokens) {
+        const bool begins = token / kBlockTokens != block;
+        block = token / kBlockTokens;
+        if (begins) PutWeights(block);
+        const int stage = step();
+        if (begins && ThreadIndex() == 0) CountTile();
+        if (begins) ScaleSums(block);
+        AddValues(stage, row, split * kSplitTokens + token);
+      }
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) PutSums(split, q);
     }
   }
 };
 
-// Weighted sums in progress: lane l has dimensions l, l + 32 ... of the values.
-template <int kVectors>
-struct Sums {
-  float max, weight;
-  float values[kVectors];
-  WEFT_DEVICE Sums() : max(FloatOf(0xFF800000u)), weight(0.0f) {
-    WEFT_UNROLL
-    for (int i = 0; i < kVectors; ++i) values[i] = 0.0f;
-  }
-  // Joins those of later positions.
-  WEFT_DEVICE void Add(const Sums& other) {
-    const float new_max = Max(max, other.max);
-    const float mine = Exp(max - new_max), its = Exp(other.max - new_max);
-    weight = Fma(other.weight, its, weight * mine);
-    WEFT_UNROLL
-    for (int i = 0; i < kVectors; ++i) values[i] = Fma(other.values[i], its, values[i] * mine);
-    max = new_max;
-  }
-};
-
-WEFT_DEVICE float ScoreOf(const AttendArgs& a, const Query& query, int position, float product) {
-  float score = product * a.scale;
-  if (a.softcap > 0.0f) score = Softcap(a.softcap, score);
-  if (a.slopes != nullptr) {
-    const int distance =
-        position < query.position ? query.position - position : position - query.position;
-    score = Fma(-a.slopes[query.head], static_cast<float>(distance), score);
-  }
-  return score;
+template <typename Kv, int kVectors, bool kMany, typename Shared>
+WEFT_DEVICE void AttendToItem(const AttendArgs& a, Shared& words) {
+  const ItemList list = a.step.item_lists[2 * a.kv.group + a.list];
+  if (BlockY() >= list.n) return;
+  Attender<Kv, kVectors, kMany, Shared> attender(a, words, a.step.items[list.first + BlockY()]);
+  if (!attender.FindQueries()) return;
+  Barrier();
+  attender.Run();
 }
 
-// A position's key times each of the queries.
-template <typename Kv, int kRows>
-WEFT_DEVICE void MultiplyKey(const AttendArgs& a, const Query* queries, int position,
-                             float* products) {
-  const std::byte* const page = PageOf(a.step, a.kv, queries[0].sequence, position);
-  const int token = position & ((1 << a.kv.page_shift) - 1);
-  for (int dim = 0; dim < a.kv.k_dim; ++dim) {
-    const float key = Kv::Get(page, a.kv.keys, queries[0].kv_head, token, dim);
-    WEFT_UNROLL
-    for (int r = 0; r < kRows; ++r) products[r] = Fma(key, queries[r].values[dim], products[r]);
-  }
-}
-
-// The weights of a block of positions, the lane's being `position`, for each query; to shared
-// memory.
-template <typename Kv, int kVectors, int kRows, typename Shared>
-WEFT_DEVICE void WeighBlock(const AttendArgs& a, const Query* queries, int position, bool seen,
-                            Shared& weights, Sums<kVectors>* sums) {
-  float products[kRows];
-  WEFT_UNROLL
-  for (int r = 0; r < kRows; ++r) products[r] = 0.0f;
-  if (seen) MultiplyKey<Kv, kRows>(a, queries, position, products);
-  WEFT_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    const float score = seen ? ScoreOf(a, queries[r], position, products[r]) : FloatOf(0xFF800000u);
-    const float new_max = Max(sums[r].max, WarpMax(score));
-    const float factor = Exp(sums[r].max - new_max);
-    const float weight = seen ? Exp(score - new_max) : 0.0f;
-    sums[r].weight = Fma(sums[r].weight, factor, WarpSum(weight));
-    sums[r].max = new_max;
-    WEFT_UNROLL
-    for (int i = 0; i < kVectors; ++i) sums[r].values[i] = sums[r].values[i] * factor;
-    weights[32 * r + ThreadIndex()] = weight;
-  }
-}
-
-// Values of positions [begin, end) of a block, weighted for each query. A page is looked up once
-// for its positions, and eight of them are asked for before the first is used.
-template <typename Kv, int kVectors, int kRows, typename Shared>
-WEFT_DEVICE void SumValues(const AttendArgs& a, const Query& query, int block, int begin, int end,
-                           Shared& weights, Sums<kVectors>* sums) {
-  const int page_tokens = 1 << a.kv.page_shift;
-  constexpr int kAtOnce = kVectors <= 4 ? 8 : kVectors <= 8 ? 4 : 2;
-  while (begin < end) {
-    const std::byte* const page = PageOf(a.step, a.kv, query.sequence, begin);
-    const int token = begin & (page_tokens - 1);
-    const int n = Min(end - begin, page_tokens - token);
-    for (int at = 0; at < n; at += kAtOnce) {
-      float values[kAtOnce][kVectors];
-      WEFT_UNROLL
-      for (int j = 0; j < kAtOnce; ++j) {
-        WEFT_UNROLL
-        for (int i = 0; i < kVectors; ++i) {
-          const int dim = ThreadIndex() + 32 * i;
-          values[j][i] = at + j < n && dim < a.kv.v_dim
-                             ? Kv::Get(page, a.kv.values, query.kv_head, token + at + j, dim)
-                             : 0.0f;
-        }
-      }
-      WEFT_UNROLL
-      for (int j = 0; j < kAtOnce; ++j) {
-        if (at + j >= n) continue;
-        WEFT_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          const float its = weights[32 * r + begin - block + at + j];
-          WEFT_UNROLL
-          for (int i = 0; i < kVectors; ++i) {
-            sums[r].values[i] = Fma(its, values[j][i], sums[r].values[i]);
-          }
-        }
-      }
-    }
-    begin += n;
-  }
-}
-
-// The positions of one split that the queries see, which are the same for all of them, and so are
-// the pages. `weights`: shared, 32 words for each.
-template <typename Kv, int kVectors, int kRows, typename Shared>
-WEFT_DEVICE void ScanSplit(const AttendArgs& a, const Query* queries, int split, Shared& weights,
-                           Sums<kVectors>* sums) {
-  const int lane = ThreadIndex(), first = queries[0].first;
-  const int begin = split * kSplitTokens, end = Min(begin + kSplitTokens, queries[0].last + 1);
-  for (int block = begin; block < end; block += 32) {
-    if (block + 31 < first) continue;
-    if (lane == 0) CountTile();
-    const int mine = block + lane;
-    WeighBlock<Kv, kVectors, kRows>(a, queries, mine, mine >= first && mine < end, weights, sums);
-    Barrier();
-    SumValues<Kv, kVectors, kRows>(a, queries[0], block, Max(first, block), Min(block + 32, end),
-                                   weights, sums);
-    Barrier();
-  }
-}
-
-template <int kVectors>
-WEFT_DEVICE void Finish(const AttendArgs& a, int row, int head, Sums<kVectors> sums) {
-  float factor = 1.0f;
-  if (a.sinks != nullptr) {
-    const float new_max = Max(sums.max, a.sinks[head]);
-    factor = Exp(sums.max - new_max);
-    sums.weight = Fma(sums.weight, factor, Exp(a.sinks[head] - new_max));
-  }
-  float* const out = a.out.values + row * a.out.stride + head * a.kv.v_dim;
-  WEFT_UNROLL
-  for (int i = 0; i < kVectors; ++i) {
-    const int dim = ThreadIndex() + 32 * i;
-    if (dim < a.kv.v_dim) out[dim] = sums.values[i] * factor / sums.weight;
-  }
-}
-
-// Where sums wait to be merged: maximum, weight, values.
-WEFT_DEVICE float* PartialOf(const AttendArgs& a, int row, int head, int split) {
-  const int64_t at = (static_cast<int64_t>(row) * a.n_heads + head) * Max(1, a.n_splits) + split;
-  return a.partials + at * (2 + a.kv.v_dim);
-}
-
-template <int kVectors>
-WEFT_DEVICE void PutPartial(const AttendArgs& a, int row, int head, int split,
-                            const Sums<kVectors>& sums) {
-  float* const partial = PartialOf(a, row, head, split);
-  const int lane = ThreadIndex();
-  if (lane == 0) {
-    partial[0] = sums.max;
-    partial[1] = sums.weight;
-  }
-  WEFT_UNROLL
-  for (int i = 0; i < kVectors; ++i) {
-    if (lane + 32 * i < a.kv.v_dim) partial[2 + lane + 32 * i] = sums.values[i];
-  }
-}
-
-template <int kVectors>
-WEFT_DEVICE void GetPartial(const AttendArgs& a, int row, int head, int split,
-                            Sums<kVectors>* sums) {
-  const float* const partial = PartialOf(a, row, head, split);
-  const int lane = ThreadIndex();
-  sums->max = partial[0];
-  sums->weight = partial[1];
-  WEFT_UNROLL
-  for (int i = 0; i < kVectors; ++i) {
-    if (lane + 32 * i < a.kv.v_dim) sums->values[i] = partial[2 + lane + 32 * i];
-  }
-}
-
-// The splits that a row has seen together with others.
-WEFT_DEVICE int SplitsSeen(const AttendArgs& a, int row) {
-  return a.together != 0 ? a.step.shared_splits[a.kv.group * a.step.max_rows + row] : 0;
-}
-
-template <typename Kv, int kVectors>
-WEFT_DEVICE void AttendAll(const AttendArgs& a) {
-  WEFT_SHARED(float, weights, 32);
-  const int row = BlockY(), head = BlockX();
-  if (row >= *a.step.n_rows) return;
-  const Query query(a, row, head);
-  const int n_seen = SplitsSeen(a, row);
-  Sums<kVectors> sums;
-  if (n_seen > 0) GetPartial(a, row, head, 0, &sums);
-  for (int split = Max(n_seen, query.first / kSplitTokens); split <= query.last / kSplitTokens;
-       ++split) {
-    Sums<kVectors> part;
-    ScanSplit<Kv, kVectors, 1>(a, &query, split, weights, &part);
-    sums.Add(part);
-  }
-  Finish(a, row, head, sums);
-}
-
-// A head of a group of rows: the splits that all of them see whole and through the same pages.
-template <typename Kv, int kVectors>
-WEFT_DEVICE void AttendGroup(const AttendArgs& a) {
-  constexpr int kRows = TogetherAtOnce(kVectors);
-  WEFT_SHARED(float, weights, 32 * kRows);
-  const int number = BlockY(), head = BlockX();
-  if (number >= a.step.n_together[a.kv.group]) return;
-  const RowGroup group = a.step.together[a.kv.group * a.step.max_together + number];
-  const int first = a.n_splits > 0 ? BlockZ() : 0;
-  if (first >= group.splits) return;
-  const int end = a.n_splits > 0 ? first + 1 : group.splits;
-  const int32_t* const rows = a.step.together_rows + a.kv.group * a.step.max_rows + group.begin;
-  for (int at = 0; at < group.n_rows; at += kRows) {
-    Query queries[kRows];
-    Sums<kVectors> sums[kRows];
-    WEFT_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      queries[r] = Query(a, rows[Min(at + r, group.n_rows - 1)], head);
-    }
-    for (int split = first; split < end; ++split) {
-      Sums<kVectors> parts[kRows];
-      ScanSplit<Kv, kVectors, kRows>(a, queries, split, weights, parts);
-      WEFT_UNROLL
-      for (int r = 0; r < kRows; ++r) sums[r].Add(parts[r]);
-    }
-    WEFT_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      if (at + r < group.n_rows) PutPartial(a, rows[at + r], head, first, sums[r]);
-    }
-  }
-}
-
-template <typename Kv, int kVectors>
-WEFT_DEVICE void AttendOneSplit(const AttendArgs& a) {
-  WEFT_SHARED(float, weights, 32);
-  const int row = BlockY(), head = BlockX();
-  if (row >= *a.step.n_rows) return;
-  const Query query(a, row, head);
-  const int split = query.first / kSplitTokens + BlockZ();
-  if (split > query.last / kSplitTokens || split < SplitsSeen(a, row)) return;
-  Sums<kVectors> sums;
-  ScanSplit<Kv, kVectors, 1>(a, &query, split, weights, &sums);
-  PutPartial(a, row, head, BlockZ(), sums);
-}
-
-template <int kVectors>
-WEFT_DEVICE void Merge(const AttendArgs& a) {
-  const int row = BlockY(), head = BlockX();
-  if (row >= *a.step.n_rows) return;
-  const Query query(a, row, head);
-  const int n = query.last / kSplitTokens - query.first / kSplitTokens + 1;
-  Sums<kVectors> sums;
-  for (int split = 0; split < n; ++split) {
-    Sums<kVectors> part;
-    GetPartial(a, row, head, split, &part);
-    sums.Add(part);
-  }
-  Finish(a, row, head, sums);
-}
-
-#define WEFT_DEFINE_ATTEND_(type, vectors)                                    \
-  WEFT_COOPERATIVE_KERNEL(Attend##type##_##vectors, AttendArgs, 32) {         \
-    AttendAll<KvOf##type, vectors>(a);                                        \
-  }                                                                           \
-  WEFT_COOPERATIVE_KERNEL(AttendSplits##type##_##vectors, AttendArgs, 32) {   \
-    AttendOneSplit<KvOf##type, vectors>(a);                                   \
-  }                                                                           \
-  WEFT_COOPERATIVE_KERNEL(AttendTogether##type##_##vectors, AttendArgs, 32) { \
-    AttendGroup<KvOf##type, vectors>(a);                                      \
+#define WEFT_DEFINE_ATTEND_(type, vectors)                                                   \
+  WEFT_COOPERATIVE_KERNEL(AttendFew##type##_##vectors, AttendArgs, 32 * kMostAttendWarps) {  \
+    WEFT_SHARED(uint32_t, words, kAttendWords);                                              \
+    AttendToItem<KvOf##type, vectors, false>(a, words);                                      \
+  }                                                                                          \
+  WEFT_COOPERATIVE_KERNEL(AttendMany##type##_##vectors, AttendArgs, 32 * kMostAttendWarps) { \
+    WEFT_SHARED(uint32_t, words, kAttendWords);                                              \
+    AttendToItem<KvOf##type, vectors, true>(a, words);                                       \
   }
 WEFT_ALL_KV_KERNELS(WEFT_DEFINE_ATTEND_)
 
-WEFT_KERNEL(MergeSplits2, AttendArgs) { Merge<2>(a); }
-WEFT_KERNEL(MergeSplits4, AttendArgs) { Merge<4>(a); }
-WEFT_KERNEL(MergeSplits8, AttendArgs) { Merge<8>(a); }
-WEFT_KERNEL(MergeSplits16, AttendArgs) { Merge<16>(a); }
+// --- merging ---------------------------------------------------------------------------------
+
+// What a thread sums up: one dimension of a row's head.
+struct Merged {
+  float max, weight, sum;
+};
+
+// Joins parts `begin` to before `end`, at most 32. The maxima before and with each come from a
+// scan, so that what is scaled by what is known before the sums come.
+WEFT_DEVICE void JoinParts(const float* parts, const float* tails, int64_t step, int begin, int end,
+                           int dim, Merged& merged) {
+  constexpr int kAtOnce = 8;
+  const int lane = ThreadIndex() % 32, mine = begin + lane;
+  const float its_max = mine < end ? tails[mine * step] : MinusInfinity();
+  const float its_weight = mine < end ? tails[mine * step + 1] : 0.0f;
+  float upto = Max(merged.max, its_max);
+  for (int distance = 1; distance < 32; distance *= 2) {
+    upto = Max(upto, Shuffle(upto, Max(lane - distance, 0)));
+  }
+  const float left = Shuffle(upto, Max(lane - 1, 0)), before = lane > 0 ? left : merged.max;
+  const float old_scale = Exp(before - upto), new_scale = Exp(its_max - upto);
+  for (int at = begin; at < end; at += kAtOnce) {
+    float sums[kAtOnce];
+    WEFT_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) sums[i] = at + i < end ? parts[(at + i) * step + dim] : 0.0f;
+    WEFT_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int from = at + i - begin;
+      const float scale = Shuffle(old_scale, from), its_scale = Shuffle(new_scale, from);
+      const float weight = Fma(Shuffle(its_weight, from), its_scale, merged.weight * scale);
+      const float sum = Fma(sums[i], its_scale, merged.sum * scale);
+      if (at + i < end) {
+        merged.weight = weight;
+        merged.sum = sum;
+      }
+    }
+  }
+  merged.max = Shuffle(upto, 31);
+}
+
+WEFT_COOPERATIVE_KERNEL(MergeParts, AttendArgs, kMostValueDims) {
+  const int row = BlockY(), head = BlockX();
+  if (row >= *a.step.n_rows) return;
+  const Sight sight(a, row);
+  const PartPlaces places(a, row, sight.first, sight.last);
+  const int dim = Min(ThreadIndex(), a.kv.v_dim - 1), n = places.n();
+  const int64_t step = static_cast<int64_t>(a.n_heads) * PartFloats(a.kv.v_dim);
+  const float* const parts = PartAt(a, places.base, head);
+  const float* const tails = parts + PartFloats(a.kv.v_dim) - 4;
+  Merged merged = {tails[0], tails[1], parts[dim]};
+  for (int at = 1; at < n; at += 32) {
+    JoinParts(parts, tails, step, at, Min(at + 32, n), dim, merged);
+  }
+  float factor = 1.0f;
+  if (a.sinks != nullptr) {
+    const float max = Max(merged.max, a.sinks[head]);
+    factor = Exp(merged.max - max);
+    merged.weight = Fma(merged.weight, factor, Exp(a.sinks[head] - max));
+  }
+  if (ThreadIndex() < a.kv.v_dim) {
+    a.out.values[row * a.out.stride + static_cast<int64_t>(head) * a.kv.v_dim + dim] =
+        merged.sum * factor / merged.weight;
+  }
+}
 
 WEFT_KERNEL(StoreKvF32, StoreArgs) { StoreGroups<KvOfF32>(a); }
 WEFT_KERNEL(StoreKvF16, StoreArgs) { StoreGroups<KvOfF16>(a); }

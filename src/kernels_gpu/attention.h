@@ -43,15 +43,20 @@ WEFT_DECLARE_KERNEL(StoreKvF16, StoreArgs);
 WEFT_DECLARE_KERNEL(StoreKvBF16, StoreArgs);
 WEFT_DECLARE_KERNEL(StoreKvQ8_0, StoreArgs);
 
-// Softmax attention of one query head of a row, a warp for each; of rows that begin with the same
-// pages first a warp for all of them, which reads these keys and values once (AttendTogether).
+// Softmax attention of query heads of rows to the positions that these see.
 //
 // The order of sums: positions in splits of kSplitTokens at multiples of that number, in a split
 // blocks of 32. A block's scores are each one fused multiply-add per dimension, ascending; its
 // maximum and the sum of its weights are a tree over the 32 positions; its values enter one by
-// one, ascending. Splits are merged in order. Whether one warp takes all splits of a row
-// (Attend) or each its own (AttendSplits, then MergeSplits), and with how many other rows
-// (AttendTogether before either), changes nothing.
+// one, ascending. Splits are merged in order. Which rows and heads are computed together, and which
+// splits one after the other, changes nothing.
+//
+// Work comes as a list of items (AttendItem, in the step's buffer): rows that see the same pages,
+// and some of their splits. A block takes an item for one head of keys and values, with as many of
+// its query heads and rows as it has queries; so keys and values are read once for all of them.
+// What it has summed up is a part, which MergeParts joins with the row's other parts. An item with
+// the first splits of its rows gives one part for all of them up to the row's cut; all others have
+// one split.
 inline constexpr int kSplitTokens = 128;
 struct AttendArgs {
   StepView step;
@@ -66,31 +71,49 @@ struct AttendArgs {
   float scale = 1, softcap = 0;
   const float* sinks = nullptr;  // per query head
   const float* slopes = nullptr;
-  // Sums of splits, to be merged: (row, head, split, 2 + v_dim); with n_splits 0 one for a row and
-  // head, of all splits that are shared.
-  float* partials = nullptr;
-  int32_t n_splits = 0;  // that there is room for, from a row's first one on
-  int32_t together = 0;  // whether AttendTogether came before
+  float* partials = nullptr;  // (part, head, PartFloats): a row's from RowParts::base on
+  int32_t list = 0;           // which of the group's lists of items
 };
-// Rows that a group has at most, and those of them that a warp takes at once, if their values are
-// so many vectors long.
-inline constexpr int kMostTogether = 8;
-constexpr int TogetherAtOnce(int vectors) { return vectors <= 4 ? 8 : vectors == 8 ? 4 : 2; }
+constexpr int PartFloats(int v_dim) { return (v_dim + 3) / 4 * 4 + 4; }
+
 // The kernels of each type of keys and values, by how many vectors of 32 dimensions a value has
-// at most. x: query heads, y: rows, or groups of them; z: splits of AttendSplits, and of
-// AttendTogether before it.
+// at most, for few queries and for many. x: heads of keys and values, as often as an item's queries
+// take blocks; y: items.
+constexpr int AttendQueries(int vectors, bool many) {  // of a warp
+  return !many ? 2 : vectors <= 4 ? 8 : vectors == 8 ? 4 : 2;
+}
+constexpr int AttendStages(int vectors, bool many) { return many ? 2 : vectors <= 4 ? 4 : 3; }
+inline constexpr int kMostAttendWarps = 4;
+inline constexpr int kMostItemRows = 16;
+// A block's shared memory, in words, and what of it is taken by a stage, by pages, by facts of the
+// queries.
+inline constexpr int kAttendWords = 11520;
+inline constexpr int kStageWords = 2304;
+inline constexpr int kSplitsKnown = 4, kMostSplitPages = 8;
+inline constexpr int kPageWords = kSplitsKnown * kMostSplitPages * 2;
+inline constexpr int kMostBlockQueries = 32, kQueryFactWords = 8;
+inline constexpr int kFactWords = kMostBlockQueries * kQueryFactWords;
+constexpr int AttendWarpWords(int vectors, bool many, int k_dim) {
+  return AttendQueries(vectors, many) * ((k_dim + 3) / 4 * 4 + 2 * 32);
+}
+constexpr int AttendWarps(int vectors, bool many, int k_dim) {
+  const int left =
+      kAttendWords - AttendStages(vectors, many) * kStageWords - kPageWords - kFactWords;
+  const int warps = left / AttendWarpWords(vectors, many, k_dim);
+  return warps < kMostAttendWarps ? warps : kMostAttendWarps;
+}
+// Pages of fewer positions are those of texts, which have one.
+inline constexpr int kLeastPageShift = 4;
+
 #define WEFT_KV_KERNELS(X, type) X(type, 2) X(type, 4) X(type, 8) X(type, 16)
 #define WEFT_ALL_KV_KERNELS(X) \
   WEFT_KV_KERNELS(X, F32) WEFT_KV_KERNELS(X, F16) WEFT_KV_KERNELS(X, BF16) WEFT_KV_KERNELS(X, Q8_0)
-#define WEFT_DECLARE_ATTEND_(type, vectors)                        \
-  WEFT_DECLARE_KERNEL(Attend##type##_##vectors, AttendArgs);       \
-  WEFT_DECLARE_KERNEL(AttendSplits##type##_##vectors, AttendArgs); \
-  WEFT_DECLARE_KERNEL(AttendTogether##type##_##vectors, AttendArgs);
+#define WEFT_DECLARE_ATTEND_(type, vectors)                     \
+  WEFT_DECLARE_KERNEL(AttendFew##type##_##vectors, AttendArgs); \
+  WEFT_DECLARE_KERNEL(AttendMany##type##_##vectors, AttendArgs);
 WEFT_ALL_KV_KERNELS(WEFT_DECLARE_ATTEND_)
-WEFT_DECLARE_KERNEL(MergeSplits2, AttendArgs);
-WEFT_DECLARE_KERNEL(MergeSplits4, AttendArgs);
-WEFT_DECLARE_KERNEL(MergeSplits8, AttendArgs);
-WEFT_DECLARE_KERNEL(MergeSplits16, AttendArgs);
+// Joins the parts of a row's head. x: query heads, y: rows; 32 threads.
+WEFT_DECLARE_KERNEL(MergeParts, AttendArgs);
 inline constexpr int kMostValueDims = 512;
 
 }  // namespace weft::device

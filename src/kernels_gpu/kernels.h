@@ -27,10 +27,18 @@ struct Rows {
 
 // --- a step, as it lies in a buffer of the device ------------------------------------------
 
-// Rows that see the same pages first: `splits` splits of attention (attention.h). They are
-// StepView::together_rows from `begin` on.
-struct RowGroup {
-  int32_t begin, n_rows, splits;
+// A part of a step's attention (attention.h): rows that see the same pages, StepView::item_rows
+// from `rows` on; splits from `first` to before `end`; where in StepView::pages the page table
+// begins.
+struct AttendItem {
+  int32_t rows, n_rows, first, end, table;
+};
+struct ItemList {
+  int32_t first, n;  // of StepView::items
+};
+// Where a row's sums are: its first part, and the split before which all of them are in that one.
+struct RowParts {
+  int32_t base, cut;
 };
 
 // Of one step; the arrays are filled before it begins, and stay where they are.
@@ -46,13 +54,12 @@ struct StepView {
   const int32_t* pages = nullptr;         // all page tables
   const int32_t* table_begins = nullptr;  // into pages: [group][sequence]
   int32_t max_sequences = 0;              // the length of such a row
-  // By group of layers: groups of rows, their number, their rows; and the splits that each row of
-  // the step sees with others, 0 if it does not.
-  const RowGroup* together = nullptr;      // [group][number]
-  const int32_t* n_together = nullptr;     // [group]
-  const int32_t* together_rows = nullptr;  // [group][...]
-  const int32_t* shared_splits = nullptr;  // [group][row]
-  int32_t max_together = 0, max_rows = 0;  // the lengths of such rows
+  // Of attention: items by group of layers, those of single rows and those of several.
+  const AttendItem* items = nullptr;
+  const ItemList* item_lists = nullptr;  // [group][of single rows, of several]
+  const int32_t* item_rows = nullptr;
+  const RowParts* row_parts = nullptr;  // [group][row]
+  int32_t max_rows = 0;                 // the length of such a row
 };
 
 // Memory by id: id i is at slabs[i >> shift] + (i & (1 << shift) - 1) * bytes.

@@ -12,7 +12,6 @@ namespace weft::device {
 // x = n ln 2 + r; e^r = 1 + r + r^2 P(r), P fitted on |r| <= ln(2)/2. Adding 1.5 * 2^23 rounds
 // to an integer and leaves it in the low bits.
 WEFT_DEVICE float Exp(float input) {
-  if (input != input) return input;
   const float x = Max(Min(input, 88.37f), -86.5f);
   const float z = Fma(x, 1.44269504f, 12582912.0f);
   const float n = z - 12582912.0f;
@@ -23,7 +22,8 @@ WEFT_DEVICE float Exp(float input) {
   p = Fma(p, r, 0.16666576846f);
   p = Fma(p, r, 0.5f);
   const float y = 1.0f + Fma(p, r * r, r);
-  return input < -86.5f ? 0.0f : FloatOf(BitsOf(y) + (BitsOf(z) << 23));
+  const float result = input < -86.5f ? 0.0f : FloatOf(BitsOf(y) + (BitsOf(z) << 23));
+  return input != input ? input : result;
 }
 
 // Below 0.625 an odd polynomial, so that small values keep their precision; above, by e^2x.

@@ -12,12 +12,12 @@ using namespace device;  // NOLINT(google-build-using-namespace): a hundred name
 
 std::vector<const Kernel*> AllKernels() {
   std::vector<const Kernel*> kernels = {
-      &CopyRows,      &AddRows,         &MultiplyRows,      &ScaleRows,    &ActivateRows,
-      &GateRows,      &RotateRows,      &NormRows,          &SetLengths,   &QuantizeRows,
-      &RouteRows,     &SortPairs,       &MixRows,           &ConvolveRows, &KeepInputs,
-      &ComputeGates,  &AdvanceDeltaNet, &AdvanceStateSpace, &StoreKvF32,   &StoreKvF16,
-      &StoreKvBF16,   &StoreKvQ8_0,     &MergeSplits2,      &MergeSplits4, &MergeSplits8,
-      &MergeSplits16, &ChangeRows,      &FindBest,          &MergeBest,    &WeighRows};
+      &CopyRows,     &AddRows,         &MultiplyRows,      &ScaleRows,    &ActivateRows,
+      &GateRows,     &RotateRows,      &NormRows,          &SetLengths,   &QuantizeRows,
+      &RouteRows,    &SortPairs,       &MixRows,           &ConvolveRows, &KeepInputs,
+      &ComputeGates, &AdvanceDeltaNet, &AdvanceStateSpace, &StoreKvF32,   &StoreKvF16,
+      &StoreKvBF16,  &StoreKvQ8_0,     &MergeParts,        &ChangeRows,   &FindBest,
+      &MergeBest,    &WeighRows};
 #define WEFT_OF_FORM_(name, ...)                                                                  \
   for (const Kernel* kernel :                                                                     \
        {static_cast<const Kernel*>(&MultiplyOne##name),                                           \
@@ -28,10 +28,9 @@ std::vector<const Kernel*> AllKernels() {
   WEFT_QUANT_FORMS(WEFT_OF_FORM_)
   WEFT_QUANT_FORMS(WEFT_OF_TILES_)
   WEFT_FLOAT_FORMS(WEFT_OF_FORM_)
-#define WEFT_OF_KV_(type, vectors)                    \
-  kernels.push_back(&Attend##type##_##vectors);       \
-  kernels.push_back(&AttendSplits##type##_##vectors); \
-  kernels.push_back(&AttendTogether##type##_##vectors);
+#define WEFT_OF_KV_(type, vectors)                 \
+  kernels.push_back(&AttendFew##type##_##vectors); \
+  kernels.push_back(&AttendMany##type##_##vectors);
   WEFT_ALL_KV_KERNELS(WEFT_OF_KV_)
   return kernels;
 }

@@ -15,30 +15,23 @@ namespace {
 
 // The kernels of attention by the vectors of a value: 2, 4, 8, 16.
 struct AttendKernels {
-  std::array<const KernelOf<AttendArgs>*, 4> all, splits, together;
+  std::array<const KernelOf<AttendArgs>*, 4> few, many;
 };
-#define WEFT_ATTEND_(type)                                                            \
-  {                                                                                   \
-    {&device::Attend##type##_2, &device::Attend##type##_4, &device::Attend##type##_8, \
-     &device::Attend##type##_16},                                                     \
-        {&device::AttendSplits##type##_2, &device::AttendSplits##type##_4,            \
-         &device::AttendSplits##type##_8, &device::AttendSplits##type##_16},          \
-    {                                                                                 \
-      &device::AttendTogether##type##_2, &device::AttendTogether##type##_4,           \
-          &device::AttendTogether##type##_8, &device::AttendTogether##type##_16       \
-    }                                                                                 \
+#define WEFT_ATTEND_(type)                                                                         \
+  {                                                                                                \
+    {&device::AttendFew##type##_2, &device::AttendFew##type##_4, &device::AttendFew##type##_8,     \
+     &device::AttendFew##type##_16},                                                               \
+    {                                                                                              \
+      &device::AttendMany##type##_2, &device::AttendMany##type##_4, &device::AttendMany##type##_8, \
+          &device::AttendMany##type##_16                                                           \
+    }                                                                                              \
   }
 
-const AttendKernels& AttendKernelsOf(KvType type) {
+const KernelOf<AttendArgs>& AttendKernelOf(KvType type, int vectors, bool many) {
   static const AttendKernels kernels[device::kKvTypes] = {WEFT_ATTEND_(F32), WEFT_ATTEND_(F16),
                                                           WEFT_ATTEND_(BF16), WEFT_ATTEND_(Q8_0)};
-  return kernels[static_cast<int>(type)];
-}
-
-const KernelOf<AttendArgs>& MergeKernelOf(int vectors) {
-  static const KernelOf<AttendArgs>* const kernels[] = {
-      &device::MergeSplits2, &device::MergeSplits4, &device::MergeSplits8, &device::MergeSplits16};
-  return *kernels[vectors];
+  const AttendKernels& of_type = kernels[static_cast<int>(type)];
+  return *(many ? of_type.many : of_type.few)[static_cast<size_t>(vectors)];
 }
 
 const KernelOf<device::StoreArgs>& StoreKernelOf(KvType type) {
@@ -73,6 +66,26 @@ KvView TextKv(const BidirectionalAttention& op, const StepBuffer& buffer) {
 
 }  // namespace
 
+// A block takes as many of an item's queries as there is room for, evenly.
+AttendLaunch AttendLaunchOf(KvType type, const AttendArgs& args, int64_t n_items) {
+  const int index = VectorsFor(args.kv.v_dim), vectors = 2 << index;
+  const auto most_queries = [&](bool many) {
+    return device::AttendWarps(vectors, many, args.kv.k_dim) * device::AttendQueries(vectors, many);
+  };
+  const int rows = args.list == 0 ? 1 : device::kMostItemRows;
+  const int queries = args.heads_per_kv_head * rows;
+  const bool many = rows > 1 || queries > most_queries(false);
+  const int blocks = device::CeilDiv(queries, most_queries(many));
+  const int warps = device::CeilDiv(queries, blocks * device::AttendQueries(vectors, many));
+  const int n_kv_heads = args.n_heads / args.heads_per_kv_head;
+  return {&AttendKernelOf(type, index, many),
+          {n_kv_heads * blocks, static_cast<int>(n_items), 1, 32 * warps}};
+}
+
+device::LaunchShape MergeShapeOf(const AttendArgs& args, int64_t n_rows) {
+  return {args.n_heads, static_cast<int>(n_rows), 1, device::CeilDiv(args.kv.v_dim, 32) * 32};
+}
+
 int64_t TextKvBytes(const ModelSpec& spec, int64_t n_rows) {
   int64_t floats = 0;
   ForEachPath(spec, [&](const Path& path) {
@@ -98,28 +111,26 @@ void Builder::StoreKv(KvType type, const KvView& kv, int64_t n_heads, const Rows
          args);
 }
 
-void Builder::Attend(KvType type, AttendArgs args, int64_t v_dim) {
+int64_t Builder::MostItems(int64_t n, int group) const {
+  if (group >= std::ssize(spec_.kv_groups)) return n;
+  const int64_t window = spec_.kv_groups[static_cast<size_t>(group)].window;
+  // Those of a row in a window; several rows' are no more than each one's would be.
+  return window > 0 ? std::min(n, size_.rows * (window / device::kSplitTokens + 2)) : n;
+}
+
+void Builder::Attend(KvType type, AttendArgs args) {
   args.step = buffer_.view();
-  const int vectors = VectorsFor(v_dim);
-  const AttendKernels& kernels = AttendKernelsOf(type);
-  const int64_t sums = size_.rows * args.n_heads * (2 + v_dim);
-  const auto fits = [&](int64_t n) { return n > 0 && n * sums * 4 <= kPartialBytes; };
-  const int64_t n_splits = args.both_ways == 0 && fits(size_.splits) ? size_.splits : 0;
-  const bool sees_all = args.both_ways == 0 && args.window == 0;
-  const bool together = size_.groups > 0 && sees_all && (n_splits > 0 || fits(1));
-  args.n_splits = static_cast<int32_t>(n_splits);
-  args.together = together ? 1 : 0;
-  if (together || n_splits > 0) {
-    args.partials = arena_.Take<float>(sums * std::max<int64_t>(1, n_splits));
+  args.partials =
+      arena_.Take<float>(buffer_.most_parts() * args.n_heads * device::PartFloats(args.kv.v_dim));
+  for (const int list : {0, 1}) {
+    const int64_t n_items =
+        MostItems(list == 0 ? size_.row_items : size_.tile_items, args.kv.group);
+    if (n_items == 0) continue;
+    args.list = list;
+    const AttendLaunch launch = AttendLaunchOf(type, args, n_items);
+    Launch(*launch.kernel, launch.shape, args);
   }
-  device::LaunchShape shape = {args.n_heads, static_cast<int>(size_.groups),
-                               std::max(1, args.n_splits), 32};
-  if (together) Launch(*kernels.together[vectors], shape, args);
-  shape.grid_y = static_cast<int>(size_.rows);
-  Launch(n_splits > 0 ? *kernels.splits[vectors] : *kernels.all[vectors], shape, args);
-  if (n_splits == 0) return;
-  shape.grid_z = 1;
-  Launch(MergeKernelOf(vectors), shape, args);
+  Launch(device::MergeParts, MergeShapeOf(args, size_.rows), args);
 }
 
 void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const Rows& out) {
@@ -163,7 +174,7 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
   args.scale = spec.scale;
   args.softcap = spec.softcap;
   args.sinks = op.sinks;
-  Attend(state_.kv_type(), args, spec.v_dim);
+  Attend(state_.kv_type(), args);
   if (spec.gated_query) {
     device::GateArgs gate;
     gate.x = heads;
@@ -216,7 +227,7 @@ void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, 
   args.n_heads = args.heads_per_kv_head = spec.n_heads;
   args.window = WindowOf(spec.kv_layer);
   args.scale = spec.scale;
-  Attend(state_.kv_type(), args, spec.latent_dim);
+  Attend(state_.kv_type(), args);
   const Rows heads = NewRows(spec.n_heads * spec.v_dim);
   MultiplyHeads(op.v_b, sums, spec.latent_dim, heads, spec.v_dim);
   Multiply(op.out, Prepare(heads, op.out), out);
@@ -250,7 +261,7 @@ void Builder::Run(const Bound<BidirectionalAttention>& op, const Rows& x, const 
   args.reach = static_cast<int32_t>(spec.reach);
   args.scale = spec.scale;
   args.slopes = op.slopes;
-  Attend(KvType::kF32, args, spec.v_dim);
+  Attend(KvType::kF32, args);
   Multiply(op.out, Prepare(heads, op.out), out);
 }
 

@@ -51,15 +51,10 @@ class Arena {
 struct ProgramSize {
   int64_t rows = 0;
   int64_t sequences = 0;
-  int64_t splits = 0;  // of attention, a warp for each; 0: one warp takes them all
-  int64_t groups = 0;  // of rows that begin with the same pages; 0: there are none
+  int64_t row_items = 0;   // of attention (attend_list.h): of single rows
+  int64_t tile_items = 0;  // and of several
   auto operator<=>(const ProgramSize&) const = default;  // NOLINT(modernize-use-nullptr)
 };
-
-// Attention by splits only for few rows, and while their sums fit into so much; the sums of what
-// rows see together must, too.
-inline constexpr int64_t kMostSplitRows = 64;
-inline constexpr int64_t kPartialBytes = int64_t{64} << 20;
 
 // Rows as they enter a product: floats, and bytes where some product wants them.
 struct Input {
@@ -140,7 +135,9 @@ class Builder {
 
   void StoreKv(device::KvType type, const device::KvView& kv, int64_t n_heads, const Rows& k,
                const Rows& v);
-  void Attend(device::KvType type, device::AttendArgs args, int64_t v_dim);
+  void Attend(device::KvType type, device::AttendArgs args);
+  // Items of a group of layers, the most that a launch is for.
+  int64_t MostItems(int64_t n, int group) const;
   // The experts' rows by expert, and what is needed to find them.
   struct Pairs {
     RowSet rows;
@@ -183,6 +180,13 @@ struct Product {
 // `sorted`: rows come by member, in tiles of up to kMatmulRows; the grid's y is the caller's.
 Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, const RowSet& rows,
                   bool sorted = false);
+// Attention to items of a list of the step (AttendArgs::list), and the merge behind it.
+struct AttendLaunch {
+  const device::KernelOf<device::AttendArgs>* kernel;
+  device::LaunchShape shape;
+};
+AttendLaunch AttendLaunchOf(device::KvType type, const device::AttendArgs& args, int64_t n_items);
+device::LaunchShape MergeShapeOf(const device::AttendArgs& args, int64_t n_rows);
 device::NormArgs NormArgsOf(const BoundNorm& norm, const Rows& x, int64_t group, const Rows& out,
                             const RowSet& rows);
 inline device::LaunchShape ColumnsShape(int64_t width, int64_t n_rows, int64_t n_heads = 1) {

@@ -80,9 +80,9 @@ int64_t StepContext::ScratchBytes() const {
   int64_t most = 256;
   for (int64_t rows = 1; rows <= max_rows_; rows *= 2) {
     Arena arena(nullptr);
-    Builder builder(weights_, state_, *buffer_, {rows, rows, 0, 1}, &arena);
+    Builder builder(weights_, state_, *buffer_, {rows, rows, 1, 1}, &arena);
     static_cast<void>(builder.Build(nullptr, nullptr));
-    most = std::max(most, arena.most() + (rows <= kMostSplitRows ? kPartialBytes + 256 : 0));
+    most = std::max(most, arena.most());
   }
   return most;
 }
@@ -92,9 +92,11 @@ ProgramSize StepContext::SizeOf() const {
   const bool counts = !weights_.spec().slots.empty();
   const int64_t rows = RoundUp(buffer_->n_rows());
   ProgramSize size = {rows, counts ? RoundUp(buffer_->n_sequences()) : rows, 0, 0};
-  const int64_t n_splits = buffer_->n_splits();
-  if (size.rows <= kMostSplitRows && n_splits > 1) size.splits = RoundUp(n_splits);
-  if (buffer_->n_together() > 0) size.groups = RoundUp(buffer_->n_together());
+  const auto n_items = [&](int list) {
+    return buffer_->n_items(list) > 0 ? RoundUp(buffer_->n_items(list)) : 0;
+  };
+  size.row_items = n_items(0);
+  size.tile_items = n_items(1);
   return size;
 }
 

@@ -1,6 +1,6 @@
 // Runs steps on a device: see backend.h for the contract.
 //
-// A step's launches are captured once for steps of its size (rows, sequences, splits of
+// A step's launches are captured once for steps of its size (rows, sequences, items of
 // attention, each rounded up to a power of two), block by block, and replayed. A step in
 // progress is a few blocks ahead of Advance. The step beside a paused one has a stream, a buffer
 // and scratch memory of its own, so an error of one is never the other's.

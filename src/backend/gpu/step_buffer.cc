@@ -12,7 +12,9 @@ namespace weft::gpu {
 
 namespace {
 
-constexpr int64_t kRowGroupWords = sizeof(device::RowGroup) / 4;
+constexpr int64_t kItemWords = sizeof(device::AttendItem) / 4;
+constexpr int64_t kRowPartsWords = sizeof(device::RowParts) / 4;
+constexpr int64_t kItemListWords = sizeof(device::ItemList) / 4;
 
 }  // namespace
 
@@ -36,10 +38,9 @@ Status StepBuffer::LayOut(int64_t max_pages) {
   const int64_t counts = take(2), tokens = take(n), types = take(n), positions = take(n);
   const int64_t sequences = take(n), first_rows = take(n + 1), slots = take(n);
   const int64_t begins = take((std::ssize(spec_.kv_groups) + 1) * n);
-  const int64_t n_groups = std::ssize(spec_.kv_groups), max_together = n / 2;
-  const int64_t together = take(n_groups * max_together * kRowGroupWords);
-  const int64_t n_together = take(n_groups);
-  const int64_t together_rows = take(n_groups * n), shared_splits = take(n_groups * n);
+  const int64_t n_groups = std::ssize(spec_.kv_groups) + 1;  // and texts
+  const int64_t item_lists = take(n_groups * 2 * kItemListWords);
+  const int64_t item_rows = take(n_groups * n), row_parts = take(n_groups * n * kRowPartsWords);
   text_slab_ = take(2);
   logit_rows_ = take(n_pieces * kPieceRows);
   vector_rows_ = take(n_pieces * kPieceRows);
@@ -48,6 +49,7 @@ Status StepBuffer::LayOut(int64_t max_pages) {
   ropes_.clear();
   for (const Rope& rope : spec_.ropes) ropes_.push_back(take(n * 2 * std::ssize(rope.frequencies)));
   pages_ = take(n + max_pages);
+  items_ = take(n_groups * attend_list_.most_items() * kItemWords);
 
   WEFT_ASSIGN_OR_RETURN(auto memory, device_.Allocate(words * 4));
   WEFT_ASSIGN_OR_RETURN(auto staging, device_.AllocatePinned(words * 4));
@@ -67,27 +69,12 @@ Status StepBuffer::LayOut(int64_t max_pages) {
            .pages = at(pages_),
            .table_begins = at(begins),
            .max_sequences = static_cast<int32_t>(n),
-           .together = At<device::RowGroup>(together),
-           .n_together = at(n_together),
-           .together_rows = at(together_rows),
-           .shared_splits = at(shared_splits),
-           .max_together = static_cast<int32_t>(max_together),
+           .items = At<device::AttendItem>(items_),
+           .item_lists = At<device::ItemList>(item_lists),
+           .item_rows = at(item_rows),
+           .row_parts = At<device::RowParts>(row_parts),
            .max_rows = static_cast<int32_t>(n)};
   return OkStatus();
-}
-
-int64_t StepBuffer::SplitsOf(const Step& step) const {
-  int64_t most = 1;
-  for (const StepSequence& sequence : step.sequences) {
-    const int64_t last = sequence.position + std::ssize(sequence.tokens) - 1;
-    for (const KvGroup& group : spec_.kv_groups) {
-      // Of the last row, or in a window one split more than it takes at least.
-      const int64_t all = last / device::kSplitTokens + 1;
-      const int64_t seen = group.window > 0 ? (group.window - 1) / device::kSplitTokens + 2 : all;
-      most = std::max(most, std::min(all, seen));
-    }
-  }
-  return most;
 }
 
 void StepBuffer::FillRows(const Step& step) {
@@ -130,68 +117,27 @@ void StepBuffer::FillTables(const Step& step) {
   }
 }
 
-void StepBuffer::FillTogether(const Step& step) {
-  n_together_ = 0;
-  for (int64_t group = 0; group < std::ssize(spec_.kv_groups); ++group) {
-    std::fill_n(Host(view_.shared_splits) + group * max_rows_, n_rows_, 0);
-    Host(view_.n_together)[group] = 0;
-    // What lies behind a window is not there to be shared.
-    if (n_splits_ > 1 && spec_.kv_groups[static_cast<size_t>(group)].window == 0) {
-      FillTogether(step, group);
-    }
-    n_together_ = std::max<int64_t>(n_together_, Host(view_.n_together)[group]);
-  }
-}
-
-// Sequences that share pages are neighbours in the order of their tables. A row joins the group of
-// the one before it where more splits are then spared, although that may shorten what they share.
-void StepBuffer::FillTogether(const Step& step, int64_t group) {
-  const auto table = [&](int32_t s) {
-    return step.sequences[static_cast<size_t>(s)].page_tables[static_cast<size_t>(group)];
-  };
-  std::vector<int32_t> order(static_cast<size_t>(n_sequences_));
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) {
-    return std::ranges::lexicographical_compare(table(a), table(b));
-  });
-  std::vector<int32_t> rows;  // of the group
-  int64_t n_shared = 0;       // splits; of a single row those that it sees whole
-  for (size_t i = 0; i < order.size(); ++i) {
-    int64_t shared = 0;  // positions, with the row before
-    if (i > 0) {
-      const auto before = table(order[i - 1]);
-      const auto differ = std::ranges::mismatch(before, table(order[i])).in1;
-      shared = (differ - before.begin()) * page_tokens_;
-    }
-    for (int32_t row = Host(view_.first_rows)[order[i]]; row < Host(view_.first_rows)[order[i] + 1];
-         ++row) {
-      const int64_t n_seen = Host(view_.positions)[row] + 1;
-      const int64_t n =
-          std::min({n_shared, shared / device::kSplitTokens, n_seen / device::kSplitTokens});
-      const int64_t n_rows = std::ssize(rows);
-      if (n_rows == device::kMostTogether || n * n_rows <= n_shared * (n_rows - 1)) {
-        PutTogether(group, rows, n_shared);
-        rows.clear();
-      }
-      n_shared = rows.empty() ? n_seen / device::kSplitTokens : n;
-      rows.push_back(row);
-      shared = n_seen;  // the next one is of the same sequence
+void StepBuffer::FillItems(const Step& step) {
+  n_items_[0] = n_items_[1] = 0;
+  item_rows_.resize(static_cast<size_t>(n_rows_));
+  std::iota(item_rows_.begin(), item_rows_.end(), 0);
+  const auto n_rows = static_cast<size_t>(n_rows_), n_sequences = static_cast<size_t>(n_sequences_);
+  const int64_t n_groups = text_kv_ != nullptr ? text_group() + 1 : text_group();
+  int32_t n = 0;
+  for (int64_t group = 0; group < n_groups; ++group) {
+    attend_list_.Fill(step, group, {Host(view_.table_begins) + group * max_rows_, n_sequences},
+                      &item_rows_, {Host(view_.row_parts) + group * max_rows_, n_rows});
+    for (int list = 0; list < 2; ++list) {
+      const std::vector<device::AttendItem>& items = attend_list_.items(list);
+      const auto n_items = static_cast<int32_t>(items.size());
+      Host(view_.item_lists)[2 * group + list] = {n, n_items};
+      std::ranges::copy(items, Host(view_.items) + n);
+      n += n_items;
+      n_items_[list] = std::max<int64_t>(n_items_[list], n_items);
     }
   }
-  PutTogether(group, rows, n_shared);
-}
-
-void StepBuffer::PutTogether(int64_t group, const std::vector<int32_t>& rows, int64_t n_splits) {
-  if (rows.size() < 2) return;
-  int32_t& number = Host(view_.n_together)[group];
-  int32_t* const at = Host(view_.together_rows) + group * max_rows_;
-  device::RowGroup* const groups = Host(view_.together) + group * view_.max_together;
-  const int32_t begin = number > 0 ? groups[number - 1].begin + groups[number - 1].n_rows : 0;
-  groups[number++] = {begin, static_cast<int32_t>(rows.size()), static_cast<int32_t>(n_splits)};
-  std::ranges::copy(rows, at + begin);
-  for (const int32_t row : rows) {
-    Host(view_.shared_splits)[group * max_rows_ + row] = static_cast<int32_t>(n_splits);
-  }
+  std::ranges::copy(item_rows_, Host(view_.item_rows));
+  item_words_ = n * kItemWords;
 }
 
 void StepBuffer::FillRopes() {
@@ -242,12 +188,15 @@ Status StepBuffer::Fill(const Step& step, device::Stream* stream) {
   if (n_pages > max_pages_) WEFT_RETURN_IF_ERROR(LayOut(std::max(n_pages, 2 * max_pages_)));
   FillRows(step);
   FillTables(step);
-  n_splits_ = SplitsOf(step);
-  FillTogether(step);
+  FillItems(step);
   FillRopes();
   FillWanted(step);
   const int64_t used = (pages_ + max_rows_ + n_pages) * 4;
   stream->CopyToDevice(memory_->data(), staging_->data(), used);
+  if (item_words_ > 0) {
+    stream->CopyToDevice(memory_->data() + items_ * 4, staging_->data() + items_ * 4,
+                         item_words_ * 4);
+  }
   return OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/gpu/attend_list.h"
 #include "device/runtime.h"
 #include "kernels_gpu/kernels.h"
 
@@ -43,10 +44,10 @@ class StepBuffer {
   // --- of the step at hand ------------------------------------------------------------------
   int64_t n_rows() const { return n_rows_; }
   int64_t n_sequences() const { return n_sequences_; }
-  // Splits that the row which sees most of its sequence goes through, over all groups.
-  int64_t n_splits() const { return n_splits_; }
-  // Groups of rows that begin with the same pages: the most that a group of layers has.
-  int64_t n_together() const { return n_together_; }
+  // Items of attention: the most that a group of layers has, of single rows and of several.
+  int64_t n_items(int list) const { return n_items_[list]; }
+  // Parts of attention that there may be, in any step.
+  int64_t most_parts() const { return attend_list_.most_parts(); }
   int64_t n_logits() const { return n_logits_; }
   int64_t n_vectors() const { return n_vectors_; }
 
@@ -79,21 +80,17 @@ class StepBuffer {
              std::byte* text_kv)
       : device_(*device),
         spec_(spec),
-        page_tokens_(page_tokens),
         max_rows_(max_rows),
-        text_kv_(text_kv) {}
+        text_kv_(text_kv),
+        attend_list_(spec, page_tokens, max_rows) {}
 
   // Lays everything out for so many entries of page tables, and takes memory for it.
   Status LayOut(int64_t max_pages);
   void FillRows(const Step& step);
   void FillTables(const Step& step);
-  // Finds rows that begin with the same pages, which attention reads once for all of them.
-  void FillTogether(const Step& step);
-  void FillTogether(const Step& step, int64_t group);
-  void PutTogether(int64_t group, const std::vector<int32_t>& rows, int64_t n_splits);
+  void FillItems(const Step& step);
   void FillRopes();
   void FillWanted(const Step& step);
-  int64_t SplitsOf(const Step& step) const;
   template <typename T>
   const T* At(int64_t word) const {
     return reinterpret_cast<const T*>(memory_->data() + word * 4);
@@ -110,18 +107,20 @@ class StepBuffer {
 
   device::Device& device_;
   const ModelSpec& spec_;
-  const int page_tokens_;
   const int64_t max_rows_;
   std::byte* const text_kv_;
+  AttendList attend_list_;
+  std::vector<int32_t> item_rows_;
   int64_t generation_ = 0, max_pages_ = 0;
   std::unique_ptr<device::Memory> memory_, staging_;
   device::StepView view_;
   // Offsets in words.
   std::vector<int64_t> ropes_;
   int64_t logit_rows_ = 0, vector_rows_ = 0, logit_counts_ = 0, vector_counts_ = 0;
-  int64_t text_slab_ = 0, pages_ = 0;
-  int64_t n_rows_ = 0, n_sequences_ = 0, n_splits_ = 0, n_together_ = 0, n_logits_ = 0,
-          n_vectors_ = 0;
+  int64_t text_slab_ = 0, pages_ = 0, items_ = 0;
+  int64_t n_items_[2] = {};
+  int64_t item_words_ = 0;  // of all items of the step
+  int64_t n_rows_ = 0, n_sequences_ = 0, n_logits_ = 0, n_vectors_ = 0;
 };
 
 }  // namespace weft::gpu
