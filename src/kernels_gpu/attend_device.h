@@ -60,12 +60,12 @@ WEFT_DEVICE float* PartAt(const AttendArgs& a, int64_t part, int head) {
 
 // --- a block's shared memory -------------------------------------------------------------------
 
-// In words: stages, places of pages, what the queries are; then for each warp its queries,
+// In words: stages, places in pages, what the queries are; then for each warp its queries,
 // dimension by dimension, and weights of two blocks of positions, position by position.
 template <int kStages>
 struct AttendPlaces {
-  static constexpr int kPages = kStages * kStageWords;
-  static constexpr int kQueryFacts = kPages + kPageWords;
+  static constexpr int kUnits = kStages * kStageWords;
+  static constexpr int kQueryFacts = kUnits + kUnitsWords;
   static constexpr int kWarps = kQueryFacts + kFactWords;
 };
 enum QueryFact { kRowFact, kHeadFact, kPositionFact, kFirstFact, kLastFact, kMaxFact, kWeightFact };
@@ -90,7 +90,8 @@ struct StageShape {
   static_assert(kValueScales + (Kv::kScaled ? kTokens * kVectors / 2 : 0) <= kStageWords);
 };
 
-// What one item's stages are made of.
+// What one item's stages are made of. Pages are found in units of 16 positions: where the head's
+// keys and values of a unit begin.
 template <typename Kv, int kVectors, typename Shared>
 struct Stager {
   using Shape = StageShape<Kv, kVectors>;
@@ -98,26 +99,19 @@ struct Stager {
   const AttendArgs& a;
   Shared& words;
   const int kv_head, table, first, last;  // of the item: its page table, positions that are seen
-  const int pages;                        // words of shared memory
-  // From a page's keys of the head to its values, and to their scales; in bytes.
-  int64_t to_values, to_key_scales, to_value_scales;
-  int value_row, value_pieces,
-      value_shift;  // words of a row; its pieces, and how many bits count them
+  const int units;                        // words of shared memory
+  // Words of a position's values; their pieces, and how many bits count them.
+  int value_row, value_pieces, value_shift;
 
   WEFT_DEVICE Stager(const AttendArgs& args, Shared& shared, int head, int its_table, int from,
-                     int to, int page_words)
+                     int to, int unit_words)
       : a(args),
         words(shared),
         kv_head(head),
         table(its_table),
         first(from),
         last(to),
-        pages(page_words) {
-    const KvPlane &keys = a.kv.keys, &values = a.kv.values;
-    const int64_t begin = keys.offset + kv_head * keys.head * kBytes;
-    to_values = values.offset + kv_head * values.head * kBytes - begin;
-    to_key_scales = keys.scale_offset + kv_head * keys.scale_head * 2 - begin;
-    to_value_scales = values.scale_offset + kv_head * values.scale_head * 2 - begin;
+        units(unit_words) {
     value_row = CeilDiv(a.kv.v_dim * kBytes, 16) * 4 + 4;
     value_pieces = a.kv.v_dim * kBytes / 16;
     value_shift = 0;
@@ -127,78 +121,70 @@ struct Stager {
   // --- pages, which are those of texts if they have one token ---------------------------------
 
   WEFT_DEVICE bool in_pages() const { return a.kv.page_shift >= kLeastPageShift; }
-  WEFT_DEVICE int in_page(int position) const { return position & ((1 << a.kv.page_shift) - 1); }
-  // The head's keys in a page.
-  WEFT_DEVICE const std::byte* KeysOf(int page) const {
-    return PlaceOf(a.kv.pool, a.step.pages[table + page]) + a.kv.keys.offset +
-           kv_head * a.kv.keys.head * kBytes;
+  WEFT_DEVICE int InPage(int position) const { return position & ((1 << a.kv.page_shift) - 1); }
+  // The head's keys or values of a position. In place of a page that nobody sees, which may not be
+  // there, another, from which nobody takes anything.
+  WEFT_DEVICE const std::byte* PlaceIn(const KvPlane& plane, int position) const {
+    const int page =
+        Max(first >> a.kv.page_shift, Min(last >> a.kv.page_shift, position >> a.kv.page_shift));
+    return PlaceOf(a.kv.pool, a.step.pages[table + page]) + plane.offset +
+           (kv_head * plane.head + InPage(position) * plane.token) * kBytes;
   }
-  // Finds a split's pages, for all threads behind the next barrier. Those that nobody sees may not
-  // be there.
-  WEFT_DEVICE void FindPages(int split) {
+  // Finds a split's units, for all threads behind the next barrier: words for keys and for values.
+  WEFT_DEVICE void FindUnits(int split) {
     const int i = ThreadIndex();
-    if (!in_pages() || i >= kSplitTokens >> a.kv.page_shift) return;
-    const int begin = split * kSplitTokens + (i << a.kv.page_shift);
-    uint64_t place = 0;
-    if (begin <= last && begin + (1 << a.kv.page_shift) > first) {
-      place = reinterpret_cast<uint64_t>(KeysOf(begin >> a.kv.page_shift));
-    }
-    const int at = pages + 2 * (split % kSplitsKnown * kMostSplitPages + i);
+    if (!in_pages() || i >= 2 * kSplitUnits) return;
+    const auto place = reinterpret_cast<uint64_t>(
+        PlaceIn(i % 2 == 0 ? a.kv.keys : a.kv.values, split * kSplitTokens + i / 2 * kUnitTokens));
+    const int at = UnitAt(split * kSplitTokens) + 2 * i;
     words[at] = static_cast<uint32_t>(place);
     words[at + 1] = static_cast<uint32_t>(place >> 32);
   }
-  // The same for a page of a split, as it was found; null where nobody sees it.
-  WEFT_DEVICE const std::byte* Found(int split, int page) const {
-    const Words2 two =
-        ReadWords2(words, pages + 2 * (split % kSplitsKnown * kMostSplitPages + page));
-    return reinterpret_cast<const std::byte*>(static_cast<uint64_t>(two.w[1]) << 32 | two.w[0]);
+  WEFT_DEVICE int UnitAt(int position) const {
+    return units + position / kUnitTokens % (kSplitsKnown * kSplitUnits) * kUnitWords;
   }
-  WEFT_DEVICE const std::byte* FoundFor(int position) const {
-    if (in_pages()) {
-      return Found(position / kSplitTokens, position % kSplitTokens >> a.kv.page_shift);
-    }
-    return position < first || position > last ? nullptr : KeysOf(position >> a.kv.page_shift);
+  WEFT_DEVICE const std::byte* Found(int word) const {
+    const Words2 two = ReadWords2(words, word);
+    return reinterpret_cast<const std::byte*>(static_cast<uint64_t>(two.w[1]) << 32 | two.w[0]);
   }
 
   // --- keys --------------------------------------------------------------------------------------
 
-  // Where a stage has the first dimension of a split's position, a multiple of 16 bytes.
-  WEFT_DEVICE static int WordOfToken(int token) {
-    return token / kBlockTokens * Shape::kKeyBlock + token % kBlockTokens * kBytes / 4;
-  }
-  // Of a split, dimensions from `dim` on.
+  // Of a split, dimensions from `dim` on: of each a few pieces for a block of positions.
   WEFT_DEVICE void PutKeys(int stage, int split, int dim) {
-    const int n_dims = Min(Shape::kKeyDims, a.kv.k_dim - dim);
-    if (!in_pages()) return GatherKeys(stage, split, dim, n_dims);
-    // Of a page, a dimension's positions are so many pieces.
-    const int row_bits = a.kv.page_shift + kBytes / 2 - 4,
-              n_pages = kSplitTokens >> a.kv.page_shift;
-    const int from_dim = (dim << a.kv.page_shift) * kBytes;
-    for (int piece = ThreadIndex(); piece < n_dims << row_bits; piece += ThreadCount()) {
-      const int to = stage + WordOfToken((piece & ((1 << row_bits) - 1)) * (16 / kBytes)) +
-                     (piece >> row_bits) * Shape::kKeyRow;
-      for (int page = 0; page < n_pages; ++page) {
-        const std::byte* const keys = Found(split, page);
-        if (keys == nullptr) continue;
-        CopyWords4(words, to + WordOfToken(page << a.kv.page_shift), keys + from_dim + piece * 16);
+    constexpr int kRowPieces = kBlockTokens * kBytes / 16, kPieceTokens = 16 / kBytes;
+    const int n_dims = Min(Shape::kKeyDims, a.kv.k_dim - dim), begin = split * kSplitTokens;
+    if (!in_pages()) return GatherKeys(stage, begin, dim, n_dims);
+    const int dim_bytes = kBytes << a.kv.page_shift;
+    for (int piece = ThreadIndex(); piece < n_dims * kRowPieces; piece += ThreadCount()) {
+      const int token = piece % kRowPieces * kPieceTokens, unit = UnitAt(begin + token);
+      const int from = (dim + piece / kRowPieces) * dim_bytes + token % kUnitTokens * kBytes;
+      WEFT_UNROLL
+      for (int block = 0; block < kSplitBlocks; ++block) {
+        constexpr int kWords = kBlockTokens / kUnitTokens * kUnitWords;
+        CopyWords4(words, stage + piece * 4 + block * Shape::kKeyBlock,
+                   Found(unit + block * kWords) + from);
       }
     }
-    if constexpr (Kv::kScaled) {
-      const int64_t to_scales = to_key_scales + dim / kScaleDims * a.kv.keys.scale_group * 2;
-      for (int i = ThreadIndex(); i < kSplitTokens / 8; i += ThreadCount()) {
-        const std::byte* const keys = Found(split, i * 8 >> a.kv.page_shift);
-        if (keys == nullptr) continue;
-        CopyWords4(words, stage + Shape::kKeyScales + i * 4, keys + to_scales + in_page(i * 8) * 2);
-      }
+    if constexpr (Kv::kScaled) PutKeyScales(stage, begin, dim);
+  }
+  // From one position to the next, keys are a byte, scales two.
+  WEFT_DEVICE void PutKeyScales(int stage, int begin, int dim) {
+    const KvPlane& keys = a.kv.keys;
+    const int64_t to_scales = keys.scale_offset - keys.offset - kv_head * keys.head +
+                              (kv_head * keys.scale_head + dim / kScaleDims * keys.scale_group) * 2;
+    for (int i = ThreadIndex(); i < kSplitTokens / 8; i += ThreadCount()) {
+      const int position = begin + 8 * i, unit = position / kUnitTokens * kUnitTokens;
+      CopyWords4(words, stage + Shape::kKeyScales + 4 * i,
+                 Found(UnitAt(position)) + to_scales + InPage(unit) + position % kUnitTokens * 2);
     }
   }
   // Of texts, which are floats: a position for each thread.
-  WEFT_DEVICE void GatherKeys(int stage, int split, int dim, int n_dims) {
+  WEFT_DEVICE void GatherKeys(int stage, int begin, int dim, int n_dims) {
     if constexpr (kBytes == 4) {
       for (int at = ThreadIndex(); at < kSplitTokens; at += ThreadCount()) {
-        const std::byte* const keys = FoundFor(split * kSplitTokens + at);
-        if (keys == nullptr) continue;
-        const auto* const from = reinterpret_cast<const uint32_t*>(keys) + dim;
+        const auto* const from =
+            reinterpret_cast<const uint32_t*>(PlaceIn(a.kv.keys, begin + at)) + dim;
         const int to = stage + at / kBlockTokens * Shape::kKeyBlock + at % kBlockTokens;
         for (int d = 0; d < n_dims; ++d) words[to + d * Shape::kKeyRow] = from[d];
       }
@@ -207,27 +193,23 @@ struct Stager {
 
   // --- values ------------------------------------------------------------------------------------
 
-  // Of Shape::kTokens positions.
+  // Of Shape::kTokens positions: a thread has one piece of every so many of them.
   WEFT_DEVICE void PutValues(int stage, int position) {
     const bool pieces = in_pages() && a.kv.values.dim == 1 && a.kv.v_dim * kBytes % 16 == 0;
-    if (pieces) {
-      const int split = position / kSplitTokens, in_split = position % kSplitTokens;
-      const int row_bytes = a.kv.v_dim * kBytes;
-      // A thread has one piece of every so many positions.
-      const int piece_of_all = ThreadIndex() & ((1 << value_shift) - 1);
-      const int step = Max(1, ThreadCount() >> value_shift);
-      int token = ThreadIndex() >> value_shift;
-      if (token >= step) token = Shape::kTokens;
-      for (; token < Shape::kTokens; token += step) {
-        const std::byte* const keys = Found(split, (in_split + token) >> a.kv.page_shift);
-        if (keys == nullptr) continue;
-        const std::byte* const from = keys + to_values + in_page(in_split + token) * row_bytes;
-        for (int piece = piece_of_all; piece < value_pieces; piece += ThreadCount()) {
-          CopyWords4(words, stage + token * value_row + piece * 4, from + piece * 16);
+    if (!pieces) {
+      GatherValues(stage, position);
+    } else {
+      const int step = Max(1, ThreadCount() >> value_shift), row_bytes = value_pieces * 16;
+      const int begin = ThreadIndex() >> value_shift, end = begin < step ? Shape::kTokens : 0;
+      const int unit = UnitAt(position) + 2, in_unit = position % kUnitTokens;
+      for (int piece = ThreadIndex() & ((1 << value_shift) - 1); piece < value_pieces;
+           piece += ThreadCount()) {
+        for (int token = begin; token < end; token += step) {
+          CopyWords4(words, stage + token * value_row + piece * 4,
+                     Found(unit + token / kUnitTokens * kUnitWords) +
+                         (in_unit + token % kUnitTokens) * row_bytes + piece * 16);
         }
       }
-    } else {
-      GatherValues(stage, position);
     }
     if constexpr (Kv::kScaled) PutValueScales(stage, position);
   }
@@ -238,10 +220,8 @@ struct Stager {
     const int n_words = CeilDiv(a.kv.v_dim, kEach) * Shape::kTokens;
     for (int i = ThreadIndex(); i < n_words; i += ThreadCount()) {
       const int token = i % Shape::kTokens, dim = i / Shape::kTokens * kEach;
-      const std::byte* const keys = FoundFor(position + token);
-      if (keys == nullptr) continue;
-      const auto* const from = reinterpret_cast<const typename Kv::Raw*>(keys + to_values) +
-                               in_page(position + token) * a.kv.values.token;
+      const auto* const from =
+          reinterpret_cast<const typename Kv::Raw*>(ValuesOf(position + token));
       uint32_t word = 0;
       for (int d = 0; d < kEach && dim + d < a.kv.v_dim; ++d) {
         word |= static_cast<uint32_t>(from[(dim + d) * a.kv.values.dim]) << (8 * kBytes * d);
@@ -249,31 +229,37 @@ struct Stager {
       words[stage + token * value_row + dim / kEach] = word;
     }
   }
+  WEFT_DEVICE const std::byte* ValuesOf(int position) const {
+    if (!in_pages()) return PlaceIn(a.kv.values, position);
+    return Found(UnitAt(position) + 2) + position % kUnitTokens * a.kv.values.token * kBytes;
+  }
   // As halves, those of a position together; two of them are a word.
   WEFT_DEVICE void PutValueScales(int stage, int position) {
+    constexpr int kRun = Shape::kTokens < kUnitTokens ? Shape::kTokens : kUnitTokens;
     const int bytes = CeilDiv(a.kv.v_dim, kScaleDims) * 2;
-    const int run = Min(Shape::kTokens, 1 << a.kv.page_shift);  // of one page
-    if (a.kv.values.scale_group != 1 || run * bytes % 16 != 0) {
+    if (a.kv.values.scale_group != 1 || kRun * bytes % 16 != 0) {
       return GatherValueScales(stage, position);
     }
-    for (int at = 0; at < Shape::kTokens; at += run) {
-      const std::byte* const keys = FoundFor(position + at);
-      if (keys == nullptr) continue;
-      const std::byte* const from = keys + to_value_scales + in_page(position + at) * bytes;
-      for (int i = ThreadIndex(); i < run * bytes / 16; i += ThreadCount()) {
+    for (int at = 0; at < Shape::kTokens; at += kRun) {
+      const std::byte* const from = ScalesOf(position + at);
+      for (int i = ThreadIndex(); i < kRun * bytes / 16; i += ThreadCount()) {
         CopyWords4(words, stage + Shape::kValueScales + at * bytes / 4 + i * 4, from + i * 16);
       }
     }
   }
+  WEFT_DEVICE const std::byte* ScalesOf(int position) const {
+    const KvPlane& values = a.kv.values;
+    const int unit = position / kUnitTokens * kUnitTokens;
+    return Found(UnitAt(position) + 2) - InPage(unit) * values.token - values.offset -
+           kv_head * values.head + values.scale_offset +
+           (kv_head * values.scale_head + InPage(position) * values.scale_token) * 2;
+  }
   WEFT_DEVICE void GatherValueScales(int stage, int position) {
     const int groups = CeilDiv(a.kv.v_dim, kScaleDims);
     const auto half = [&](int at) -> uint32_t {
-      const int token = at / groups;
-      const std::byte* const keys = token < Shape::kTokens ? FoundFor(position + token) : nullptr;
-      if (keys == nullptr) return 0;
+      const int token = Min(at / groups, Shape::kTokens - 1);
       return reinterpret_cast<const uint16_t*>(
-          keys + to_value_scales)[in_page(position + token) * a.kv.values.scale_token +
-                                  at % groups * a.kv.values.scale_group];
+          ScalesOf(position + token))[at % groups * a.kv.values.scale_group];
     };
     for (int i = ThreadIndex(); i < (Shape::kTokens * groups + 1) / 2; i += ThreadCount()) {
       words[stage + Shape::kValueScales + i] = half(2 * i) | half(2 * i + 1) << 16;

@@ -416,9 +416,9 @@ struct Attender {
     item.end = Min(item.end, last / kSplitTokens + 1);
     if (item.first >= item.end) return;
     Stager<Kv, kVectors, Shared> staging(a, words, kv_head, item.table, first, last,
-                                         Places::kPages);
+                                         Places::kUnits);
     for (int split = item.first; split < Min(item.end, item.first + kSplitsKnown - 1); ++split) {
-      staging.FindPages(split);
+      staging.FindUnits(split);
     }
     Barrier();
     Cursor next = {item.first, 0};
@@ -434,7 +434,7 @@ struct Attender {
     };
     const int row = staging.value_row;
     for (int split = item.first; split < item.end; ++split) {
-      if (split + kSplitsKnown - 1 < item.end) staging.FindPages(split + kSplitsKnown - 1);
+      if (split + kSplitsKnown - 1 < item.end) staging.FindUnits(split + kSplitsKnown - 1);
       WEFT_UNROLL
       for (int q = 0; q < kQueries; ++q) {
         WEFT_UNROLL

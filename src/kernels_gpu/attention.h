@@ -89,8 +89,8 @@ inline constexpr int kMostItemRows = 16;
 // queries.
 inline constexpr int kAttendWords = 11520;
 inline constexpr int kStageWords = 2304;
-inline constexpr int kSplitsKnown = 4, kMostSplitPages = 8;
-inline constexpr int kPageWords = kSplitsKnown * kMostSplitPages * 2;
+inline constexpr int kSplitsKnown = 4, kUnitTokens = 16, kSplitUnits = kSplitTokens / kUnitTokens;
+inline constexpr int kUnitWords = 4, kUnitsWords = kSplitsKnown * kSplitUnits * kUnitWords;
 inline constexpr int kMostBlockQueries = 32, kQueryFactWords = 8;
 inline constexpr int kFactWords = kMostBlockQueries * kQueryFactWords;
 constexpr int AttendWarpWords(int vectors, bool many, int k_dim) {
@@ -98,7 +98,7 @@ constexpr int AttendWarpWords(int vectors, bool many, int k_dim) {
 }
 constexpr int AttendWarps(int vectors, bool many, int k_dim) {
   const int left =
-      kAttendWords - AttendStages(vectors, many) * kStageWords - kPageWords - kFactWords;
+      kAttendWords - AttendStages(vectors, many) * kStageWords - kUnitsWords - kFactWords;
   const int warps = left / AttendWarpWords(vectors, many, k_dim);
   return warps < kMostAttendWarps ? warps : kMostAttendWarps;
 }
