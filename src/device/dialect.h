@@ -4,6 +4,8 @@
 //
 //   WEFT_KERNEL(Name, Args) { ... a.field ... }             one thread; `a` is a const Args
 //   WEFT_COOPERATIVE_KERNEL(Name, Args, threads) { ... }     may wait for other threads
+//   WEFT_RESIDENT_KERNEL(Name, Args, threads, blocks)        the same, with registers for so many
+//                                                            blocks of a multiprocessor
 //   WEFT_STAGING_KERNEL(Name, Args, threads, bytes)          the same, with shared memory that the
 //                                                            launch gives it, up to kSharedBytes
 //   WEFT_DEVICE                                              before a function of kernels

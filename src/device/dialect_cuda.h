@@ -15,8 +15,9 @@
 
 #define WEFT_KERNEL(Name, Args) \
   extern "C" __global__ void __launch_bounds__(256, 1) Name(const Args a)
-#define WEFT_COOPERATIVE_KERNEL(Name, Args, threads) \
-  extern "C" __global__ void __launch_bounds__(threads, 1) Name(const Args a)
+#define WEFT_COOPERATIVE_KERNEL(Name, Args, threads) WEFT_RESIDENT_KERNEL(Name, Args, threads, 1)
+#define WEFT_RESIDENT_KERNEL(Name, Args, threads, blocks) \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) Name(const Args a)
 #define WEFT_STAGING_KERNEL(Name, Args, threads, bytes)                     \
   static_assert((bytes) <= ::weft::device::kSharedBytes, "of each device"); \
   WEFT_COOPERATIVE_KERNEL(Name, Args, threads)

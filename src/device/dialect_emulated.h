@@ -25,6 +25,8 @@
 #define WEFT_KERNEL(Name, Args) WEFT_KERNEL_OF_KIND_(Name, Args, false, 256, 0)
 #define WEFT_COOPERATIVE_KERNEL(Name, Args, threads) \
   WEFT_KERNEL_OF_KIND_(Name, Args, true, threads, 0)
+#define WEFT_RESIDENT_KERNEL(Name, Args, threads, blocks) \
+  WEFT_COOPERATIVE_KERNEL(Name, Args, threads)
 #define WEFT_STAGING_KERNEL(Name, Args, threads, bytes)                     \
   static_assert((bytes) <= ::weft::device::kSharedBytes, "of each device"); \
   WEFT_KERNEL_OF_KIND_(Name, Args, true, threads, bytes)

@@ -474,14 +474,20 @@ WEFT_DEVICE void AttendToItem(const AttendArgs& a, Shared& words) {
   attender.Run();
 }
 
-#define WEFT_DEFINE_ATTEND_(type, vectors)                                                   \
-  WEFT_COOPERATIVE_KERNEL(AttendFew##type##_##vectors, AttendArgs, 32 * kMostAttendWarps) {  \
-    WEFT_SHARED(uint32_t, words, kAttendWords);                                              \
-    AttendToItem<KvOf##type, vectors, false>(a, words);                                      \
-  }                                                                                          \
-  WEFT_COOPERATIVE_KERNEL(AttendMany##type##_##vectors, AttendArgs, 32 * kMostAttendWarps) { \
-    WEFT_SHARED(uint32_t, words, kAttendWords);                                              \
-    AttendToItem<KvOf##type, vectors, true>(a, words);                                       \
+// Blocks of a multiprocessor: so many as its shared memory has room for, while registers suffice.
+template <typename Kv>
+constexpr int kAttendBlocks = Kv::kBytes == 4 ? 3 : 4;
+
+#define WEFT_DEFINE_ATTEND_(type, vectors)                                              \
+  WEFT_RESIDENT_KERNEL(AttendFew##type##_##vectors, AttendArgs, 32 * kMostAttendWarps,  \
+                       kAttendBlocks<KvOf##type>) {                                     \
+    WEFT_SHARED(uint32_t, words, kAttendWords);                                         \
+    AttendToItem<KvOf##type, vectors, false>(a, words);                                 \
+  }                                                                                     \
+  WEFT_RESIDENT_KERNEL(AttendMany##type##_##vectors, AttendArgs, 32 * kMostAttendWarps, \
+                       kAttendBlocks<KvOf##type>) {                                     \
+    WEFT_SHARED(uint32_t, words, kAttendWords);                                         \
+    AttendToItem<KvOf##type, vectors, true>(a, words);                                  \
   }
 WEFT_ALL_KV_KERNELS(WEFT_DEFINE_ATTEND_)
 

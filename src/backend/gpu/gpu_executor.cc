@@ -13,6 +13,14 @@ namespace {
 
 int64_t RoundUp(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
 
+// Many items are rounded up by a quarter at most: each launches blocks, if only to find no work.
+int64_t RoundUpItems(int64_t n) {
+  constexpr int64_t kFew = 256;
+  if (n <= kFew) return n > 0 ? RoundUp(n) : 0;
+  const int64_t unit = RoundUp(n) / 8;
+  return (n + unit - 1) / unit * unit;
+}
+
 // Of rows that go through a mixture of experts side by side.
 int64_t MostUsedExperts(const ModelSpec& spec) {
   int64_t most = 1;
@@ -92,11 +100,8 @@ ProgramSize StepContext::SizeOf() const {
   const bool counts = !weights_.spec().slots.empty();
   const int64_t rows = RoundUp(buffer_->n_rows());
   ProgramSize size = {rows, counts ? RoundUp(buffer_->n_sequences()) : rows, 0, 0};
-  const auto n_items = [&](int list) {
-    return buffer_->n_items(list) > 0 ? RoundUp(buffer_->n_items(list)) : 0;
-  };
-  size.row_items = n_items(0);
-  size.tile_items = n_items(1);
+  size.row_items = RoundUpItems(buffer_->n_items(0));
+  size.tile_items = RoundUpItems(buffer_->n_items(1));
   return size;
 }
 
