@@ -8,6 +8,7 @@
 
 #include "backend/checks.h"
 #include "backend/gpu/gpu_backend.h"
+#include "backend/gpu/image_files.h"
 #include "device/cuda_device.h"
 #ifdef WEFT_HAS_CUDA
 #include "kernels_gpu/cuda_images.h"
@@ -27,8 +28,8 @@ bool GraphsAreWanted() {
 
 class CudaBackendImpl : public GpuBackend {
  public:
-  CudaBackendImpl(DriverFinder driver, device::KernelImages images)
-      : driver_(driver), images_(images) {}
+  CudaBackendImpl(DriverFinder driver, StatusOr<device::KernelImages> images)
+      : driver_(driver), images_(std::move(images)) {}
 
   std::string_view name() const override { return "cuda"; }
 
@@ -69,9 +70,9 @@ class CudaBackendImpl : public GpuBackend {
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
     WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
-    WEFT_ASSIGN_OR_RETURN(auto device,
-                          device::CudaDevice::Open(functions(), options.device, images_,
-                                                   {.graphs = GraphsAreWanted()}));
+    WEFT_ASSIGN_OR_RETURN(const device::KernelImages images, images_);
+    WEFT_ASSIGN_OR_RETURN(auto device, device::CudaDevice::Open(functions(), options.device, images,
+                                                                {.graphs = GraphsAreWanted()}));
     return LoadTo(std::move(device), options.device, std::move(file), std::move(spec), options);
   }
 
@@ -79,24 +80,37 @@ class CudaBackendImpl : public GpuBackend {
   const device::cuda::Driver& functions() const { return driver_().functions; }
 
   const DriverFinder driver_;
-  const device::KernelImages images_;
+  const StatusOr<device::KernelImages> images_;
 };
 
 }  // namespace
 
-std::unique_ptr<const Backend> NewCudaBackend(DriverFinder driver, device::KernelImages images) {
-  return std::make_unique<CudaBackendImpl>(driver, images);
+std::unique_ptr<const Backend> NewCudaBackend(DriverFinder driver,
+                                              StatusOr<device::KernelImages> images) {
+  return std::make_unique<CudaBackendImpl>(driver, std::move(images));
 }
 
 }  // namespace gpu
 
 #ifdef WEFT_HAS_CUDA
+namespace {
+
+StatusOr<device::KernelImages> FindImages() {
+  const char* const folder = std::getenv("WEFT_CUDA_IMAGES");
+  if (folder == nullptr) return device::CudaImages();
+  static const auto files = gpu::ImageFiles::Open(folder, device::CudaImageNames());
+  if (!files.ok()) return files.status();
+  return files->images();
+}
+
+}  // namespace
+
 const Backend* CudaBackend() {
   constexpr auto kFindDriver = []() -> const device::cuda::LoadedDriver& {
     static const device::cuda::LoadedDriver driver = device::cuda::LoadDriver();
     return driver;
   };
-  static const auto backend = gpu::NewCudaBackend(kFindDriver, device::CudaImages());
+  static const auto backend = gpu::NewCudaBackend(kFindDriver, FindImages());
   return backend.get();
 }
 #endif

@@ -1,12 +1,17 @@
 // The cuda backend with a driver that is not one: what it asks of the driver comes to the
 // emulator's bits, and nothing stays behind.
+#include <unistd.h>
+
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/gpu/gpu_backend.h"
+#include "backend/gpu/image_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/all_kernels.h"
@@ -150,6 +155,28 @@ TEST_F(CudaBackendTest, WithoutADeviceItSaysWhatToDo) {
   found = {.functions = {}, .problem = "NVIDIA's driver is not installed: there is no libx"};
   EXPECT_THAT(std::string(Message(backend_->Available())),
               AllOf(HasSubstr("no CUDA device"), HasSubstr("libx"), HasSubstr("--backend cpu")));
+}
+
+// What is missing in place of the program's kernels is named.
+TEST(ImageFilesTest, TakesFilesInThePlaceOfKernels) {
+  const std::string folder = StrCat(::testing::TempDir(), "weft_images_", getpid());
+  std::filesystem::create_directories(folder);
+  const auto write = [&](std::string_view name, std::string_view contents) {
+    ASSERT_TRUE(WriteFile(StrCat(folder, "/", name), std::as_bytes(std::span(contents))).ok());
+  };
+  write("norms.fatbin", "one");
+  const char* const names[] = {"norms", "best"};
+  const auto missing = ImageFiles::Open(folder, names);
+  EXPECT_THAT(std::string(Message(missing.status())), HasSubstr("/best.fatbin"));
+  write("best.cubin", "");
+  EXPECT_THAT(std::string(Message(ImageFiles::Open(folder, names).status())),
+              AllOf(HasSubstr("/best.cubin"), HasSubstr("empty")));
+  write("best.cubin", "two");
+  const auto found_both = ImageFiles::Open(folder, names);
+  ASSERT_TRUE(found_both.ok()) << found_both.status();
+  ASSERT_EQ(found_both->images().size(), 2u);
+  EXPECT_EQ(std::memcmp(found_both->images()[1], "two", 3), 0);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(CudaBackendWithoutCardsTest, SaysWhatToDo) {

@@ -34,9 +34,10 @@ class GpuBackend : public Backend {
 };
 
 // The cuda backend over a driver, which is loaded by whoever first asks about devices, and
-// kernels compiled for it. Both outlive the backend and what it makes.
+// kernels compiled for it, or why there are none. Both outlive the backend and what it makes.
 using DriverFinder = const device::cuda::LoadedDriver& (*)();
-std::unique_ptr<const Backend> NewCudaBackend(DriverFinder driver, device::KernelImages images);
+std::unique_ptr<const Backend> NewCudaBackend(DriverFinder driver,
+                                              StatusOr<device::KernelImages> images);
 
 // Loads weights to a device that the caller made: what the backends do with their own.
 StatusOr<std::shared_ptr<const Weights>> LoadTo(std::shared_ptr<device::Device> device, int number,

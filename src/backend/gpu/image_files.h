@@ -1,0 +1,32 @@
+// Compiled kernels from files, in place of those in the program: so that a kernel can be mended on
+// a machine with a device, without building the program again. WEFT_CUDA_IMAGES names the folder.
+#ifndef WEFT_BACKEND_GPU_IMAGE_FILES_H_
+#define WEFT_BACKEND_GPU_IMAGE_FILES_H_
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/files/mapped_file.h"
+#include "base/status.h"
+
+namespace weft::gpu {
+
+class ImageFiles {
+ public:
+  // Of each name the file NAME.fatbin, or NAME.cubin. FAILED_PRECONDITION where there is
+  // neither. The images live as long as this does.
+  static StatusOr<ImageFiles> Open(const std::string& folder, std::span<const char* const> names);
+
+  std::span<const std::byte* const> images() const { return images_; }
+
+ private:
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<const std::byte*> images_;
+};
+
+}  // namespace weft::gpu
+
+#endif  // WEFT_BACKEND_GPU_IMAGE_FILES_H_
