@@ -192,8 +192,8 @@ struct MemberTile {
   int32_t member, first, count;
 };
 
-// out = W x + bias, times scale. x: runs of kMatmulThreads / lanes outputs, y: runs of rows, or
-// tiles; z: members, each over all rows.
+// out = W x + bias, times scale. x: runs of kMatmulThreads / lanes outputs (OneOutputs for a row of
+// quantized ones), y: runs of rows, or tiles; z: members, each over all rows.
 struct MatmulArgs {
   MatrixView matrix;
   Rows x;                // for float weights
@@ -216,6 +216,9 @@ inline constexpr int kMatmulRows = 8;  // of a run or a tile
 // runs of kTileOutputs outputs.
 inline constexpr int kTileOutputs = 16;
 inline constexpr int kTileRows = 32;
+// MultiplyOne of quantized weights: outputs of a group of lanes, and of a block of threads.
+inline constexpr int kOneOutputs = 2;
+constexpr int OneOutputs(int lanes) { return kOneOutputs * kMatmulThreads / lanes; }
 // Lanes that an output of so many inputs keeps busy.
 constexpr int MatmulLanes(int64_t n_in) {
   int lanes = 1;

@@ -2,6 +2,7 @@
 #include "device/dialect.h"
 #include "kernels_gpu/kernels.h"
 #include "kernels_gpu/matmul_device.h"
+#include "kernels_gpu/matmul_one_device.h"
 
 namespace weft::device {
 
@@ -40,7 +41,7 @@ WEFT_KERNEL(QuantizeRows, QuantizeArgs) {
 #define WEFT_DEFINE_QUANT_(name, ...)                                      \
   using Form##name = __VA_ARGS__;                                          \
   WEFT_COOPERATIVE_KERNEL(MultiplyOne##name, MatmulArgs, kMatmulThreads) { \
-    Multiply<QuantProduct<Form##name>, 1>(a);                              \
+    MultiplyOne<Form##name>(a);                                            \
   }                                                                        \
   WEFT_COOPERATIVE_KERNEL(Multiply##name, MatmulArgs, kMatmulThreads) {    \
     Multiply<QuantProduct<Form##name>, kMatmulRows>(a);                    \

@@ -53,7 +53,9 @@ Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, co
   args.bias = linear.bias;
   args.n_rows = rows.n;
   args.lanes = device::MatmulLanes(linear.matrix.n_in);
-  const int outputs = tiles ? device::kTileOutputs : device::kMatmulThreads / args.lanes;
+  const int outputs = tiles                      ? device::kTileOutputs
+                      : one && linear.form->int8 ? device::OneOutputs(args.lanes)
+                                                 : device::kMatmulThreads / args.lanes;
   const int rows_each = one ? 1 : tiles ? device::kTileRows : device::kMatmulRows;
   product.shape = {device::CeilDiv(linear.matrix.n_out, outputs),
                    device::CeilDiv(rows.most, rows_each), 1, device::kMatmulThreads};
