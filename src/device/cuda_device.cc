@@ -427,7 +427,6 @@ Status CudaDevice::Start(KernelImages images) {
     return FailedPrecondition(name_, " has compute capability ", card.compute_major, ".",
                               card.compute_minor, "; the kernels need 7.5 or more");
   }
-  multiplies_tiles_ = card.compute_major >= 8;
   WEFT_RETURN_IF_ERROR(ToStatus(driver_.device_get(&device_, number_), "be had"));
   const cuda::Result retained = driver_.primary_context_retain(&context_, device_);
   if (retained != cuda::kSuccess) context_ = nullptr;

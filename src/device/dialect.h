@@ -91,6 +91,22 @@ WEFT_DEVICE void MultiplyTile32(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t 
       : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
+#elif defined(__CUDA_ARCH__)
+// Tiles of 8 rows and 16 bytes, whose lanes have the same parts.
+WEFT_DEVICE void MultiplyTile8(uint32_t a, uint32_t b, int* sums) {
+  asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+               : "+r"(sums[0]), "+r"(sums[1])
+               : "r"(a), "r"(b));
+}
+WEFT_DEVICE void MultiplyTile16(uint32_t a0, uint32_t a1, uint32_t b, int* sums) {
+  MultiplyTile8(a0, b, sums);
+  MultiplyTile8(a1, b, sums + 2);
+}
+WEFT_DEVICE void MultiplyTile32(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                uint32_t b1, int* sums) {
+  MultiplyTile16(a0, a1, b0, sums);
+  MultiplyTile16(a2, a3, b1, sums);
+}
 #else
 WEFT_DEVICE void MultiplyTile16(uint32_t a0, uint32_t a1, uint32_t b, int* sums) {
   MultiplyTileByLanes(a0, a1, b, sums);

@@ -192,8 +192,8 @@ struct MemberTile {
   int32_t member, first, count;
 };
 
-// out = W x + bias, times scale. x: runs of kMatmulThreads / lanes outputs (OneOutputs for a row of
-// quantized ones), y: runs of rows, or tiles; z: members, each over all rows.
+// out = W x + bias, times scale. x: runs of outputs, y: runs of rows, or tiles; z: members, each
+// over all rows.
 struct MatmulArgs {
   MatrixView matrix;
   Rows x;                // for float weights
@@ -208,17 +208,14 @@ struct MatmulArgs {
   const MemberTile* tiles = nullptr;  // in place of y and z
   const int32_t* n_tiles = nullptr;
   const int32_t* sources = nullptr;  // which row of the activations a row is; absent: the same
-  int32_t lanes = 32;                // of an output; a power of two. Not of MultiplyTiles
+  int32_t lanes = 32;                // of an output; a power of two. Of Multiply alone
 };
 inline constexpr int kMatmulThreads = 128;
 inline constexpr int kMatmulRows = 8;  // of a run or a tile
-// MultiplyTiles: 16 outputs and runs of up to 32 rows, on tiles of bytes. Its grid's x counts
-// runs of kTileOutputs outputs.
-inline constexpr int kTileOutputs = 16;
+// On tiles of bytes a block has a band of outputs, and up to kMatmulRows rows (MultiplyFew) or
+// kTileRows (MultiplyTiles); or kTileBands bands and kTileRows rows (MultiplyMany).
 inline constexpr int kTileRows = 32;
-// MultiplyOne of quantized weights: outputs of a group of lanes, and of a block of threads.
-inline constexpr int kOneOutputs = 2;
-constexpr int OneOutputs(int lanes) { return kOneOutputs * kMatmulThreads / lanes; }
+inline constexpr int kTileBands = kMatmulThreads / 32;
 // Lanes that an output of so many inputs keeps busy.
 constexpr int MatmulLanes(int64_t n_in) {
   int lanes = 1;
@@ -240,12 +237,15 @@ struct EmbedArgs {
 inline constexpr int kEmbedThreads = 32;
 
 // Of each form: a product of one row, one of runs of kMatmulRows rows (or tiles), and a table;
-// of quantized ones a product of kTileRows rows too.
+// of quantized ones products on tiles of bytes too.
 #define WEFT_DECLARE_FORM_(name, ...)                 \
   WEFT_DECLARE_KERNEL(MultiplyOne##name, MatmulArgs); \
   WEFT_DECLARE_KERNEL(Multiply##name, MatmulArgs);    \
   WEFT_DECLARE_KERNEL(Embed##name, EmbedArgs);
-#define WEFT_DECLARE_TILES_(name, ...) WEFT_DECLARE_KERNEL(MultiplyTiles##name, MatmulArgs);
+#define WEFT_DECLARE_TILES_(name, ...)                  \
+  WEFT_DECLARE_KERNEL(MultiplyFew##name, MatmulArgs);   \
+  WEFT_DECLARE_KERNEL(MultiplyTiles##name, MatmulArgs); \
+  WEFT_DECLARE_KERNEL(MultiplyMany##name, MatmulArgs);
 WEFT_QUANT_FORMS(WEFT_DECLARE_FORM_)
 WEFT_QUANT_FORMS(WEFT_DECLARE_TILES_)
 WEFT_FLOAT_FORMS(WEFT_DECLARE_FORM_)

@@ -47,15 +47,15 @@ struct QuantProduct {
   template <int kRows>
   WEFT_DEVICE static void AddChunk(const MatmulArgs& a, const MatmulRows& rows, int64_t row,
                                    int chunk, float* acc) {
-    constexpr int kUnits = kChunkInputs / kBlockInputs;
     const int n_units = a.matrix.n_in / kBlockInputs;
-    for (int unit = 0; unit < kUnits && chunk * kUnits + unit < n_units; ++unit) {
-      const UnitAddress<Form> at(a.matrix, row, chunk, unit);
+    for (int unit = 0; unit < kChunkUnits && chunk * kChunkUnits + unit < n_units; ++unit) {
+      const int block = chunk * kChunkUnits + unit;
+      const UnitAddress<Form> at(a.matrix, row, block);
       const UnitScales scales = ScalesOf<Form>(at.meta, at.super);
-      uint32_t groups[8];
+      uint32_t words[Form::kBits], groups[8];
+      LoadUnit(at, words);
       WEFT_UNROLL
-      for (int g = 0; g < 8; ++g) groups[g] = GroupOf<Form>(at.words, g);
-      const int block = chunk * kUnits + unit;
+      for (int g = 0; g < 8; ++g) groups[g] = GroupOf<Form>(words, g);
       WEFT_UNROLL
       for (int r = 0; r < kRows; ++r) {
         if (r >= rows.count) continue;
@@ -134,7 +134,7 @@ WEFT_DEVICE void Multiply(const MatmulArgs& a) {
   if (!FindRows<kRows>(a, &rows)) return;
   const int t = ThreadIndex(), n_outputs = kMatmulThreads / a.lanes;
   const int first_output = BlockX() * n_outputs, output = first_output + t / a.lanes;
-  const int64_t matrix_row = static_cast<int64_t>(rows.member) * a.matrix.n_out + output;
+  const int64_t matrix_row = a.matrix.RowOf(rows.member, output);
   const int n_chunks = CeilDiv(a.matrix.n_in, kChunkInputs);
   float totals[kRows] = {};
   for (int base = 0; base < n_chunks; base += a.lanes) {
@@ -169,11 +169,13 @@ WEFT_DEVICE void Multiply(const MatmulArgs& a) {
 // One block of 32 values of a row.
 template <typename Form>
 WEFT_DEVICE void DecodeBlock(const MatrixView& m, int64_t row, int block, float* out) {
-  constexpr int kUnits = kChunkInputs / kBlockInputs;
-  const UnitAddress<Form> at(m, row, block / kUnits, block % kUnits);
+  const UnitAddress<Form> at(m, row, block);
   const UnitScales s = ScalesOf<Form>(at.meta, at.super);
+  uint32_t words[Form::kBits];
+  LoadUnit(at, words);
+  WEFT_UNROLL
   for (int g = 0; g < 8; ++g) {
-    const uint32_t levels = GroupOf<Form>(at.words, g);
+    const uint32_t levels = GroupOf<Form>(words, g);
     const int half = Form::kHalves && g >= 4 ? 1 : 0;
     for (int j = 0; j < 4; ++j) {
       const int level = static_cast<int8_t>(levels >> (8 * j)) - Form::kZero;

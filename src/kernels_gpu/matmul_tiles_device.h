@@ -1,8 +1,13 @@
 // Products on tiles of bytes, in the order of sums of matmul_device.h.
 //
-// A block of threads has 16 outputs and up to 32 rows; its warps take chunks of 128 inputs in
-// turn, each for all of these, and chunk sums meet in shared memory, where they are added in
-// order. The outputs are the tiles' rows, the rows of activations their columns.
+// A warp multiplies a band of 16 outputs, the tiles' rows, by up to 8 or 32 rows of activations,
+// their columns, a chunk of 128 inputs at a time. In a product of few rows the four warps of a
+// block take the chunks of one band in turn, and chunk sums meet in shared memory, where they are
+// added in order; in one of many rows each warp has a band of its own, and its sums stay in
+// registers.
+//
+// Activations lie in shared memory, a pass of four chunks at a time; the next pass's are copied
+// while one is computed. Weights go from memory to the lanes that feed the tiles with them.
 #ifndef WEFT_KERNELS_GPU_MATMUL_TILES_DEVICE_H_
 #define WEFT_KERNELS_GPU_MATMUL_TILES_DEVICE_H_
 
@@ -11,124 +16,313 @@
 namespace weft::device {
 
 constexpr int kTileColumns = 8;
-constexpr int kTilesBeside = kTileRows / kTileColumns;
 constexpr int kTileWarps = kMatmulThreads / 32;
-// From row to row of chunk sums in shared memory: lanes that write together meet no bank twice.
-constexpr int kTileStride = kTileOutputs + 4;
+constexpr int kTilePassChunks = 4;
+constexpr int kTilePassUnits = kTilePassChunks * kChunkUnits;
+// From row to row of a pass in shared memory: lanes that read together meet no bank twice.
+constexpr int kTileRowWords = kTilePassUnits * kBlockInputs / 4 + 4;
+constexpr int kTileRowUnits = kTilePassUnits + 4;
+// Likewise of chunk sums.
+constexpr int kTilePartWords = kBandOutputs + 4;
 
-// What a lane does for the tiles of its warp.
+// How a block's shared memory is laid out; in words.
+template <int kMostRows, int kBands>
+struct TileRoom {
+  static constexpr int kQ = 2 * kMostRows * kTileRowWords;
+  static constexpr int kUnits = 2 * kMostRows * kTileRowUnits;
+  static constexpr int kParts = kBands > 1 ? 0 : 2 * kTileWarps* kMostRows* kTilePartWords;
+  static constexpr int kBytes = 4 * (kQ + 2 * kUnits + kParts);
+};
+
+// What a lane needs of a unit's words: those of the groups k and k + 4, where k is lane % 4.
 template <typename Form>
-struct TileLane {
-  const MatmulArgs& a;
-  int g, k;            // lane / 4, lane % 4
-  int n_beside;        // tiles side by side that have rows
-  int64_t outputs[2];  // rows of the matrix: g and g + 8 of the tile
-  // Rows of the activations, of each tile: that it gives bytes of, and that it has sums of.
-  int given[kTilesBeside], summed[kTilesBeside][2];
+struct LaneUnit {
+  static constexpr bool kFour = Form::kBits >= 4 && Form::kBits < 8;
+  static constexpr bool kTwo = Form::kBits == 2 || Form::kBits == 3 || Form::kBits == 6;
+  static constexpr bool kSingle = Form::kBits == 3 || Form::kBits == 5;
+  uint32_t nibbles = 0, pairs[2] = {0, 0}, bits = 0;  // or, with 8 bits, both groups in `pairs`
 
-  WEFT_DEVICE TileLane(const MatmulArgs& args, const MatmulRows& rows) : a(args) {
-    const int lane = ThreadIndex() % 32;
-    g = lane / 4;
-    k = lane % 4;
-    n_beside = CeilDiv(rows.count, kTileColumns);
-    WEFT_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      // An output that there is not computes the last one's sums, for nobody.
-      const int output = Min(BlockX() * kTileOutputs + g + 8 * i, a.matrix.n_out - 1);
-      outputs[i] = static_cast<int64_t>(rows.member) * a.matrix.n_out + output;
+  WEFT_DEVICE void Fetch(const UnitAddress<Form>& at, int k) {
+    if constexpr (Form::kBits == 8) {
+      pairs[0] = Load(at.words + k);
+      pairs[1] = Load(at.rest + k);
     }
-    WEFT_UNROLL
-    for (int j = 0; j < kTilesBeside; ++j) {
-      given[j] = RowAt(rows, kTileColumns * j + g);
-      summed[j][0] = RowAt(rows, kTileColumns * j + 2 * k);
-      summed[j][1] = RowAt(rows, kTileColumns * j + 2 * k + 1);
+    if constexpr (kFour) nibbles = Load(at.words + k);
+    const uint32_t* const planes = kFour ? at.rest : at.words;
+    if constexpr (kTwo && Form::kBits == 3) {
+      pairs[0] = Load(planes);
+      pairs[1] = Load(planes + 1);
+    } else if constexpr (kTwo) {
+      LoadWords<2>(planes, pairs);
     }
+    if constexpr (kSingle) bits = Load(planes + (kTwo ? 2 : 0));
   }
-  WEFT_DEVICE int RowAt(const MatmulRows& rows, int r) const {
-    return BlockZ() * a.member_rows + rows.SourceOf(a, Min(r, rows.count - 1));
+  // Group k or, with i = 1, k + 4.
+  WEFT_DEVICE uint32_t Group(int i, int k) const {
+    if constexpr (Form::kBits == 8) return pairs[i];
+    uint32_t levels = 0;
+    [[maybe_unused]] int shift = 0;
+    if constexpr (kFour) {
+      levels = (nibbles >> (4 * i)) & 0x0F0F0F0Fu;
+      shift = 4;
+    }
+    if constexpr (kTwo) {
+      levels |= ((pairs[i] >> (2 * k)) & 0x03030303u) << shift;
+      shift += 2;
+    }
+    if constexpr (kSingle) levels |= ((bits >> (k + 4 * i)) & 0x01010101u) << shift;
+    if constexpr (Form::kTable != Levels::kLinear) return LookUp(Form::kTable, levels);
+    return levels;
   }
+};
 
-  // Adds a chunk to the sums of all tiles. All lanes of a warp call it for the same one.
-  WEFT_DEVICE void AddChunk(int chunk, float (*acc)[4]) const {
-    constexpr int kUnits = kChunkInputs / kBlockInputs;
-    const int n_units = a.matrix.n_in / kBlockInputs;
-    for (int unit = 0; unit < kUnits && chunk * kUnits + unit < n_units; ++unit) {
-      const UnitAddress<Form> first(a.matrix, outputs[0], chunk, unit);
-      const UnitAddress<Form> second(a.matrix, outputs[1], chunk, unit);
-      const UnitScales scales[2] = {ScalesOf<Form>(first.meta, first.super),
-                                    ScalesOf<Form>(second.meta, second.super)};
-      const uint32_t levels[4] = {GroupOf<Form>(first.words, k), GroupOf<Form>(second.words, k),
-                                  GroupOf<Form>(first.words, k + 4),
-                                  GroupOf<Form>(second.words, k + 4)};
+// A chunk of the weights of a band, as a lane has them: of the outputs g and g + 8. Units that the
+// rows do not have are the chunk's first, for nobody.
+template <typename Form>
+struct TileWeights {
+  LaneUnit<Form> units[2][kChunkUnits];
+  uint8_t meta[2][kChunkUnits][Form::kMetaBytes];
+  uint16_t super[2][2];
+
+  WEFT_DEVICE void Fetch(const MatrixView& m, int64_t band_row, int chunk, int n_units) {
+    const int g = ThreadIndex() % 32 / 4, k = ThreadIndex() % 4;
+    WEFT_UNROLL
+    for (int unit = 0; unit < kChunkUnits; ++unit) {
       WEFT_UNROLL
-      for (int j = 0; j < kTilesBeside; ++j) {
-        if (j >= n_beside) continue;
-        AddTile(j, chunk * kUnits + unit, n_units, levels, scales, acc[j]);
+      for (int i = 0; i < 2; ++i) {
+        const UnitAddress<Form> at(m, band_row + g + 8 * i,
+                                   chunk * kChunkUnits + (unit < n_units ? unit : 0));
+        units[i][unit].Fetch(at, k);
+        LoadMeta<Form::kMetaBytes>(at.meta, meta[i][unit]);
+        if (unit > 0) continue;
+        WEFT_UNROLL
+        for (int s = 0; s < Form::kSuperHalves; ++s) super[i][s] = Load(at.super + s);
       }
-    }
-  }
-
- private:
-  WEFT_DEVICE void AddTile(int j, int block, int n_units, const uint32_t* levels,
-                           const UnitScales* scales, float* acc) const {
-    const auto* const bytes = reinterpret_cast<const uint32_t*>(
-        a.q.q + (static_cast<int64_t>(given[j]) * n_units + block) * kBlockInputs);
-    const uint32_t b0 = bytes[k], b1 = bytes[k + 4];
-    int low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};
-    if constexpr (Form::kHalves) {
-      MultiplyTile16(levels[0], levels[1], b0, low);
-      MultiplyTile16(levels[2], levels[3], b1, high);
-    } else {
-      MultiplyTile32(levels[0], levels[1], levels[2], levels[3], b0, b1, low);
-    }
-    WEFT_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int64_t at = static_cast<int64_t>(summed[j][i % 2]) * n_units + block;
-      const int dot[2] = {low[i], high[i]};
-      AddDots<Form>(dot, a.q.sums[at], a.q.scales[at], scales[i / 2], &acc[i]);
     }
   }
 };
 
-template <typename Form>
-WEFT_DEVICE void MultiplyTiles(const MatmulArgs& a) {
-  WEFT_SHARED(float, parts, kTileWarps* kTileRows* kTileStride);
-  MatmulRows rows;
-  if (!FindRows<kTileRows>(a, &rows)) return;
-  const int t = ThreadIndex(), warp = t / 32;
-  const TileLane<Form> lane(a, rows);
-  const int n_chunks = CeilDiv(a.matrix.n_in, kChunkInputs);
-  constexpr int kEach = kTileOutputs * kTileRows / kMatmulThreads;
-  float totals[kEach] = {};
-  for (int base = 0; base < n_chunks; base += kTileWarps) {
-    float acc[kTilesBeside][4] = {};
-    if (base + warp < n_chunks) lane.AddChunk(base + warp, acc);
-    if (base > 0) Barrier();
-    WEFT_UNROLL
-    for (int j = 0; j < kTilesBeside; ++j) {
-      if (j >= lane.n_beside) continue;
-      WEFT_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int row = kTileColumns * j + 2 * lane.k + i % 2;
-        parts[(warp * kTileRows + row) * kTileStride + lane.g + 8 * (i / 2)] = acc[j][i];
+// The activations of two passes, in shared memory.
+template <int kMostRows, typename Bytes, typename Scales, typename Sums>
+struct TileInputs {
+  Bytes& q;
+  Scales& scales;
+  Sums& sums;
+
+  // Begins to copy the units from `first` on of all rows to a half of the memory.
+  WEFT_DEVICE void Copy(const MatmulArgs& a, const MatmulRows& rows, int n_units, int first,
+                        int half) const {
+    const int t = ThreadIndex(), n = Min(kTilePassUnits, n_units - first);
+    // 16 bytes for each lane: a warp has a row.
+    for (int r = t / 32; r < rows.count; r += kTileWarps) {
+      if (t % 32 >= 2 * n) continue;
+      const int64_t from = SourceOf(a, rows, r) * n_units + first;
+      CopyWords4(q, (half * kMostRows + r) * kTileRowWords + t % 32 * 4,
+                 a.q.q + from * kBlockInputs + t % 32 * 16);
+    }
+    if (n_units % 4 == 0) {
+      // Eight lanes have a row: four units of scales, or of sums, each.
+      for (int r = t / 8; r < rows.count; r += kMatmulThreads / 8) {
+        const int unit = t % 4 * 4, to = (half * kMostRows + r) * kTileRowUnits + unit;
+        if (unit >= n) continue;
+        const int64_t from = SourceOf(a, rows, r) * n_units + first + unit;
+        if (t % 8 < 4) {
+          CopyWords4(scales, to, a.q.scales + from);
+        } else {
+          CopyWords4(sums, to, a.q.sums + from);
+        }
       }
     }
-    Barrier();
-    const int n_parts = Min(kTileWarps, n_chunks - base);
+    CommitCopies();
+    if (n_units % 4 == 0) return;
+    for (int r = t / kTilePassUnits; r < rows.count; r += kMatmulThreads / kTilePassUnits) {
+      const int unit = t % kTilePassUnits, to = (half * kMostRows + r) * kTileRowUnits + unit;
+      if (unit >= n) continue;
+      const int64_t from = SourceOf(a, rows, r) * n_units + first + unit;
+      scales[to] = Load(a.q.scales + from);
+      sums[to] = static_cast<uint32_t>(Load(a.q.sums + from));
+    }
+  }
+  WEFT_DEVICE static int64_t SourceOf(const MatmulArgs& a, const MatmulRows& rows, int r) {
+    return static_cast<int64_t>(BlockZ()) * a.member_rows + rows.SourceOf(a, r);
+  }
+
+  // Adds chunk `chunk` of the pass in `half` to the sums of a tile, whose columns are the rows from
+  // `first` on. kWhole: it has all its units.
+  template <typename Form, bool kWhole>
+  WEFT_DEVICE void AddTile(const TileWeights<Form>& weights, int half, int chunk, int first,
+                           int n_rows, int n_units, float* acc) const {
+    const int g = ThreadIndex() % 32 / 4, k = ThreadIndex() % 4;
+    const auto row_at = [&](int r) { return half * kMostRows + Min(first + r, n_rows - 1); };
+    const int bytes = row_at(g) * kTileRowWords + chunk * kChunkUnits * 8;
+    Words4 its_scales[2], its_sums[2];
+    WEFT_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int at = row_at(2 * k + i) * kTileRowUnits + chunk * kChunkUnits;
+      its_scales[i] = ReadWords4(scales, at);
+      its_sums[i] = ReadWords4(sums, at);
+    }
+    WEFT_UNROLL
+    for (int unit = 0; unit < kChunkUnits; ++unit) {
+      if (!kWhole && unit >= n_units) continue;
+      const uint32_t b0 = q[bytes + unit * 8 + k], b1 = q[bytes + unit * 8 + k + 4];
+      int low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};
+      const LaneUnit<Form>&first_levels = weights.units[0][unit], &second = weights.units[1][unit];
+      if constexpr (Form::kHalves) {
+        MultiplyTile16(first_levels.Group(0, k), second.Group(0, k), b0, low);
+        MultiplyTile16(first_levels.Group(1, k), second.Group(1, k), b1, high);
+      } else {
+        MultiplyTile32(first_levels.Group(0, k), second.Group(0, k), first_levels.Group(1, k),
+                       second.Group(1, k), b0, b1, low);
+      }
+      WEFT_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int dot[2] = {low[i], high[i]};
+        AddDots<Form>(dot, static_cast<int32_t>(its_sums[i % 2].w[unit]),
+                      FloatOf(its_scales[i % 2].w[unit]),
+                      ScalesOf<Form>(weights.meta[i / 2][unit], weights.super[i / 2]), &acc[i]);
+      }
+    }
+  }
+  template <typename Form>
+  WEFT_DEVICE void AddTiles(const TileWeights<Form>& weights, int half, int chunk, int n_rows,
+                            int n_units, float (*acc)[4]) const {
+    WEFT_UNROLL
+    for (int j = 0; j < kMostRows / kTileColumns; ++j) {
+      if (j * kTileColumns >= n_rows) continue;
+      if (n_units == kChunkUnits) {
+        AddTile<Form, true>(weights, half, chunk, j * kTileColumns, n_rows, n_units, acc[j]);
+      } else {
+        AddTile<Form, false>(weights, half, chunk, j * kTileColumns, n_rows, n_units, acc[j]);
+      }
+    }
+  }
+};
+
+// Few rows: the warps of a block take the chunks of its band in turn.
+template <typename Form, int kMostRows, typename Inputs, typename Parts>
+WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, const Inputs& x,
+                              const Parts& parts) {
+  constexpr int kTiles = kMostRows / kTileColumns;
+  constexpr int kEach = kBandOutputs * kMostRows / kMatmulThreads;
+  const int t = ThreadIndex(), warp = t / 32, g = t % 32 / 4, k = t % 4;
+  const int n_units = a.matrix.n_in / kBlockInputs, n_chunks = CeilDiv(n_units, kChunkUnits);
+  const int n_passes = CeilDiv(n_chunks, kTilePassChunks);
+  const int64_t band_row = a.matrix.RowOf(rows.member, BlockX() * kBandOutputs);
+  float totals[kEach] = {};
+  // Adds a pass's chunk sums in order; thread t has the pairs t, t + kMatmulThreads ... of rows and
+  // outputs.
+  const auto add_parts = [&](int pass) {
+    const int n_parts = Min(kTilePassChunks, n_chunks - pass * kTilePassChunks);
     WEFT_UNROLL
     for (int i = 0; i < kEach; ++i) {
-      const int pair = t + i * kMatmulThreads, row = pair / kTileOutputs;
+      const int pair = t + i * kMatmulThreads, row = pair / kBandOutputs;
       if (row >= rows.count) continue;
       for (int part = 0; part < n_parts; ++part) {
-        totals[i] = totals[i] + parts[(part * kTileRows + row) * kTileStride + pair % kTileOutputs];
+        const int at = (pass % 2 * kTileWarps + part) * kMostRows + row;
+        totals[i] = totals[i] + parts[at * kTilePartWords + pair % kBandOutputs];
+      }
+    }
+  };
+  x.Copy(a, rows, n_units, 0, 0);
+  for (int pass = 0; pass < n_passes; ++pass) {
+    const int chunk = pass * kTilePassChunks + warp;
+    const int its_units = Min(kChunkUnits, n_units - chunk * kChunkUnits);
+    TileWeights<Form> weights;
+    weights.Fetch(a.matrix, band_row, Min(chunk, n_chunks - 1), its_units);
+    WaitCopies<0>();
+    Barrier();
+    if (pass + 1 < n_passes) {
+      x.Copy(a, rows, n_units, (pass + 1) * kTilePassUnits, (pass + 1) % 2);
+    }
+    if (pass > 0) add_parts(pass - 1);
+    if (its_units <= 0) continue;
+    float acc[kTiles][4] = {};
+    x.template AddTiles<Form>(weights, pass % 2, warp, rows.count, its_units, acc);
+    WEFT_UNROLL
+    for (int j = 0; j < kTiles; ++j) {
+      if (j * kTileColumns >= rows.count) continue;
+      WEFT_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int row = kTileColumns * j + 2 * k + i % 2;
+        const int at = (pass % 2 * kTileWarps + warp) * kMostRows + row;
+        parts[at * kTilePartWords + g + 8 * (i / 2)] = acc[j][i];
+      }
+    }
+  }
+  Barrier();
+  add_parts(n_passes - 1);
+  WEFT_UNROLL
+  for (int i = 0; i < kEach; ++i) {
+    const int pair = t + i * kMatmulThreads, row = pair / kBandOutputs;
+    const int output = BlockX() * kBandOutputs + pair % kBandOutputs;
+    if (row < rows.count && output < a.matrix.n_out) PutOutput(a, rows, row, output, totals[i]);
+  }
+}
+
+// Many rows: each warp has a band.
+template <typename Form, int kMostRows, typename Inputs>
+WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, const Inputs& x) {
+  constexpr int kTiles = kMostRows / kTileColumns;
+  const int t = ThreadIndex(), g = t % 32 / 4, k = t % 4;
+  const int n_units = a.matrix.n_in / kBlockInputs, n_chunks = CeilDiv(n_units, kChunkUnits);
+  const int n_passes = CeilDiv(n_chunks, kTilePassChunks);
+  const int n_bands = CeilDiv(a.matrix.n_out, kBandOutputs), band = BlockX() * kTileWarps + t / 32;
+  // A band that there is not computes the last one's sums, for nobody.
+  const int64_t band_row = a.matrix.RowOf(rows.member, Min(band, n_bands - 1) * kBandOutputs);
+  const auto units_of = [&](int chunk) { return Min(kChunkUnits, n_units - chunk * kChunkUnits); };
+  float totals[kTiles][4] = {};
+  x.Copy(a, rows, n_units, 0, 0);
+  TileWeights<Form> weights[2];
+  weights[0].Fetch(a.matrix, band_row, 0, units_of(0));
+  for (int pass = 0; pass < n_passes; ++pass) {
+    WaitCopies<0>();
+    Barrier();
+    if (pass + 1 < n_passes) {
+      x.Copy(a, rows, n_units, (pass + 1) * kTilePassUnits, (pass + 1) % 2);
+    }
+    WEFT_UNROLL
+    for (int i = 0; i < kTilePassChunks; ++i) {
+      const int chunk = pass * kTilePassChunks + i;
+      if (chunk + 1 < n_chunks) {
+        weights[(i + 1) % 2].Fetch(a.matrix, band_row, chunk + 1, units_of(chunk + 1));
+      }
+      if (chunk >= n_chunks) continue;
+      float acc[kTiles][4] = {};
+      x.template AddTiles<Form>(weights[i % 2], pass % 2, i, rows.count, units_of(chunk), acc);
+      WEFT_UNROLL
+      for (int j = 0; j < kTiles; ++j) {
+        WEFT_UNROLL
+        for (int s = 0; s < 4; ++s) totals[j][s] = totals[j][s] + acc[j][s];
       }
     }
   }
   WEFT_UNROLL
-  for (int i = 0; i < kEach; ++i) {
-    const int pair = t + i * kMatmulThreads, row = pair / kTileOutputs;
-    const int output = BlockX() * kTileOutputs + pair % kTileOutputs;
-    if (row < rows.count && output < a.matrix.n_out) PutOutput(a, rows, row, output, totals[i]);
+  for (int j = 0; j < kTiles; ++j) {
+    WEFT_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int row = kTileColumns * j + 2 * k + i % 2;
+      const int output = band * kBandOutputs + g + 8 * (i / 2);
+      if (row < rows.count && output < a.matrix.n_out)
+        PutOutput(a, rows, row, output, totals[j][i]);
+    }
+  }
+}
+
+template <typename Form, int kMostRows, int kBands>
+WEFT_DEVICE void MultiplyTiles(const MatmulArgs& a) {
+  using Room = TileRoom<kMostRows, kBands>;
+  WEFT_DYNAMIC_SHARED(uint32_t, q, 0, Room::kQ);
+  WEFT_DYNAMIC_SHARED(float, scales, Room::kQ, Room::kUnits);
+  WEFT_DYNAMIC_SHARED(uint32_t, sums, Room::kQ + Room::kUnits, Room::kUnits);
+  MatmulRows rows;
+  if (!FindRows<kMostRows>(a, &rows)) return;
+  const TileInputs<kMostRows, decltype(q), decltype(scales), decltype(sums)> x = {q, scales, sums};
+  if constexpr (kBands > 1) {
+    MultiplyBands<Form, kMostRows>(a, rows, x);
+  } else {
+    WEFT_DYNAMIC_SHARED(float, parts, Room::kQ + 2 * Room::kUnits, Room::kParts);
+    MultiplyBand<Form, kMostRows>(a, rows, x, parts);
   }
 }
 

@@ -1,17 +1,22 @@
-// How weights lie on a device, for products of one output row with many inputs.
+// How weights lie on a device.
 //
-// Inputs come in units (32 values of a quantized type, 8 of a float type), units in chunks of
-// 128 inputs. A chunk is one lane's work, so the lanes of a warp read neighbouring addresses
-// when units that have the same place in their chunk lie side by side: that is UnitPlace.
+// Quantized weights come in units of 32 inputs of an output, 16 outputs to a band: unit 0 of these,
+// then unit 1 ... So the lanes of a warp, which have the outputs of a band beside each other, read
+// neighbours: in a product of one row (matmul_one_device.h) as in tiles of bytes
+// (matmul_tiles_device.h). What a last band has too many outputs is zeros.
 //
-// A unit of a quantized type is `bits` words of levels: planes of 4, 2 and 1 bits, from the low
-// bits of a level to the high ones. With value 4 g + j being byte j of group g (g = 0..7):
+// A unit is `bits` words of levels: planes of 4, 2 and 1 bits, from the low bits of a level to the
+// high ones. With value 4 g + j being byte j of group g (g = 0..7):
 //   4-bit plane, 4 words: word p has group p in its low nibbles, group p + 4 in the high ones
 //   2-bit plane, 2 words: word p has groups 4 p ... 4 p + 3, the first in the lowest bits
 //   1-bit plane, 1 word:  bit g of every byte is group g's
 //   8 bits, 8 words:      signed, as they are
-// Beside the levels lie `kMetaBytes` bytes of scales per unit, and for super-blocks a half (two
-// with minima) per 256 inputs, these in the order of the inputs.
+// A band's unit has the first four words of its outputs, then the others, so that each part is one
+// load for a lane. Beside the levels lie `kMetaBytes` bytes of scales per unit, and for
+// super-blocks a half (two with minima) per 256 inputs, both in bands too.
+//
+// Float weights come row by row, in units of 8 inputs and these in chunks of 128, which are a
+// lane's work: units that have the same place in their chunk lie side by side (UnitPlace).
 #ifndef WEFT_KERNELS_GPU_WEIGHT_FORM_H_
 #define WEFT_KERNELS_GPU_WEIGHT_FORM_H_
 
@@ -21,7 +26,9 @@ namespace weft::device {
 
 inline constexpr int kChunkInputs = 128;
 inline constexpr int kBlockInputs = 32;  // a unit of quantized weights, a block of activations
-inline constexpr int kFloatUnit = 8;     // a unit of float weights
+inline constexpr int kChunkUnits = kChunkInputs / kBlockInputs;
+inline constexpr int kBandOutputs = 16;
+inline constexpr int kFloatUnit = 8;  // a unit of float weights
 inline constexpr int kSuperInputs = 256;
 
 enum class Scales { kHalf, kExponent, kSuper };
@@ -66,7 +73,8 @@ struct QuantForm {
 // All of float weights: X(name).
 #define WEFT_FLOAT_FORMS(X) X(F32) X(F16) X(BF16)
 
-// Where the unit that is number `unit` of chunk `chunk` lies in its row of `n_units` units.
+// Where the unit of floats that is number `unit` of chunk `chunk` lies in its row of `n_units`
+// units.
 constexpr int UnitPlace(int chunk, int unit, int n_units, int units_per_chunk) {
   const int whole = n_units / units_per_chunk, rest = n_units % units_per_chunk;
   return unit * whole + (unit < rest ? unit : rest) + chunk;
@@ -74,13 +82,25 @@ constexpr int UnitPlace(int chunk, int unit, int n_units, int units_per_chunk) {
 
 constexpr int CeilDiv(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
-// A matrix of any form, on the device; members of a stack one after the other.
+constexpr int FirstWords(int bits) { return bits < 4 ? bits : 4; }
+
+// The rows that a matrix of so many outputs takes.
+constexpr int64_t PaddedOutputs(int64_t n_out) {
+  return int64_t{CeilDiv(n_out, kBandOutputs)} * kBandOutputs;
+}
+
+// A matrix of any form, on the device; members of a stack one after the other, each with rows of
+// its own in its last band.
 struct MatrixView {
   const uint32_t* levels = nullptr;  // or the elements of float weights
   const uint8_t* meta = nullptr;
   const uint16_t* super = nullptr;
   int32_t n_in = 0;
   int32_t n_out = 0;  // of one member
+
+  constexpr int64_t RowOf(int member, int output) const {
+    return member * PaddedOutputs(n_out) + output;
+  }
 };
 
 }  // namespace weft::device

@@ -92,19 +92,60 @@ WEFT_DEVICE UnitScales ScalesOf(const uint8_t* meta, const uint16_t* super) {
 // Where a unit of a quantized row lies.
 template <typename Form>
 struct UnitAddress {
-  WEFT_DEVICE UnitAddress(const MatrixView& m, int64_t row, int chunk, int unit) {
-    constexpr int kUnits = kChunkInputs / kBlockInputs;
-    const int n_units = m.n_in / kBlockInputs;
-    const int64_t at = row * n_units + UnitPlace(chunk, unit, n_units, kUnits);
-    words = m.levels + at * Form::kBits;
-    meta = m.meta + at * Form::kMetaBytes;
-    const int n_supers = (m.n_in + kSuperInputs - 1) / kSuperInputs;
-    super = m.super + (row * n_supers + chunk * kChunkInputs / kSuperInputs) * Form::kSuperHalves;
+  WEFT_DEVICE UnitAddress(const MatrixView& m, int64_t row, int unit) {
+    const int64_t band = row / kBandOutputs;
+    const int place = static_cast<int>(row % kBandOutputs), n_units = m.n_in / kBlockInputs;
+    const int64_t first = (band * n_units + unit) * kBandOutputs;
+    words = m.levels + first * Form::kBits + place * kFirstWords;
+    rest = m.levels + first * Form::kBits + kBandOutputs * kFirstWords + place * kRestWords;
+    meta = m.meta + (first + place) * Form::kMetaBytes;
+    const int n_supers = CeilDiv(m.n_in, kSuperInputs);
+    const int64_t its_super = band * n_supers + unit * kBlockInputs / kSuperInputs;
+    super = m.super + (its_super * kBandOutputs + place) * Form::kSuperHalves;
   }
-  const uint32_t* words;
+  static constexpr int kFirstWords = FirstWords(Form::kBits);
+  static constexpr int kRestWords = Form::kBits - kFirstWords;
+  const uint32_t *words, *rest;  // of levels: the first ones, and the others
   const uint8_t* meta;
   const uint16_t* super;
 };
+
+// Words that lie one behind the other, in one load where there are 2 or 4.
+template <int kWords>
+WEFT_DEVICE void LoadWords(const uint32_t* from, uint32_t* words) {
+  if constexpr (kWords == 4) {
+    const Words4 x = LoadWords4(from);
+    WEFT_UNROLL
+    for (int i = 0; i < 4; ++i) words[i] = x.w[i];
+  } else if constexpr (kWords == 2) {
+    const Words2 x = LoadWords2(from);
+    words[0] = x.w[0];
+    words[1] = x.w[1];
+  } else {
+    WEFT_UNROLL
+    for (int i = 0; i < kWords; ++i) words[i] = Load(from + i);
+  }
+}
+template <typename Form>
+WEFT_DEVICE void LoadUnit(const UnitAddress<Form>& at, uint32_t* words) {
+  LoadWords<UnitAddress<Form>::kFirstWords>(at.words, words);
+  LoadWords<UnitAddress<Form>::kRestWords>(at.rest, words + UnitAddress<Form>::kFirstWords);
+}
+
+// A unit's bytes of scales.
+template <int kBytes>
+WEFT_DEVICE void LoadMeta(const uint8_t* from, uint8_t* meta) {
+  uint32_t bits = 0;
+  if constexpr (kBytes == 4) {
+    bits = Load(reinterpret_cast<const uint32_t*>(from));
+  } else if constexpr (kBytes == 2) {
+    bits = Load(reinterpret_cast<const uint16_t*>(from));
+  } else {
+    bits = Load(from);
+  }
+  WEFT_UNROLL
+  for (int i = 0; i < kBytes; ++i) meta[i] = static_cast<uint8_t>(bits >> (8 * i));
+}
 
 struct F32 {
   static constexpr int kBytes = 4;

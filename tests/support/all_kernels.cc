@@ -24,7 +24,10 @@ std::vector<const Kernel*> AllKernels() {
         static_cast<const Kernel*>(&Multiply##name), static_cast<const Kernel*>(&Embed##name)}) { \
     kernels.push_back(kernel);                                                                    \
   }
-#define WEFT_OF_TILES_(name, ...) kernels.push_back(&MultiplyTiles##name);
+#define WEFT_OF_TILES_(name, ...)          \
+  kernels.push_back(&MultiplyFew##name);   \
+  kernels.push_back(&MultiplyTiles##name); \
+  kernels.push_back(&MultiplyMany##name);
   WEFT_QUANT_FORMS(WEFT_OF_FORM_)
   WEFT_QUANT_FORMS(WEFT_OF_TILES_)
   WEFT_FLOAT_FORMS(WEFT_OF_FORM_)

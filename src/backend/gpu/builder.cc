@@ -37,14 +37,39 @@ device::LaunchShape QuantizeShapeOf(int64_t width, const RowSet& rows, int64_t n
           static_cast<int>(rows.most), static_cast<int>(n_heads), device::kQuantizeThreads};
 }
 
+namespace {
+
+// A kernel of a form, and the outputs and rows of one of its blocks.
+struct ProductKernel {
+  const device::KernelOf<device::MatmulArgs>* kernel;
+  int outputs, rows;
+};
+
+// Rows from which on there are blocks enough for every multiprocessor if each has several bands.
+constexpr int64_t kManyRows = 4 * device::kTileRows;
+
 // All kernels of a form have one order of sums, so the number of rows may choose.
+ProductKernel KernelFor(const BoundLinear& linear, int64_t n_rows, bool sorted, int lanes) {
+  const WeightForm& form = *linear.form;
+  if (n_rows == 1 && !sorted) {
+    return {form.multiply_one, form.int8 ? device::kBandOutputs : device::kMatmulThreads / lanes,
+            1};
+  }
+  if (!linear.by_tiles) {
+    return {form.multiply, device::kMatmulThreads / lanes, device::kMatmulRows};
+  }
+  if (sorted || n_rows <= device::kMatmulRows) {
+    return {form.multiply_few, device::kBandOutputs, device::kMatmulRows};
+  }
+  if (n_rows < kManyRows) return {form.multiply_tiles, device::kBandOutputs, device::kTileRows};
+  return {form.multiply_many, device::kTileBands * device::kBandOutputs, device::kTileRows};
+}
+
+}  // namespace
+
 Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, const RowSet& rows,
                   bool sorted) {
   Product product;
-  const bool one = rows.most == 1 && !sorted, tiles = linear.by_tiles && !one;
-  product.kernel = one     ? linear.form->multiply_one
-                   : tiles ? linear.form->multiply_tiles
-                           : linear.form->multiply;
   device::MatmulArgs& args = product.args;
   args.matrix = linear.matrix;
   args.x = x.x;
@@ -53,12 +78,10 @@ Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, co
   args.bias = linear.bias;
   args.n_rows = rows.n;
   args.lanes = device::MatmulLanes(linear.matrix.n_in);
-  const int outputs = tiles                      ? device::kTileOutputs
-                      : one && linear.form->int8 ? device::OneOutputs(args.lanes)
-                                                 : device::kMatmulThreads / args.lanes;
-  const int rows_each = one ? 1 : tiles ? device::kTileRows : device::kMatmulRows;
-  product.shape = {device::CeilDiv(linear.matrix.n_out, outputs),
-                   device::CeilDiv(rows.most, rows_each), 1, device::kMatmulThreads};
+  const ProductKernel chosen = KernelFor(linear, rows.most, sorted, args.lanes);
+  product.kernel = chosen.kernel;
+  product.shape = {device::CeilDiv(linear.matrix.n_out, chosen.outputs),
+                   device::CeilDiv(rows.most, chosen.rows), 1, device::kMatmulThreads};
   return product;
 }
 

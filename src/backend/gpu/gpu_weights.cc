@@ -79,6 +79,12 @@ class Binder {
   BoundPath Of(const Path& path);
   BoundBlock Of(const Block& block);
 
+  // Where the parts of a band lie.
+  struct BandParts {
+    std::byte *levels, *meta, *super;
+  };
+  // Packs band `band` of all members of a job.
+  void PackBand(const Job& job, const PartBytes& bytes, int64_t band, const BandParts& to) const;
   Status UploadMatrix(const Job& job, ThreadPool* pool);
   Status Send(std::byte* to, int64_t bytes);
 
@@ -137,7 +143,7 @@ BoundLinear Binder::Matrix(TensorRef weight, int64_t first_row, int64_t n_in, in
   const auto [known, is_new] = matrix_of_.try_emplace({weight.index, first_row, n_out});
   if (!is_new) return known->second;
   const PartBytes bytes = BytesOfRow(tensor.type, n_in);
-  const int64_t n_rows = n_out * count;
+  const int64_t n_rows = device::PaddedOutputs(n_out) * count;
   Job job = {&tensor, first_row, n_out, tensor.dims[1], count, nullptr, nullptr, nullptr};
   job.levels = Take(n_rows * bytes.levels, tensor);
   if (bytes.meta > 0) job.meta = Take(n_rows * bytes.meta, tensor);
@@ -290,31 +296,52 @@ Status Binder::Send(std::byte* to, int64_t bytes) {
   return stream_->Synchronize();
 }
 
+void Binder::PackBand(const Job& job, const PartBytes& bytes, int64_t band,
+                      const BandParts& to) const {
+  const TensorInfo& tensor = *job.tensor;
+  const int64_t n_bands = device::CeilDiv(job.n_rows, device::kBandOutputs);
+  const int64_t first = band % n_bands * device::kBandOutputs;
+  const int64_t n = std::min<int64_t>(device::kBandOutputs, job.n_rows - first);
+  if (n < device::kBandOutputs) {
+    const auto clear = [](std::byte* part, int64_t row_bytes) {
+      std::memset(part, 0, static_cast<size_t>(row_bytes * device::kBandOutputs));
+    };
+    clear(to.levels, bytes.levels);
+    clear(to.meta, bytes.meta);
+    clear(to.super, bytes.super);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t row = band / n_bands * job.rows_per_slice + job.first_row + first + i;
+    PackRow(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
+            static_cast<int>(i), to.levels, to.meta, to.super);
+  }
+}
+
 Status Binder::UploadMatrix(const Job& job, ThreadPool* pool) {
   const TensorInfo& tensor = *job.tensor;
   const PartBytes bytes = BytesOfRow(tensor.type, tensor.dims[0]);
-  const int64_t row_bytes = bytes.levels + bytes.meta + bytes.super;
-  const int64_t n_rows = job.n_rows * job.count;
-  const int64_t most = std::max<int64_t>(1, staging_->bytes() / row_bytes);
-  for (int64_t first = 0; first < n_rows; first += most) {
-    const int64_t n = std::min(most, n_rows - first);
+  const PartBytes of_band = {bytes.levels * device::kBandOutputs, bytes.meta * device::kBandOutputs,
+                             bytes.super * device::kBandOutputs};
+  const int64_t n_bands = device::CeilDiv(job.n_rows, device::kBandOutputs) * job.count;
+  const int64_t band_bytes = of_band.levels + of_band.meta + of_band.super;
+  const int64_t most = std::max<int64_t>(1, staging_->bytes() / band_bytes);
+  for (int64_t first = 0; first < n_bands; first += most) {
+    const int64_t n = std::min(most, n_bands - first);
     std::byte* const levels = staging_->data();
-    std::byte* const meta = levels + n * bytes.levels;
-    std::byte* const super = meta + n * bytes.meta;
-    pool->ParallelFor(n, 16, [&](int64_t begin, int64_t end, int) {
+    std::byte* const meta = levels + n * of_band.levels;
+    std::byte* const super = meta + n * of_band.meta;
+    pool->ParallelFor(n, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = (first + i) / job.n_rows * job.rows_per_slice + job.first_row +
-                            (first + i) % job.n_rows;
-        PackRow(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
-                levels + i * bytes.levels, meta + i * bytes.meta, super + i * bytes.super);
+        PackBand(job, bytes, first + i,
+                 {levels + i * of_band.levels, meta + i * of_band.meta, super + i * of_band.super});
       }
     });
-    stream_->CopyToDevice(job.levels + first * bytes.levels, levels, n * bytes.levels);
+    stream_->CopyToDevice(job.levels + first * of_band.levels, levels, n * of_band.levels);
     if (bytes.meta > 0) {
-      stream_->CopyToDevice(job.meta + first * bytes.meta, meta, n * bytes.meta);
+      stream_->CopyToDevice(job.meta + first * of_band.meta, meta, n * of_band.meta);
     }
     if (bytes.super > 0) {
-      stream_->CopyToDevice(job.super + first * bytes.super, super, n * bytes.super);
+      stream_->CopyToDevice(job.super + first * of_band.super, super, n * of_band.super);
     }
     WEFT_RETURN_IF_ERROR(stream_->Synchronize());
   }
@@ -326,7 +353,7 @@ Status Binder::Upload(const LoadOptions& options) {
   int64_t widest = 0, total = 0, done = 0;
   for (const Job& job : jobs_) {
     const PartBytes bytes = BytesOfRow(job.tensor->type, job.tensor->dims[0]);
-    widest = std::max(widest, bytes.levels + bytes.meta + bytes.super);
+    widest = std::max(widest, (bytes.levels + bytes.meta + bytes.super) * device::kBandOutputs);
     total += job.n_rows * job.count;
   }
   for (const Values& values : values_)

@@ -13,12 +13,20 @@ namespace {
 using device::CeilDiv;
 using device::UnitPlace;
 
-#define WEFT_FORM_(name, tiles, int8) \
-  { &device::MultiplyOne##name, &device::Multiply##name, tiles, &device::Embed##name, int8 }
-#define WEFT_QUANT_CASE_(name)                                                              \
-  case DType::k##name: {                                                                    \
-    static const WeightForm of_type = WEFT_FORM_(name, &device::MultiplyTiles##name, true); \
-    return &of_type;                                                                        \
+#define WEFT_FLOAT_FORM_(name)                                                       \
+  {                                                                                  \
+    .multiply_one = &device::MultiplyOne##name, .multiply = &device::Multiply##name, \
+    .embed = &device::Embed##name                                                    \
+  }
+#define WEFT_QUANT_FORM_(name)                                                                \
+  {                                                                                           \
+    &device::MultiplyOne##name, &device::Multiply##name, &device::MultiplyFew##name,          \
+        &device::MultiplyTiles##name, &device::MultiplyMany##name, &device::Embed##name, true \
+  }
+#define WEFT_QUANT_CASE_(name)                                \
+  case DType::k##name: {                                      \
+    static const WeightForm of_type = WEFT_QUANT_FORM_(name); \
+    return &of_type;                                          \
   }
 
 int SizeOfFloat(DType type) {
@@ -80,26 +88,28 @@ void PackMeta(const Format& f, const BlockParts& parts, int b, std::byte* meta) 
 }
 
 template <DType kType>
-void PackQuantized(const std::byte* row, int64_t n_in, std::byte* levels, std::byte* meta,
-                   std::byte* super) {
+void PackQuantized(const std::byte* row, int64_t n_in, int place, std::byte* levels,
+                   std::byte* meta, std::byte* super) {
   using Type = Quantized<kType>;
   constexpr Format f = Type::kFormat;
-  constexpr int kUnits = device::kChunkInputs / device::kBlockInputs;
-  const int n_units = static_cast<int>(n_in / device::kBlockInputs);
+  const auto in_band = [&](int64_t number) { return number * device::kBandOutputs + place; };
   BlockParts parts;
   for (int64_t first = 0; first < n_in; first += Type::kValues) {
     Type::Read(BlockAt<kType>(row), 0, &parts);
     row += sizeof(typename Type::Block);
     for (int b = 0; b < Type::kValues / device::kBlockInputs; ++b) {
-      const int block = static_cast<int>(first / device::kBlockInputs) + b;
-      const int at = UnitPlace(block / kUnits, block % kUnits, n_units, kUnits);
+      const int64_t unit = first / device::kBlockInputs + b, at = in_band(unit);
       uint32_t words[8];
       PackLevels(f, parts.levels + b * device::kBlockInputs, words);
-      std::memcpy(levels + int64_t{at} * f.bits * 4, words, static_cast<size_t>(f.bits) * 4);
-      PackMeta(f, parts, b, meta + int64_t{at} * MetaBytes(f));
+      constexpr int kFirst = device::FirstWords(f.bits), kRest = f.bits - kFirst;
+      std::byte* const to = levels + unit * device::kBandOutputs * f.bits * 4;
+      std::memcpy(to + place * kFirst * 4, words, kFirst * 4);
+      std::memcpy(to + (device::kBandOutputs * kFirst + place * kRest) * 4, words + kFirst,
+                  kRest * 4);
+      PackMeta(f, parts, b, meta + at * MetaBytes(f));
     }
     if (f.scales == ScaleForm::kSuper) {
-      std::byte* const to = super + first / device::kSuperInputs * SuperBytes(f);
+      std::byte* const to = super + in_band(first / device::kSuperInputs) * SuperBytes(f);
       std::memcpy(to, &parts.d, 2);
       if (f.mins) std::memcpy(to + 2, &parts.dmin, 2);
     }
@@ -123,10 +133,10 @@ void PackFloats(int size, const std::byte* row, int64_t n_in, std::byte* to) {
 }  // namespace
 
 const WeightForm* FormOf(DType type) {
-  static const WeightForm f32 = WEFT_FORM_(F32, nullptr, false);
-  static const WeightForm f16 = WEFT_FORM_(F16, nullptr, false);
-  static const WeightForm bf16 = WEFT_FORM_(BF16, nullptr, false);
-  static const WeightForm ternary = WEFT_FORM_(Ternary, &device::MultiplyTilesTernary, true);
+  static const WeightForm f32 = WEFT_FLOAT_FORM_(F32);
+  static const WeightForm f16 = WEFT_FLOAT_FORM_(F16);
+  static const WeightForm bf16 = WEFT_FLOAT_FORM_(BF16);
+  static const WeightForm ternary = WEFT_QUANT_FORM_(Ternary);
   switch (type) {
     case DType::kF32:
       return &f32;
@@ -165,10 +175,13 @@ PartBytes BytesOfRow(DType type, int64_t n_in) {
           int64_t{CeilDiv(n_in, device::kSuperInputs)} * SuperBytes(f)};
 }
 
-void PackRow(DType type, const std::byte* row, int64_t n_in, std::byte* levels, std::byte* meta,
-             std::byte* super) {
-  if (const int size = SizeOfFloat(type); size > 0) return PackFloats(size, row, n_in, levels);
-  WithQuantized(type, [&]<DType kType>() { PackQuantized<kType>(row, n_in, levels, meta, super); });
+void PackRow(DType type, const std::byte* row, int64_t n_in, int place, std::byte* levels,
+             std::byte* meta, std::byte* super) {
+  if (const int size = SizeOfFloat(type); size > 0) {
+    return PackFloats(size, row, n_in, levels + place * BytesOfRow(type, n_in).levels);
+  }
+  WithQuantized(
+      type, [&]<DType kType>() { PackQuantized<kType>(row, n_in, place, levels, meta, super); });
 }
 
 }  // namespace weft::gpu

@@ -13,9 +13,11 @@ namespace weft::gpu {
 
 // What there is for one type of weights.
 struct WeightForm {
-  const device::KernelOf<device::MatmulArgs>* multiply_one = nullptr;    // a row at a time
-  const device::KernelOf<device::MatmulArgs>* multiply = nullptr;        // runs of rows, tiles
-  const device::KernelOf<device::MatmulArgs>* multiply_tiles = nullptr;  // null: there is none
+  const device::KernelOf<device::MatmulArgs>* multiply_one = nullptr;  // a row at a time
+  const device::KernelOf<device::MatmulArgs>* multiply = nullptr;      // runs of rows, tiles
+  // On tiles of bytes: up to 8 rows, up to 32, and many; null: there are none.
+  const device::KernelOf<device::MatmulArgs>*multiply_few = nullptr, *multiply_tiles = nullptr,
+        *multiply_many = nullptr;
   const device::KernelOf<device::EmbedArgs>* embed = nullptr;
   bool int8 = false;  // wants activations in blocks of bytes
 };
@@ -29,10 +31,11 @@ struct PartBytes {
 };
 PartBytes BytesOfRow(DType type, int64_t n_in);
 
-// Rewrites one row, which lies in a file at `row`. Exact: no level and no scale changes.
-// REQUIRES: FormOf(type) is not null; the parts have BytesOfRow bytes.
-void PackRow(DType type, const std::byte* row, int64_t n_in, std::byte* levels, std::byte* meta,
-             std::byte* super);
+// Rewrites one row, which lies in a file at `row`, to its place in a band. Exact: no level and no
+// scale changes.
+// REQUIRES: FormOf(type) is not null; the band's parts have kBandOutputs times BytesOfRow bytes.
+void PackRow(DType type, const std::byte* row, int64_t n_in, int place, std::byte* levels,
+             std::byte* meta, std::byte* super);
 
 }  // namespace weft::gpu
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/strings.h"
 #include "device/emulator.h"
 #include "gtest/gtest.h"
 #include "kernels/quants/quants.h"
@@ -17,17 +18,27 @@ namespace {
 
 using device::emulator::Order;
 
-constexpr int64_t kIn = 768;  // six chunks of inputs, three super-blocks
 constexpr int64_t kOut = 37;
 constexpr int64_t kRows = 11;
 
-std::vector<DType> Types() {
-  std::vector<DType> types;
+struct Form {
+  DType type;
+  int64_t n_in;
+};
+
+// Six chunks of inputs, which are three super-blocks; where these are small also seventeen chunks
+// and a part, whose scales have no alignment.
+std::vector<Form> Forms() {
+  std::vector<Form> forms;
   for (uint32_t number = 0; number < 64; ++number) {
     const DTypeInfo* const info = FindDType(number);
-    if (info != nullptr && CanDequantize(info->type)) types.push_back(info->type);
+    if (info == nullptr || !CanDequantize(info->type)) continue;
+    forms.push_back({info->type, 768});
+    if (96 % info->block_values == 0) {
+      forms.push_back({info->type, 17 * 128 + 96});
+    }
   }
-  return types;
+  return forms;
 }
 
 template <typename T>
@@ -37,87 +48,96 @@ void Launch(const device::KernelOf<T>& kernel, const device::LaunchShape& shape,
   ASSERT_TRUE(status.ok()) << status;
 }
 
-class WeightFormTest : public ::testing::TestWithParam<DType> {
+class WeightFormTest : public ::testing::TestWithParam<Form> {
  protected:
   void SetUp() override {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
-    const DType type = GetParam();
-    std::vector<std::byte> file(static_cast<size_t>(kOut * RowBytes(type, kIn)));
+    const DType type = GetParam().type;
+    std::vector<std::byte> file(static_cast<size_t>(kOut * RowBytes(type, n_in_)));
     if (CanQuantize(type)) {
-      std::vector<float> row(kIn);
+      std::vector<float> row(n_in_);
       for (int64_t o = 0; o < kOut; ++o) {
         for (float& value : row) value = 0.1f * normal(random);
-        Quantize(type, row.data(), kIn, nullptr, file.data() + o * RowBytes(type, kIn));
+        Quantize(type, row.data(), n_in_, nullptr, file.data() + o * RowBytes(type, n_in_));
       }
     } else {
       for (std::byte& byte : file) byte = static_cast<std::byte>(random() & 0x3F);
     }
-    const PartBytes bytes = BytesOfRow(type, kIn);
-    levels_.resize(static_cast<size_t>(kOut * bytes.levels));
-    meta_.resize(static_cast<size_t>(kOut * bytes.meta) + 1);
-    super_.resize(static_cast<size_t>(kOut * bytes.super) + 2);
-    weights_.resize(static_cast<size_t>(kOut * kIn));
+    const PartBytes bytes = BytesOfRow(type, n_in_);
+    const int64_t n_rows = device::PaddedOutputs(kOut);
+    levels_.resize(static_cast<size_t>(n_rows * bytes.levels));
+    meta_.resize(static_cast<size_t>(n_rows * bytes.meta) + 1);
+    super_.resize(static_cast<size_t>(n_rows * bytes.super) + 2);
+    weights_.resize(static_cast<size_t>(kOut * n_in_));
     for (int64_t o = 0; o < kOut; ++o) {
-      const std::byte* const row = file.data() + o * RowBytes(type, kIn);
-      PackRow(type, row, kIn, levels_.data() + o * bytes.levels, meta_.data() + o * bytes.meta,
-              super_.data() + o * bytes.super);
-      Dequantize(type, row, kIn, weights_.data() + o * kIn);
+      const std::byte* const row = file.data() + o * RowBytes(type, n_in_);
+      const int place = static_cast<int>(o % device::kBandOutputs);
+      const int64_t band = o - place;
+      PackRow(type, row, n_in_, place, levels_.data() + band * bytes.levels,
+              meta_.data() + band * bytes.meta, super_.data() + band * bytes.super);
+      Dequantize(type, row, n_in_, weights_.data() + o * n_in_);
     }
     matrix_ = {reinterpret_cast<const uint32_t*>(levels_.data()),
                reinterpret_cast<const uint8_t*>(meta_.data()),
-               reinterpret_cast<const uint16_t*>(super_.data()), kIn, kOut};
-    x_.resize(kRows * kIn);
+               reinterpret_cast<const uint16_t*>(super_.data()), static_cast<int32_t>(n_in_), kOut};
+    x_.resize(kRows * n_in_);
     for (float& value : x_) value = normal(random);
-    q_.resize(kRows * kIn);
-    scales_.resize(kRows * kIn / 32);
-    sums_.resize(kRows * kIn / 32);
+    q_.resize(kRows * n_in_);
+    scales_.resize(kRows * n_in_ / 32);
+    sums_.resize(kRows * n_in_ / 32);
     device::QuantizeArgs args;
-    args.x = {x_.data(), kIn};
+    args.x = {x_.data(), n_in_};
     args.out = {q_.data(), scales_.data(), sums_.data()};
-    args.n_blocks = kIn / 32;
+    args.n_blocks = static_cast<int32_t>(n_in_ / 32);
     args.head_rows = kRows;
     args.n_rows = &n_rows_;
-    Launch(device::QuantizeRows, {1, kRows, 1, device::kQuantizeThreads}, args);
+    Launch(
+        device::QuantizeRows,
+        {device::CeilDiv(n_in_ / 32, device::kQuantizeThreads), kRows, 1, device::kQuantizeThreads},
+        args);
   }
 
-  std::vector<float> Multiply(const device::KernelOf<device::MatmulArgs>& kernel, int rows_each,
-                              int lanes, Order order = Order::kAscending) {
-    std::vector<float> out(kRows * kOut, -1);
+  device::MatmulArgs ArgsFor(std::vector<float>* out) {
+    out->assign(kRows * kOut, -1);
     device::MatmulArgs args;
     args.matrix = matrix_;
-    args.x = {x_.data(), kIn};
+    args.x = {x_.data(), n_in_};
     args.q = {q_.data(), scales_.data(), sums_.data()};
-    args.out = {out.data(), kOut};
+    args.out = {out->data(), kOut};
     args.n_rows = &n_rows_;
+    return args;
+  }
+
+  std::vector<float> Multiply(int lanes, Order order = Order::kAscending) {
+    std::vector<float> out;
+    device::MatmulArgs args = ArgsFor(&out);
     args.lanes = lanes;
-    Launch(kernel,
+    Launch(*FormOf(GetParam().type)->multiply,
            {device::CeilDiv(kOut, device::kMatmulThreads / lanes),
-            device::CeilDiv(kRows, rows_each), 1, device::kMatmulThreads},
+            device::CeilDiv(kRows, device::kMatmulRows), 1, device::kMatmulThreads},
            args, order);
     return out;
   }
 
-  std::vector<float> MultiplyByTiles(Order order) {
-    std::vector<float> out(kRows * kOut, -1);
-    device::MatmulArgs args;
-    args.matrix = matrix_;
-    args.q = {q_.data(), scales_.data(), sums_.data()};
-    args.out = {out.data(), kOut};
-    args.n_rows = &n_rows_;
-    Launch(*FormOf(GetParam())->multiply_tiles,
-           {device::CeilDiv(kOut, device::kTileOutputs), device::CeilDiv(kRows, device::kTileRows),
-            1, device::kMatmulThreads},
-           args, order);
+  // By blocks of so many outputs and rows.
+  std::vector<float> MultiplyBy(const device::KernelOf<device::MatmulArgs>& kernel, int outputs,
+                                int rows, Order order = Order::kAscending) {
+    std::vector<float> out;
+    Launch(
+        kernel,
+        {device::CeilDiv(kOut, outputs), device::CeilDiv(kRows, rows), 1, device::kMatmulThreads},
+        ArgsFor(&out), order);
     return out;
   }
 
   // What an activation is worth in a product.
   double XAt(int64_t row, int64_t i) const {
-    if (!FormOf(GetParam())->int8) return x_[row * kIn + i];
-    return double{scales_[(row * kIn + i) / 32]} * q_[row * kIn + i];
+    if (!FormOf(GetParam().type)->int8) return x_[row * n_in_ + i];
+    return double{scales_[(row * n_in_ + i) / 32]} * q_[row * n_in_ + i];
   }
 
+  const int64_t n_in_ = GetParam().n_in;
   std::vector<std::byte> levels_, meta_, super_;
   std::vector<float> weights_, x_, scales_;
   std::vector<int8_t> q_;
@@ -127,12 +147,12 @@ class WeightFormTest : public ::testing::TestWithParam<DType> {
 };
 
 TEST_P(WeightFormTest, ProductsAreWhatTheBlocksMean) {
-  const auto out = Multiply(*FormOf(GetParam())->multiply, device::kMatmulRows, 8);
+  const auto out = Multiply(8);
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t o = 0; o < kOut; ++o) {
       double sum = 0, magnitude = 0;
-      for (int64_t i = 0; i < kIn; ++i) {
-        const double product = weights_[o * kIn + i] * XAt(row, i);
+      for (int64_t i = 0; i < n_in_; ++i) {
+        const double product = weights_[o * n_in_ + i] * XAt(row, i);
         sum += product;
         magnitude += std::abs(product);
       }
@@ -142,47 +162,57 @@ TEST_P(WeightFormTest, ProductsAreWhatTheBlocksMean) {
 }
 
 TEST_P(WeightFormTest, TheSameBitsForAnyRowsLanesAndOrder) {
-  const WeightForm& form = *FormOf(GetParam());
-  const auto expected = Multiply(*form.multiply, device::kMatmulRows, 8);
+  const WeightForm& form = *FormOf(GetParam().type);
+  const auto expected = Multiply(8);
   const auto same = [&](const std::vector<float>& out) {
     return std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0;
   };
-  for (const int lanes : {1, 2, 4, 32}) {
-    EXPECT_TRUE(same(Multiply(*form.multiply, device::kMatmulRows, lanes))) << lanes << " lanes";
-    EXPECT_TRUE(same(Multiply(*form.multiply_one, 1, lanes))) << "a row, " << lanes << " lanes";
+  for (const int lanes : {1, 2, 4, 32}) EXPECT_TRUE(same(Multiply(lanes))) << lanes << " lanes";
+  EXPECT_TRUE(same(Multiply(8, Order::kDescending)));
+  const int of_one = form.int8 ? device::kBandOutputs : device::kMatmulThreads / 32;
+  for (const Order order : {Order::kAscending, Order::kDescending}) {
+    EXPECT_TRUE(same(MultiplyBy(*form.multiply_one, of_one, 1, order)));
+    if (form.multiply_tiles == nullptr) continue;
+    EXPECT_TRUE(
+        same(MultiplyBy(*form.multiply_few, device::kBandOutputs, device::kMatmulRows, order)));
+    EXPECT_TRUE(
+        same(MultiplyBy(*form.multiply_tiles, device::kBandOutputs, device::kTileRows, order)));
+    EXPECT_TRUE(same(MultiplyBy(*form.multiply_many, device::kTileBands * device::kBandOutputs,
+                                device::kTileRows, order)));
   }
-  EXPECT_TRUE(same(Multiply(*form.multiply, device::kMatmulRows, 8, Order::kDescending)));
-  if (form.multiply_tiles == nullptr) return;
-  EXPECT_TRUE(same(MultiplyByTiles(Order::kAscending)));
-  EXPECT_TRUE(same(MultiplyByTiles(Order::kDescending)));
 }
 
 TEST_P(WeightFormTest, TablesAreDecodedExactly) {
-  std::vector<float> out(kRows * kIn);
+  std::vector<float> out(kRows * n_in_);
   const std::vector<int32_t> index = {36, 0, 5, 5, 17, 1, 2, 3, 4, 30, 31};
   device::EmbedArgs args;
   args.table = matrix_;
   args.index = index.data();
-  args.out = {out.data(), kIn};
+  args.out = {out.data(), n_in_};
   args.n_rows = &n_rows_;
-  Launch(*FormOf(GetParam())->embed, {1, kRows, 1, device::kEmbedThreads}, args);
+  Launch(*FormOf(GetParam().type)->embed,
+         {device::CeilDiv(n_in_, device::kBlockInputs * device::kEmbedThreads), kRows, 1,
+          device::kEmbedThreads},
+         args);
   for (int64_t row = 0; row < kRows; ++row) {
-    for (int64_t i = 0; i < kIn; ++i) {
-      ASSERT_EQ(out[row * kIn + i], weights_[index[row] * kIn + i]) << "row " << row << ", " << i;
+    for (int64_t i = 0; i < n_in_; ++i) {
+      ASSERT_EQ(out[row * n_in_ + i], weights_[index[row] * n_in_ + i])
+          << "row " << row << ", " << i;
     }
   }
 }
 
 // Planted: levels that are not the file's.
 TEST_P(WeightFormTest, AWrongLevelShows) {
-  const auto expected = Multiply(*FormOf(GetParam())->multiply, device::kMatmulRows, 8);
+  const auto expected = Multiply(8);
   levels_[1] ^= std::byte{0x11};
-  const auto out = Multiply(*FormOf(GetParam())->multiply, device::kMatmulRows, 8);
+  const auto out = Multiply(8);
   EXPECT_NE(out, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, WeightFormTest, ::testing::ValuesIn(Types()),
-                         [](const auto& type) { return std::string(NameOf(type.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, WeightFormTest, ::testing::ValuesIn(Forms()), [](const auto& form) {
+  return StrCat(NameOf(form.param.type), "_", form.param.n_in);
+});
 
 }  // namespace
 }  // namespace weft::gpu
