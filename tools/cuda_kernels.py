@@ -46,8 +46,8 @@ class Hot:
 HOT = [
     Hot(r"MultiplyOne(Q|Ternary).*", "IDP", 130, wide=False),
     Hot(r"MultiplyTiles.*", "IMMA", 24, wide=False),
-    Hot(r"AttendMany.*", "FFMA", 60, wide=False),
-    Hot(r"AttendFew.*", "FFMA", 110, wide=False),
+    Hot(r"Attend.*(F32|F16|BF16)_.*", "FFMA", 70, wide=False),
+    Hot(r"Attend.*Q8_0_.*", "FFMA", 170, wide=False),
 ]
 
 

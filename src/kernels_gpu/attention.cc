@@ -493,15 +493,21 @@ WEFT_ALL_KV_KERNELS(WEFT_DEFINE_ATTEND_)
 
 // --- merging ---------------------------------------------------------------------------------
 
-// What a thread sums up: one dimension of a row's head.
+// What a thread sums up: four dimensions of a row's head.
 struct Merged {
-  float max, weight, sum;
+  float max, weight, sums[4];
 };
+WEFT_DEVICE void LoadPart(const float* part, float* sums) {
+  const Words4 four = LoadWords4(part);
+  WEFT_UNROLL
+  for (int i = 0; i < 4; ++i) sums[i] = FloatOf(four.w[i]);
+}
 
-// Joins parts `begin` to before `end`, at most 32. The maxima before and with each come from a
-// scan, so that what is scaled by what is known before the sums come.
+// Joins parts `begin` to before `end`, at most 32, which are `step` floats from each other. The
+// maxima before and with each come from a scan, so that what is scaled by what is known before the
+// sums come.
 WEFT_DEVICE void JoinParts(const float* parts, const float* tails, int64_t step, int begin, int end,
-                           int dim, Merged& merged) {
+                           Merged& merged) {
   constexpr int kAtOnce = 8;
   const int lane = ThreadIndex() % 32, mine = begin + lane;
   const float its_max = mine < end ? tails[mine * step] : MinusInfinity();
@@ -513,46 +519,57 @@ WEFT_DEVICE void JoinParts(const float* parts, const float* tails, int64_t step,
   const float left = Shuffle(upto, Max(lane - 1, 0)), before = lane > 0 ? left : merged.max;
   const float old_scale = Exp(before - upto), new_scale = Exp(its_max - upto);
   for (int at = begin; at < end; at += kAtOnce) {
-    float sums[kAtOnce];
+    float sums[kAtOnce][4];
     WEFT_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) sums[i] = at + i < end ? parts[(at + i) * step + dim] : 0.0f;
+    for (int i = 0; i < kAtOnce; ++i) LoadPart(parts + Min(at + i, end - 1) * step, sums[i]);
     WEFT_UNROLL
     for (int i = 0; i < kAtOnce; ++i) {
       const int from = at + i - begin;
       const float scale = Shuffle(old_scale, from), its_scale = Shuffle(new_scale, from);
       const float weight = Fma(Shuffle(its_weight, from), its_scale, merged.weight * scale);
-      const float sum = Fma(sums[i], its_scale, merged.sum * scale);
-      if (at + i < end) {
-        merged.weight = weight;
-        merged.sum = sum;
+      const bool there = at + i < end;
+      merged.weight = there ? weight : merged.weight;
+      WEFT_UNROLL
+      for (int d = 0; d < 4; ++d) {
+        const float sum = Fma(sums[i][d], its_scale, merged.sums[d] * scale);
+        merged.sums[d] = there ? sum : merged.sums[d];
       }
     }
   }
   merged.max = Shuffle(upto, 31);
 }
 
-WEFT_COOPERATIVE_KERNEL(MergeParts, AttendArgs, kMostValueDims) {
+WEFT_COOPERATIVE_KERNEL(MergeParts, AttendArgs, kMostValueDims / 4) {
   const int row = BlockY(), head = BlockX();
   if (row >= *a.step.n_rows) return;
   const Sight sight(a, row);
   const PartPlaces places(a, row, sight.first, sight.last);
-  const int dim = Min(ThreadIndex(), a.kv.v_dim - 1), n = places.n();
-  const int64_t step = static_cast<int64_t>(a.n_heads) * PartFloats(a.kv.v_dim);
-  const float* const parts = PartAt(a, places.base, head);
-  const float* const tails = parts + PartFloats(a.kv.v_dim) - 4;
-  Merged merged = {tails[0], tails[1], parts[dim]};
-  for (int at = 1; at < n; at += 32) {
-    JoinParts(parts, tails, step, at, Min(at + 32, n), dim, merged);
-  }
+  const int n_floats = PartFloats(a.kv.v_dim), dim = 4 * ThreadIndex(), n = places.n();
+  const int64_t step = static_cast<int64_t>(a.n_heads) * n_floats;
+  // A part ends with what is no sum; threads without a dimension read that.
+  const float* const part = PartAt(a, places.base, head);
+  const float* const tails = part + n_floats - 4;
+  const float* const parts = part + Min(dim, n_floats - 4);
+  Merged merged = {tails[0], tails[1], {}};
+  LoadPart(parts, merged.sums);
+  for (int at = 1; at < n; at += 32) JoinParts(parts, tails, step, at, Min(at + 32, n), merged);
   float factor = 1.0f;
   if (a.sinks != nullptr) {
     const float max = Max(merged.max, a.sinks[head]);
     factor = Exp(merged.max - max);
     merged.weight = Fma(merged.weight, factor, Exp(a.sinks[head] - max));
   }
-  if (ThreadIndex() < a.kv.v_dim) {
-    a.out.values[row * a.out.stride + static_cast<int64_t>(head) * a.kv.v_dim + dim] =
-        merged.sum * factor / merged.weight;
+  float* const out =
+      a.out.values + row * a.out.stride + static_cast<int64_t>(head) * a.kv.v_dim + dim;
+  Words4 values;
+  WEFT_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    values.w[i] = BitsOf(merged.sums[i] * factor / merged.weight);
+  }
+  if (dim < a.kv.v_dim && a.kv.v_dim % 4 == 0 && a.out.stride % 4 == 0) {
+    StoreWords4(out, values);
+  } else {
+    for (int i = 0; i < Min(4, a.kv.v_dim - dim); ++i) out[i] = FloatOf(values.w[i]);
   }
 }
 

@@ -112,7 +112,7 @@ inline constexpr int kLeastPageShift = 4;
   WEFT_DECLARE_KERNEL(AttendFew##type##_##vectors, AttendArgs); \
   WEFT_DECLARE_KERNEL(AttendMany##type##_##vectors, AttendArgs);
 WEFT_ALL_KV_KERNELS(WEFT_DECLARE_ATTEND_)
-// Joins the parts of a row's head. x: query heads, y: rows; 32 threads.
+// Joins the parts of a row's head. x: query heads, y: rows; a thread for four dimensions.
 WEFT_DECLARE_KERNEL(MergeParts, AttendArgs);
 inline constexpr int kMostValueDims = 512;
 

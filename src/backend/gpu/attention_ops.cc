@@ -83,7 +83,7 @@ AttendLaunch AttendLaunchOf(KvType type, const AttendArgs& args, int64_t n_items
 }
 
 device::LaunchShape MergeShapeOf(const AttendArgs& args, int64_t n_rows) {
-  return {args.n_heads, static_cast<int>(n_rows), 1, device::CeilDiv(args.kv.v_dim, 32) * 32};
+  return {args.n_heads, static_cast<int>(n_rows), 1, device::CeilDiv(args.kv.v_dim, 4 * 32) * 32};
 }
 
 int64_t TextKvBytes(const ModelSpec& spec, int64_t n_rows) {
