@@ -175,7 +175,8 @@ struct Int8View {
   float* scales = nullptr;  // (row, n_in / 32)
   int32_t* sums = nullptr;  // likewise: of the first and the last 16 q, in the low and high half
 };
-// Row r of head h becomes row h * head_rows + r. x: blocks of a row, y: rows, z: heads.
+// Row r of head h becomes row h * head_rows + r. x: runs of kQuantizeBlocks blocks of a row, y:
+// rows, z: heads.
 struct QuantizeArgs {
   Rows x;
   int64_t x_head = 0;
@@ -184,7 +185,8 @@ struct QuantizeArgs {
   int32_t head_rows = 0;
   const int32_t* n_rows = nullptr;
 };
-inline constexpr int kQuantizeThreads = 32;
+inline constexpr int kQuantizeThreads = 128;
+inline constexpr int kQuantizeBlocks = kQuantizeThreads / 8;
 WEFT_DECLARE_KERNEL(QuantizeRows, QuantizeArgs);
 
 // Rows that go through one member of a stack.

@@ -33,7 +33,7 @@ device::QuantizeArgs QuantizeArgsOf(const Rows& x, int64_t width, const device::
 }
 
 device::LaunchShape QuantizeShapeOf(int64_t width, const RowSet& rows, int64_t n_heads) {
-  return {device::CeilDiv(width / device::kBlockInputs, device::kQuantizeThreads),
+  return {device::CeilDiv(width / device::kBlockInputs, device::kQuantizeBlocks),
           static_cast<int>(rows.most), static_cast<int>(n_heads), device::kQuantizeThreads};
 }
 

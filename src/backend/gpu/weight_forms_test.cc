@@ -92,10 +92,10 @@ class WeightFormTest : public ::testing::TestWithParam<Form> {
     args.n_blocks = static_cast<int32_t>(n_in_ / 32);
     args.head_rows = kRows;
     args.n_rows = &n_rows_;
-    Launch(
-        device::QuantizeRows,
-        {device::CeilDiv(n_in_ / 32, device::kQuantizeThreads), kRows, 1, device::kQuantizeThreads},
-        args);
+    Launch(device::QuantizeRows,
+           {device::CeilDiv(args.n_blocks, device::kQuantizeBlocks), kRows, 1,
+            device::kQuantizeThreads},
+           args);
   }
 
   device::MatmulArgs ArgsFor(std::vector<float>* out) {
