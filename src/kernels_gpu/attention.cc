@@ -5,6 +5,7 @@
 #include "kernels_gpu/attend_device.h"
 #include "kernels_gpu/kv_device.h"
 #include "kernels_gpu/math.h"
+#include "kernels_gpu/quantize_device.h"
 
 namespace weft::device {
 
@@ -539,6 +540,20 @@ WEFT_DEVICE void JoinParts(const float* parts, const float* tails, int64_t step,
   merged.max = Shuffle(upto, 31);
 }
 
+WEFT_DEVICE void PutMerged(const AttendArgs& a, int row, int head, int dim, const float* values) {
+  float* const out =
+      a.out.values + row * a.out.stride + static_cast<int64_t>(head) * a.kv.v_dim + dim;
+  if (dim < a.kv.v_dim && a.kv.v_dim % 4 == 0 && a.out.stride % 4 == 0) {
+    StoreWords4(out,
+                {{BitsOf(values[0]), BitsOf(values[1]), BitsOf(values[2]), BitsOf(values[3])}});
+  } else {
+    WEFT_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if (dim + i < a.kv.v_dim) out[i] = values[i];
+    }
+  }
+}
+
 WEFT_COOPERATIVE_KERNEL(MergeParts, AttendArgs, kMostValueDims / 4) {
   const int row = BlockY(), head = BlockX();
   if (row >= *a.step.n_rows) return;
@@ -559,18 +574,15 @@ WEFT_COOPERATIVE_KERNEL(MergeParts, AttendArgs, kMostValueDims / 4) {
     factor = Exp(merged.max - max);
     merged.weight = Fma(merged.weight, factor, Exp(a.sinks[head] - max));
   }
-  float* const out =
-      a.out.values + row * a.out.stride + static_cast<int64_t>(head) * a.kv.v_dim + dim;
-  Words4 values;
+  float values[4];
   WEFT_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    values.w[i] = BitsOf(merged.sums[i] * factor / merged.weight);
+  for (int i = 0; i < 4; ++i) values[i] = merged.sums[i] * factor / merged.weight;
+  if (a.bytes.q != nullptr) {
+    const int n_blocks = a.kv.v_dim / kBlockInputs;
+    QuantizeBlock(values, a.bytes, row, head * n_blocks + dim / kBlockInputs, a.n_heads * n_blocks,
+                  dim < a.kv.v_dim);
   }
-  if (dim < a.kv.v_dim && a.kv.v_dim % 4 == 0 && a.out.stride % 4 == 0) {
-    StoreWords4(out, values);
-  } else {
-    for (int i = 0; i < Min(4, a.kv.v_dim - dim); ++i) out[i] = FloatOf(values.w[i]);
-  }
+  if (a.out.values != nullptr) PutMerged(a, row, head, dim, values);
 }
 
 WEFT_KERNEL(StoreKvF32, StoreArgs) { StoreGroups<KvOfF32>(a); }

@@ -71,6 +71,7 @@ struct AttendArgs {
   float scale = 1, softcap = 0;
   const float* sinks = nullptr;  // per query head
   const float* slopes = nullptr;
+  Int8View bytes;             // of the merged rows; with them no floats, without `out`
   float* partials = nullptr;  // (part, head, PartFloats): a row's from RowParts::base on
   int32_t list = 0;           // which of the group's lists of items
 };
@@ -112,7 +113,8 @@ inline constexpr int kLeastPageShift = 4;
   WEFT_DECLARE_KERNEL(AttendFew##type##_##vectors, AttendArgs); \
   WEFT_DECLARE_KERNEL(AttendMany##type##_##vectors, AttendArgs);
 WEFT_ALL_KV_KERNELS(WEFT_DECLARE_ATTEND_)
-// Joins the parts of a row's head. x: query heads, y: rows; a thread for four dimensions.
+// Joins the parts of a row's head. x: query heads, y: rows; a thread for four dimensions. Into
+// bytes only where a value is a multiple of 32 dimensions.
 WEFT_DECLARE_KERNEL(MergeParts, AttendArgs);
 inline constexpr int kMostValueDims = 512;
 

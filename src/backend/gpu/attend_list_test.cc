@@ -98,7 +98,34 @@ class AttentionOf {
     const Status status =
         device::emulator::Run(device::MergeParts, MergeShapeOf(args, n_rows()), &args, order);
     EXPECT_TRUE(status.ok()) << status;
+    if (p_.v_dim % device::kBlockInputs == 0) ExpectSameAsBytes(args, out);
     return out;
+  }
+  // What is merged into bytes are those of the merged floats.
+  void ExpectSameAsBytes(AttendArgs args, std::vector<float>& floats) {
+    const auto n_blocks = static_cast<size_t>(n_heads() * p_.v_dim / device::kBlockInputs);
+    std::vector<int8_t> q[2];
+    std::vector<float> scales[2];
+    std::vector<int32_t> sums[2];
+    device::Int8View views[2];
+    for (int i = 0; i < 2; ++i) {
+      q[i].assign(floats.size(), 99);
+      scales[i].assign(n_blocks * positions_.size(), -1.0f);
+      sums[i].assign(n_blocks * positions_.size(), -1);
+      views[i] = {q[i].data(), scales[i].data(), sums[i].data()};
+    }
+    args.out = {};
+    args.bytes = views[0];
+    const RowSet rows = {&n_, n_};
+    const device::QuantizeArgs quantize =
+        QuantizeArgsOf({floats.data(), n_heads() * p_.v_dim}, n_heads() * p_.v_dim, views[1], rows);
+    EXPECT_TRUE(device::emulator::Run(device::MergeParts, MergeShapeOf(args, n_), &args).ok());
+    EXPECT_TRUE(device::emulator::Run(device::QuantizeRows,
+                                      QuantizeShapeOf(n_heads() * p_.v_dim, rows, 1), &quantize)
+                    .ok());
+    EXPECT_EQ(q[0], q[1]);
+    EXPECT_EQ(std::memcmp(scales[0].data(), scales[1].data(), scales[0].size() * 4), 0);
+    EXPECT_EQ(sums[0], sums[1]);
   }
 
   // Position by position.

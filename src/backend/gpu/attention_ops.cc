@@ -118,7 +118,12 @@ int64_t Builder::MostItems(int64_t n, int group) const {
   return window > 0 ? std::min(n, size_.rows * (window / device::kSplitTokens + 2)) : n;
 }
 
-void Builder::Attend(KvType type, AttendArgs args) {
+Input Builder::Attend(KvType type, AttendArgs args, const BoundLinear* next) {
+  Input sums = {args.out, {}};
+  if (next != nullptr && next->form->int8 && args.kv.v_dim % device::kBlockInputs == 0) {
+    sums.q = args.bytes = NewBytes(int64_t{args.n_heads} * args.kv.v_dim);
+    args.out.values = nullptr;
+  }
   args.step = buffer_.view();
   args.partials =
       arena_.Take<float>(buffer_.most_parts() * args.n_heads * device::PartFloats(args.kv.v_dim));
@@ -131,6 +136,7 @@ void Builder::Attend(KvType type, AttendArgs args) {
     Launch(*launch.kernel, launch.shape, args);
   }
   Launch(device::MergeParts, MergeShapeOf(args, size_.rows), args);
+  return sums;
 }
 
 void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const Rows& out) {
@@ -174,7 +180,7 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
   args.scale = spec.scale;
   args.softcap = spec.softcap;
   args.sinks = op.sinks;
-  Attend(state_.kv_type(), args);
+  Input sums = Attend(state_.kv_type(), args, spec.gated_query ? nullptr : &op.out);
   if (spec.gated_query) {
     device::GateArgs gate;
     gate.x = heads;
@@ -185,7 +191,8 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
     gate.n_rows = step_rows().n;
     Launch(device::GateRows, ColumnsShape(spec.v_dim, size_.rows, spec.n_heads), gate);
   }
-  Multiply(op.out, Prepare(heads, op.out), out);
+  if (sums.q.q == nullptr) sums = Prepare(heads, op.out);
+  Multiply(op.out, sums, out);
 }
 
 void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, const Rows& out) {
@@ -227,7 +234,7 @@ void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, 
   args.n_heads = args.heads_per_kv_head = spec.n_heads;
   args.window = WindowOf(spec.kv_layer);
   args.scale = spec.scale;
-  Attend(state_.kv_type(), args);
+  Attend(state_.kv_type(), args, nullptr);
   const Rows heads = NewRows(spec.n_heads * spec.v_dim);
   MultiplyHeads(op.v_b, sums, spec.latent_dim, heads, spec.v_dim);
   Multiply(op.out, Prepare(heads, op.out), out);
@@ -261,8 +268,9 @@ void Builder::Run(const Bound<BidirectionalAttention>& op, const Rows& x, const 
   args.reach = static_cast<int32_t>(spec.reach);
   args.scale = spec.scale;
   args.slopes = op.slopes;
-  Attend(KvType::kF32, args);
-  Multiply(op.out, Prepare(heads, op.out), out);
+  Input sums = Attend(KvType::kF32, args, &op.out);
+  if (sums.q.q == nullptr) sums = Prepare(heads, op.out);
+  Multiply(op.out, sums, out);
 }
 
 }  // namespace weft::gpu

@@ -154,6 +154,8 @@ Input Builder::Prepare(const Rows& x, int64_t width,
   return input;
 }
 
+device::Int8View Builder::NewBytes(int64_t width) { return NewInt8(&arena_, size_.rows, width); }
+
 void Builder::Multiply(const BoundLinear& linear, const Input& x, const Rows& out) {
   if (!linear) return;
   const Product product = ProductOf(linear, x, out, step_rows());

@@ -99,6 +99,8 @@ class Builder {
   Input Prepare(const Rows& x, const BoundLinear& linear) {
     return Prepare(x, linear.matrix.n_in, {&linear}, step_rows());
   }
+  // Room for the step's rows as bytes.
+  device::Int8View NewBytes(int64_t width);
   void Multiply(const BoundLinear& linear, const Input& x, const Rows& out);
   // Head h of x through member h, to head h of out.
   void MultiplyHeads(const BoundStack& stack, const Rows& x, int64_t x_head, const Rows& out,
@@ -135,7 +137,8 @@ class Builder {
 
   void StoreKv(device::KvType type, const device::KvView& kv, int64_t n_heads, const Rows& k,
                const Rows& v);
-  void Attend(device::KvType type, device::AttendArgs args);
+  // The heads' sums, to args.out; or as bytes alone, if only `next` wants them and they can be.
+  Input Attend(device::KvType type, device::AttendArgs args, const BoundLinear* next);
   // Items of a group of layers, the most that a launch is for.
   int64_t MostItems(int64_t n, int group) const;
   // The experts' rows by expert, and what is needed to find them.
