@@ -44,10 +44,12 @@ class Hot:
 
 
 HOT = [
-    Hot(r"MultiplyOne(Q|Ternary).*", "IDP", 130, wide=False),
-    Hot(r"MultiplyTiles.*", "IMMA", 24, wide=False),
-    Hot(r"Attend.*(F32|F16|BF16)_.*", "FFMA", 70, wide=False),
-    Hot(r"Attend.*Q8_0_.*", "FFMA", 170, wide=False),
+    Hot(r"MultiplyOne(Q|Ternary).*", "IDP", 130),
+    Hot(r"Multiply(Few|Tiles|Many).*", "IMMA", 24),
+    Hot(r"AttendMany(F|BF).*", "FFMA", 70),
+    Hot(r"AttendFew(F|BF).*", "FFMA", 72),
+    Hot(r"AttendManyQ8_0_[248]", "FFMA", 170),
+    Hot(r"AttendFewQ8_0_[248]", "FFMA", 170),
 ]
 
 
@@ -101,11 +103,10 @@ def check_hot_loops(nvdisasm, cubin, found):
         hot = next((hot for hot in HOT if re.fullmatch(hot.names, name)), None)
         if hot is None:
             continue
-        loop = cuda_sass.hot_loop(code, labels, hot.work)
-        if not loop:
+        figures = cuda_sass.figures(code, labels, hot.work)
+        if figures is None:
             yield f"{name} has no loop with {hot.work}"
             continue
-        figures = cuda_sass.figures(loop, hot.work)
         found.setdefault(name, {}).update(dataclasses.asdict(figures))
         print(f"loop of {name:24} {figures}")
         if hot.wide and figures.wide_loads + figures.copies == 0:

@@ -1,7 +1,8 @@
 """Machine code of NVIDIA's devices, as nvdisasm prints it: its loops, and what they consist of.
 
-A kernel's time is that of one loop: the innermost one that has most of the instructions that
-the kernel is there for (dots of bytes, tiles of them, multiply-adds). Figures are of that loop.
+A kernel's time is that of one loop: the one in which most of what the kernel is there for (dots
+of bytes, tiles of them, multiply-adds) is done. How often a loop turns its code does not say;
+each is taken to turn TURNS times where the loop around it turns once.
 """
 
 import dataclasses
@@ -10,12 +11,15 @@ import subprocess
 
 SECTION = re.compile(r"^\.text\.(\w+):")
 LABEL = re.compile(r"^(\.L_\w+):")
-INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?);?\s*$")
+INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?"
+                         r"([A-Z][\w.]*)\s*(.*?);?\s*$")
 # Cycles from an instruction to the use of what it brings: from global memory (700 from the memory
 # itself, 270 from its cache), from shared memory, from the tile unit; and from one instruction of
 # a warp to its next.
 LATENCIES = {"LDG": 500, "LD": 500, "LDS": 30, "LDSM": 30, "IMMA": 30}
 SPACING = 2.0
+TURNS = 8
+CONDITION = re.compile(r"\s*!?U?P\d")
 REGISTER = re.compile(r"\bR(\d+)\b")
 TARGET = re.compile(r"`\((\.L_\w+)\)")
 
@@ -34,16 +38,15 @@ class Instruction:
 
 @dataclasses.dataclass
 class Figures:
-    """What a loop consists of, once through."""
-    multiplies: int     # multiply-adds of a lane
+    """What a hot loop consists of, once through."""
+    multiplies: int        # multiply-adds of a lane
     instructions: int
-    wide_loads: int     # of 16 bytes, from global memory
-    copies: int         # asynchronous ones, to shared memory
-    narrow_loads: int   # from global memory, of less
-    cycles: float       # of a warp that is alone, waits for loads included
+    wide_loads: int        # of 16 bytes, from global memory, here or in the loops around
+    copies: int            # asynchronous ones, to shared memory, likewise
+    narrow_loads: int      # from global memory, of less
+    cycles: float          # of a warp that is alone, waits for loads included
     shared_accesses: int
     barriers: int
-    branches: int
 
     @property
     def per_32(self):
@@ -51,10 +54,10 @@ class Figures:
         return 32 * self.instructions / self.multiplies
 
     def __str__(self):
-        return (f"{self.per_32:6.1f} instructions for 32 multiply-adds of a lane; in "
-                f"{self.instructions} of them ({self.cycles:.0f} cycles) {self.wide_loads} loads of 16 bytes, {self.copies} "
-                f"copies, {self.narrow_loads} smaller loads, {self.shared_accesses} of shared memory, "
-                f"{self.barriers} barriers, {self.branches} branches")
+        return (f"{self.per_32:6.1f} instructions for 32 multiply-adds of a lane, in "
+                f"{self.instructions} of them ({self.cycles:.0f} cycles) {self.narrow_loads} loads of less than 16 bytes, "
+                f"{self.shared_accesses} of shared memory, {self.barriers} barriers; "
+                f"{self.wide_loads} loads of 16 bytes and {self.copies} copies")
 
 
 def disassemble(nvdisasm, cubin):
@@ -80,37 +83,96 @@ def parse(text):
     return kernels
 
 
-def loops(code, labels):
-    """Where loops begin and end: branches back."""
-    found = set()
+def blocks_of(code, labels):
+    """The code in pieces that run through, and which may follow each."""
+    targets = set(labels.values())
+    ends = ("BRA", "EXIT", "RET", "BRX", "WARPSYNC")
+    begins = sorted({code[0].at} | {i.at for i in code if i.at in targets} |
+                    {after.at for before, after in zip(code, code[1:])
+                     if any(before.is_(op) for op in ends)})
+    number = {at: n for n, at in enumerate(begins)}
+    blocks = [[] for _ in begins]
     for instruction in code:
-        if not instruction.is_("BRA"):
-            continue
-        target = TARGET.search(instruction.arguments)
-        begin = labels.get(target.group(1)) if target else None
-        # A branch to itself is what stands behind a kernel's end.
-        if begin is not None and begin < instruction.at:
-            found.add((begin, instruction.at))
-    return found
+        n = number.get(instruction.at, n if blocks[0] else 0)
+        blocks[n].append(instruction)
+    following = []
+    for n, block in enumerate(blocks):
+        last, then = block[-1], []
+        target = TARGET.search(last.arguments) if last.is_("BRA") else None
+        if target and target.group(1) in labels:
+            then.append(number[labels[target.group(1)]])
+        leaves = any(last.is_(op) for op in ("BRA", "EXIT", "RET", "BRX"))
+        # Some branches are conditional by an argument, in place of a predicate before them.
+        sometimes = last.predicate or (last.is_("BRA") and CONDITION.match(last.arguments))
+        if n + 1 < len(blocks) and (not leaves or sometimes):
+            then.append(n + 1)
+        following.append(then)
+    return blocks, following
+
+
+def loops(code, labels):
+    """The loops: each a set of numbers of blocks, which are returned too."""
+    blocks, following = blocks_of(code, labels)
+    # What nothing leads to is called: slow ways of division, say.
+    reached, todo = set(), [0]
+    while todo:
+        n = todo.pop()
+        if n not in reached:
+            reached.add(n)
+            todo += following[n]
+    before = [[] for _ in blocks]
+    for n in reached:
+        for m in following[n]:
+            before[m].append(n)
+    # Bit m of dominators[n]: no way leads to n but through m.
+    everything = (1 << len(blocks)) - 1
+    dominators = [1] + [everything] * (len(blocks) - 1)
+    changed = True
+    while changed:
+        changed = False
+        for n in sorted(reached - {0}):
+            common = everything
+            for m in before[n]:
+                common &= dominators[m]
+            if (common | 1 << n) != dominators[n]:
+                dominators[n], changed = common | 1 << n, True
+    found = {}  # by the block that it begins with
+    for n in reached:
+        for head in following[n]:
+            if not dominators[n] >> head & 1:
+                continue
+            body, todo = found.setdefault(head, {head}), [n]
+            while todo:
+                m = todo.pop()
+                if m not in body:
+                    body.add(m)
+                    todo += before[m]
+    return [body for body in found.values()], blocks
 
 
 def hot_loop(code, labels, work):
-    """The instructions of the innermost loop that has most of those called `work`."""
-    innermost = {}
-    bounds = sorted(loops(code, labels), key=lambda loop: loop[1] - loop[0])
-    for instruction in code:
-        if not instruction.is_(work):
-            continue
-        around = next((b for b in bounds if b[0] <= instruction.at <= b[1]), None)
-        if around:
-            innermost[around] = innermost.get(around, 0) + 1
-    if not innermost:
-        return []
-    # One around another has what is done between its turns, however much.
-    leaves = [a for a in innermost
-              if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in innermost)]
-    begin, end = max(leaves, key=lambda loop: (innermost[loop], loop))
-    return [i for i in code if begin <= i.at <= end]
+    """The instructions of the loop that most of the work is done in, and of the outermost one
+    around it."""
+    bodies, blocks = loops(code, labels)
+    # A kernel's end is a branch to itself.
+    bodies = [body for body in bodies if any(len(blocks[n]) > 1 for n in body)]
+    depth = [sum(n in body for body in bodies) for n in range(len(blocks))]
+    weight = [TURNS ** depth[n] for n in range(len(blocks))]
+    done = [sum(multiply_adds(i) for i in block if i.is_(work)) for block in blocks]
+    inner = {}  # by the innermost loop's number
+    for n, multiplies in enumerate(done):
+        around = [b for b, body in enumerate(bodies) if n in body]
+        if multiplies and around:
+            smallest = min(around, key=lambda b: len(bodies[b]))
+            inner[smallest] = inner.get(smallest, 0) + multiplies * weight[n]
+    if not inner:
+        return [], []
+    hot = bodies[max(inner, key=inner.get)]
+    outer = max((body for body in bodies if hot <= body), key=len)
+
+    def instructions(body):
+        return sorted((i for n in body for i in blocks[n]), key=lambda i: i.at)
+    return instructions(hot), instructions(outer)
 
 
 def multiply_adds(instruction):
@@ -141,14 +203,18 @@ def cycles_of(loop):
     return ends[1] - ends[0]
 
 
-def figures(loop, work):
-    """Figures of a loop."""
-    def count(*names):
-        return sum(1 for i in loop if any(i.is_(name) for name in names))
-    loads = [i for i in loop if i.is_("LDG") or i.is_("LD")]
-    wide = sum(1 for i in loads if ".128" in i.op)
-    multiplies = sum(multiply_adds(i) for i in loop if i.is_(work))
-    return Figures(multiplies=multiplies, instructions=len(loop), wide_loads=wide,
-                   copies=count("LDGSTS", "UBLKCP"), narrow_loads=len(loads) - wide,
-                   cycles=cycles_of(loop), shared_accesses=count("LDS", "STS", "LDSM"), barriers=count("BAR"),
-                   branches=count("BRA"))
+def figures(code, labels, work):
+    """Figures of a kernel's hot loop; None where it has none."""
+    loop, outer = hot_loop(code, labels, work)
+    if not loop:
+        return None
+
+    def count(instructions, *names):
+        return sum(1 for i in instructions if any(i.is_(name) for name in names))
+    wide = sum(1 for i in outer if (i.is_("LDG") or i.is_("LD")) and ".128" in i.op)
+    narrow = count(loop, "LDG", "LD") - sum(1 for i in loop if i.is_("LDG") and ".128" in i.op)
+    return Figures(multiplies=sum(multiply_adds(i) for i in loop if i.is_(work)),
+                   instructions=len(loop), wide_loads=wide,
+                   copies=count(outer, "LDGSTS", "UBLKCP"), narrow_loads=narrow,
+                   cycles=cycles_of(loop), shared_accesses=count(loop, "LDS", "STS", "LDSM"),
+                   barriers=count(loop, "BAR"))

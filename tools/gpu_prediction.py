@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """What rates the kernels' machine code lets one expect of a card, and which part of a step costs.
 
-  tools/cuda_kernels.py && tools/gpu_prediction.py [--card h100|rtx4090] [--launches 21]
+  tools/cuda_kernels.py && tools/gpu_prediction.py [--card h100|h200|rtx4090]
 
-A model, not a measurement: its numbers are good to some 40 %, its order of causes is firm. A
-kernel takes as long as the slowest of three: its bytes from memory, its instructions, and, where
-it loads what it works on without asynchronous copies, the round trips to memory that its loop
-waits for, shared by the warps that are resident. Registers, shared memory and the loop are the
-compiler's (build/cuda/kernels/figures.json); a layer's launches are what gpu_backend_test counts.
+A model, not a measurement: its numbers are good to a factor of 1.5, its order of causes is firmer.
+A kernel takes as long as the slowest of four: its bytes from memory, its instructions, the lines
+that its warps' requests touch in the cache beside a multiprocessor, and, where it loads what it
+works on without asynchronous copies, the round trips to memory that its loop waits for, shared by
+the warps that are resident. Registers, shared memory and the loop are the compiler's
+(build/cuda/kernels/figures.json); lines are those that memory_traffic_test counts, and a layer's
+launches those of gpu_backend_test.
 """
 
 import argparse
@@ -32,16 +34,22 @@ class Card:
 
 
 CARDS = {"h100": Card("H100 SXM", 3.0e12, 132, 1.755e9, 227 << 10),
+         "h200": Card("H200", 4.2e12, 132, 1.9e9, 227 << 10),
          "rtx4090": Card("RTX 4090", 0.92e12, 128, 2.5e9, 99 << 10, most_warps=48)}
 
 ISSUE = 0.7             # of the cycles in which a scheduler could issue, it does
 BANDWIDTH = 0.85        # of the bytes that copies reach, a kernel with enough in flight does
-GAP = 1.0e-6            # from a kernel's end to the next one's begin, in a graph
-SMALL = 2.0e-6          # a kernel that only has rows to work on
+GAP = 0.6e-6            # from a kernel's end to the next one's begin, in a graph
+SMALL = 6.0e-6          # a kernel that has only rows to work on, and waits for them
+FLOOR = 2.0e-6          # what the other kernels take at least: until the first bytes are there
 GRAPH = 3.0e-6          # from a graph to the next
 PER_STEP = 9            # launches before and behind the layers
 SPLIT = 128             # positions that one block attends to
-ATTEND = 1.35           # all instructions of attention, for one of its loops
+# Lines of 128 bytes that the requests of warps touch, for each multiply-add; the cache has one a
+# cycle. Where lanes ask for neighbours it is a fiftieth of the worst.
+LINES = {"MultiplyOne": 0.285, "MultiplyTiles": 0.018, "Attend": 0.005}
+# All instructions of a kernel, for one of its hot loop.
+AROUND = {"MultiplyOne": 1.6, "MultiplyTiles": 1.6, "Attend": 1.35}
 
 
 @dataclasses.dataclass
@@ -76,10 +84,14 @@ class Step:
                 else self.rows * self.context)
 
 
+def of_kind(values, kernel):
+    return next(value for name, value in values.items() if kernel.startswith(name))
+
+
 class Model:
-    def __init__(self, figures, card, launches, graphs):
+    def __init__(self, figures, card, launches, large, graphs):
         self.figures, self.card = figures, card
-        self.launches, self.graphs = launches, graphs
+        self.launches, self.large, self.graphs = launches, large, graphs
 
     def resident_warps(self, kernel, threads, blocks):
         """Warps that a multiprocessor has at a time, on average."""
@@ -95,15 +107,17 @@ class Model:
         loop = self.figures[kernel]
         turns = multiplies / 32 / loop["multiplies"]
         card = self.card
-        instructions = turns * loop["instructions"]
+        around = of_kind(AROUND, kernel)
+        instructions = turns * loop["instructions"] * around
         used = min(1.0, blocks / card.processors)
         issue = instructions / (card.processors * used * card.schedulers * card.clock * ISSUE)
         waits = 0.0
         if loop["copies"] == 0:
             warps = self.resident_warps(kernel, threads, blocks)
             of_each = turns / (card.processors * warps)
-            waits = of_each * loop["cycles"] / card.clock
-        return max(n_bytes / (card.bytes_per_s * BANDWIDTH), issue, waits)
+            waits = of_each * loop["cycles"] * around / card.clock
+        cached = multiplies * of_kind(LINES, kernel) / (card.processors * used * card.clock)
+        return FLOOR + max(n_bytes / (card.bytes_per_s * BANDWIDTH), issue, waits, cached)
 
     def product(self, kind, n_in, n_out, rows):
         name = ("MultiplyOne" if rows == 1 else "MultiplyTiles") + kind
@@ -127,20 +141,21 @@ class Model:
     def attention(self, shape, step):
         many = step.rows > 64
         name = f"Attend{'Many' if many else 'Few'}F16_{shape.head_dim // 32}"
-        multiplies = ATTEND * step.seen() * shape.heads * shape.head_dim * 2
+        multiplies = step.seen() * shape.heads * shape.head_dim * 2
         n_bytes = step.seen() * shape.kv_heads * shape.head_dim * 2 * 2
         if step.together:
             n_bytes /= 16
         # Queries of a block, of which a warp has 8 or 2.
         queries = 32 if many else shape.heads // shape.kv_heads
         blocks = step.rows * shape.heads / queries * math.ceil(step.context / SPLIT)
-        return self.seconds(name, multiplies, n_bytes, 32 * queries // (8 if many else 2), blocks)
+        threads = 32 * max(1, queries // (8 if many else 2))
+        return self.seconds(name, multiplies, n_bytes, threads, blocks)
 
     def step(self, shape, step):
         """Seconds of a layer's products, its attention and its other launches; of the step."""
         products = self.products_of_layer(shape, step.rows)
         attention = self.attention(shape, step)
-        others = self.launches * GAP + max(0, self.launches - 8) * SMALL
+        others = self.launches * GAP + (self.launches - self.large) * SMALL
         rest = (PER_STEP * (GAP + SMALL) + self.graphs * GRAPH +
                 self.product("Q6_K", shape.embd, shape.vocab, min(step.rows, 32)))
         return products, attention, others, shape.layers * (products + attention + others) + rest
@@ -160,10 +175,12 @@ def main():
                         default=ROOT / "build/cuda/kernels/figures.json")
     parser.add_argument("--card", choices=CARDS, default="h100")
     parser.add_argument("--launches", type=int, default=21, help="of a layer")
+    parser.add_argument("--large", type=int, default=8, help="of those, products and attention")
     parser.add_argument("--graphs", type=int, default=65, help="of a step")
     args = parser.parse_args()
     card = CARDS[args.card]
-    model = Model(json.loads(args.figures.read_text()), card, args.launches, args.graphs)
+    figures = json.loads(args.figures.read_text())
+    model = Model(figures, card, args.launches, args.large, args.graphs)
     print(f"Predicted, {card.name}, Q4_K_M, KV cache f16, {args.launches} launches a layer\n")
     print("| | bytes of a step | by bytes | of a layer: products / attention / others "
           "| step | tokens/s |\n|---|---|---|---|---|---|")
