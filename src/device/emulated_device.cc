@@ -26,6 +26,7 @@ class EmulatedMemory : public Memory {
     *held_ += bytes;
   }
   ~EmulatedMemory() override {
+    if (emulator::observer != nullptr) emulator::observer->OnFree(data());
     *held_ -= bytes();
     std::free(data());
   }
@@ -46,6 +47,11 @@ StatusOr<std::unique_ptr<Memory>> AllocateHost(int64_t bytes, std::atomic<int64_
   }
   std::memset(data, 0xFF, static_cast<size_t>(std::min(bytes, kRubbishBytes)));
   return std::unique_ptr<Memory>(std::make_unique<EmulatedMemory>(data, bytes, held));
+}
+
+void TellOfCopy(const std::byte* to, const std::byte* from, int64_t bytes) {
+  if (emulator::observer == nullptr) return;
+  emulator::observer->OnDeviceCopy(to, from, static_cast<size_t>(bytes));
 }
 
 struct Captured {
@@ -137,6 +143,7 @@ class EmulatedStream : public Stream {
   void Fill(std::byte* to, uint8_t value, int64_t bytes) override {
     queue_->Push([=] {
       std::memset(to, value, static_cast<size_t>(bytes));
+      TellOfCopy(to, nullptr, bytes);
       return OkStatus();
     });
   }
@@ -195,6 +202,7 @@ class EmulatedStream : public Stream {
   void Copy(std::byte* to, const std::byte* from, int64_t bytes) {
     queue_->Push([=] {
       std::memmove(to, from, static_cast<size_t>(bytes));
+      TellOfCopy(to, from, bytes);
       return OkStatus();
     });
   }
@@ -208,7 +216,11 @@ StatusOr<std::unique_ptr<Memory>> EmulatedDevice::Allocate(int64_t bytes) {
     return ResourceExhausted("the device refused to give ",
                              HumanBytes(static_cast<uint64_t>(bytes)));
   }
-  return AllocateHost(bytes, &held_bytes_);
+  auto memory = AllocateHost(bytes, &held_bytes_);
+  if (memory.ok() && emulator::observer != nullptr) {
+    emulator::observer->OnAllocation((*memory)->data(), static_cast<size_t>(bytes));
+  }
+  return memory;
 }
 
 StatusOr<std::unique_ptr<Memory>> EmulatedDevice::AllocatePinned(int64_t bytes) {

@@ -91,6 +91,11 @@ class Observer {
   // Of global memory, at an address in the code: by kernels that are compiled to tell of it
   // (tests/support/watched_accesses.h).
   virtual void OnGlobal(const void* /*p*/, size_t /*bytes*/, bool /*writes*/, uintptr_t /*code*/) {}
+  // What the emulated device does with its memory: gives it, takes it back, copies to it (`from`
+  // null: fills it).
+  virtual void OnAllocation(const void* /*p*/, size_t /*bytes*/) {}
+  virtual void OnFree(const void* /*p*/) {}
+  virtual void OnDeviceCopy(const void* /*to*/, const void* /*from*/, size_t /*bytes*/) {}
 };
 extern constinit thread_local Observer* observer;
 // Whether that is not the device's memory but the running thread's: its stack, the kernel's

@@ -1,4 +1,5 @@
-// That no kernel of a step reads what another block of its launch writes.
+// That no kernel of a step reads what another block of its launch writes, or what nobody has
+// written, and none leaves the memory that was given.
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/engine_harness.h"
+#include "tests/support/memory_checker.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/race_finder.h"
 
@@ -18,12 +20,13 @@ namespace {
 
 using device::EmulatedDevice;
 using weft::testing::LoadedModel;
+using weft::testing::MemoryChecker;
 using weft::testing::ModelRunner;
 using weft::testing::RaceFinder;
 using weft::testing::RandomTokens;
 using weft::testing::RunnerOptions;
 
-class GlobalRacesTest : public ::testing::TestWithParam<std::string> {
+class MemoryFaultsTest : public ::testing::TestWithParam<std::string> {
  protected:
   StatusOr<std::unique_ptr<ModelRunner>> NewRunner(bool tiles, DType kv_type) {
     WEFT_ASSIGN_OR_RETURN(auto file, ModelFile::Open(weft::testing::TinyModelFile(GetParam())));
@@ -55,7 +58,7 @@ class GlobalRacesTest : public ::testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(GlobalRacesTest, NoneInAStep) {
+TEST_P(MemoryFaultsTest, NoRaceInAStep) {
   for (const auto& [tiles, kv_type] : {std::pair(false, DType::kF16), {true, DType::kQ8_0}}) {
     const auto runner = NewRunner(tiles, kv_type);
     ASSERT_TRUE(runner.ok()) << runner.status();
@@ -67,7 +70,19 @@ TEST_P(GlobalRacesTest, NoneInAStep) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GlobalRacesTest,
+TEST_P(MemoryFaultsTest, NothingIsReadThatNobodyWroteOrAllocated) {
+  for (const auto& [tiles, kv_type] : {std::pair(false, DType::kF16), {true, DType::kQ8_0}}) {
+    MemoryChecker checker;  // before there is any memory
+    const auto runner = NewRunner(tiles, kv_type);
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const Status status = RunSteps(runner->get());
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_GT(checker.n_accesses(), 100000);
+    EXPECT_THAT(checker.faults(), ::testing::IsEmpty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MemoryFaultsTest,
                          ::testing::Values("llama", "gemma3", "glm4moe", "qwen35"),
                          [](const auto& model) { return model.param; });
 
