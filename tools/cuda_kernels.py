@@ -47,9 +47,9 @@ HOT = [
     Hot(r"MultiplyOne(Q|Ternary).*", "IDP", 130),
     Hot(r"Multiply(Few|Tiles|Many).*", "IMMA", 24),
     Hot(r"AttendMany(F|BF).*", "FFMA", 70),
-    Hot(r"AttendFew(F|BF).*", "FFMA", 72),
+    Hot(r"Attend(Few|Some)(F|BF).*", "FFMA", 72),
     Hot(r"AttendManyQ8_0_[248]", "FFMA", 170),
-    Hot(r"AttendFewQ8_0_[248]", "FFMA", 170),
+    Hot(r"Attend(Few|Some)Q8_0_[248]", "FFMA", 170),
 ]
 
 

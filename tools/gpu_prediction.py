@@ -140,16 +140,17 @@ class Model:
 
     def attention(self, shape, step):
         many = step.rows > 64
-        name = f"Attend{'Many' if many else 'Few'}F16_{shape.head_dim // 32}"
         multiplies = step.seen() * shape.heads * shape.head_dim * 2
         n_bytes = step.seen() * shape.kv_heads * shape.head_dim * 2 * 2
         if step.together:
             n_bytes /= 16
-        # Queries of a block, of which a warp has 8 or 2.
+        # Queries of a block, of which a warp has 8, 4 or 2.
         queries = 32 if many else shape.heads // shape.kv_heads
         blocks = step.rows * shape.heads / queries * math.ceil(step.context / SPLIT)
-        threads = 32 * max(1, queries // (8 if many else 2))
-        return self.seconds(name, multiplies, n_bytes, threads, blocks)
+        kind, each = (("Many", 8) if many else
+                      ("Some", 4) if blocks >= 1024 and queries > 2 else ("Few", 2))
+        return self.seconds(f"Attend{kind}F16_{shape.head_dim // 32}", multiplies, n_bytes,
+                            32 * max(1, queries // each), blocks)
 
     def step(self, shape, step):
         """Seconds of a layer's products, its attention and its other launches; of the step."""

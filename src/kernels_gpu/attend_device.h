@@ -9,56 +9,13 @@
 #define WEFT_KERNELS_GPU_ATTEND_DEVICE_H_
 
 #include "device/dialect.h"
+#include "kernels_gpu/attend_rows_device.h"
+#include "kernels_gpu/attend_stage_device.h"
 #include "kernels_gpu/attention.h"
 #include "kernels_gpu/kv_device.h"
 #include "kernels_gpu/math.h"
 
 namespace weft::device {
-
-constexpr int kBlockTokens = 32;
-constexpr int kSplitBlocks = kSplitTokens / kBlockTokens;
-WEFT_DEVICE float MinusInfinity() { return FloatOf(0xFF800000u); }
-
-// --- queries ---------------------------------------------------------------------------------
-
-// What a row sees of its sequence: positions, and the splits that these are in.
-struct Sight {
-  int position, first, last;
-
-  WEFT_DEVICE Sight(const AttendArgs& a, int row) {
-    position = a.step.positions[row];
-    first = a.window > 0 ? Max(0, position - a.window + 1) : 0;
-    last = position;
-    if (a.both_ways != 0) {
-      const int sequence = a.step.sequences[row];
-      const int n_tokens = a.step.first_rows[sequence + 1] - a.step.first_rows[sequence];
-      first = a.reach < 0 ? 0 : Max(0, position - a.reach);
-      last = a.reach < 0 ? n_tokens - 1 : Min(n_tokens - 1, position + a.reach);
-    }
-  }
-};
-
-// Where sums of a row's splits go: those before `cut` together, each of the others alone.
-struct PartPlaces {
-  int base, first, last, cut;  // the first and the last split that it sees
-
-  WEFT_DEVICE PartPlaces(const AttendArgs& a, int row, int first_seen, int last_seen) {
-    const RowParts parts = a.step.row_parts[a.kv.group * a.step.max_rows + row];
-    base = parts.base;
-    first = first_seen / kSplitTokens;
-    last = last_seen / kSplitTokens;
-    cut = Max(parts.cut, first + 1);
-  }
-  WEFT_DEVICE int Of(int split) const { return split < cut ? 0 : split - cut + 1; }
-  WEFT_DEVICE int n() const { return Of(last) + 1; }
-};
-
-// A part: the values' sums, then the maximum and the weight.
-WEFT_DEVICE float* PartAt(const AttendArgs& a, int64_t part, int head) {
-  return a.partials + (part * a.n_heads + head) * PartFloats(a.kv.v_dim);
-}
-
-// --- a block's shared memory -------------------------------------------------------------------
 
 // In words: stages, places in pages, what the queries are; then for each warp its queries,
 // dimension by dimension, and weights of two blocks of positions, position by position.
@@ -70,202 +27,445 @@ struct AttendPlaces {
 };
 enum QueryFact { kRowFact, kHeadFact, kPositionFact, kFirstFact, kLastFact, kMaxFact, kWeightFact };
 
-// --- stages ----------------------------------------------------------------------------------
-
-// Keys of a stage: blocks of 32 positions, each dimension by dimension, and a row to spare, so that
-// the lanes of different blocks read different banks. Values: a row of dimensions for each
-// position.
-template <typename Kv, int kVectors>
-struct StageShape {
-  static constexpr int kKeyDims = Kv::kBytes == 4 ? 16 : 32;
-  static constexpr int kKeyRow = kBlockTokens * Kv::kBytes / 4;
-  static constexpr int kKeyBlock = kKeyRow * (kKeyDims + 1);
-  static constexpr int kKeyScales = kKeyBlock * kSplitBlocks;
-  static constexpr int kMostValueRow = kVectors * 32 * Kv::kBytes / 4 + 4;
-  static constexpr int kTokens = 2048 / (kVectors * 8 * Kv::kBytes) < kBlockTokens
-                                     ? 2048 / (kVectors * 8 * Kv::kBytes)
-                                     : kBlockTokens;
-  static constexpr int kValueScales = kMostValueRow * kTokens;
-  static_assert(kKeyScales + (Kv::kScaled ? kSplitTokens / 2 : 0) <= kStageWords);
-  static_assert(kValueScales + (Kv::kScaled ? kTokens * kVectors / 2 : 0) <= kStageWords);
-};
-
-// What one item's stages are made of. Pages are found in units of 16 positions: where the head's
-// keys and values of a unit begin.
-template <typename Kv, int kVectors, typename Shared>
-struct Stager {
+// The attention of one block of threads.
+template <typename Kv, int kVectors, AttendKind kKind, typename Shared>
+struct Attender {
+  static constexpr int kQueries = AttendQueries(kVectors, kKind);
+  static constexpr int kStages = AttendStages(kVectors, kKind);
+  static constexpr int kEach = kVectors < 4 ? kVectors : 4;  // dimensions side by side
+  static constexpr int kRuns = kVectors / kEach;
   using Shape = StageShape<Kv, kVectors>;
-  static constexpr int kBytes = Kv::kBytes;
+  using Places = AttendPlaces<kStages>;
+
   const AttendArgs& a;
   Shared& words;
-  const int kv_head, table, first, last;  // of the item: its page table, positions that are seen
-  const int units;                        // words of shared memory
-  // Words of a position's values; their pieces, and how many bits count them.
-  int value_row, value_pieces, value_shift;
+  AttendItem item;
+  int n_queries = 0;               // of the block
+  int lane, its_queries, weights;  // of the warp: the first query; words of shared memory
+  int q_words;                     // likewise
+  int first, last;                 // what the block sees
+  int all_from, all_to;            // what all queries of the warp see
+  int any_from, any_to;            // what one of them sees
+  float sums[kQueries]
+            [kVectors];       // lane's dimensions: kEach from kEach * lane on, 32 * kEach behind
+  float scores[kQueries][4];  // of the lane's positions; then their weights
+  float factors[kQueries];    // by which the lane's block of positions scales what came before
 
-  WEFT_DEVICE Stager(const AttendArgs& args, Shared& shared, int head, int its_table, int from,
-                     int to, int unit_words)
-      : a(args),
-        words(shared),
-        kv_head(head),
-        table(its_table),
-        first(from),
-        last(to),
-        units(unit_words) {
-    value_row = CeilDiv(a.kv.v_dim * kBytes, 16) * 4 + 4;
-    value_pieces = a.kv.v_dim * kBytes / 16;
-    value_shift = 0;
-    while (1 << value_shift < value_pieces) ++value_shift;
+  WEFT_DEVICE Attender(const AttendArgs& args, Shared& shared, const AttendItem& its_item)
+      : a(args), words(shared), item(its_item), lane(ThreadIndex() % 32) {}
+
+  WEFT_DEVICE int FactAt(int query, QueryFact fact) const {
+    return Places::kQueryFacts + fact * kMostBlockQueries + query;
+  }
+  WEFT_DEVICE int Fact(int query, QueryFact fact) const {
+    return static_cast<int>(words[FactAt(query, fact)]);
   }
 
-  // --- pages, which are those of texts if they have one token ---------------------------------
-
-  WEFT_DEVICE bool in_pages() const { return a.kv.page_shift >= kLeastPageShift; }
-  WEFT_DEVICE int InPage(int position) const { return position & ((1 << a.kv.page_shift) - 1); }
-  // The head's keys or values of a position. In place of a page that nobody sees, which may not be
-  // there, another, from which nobody takes anything.
-  WEFT_DEVICE const std::byte* PlaceIn(const KvPlane& plane, int position) const {
-    const int page =
-        Max(first >> a.kv.page_shift, Min(last >> a.kv.page_shift, position >> a.kv.page_shift));
-    return PlaceOf(a.kv.pool, a.step.pages[table + page]) + plane.offset +
-           (kv_head * plane.head + InPage(position) * plane.token) * kBytes;
-  }
-  // Finds a split's units, for all threads behind the next barrier: words for keys and for values.
-  WEFT_DEVICE void FindUnits(int split) {
-    const int i = ThreadIndex();
-    if (!in_pages() || i >= 2 * kSplitUnits) return;
-    const auto place = reinterpret_cast<uint64_t>(
-        PlaceIn(i % 2 == 0 ? a.kv.keys : a.kv.values, split * kSplitTokens + i / 2 * kUnitTokens));
-    const int at = UnitAt(split * kSplitTokens) + 2 * i;
-    words[at] = static_cast<uint32_t>(place);
-    words[at + 1] = static_cast<uint32_t>(place >> 32);
-  }
-  WEFT_DEVICE int UnitAt(int position) const {
-    return units + position / kUnitTokens % (kSplitsKnown * kSplitUnits) * kUnitWords;
-  }
-  WEFT_DEVICE const std::byte* Found(int word) const {
-    const Words2 two = ReadWords2(words, word);
-    return reinterpret_cast<const std::byte*>(static_cast<uint64_t>(two.w[1]) << 32 | two.w[0]);
-  }
-
-  // --- keys --------------------------------------------------------------------------------------
-
-  // Of a split, dimensions from `dim` on: of each a few pieces for a block of positions.
-  WEFT_DEVICE void PutKeys(int stage, int split, int dim) {
-    constexpr int kRowPieces = kBlockTokens * kBytes / 16, kPieceTokens = 16 / kBytes;
-    const int n_dims = Min(Shape::kKeyDims, a.kv.k_dim - dim), begin = split * kSplitTokens;
-    if (!in_pages()) return GatherKeys(stage, begin, dim, n_dims);
-    const int dim_bytes = kBytes << a.kv.page_shift;
-    for (int piece = ThreadIndex(); piece < n_dims * kRowPieces; piece += ThreadCount()) {
-      const int token = piece % kRowPieces * kPieceTokens, unit = UnitAt(begin + token);
-      const int from = (dim + piece / kRowPieces) * dim_bytes + token % kUnitTokens * kBytes;
-      WEFT_UNROLL
-      for (int block = 0; block < kSplitBlocks; ++block) {
-        constexpr int kWords = kBlockTokens / kUnitTokens * kUnitWords;
-        CopyWords4(words, stage + piece * 4 + block * Shape::kKeyBlock,
-                   Found(unit + block * kWords) + from);
-      }
+  // Finds the block's queries; the last warps' may be the last one again. False if there are none.
+  WEFT_DEVICE bool FindQueries() {
+    const int n_kv_heads = a.n_heads / a.heads_per_kv_head;
+    const int all = item.n_rows * a.heads_per_kv_head, each = ThreadCount() / 32 * kQueries;
+    const int begin = BlockX() / n_kv_heads * each;
+    n_queries = Min(each, all - begin);
+    if (n_queries <= 0) return false;
+    const int warp = ThreadIndex() / 32;
+    its_queries = warp * kQueries;
+    q_words = Places::kWarps + warp * AttendWarpWords(kVectors, kKind, a.kv.k_dim);
+    weights = q_words + kQueries * (CeilDiv(a.kv.k_dim, 4) * 4);
+    for (int i = ThreadIndex(); i < each; i += ThreadCount()) {
+      const int query = begin + Min(i, n_queries - 1);
+      const int row = a.step.item_rows[item.rows + query / a.heads_per_kv_head];
+      const Sight sight(a, row);
+      words[FactAt(i, kRowFact)] = static_cast<uint32_t>(row);
+      words[FactAt(i, kHeadFact)] = static_cast<uint32_t>(
+          BlockX() % n_kv_heads * a.heads_per_kv_head + query % a.heads_per_kv_head);
+      words[FactAt(i, kPositionFact)] = static_cast<uint32_t>(sight.position);
+      words[FactAt(i, kFirstFact)] = static_cast<uint32_t>(sight.first);
+      words[FactAt(i, kLastFact)] = static_cast<uint32_t>(sight.last);
     }
-    if constexpr (Kv::kScaled) PutKeyScales(stage, begin, dim);
+    return true;
   }
-  // From one position to the next, keys are a byte, scales two.
-  WEFT_DEVICE void PutKeyScales(int stage, int begin, int dim) {
-    const KvPlane& keys = a.kv.keys;
-    const int64_t to_scales = keys.scale_offset - keys.offset - kv_head * keys.head +
-                              (kv_head * keys.scale_head + dim / kScaleDims * keys.scale_group) * 2;
-    for (int i = ThreadIndex(); i < kSplitTokens / 8; i += ThreadCount()) {
-      const int position = begin + 8 * i, unit = position / kUnitTokens * kUnitTokens;
-      CopyWords4(words, stage + Shape::kKeyScales + 4 * i,
-                 Found(UnitAt(position)) + to_scales + InPage(unit) + position % kUnitTokens * 2);
+
+  // What the queries see, and what they are. Behind a barrier.
+  WEFT_DEVICE void LoadQueries() {
+    first = Fact(0, kFirstFact);
+    last = Fact(0, kLastFact);
+    for (int i = 1; i < n_queries; ++i) {
+      first = Min(first, Fact(i, kFirstFact));
+      last = Max(last, Fact(i, kLastFact));
     }
-  }
-  // Of texts, which are floats: a position for each thread.
-  WEFT_DEVICE void GatherKeys(int stage, int begin, int dim, int n_dims) {
-    if constexpr (kBytes == 4) {
-      for (int at = ThreadIndex(); at < kSplitTokens; at += ThreadCount()) {
-        const auto* const from =
-            reinterpret_cast<const uint32_t*>(PlaceIn(a.kv.keys, begin + at)) + dim;
-        const int to = stage + at / kBlockTokens * Shape::kKeyBlock + at % kBlockTokens;
-        for (int d = 0; d < n_dims; ++d) words[to + d * Shape::kKeyRow] = from[d];
+    all_from = any_from = Fact(its_queries, kFirstFact);
+    all_to = any_to = Fact(its_queries, kLastFact);
+    WEFT_UNROLL
+    for (int q = 0; q < kQueries; ++q) {
+      const int from = Fact(its_queries + q, kFirstFact), to = Fact(its_queries + q, kLastFact);
+      all_from = Max(all_from, from);
+      any_from = Min(any_from, from);
+      all_to = Min(all_to, to);
+      any_to = Max(any_to, to);
+      const float* const values = a.q.values + Fact(its_queries + q, kRowFact) * a.q.stride +
+                                  Fact(its_queries + q, kHeadFact) * a.q_head;
+      for (int d = lane; d < a.kv.k_dim; d += 32) {
+        words[q_words + d * kQueries + q] = BitsOf(values[d]);
       }
     }
   }
 
-  // --- values ------------------------------------------------------------------------------------
-
-  // Of Shape::kTokens positions: a thread has one piece of every so many of them.
-  WEFT_DEVICE void PutValues(int stage, int position) {
-    const bool pieces = in_pages() && a.kv.values.dim == 1 && a.kv.v_dim * kBytes % 16 == 0;
-    if (!pieces) {
-      GatherValues(stage, position);
+  // kQueries words of shared memory.
+  WEFT_DEVICE void ReadOfQueries(int word, float* x) const {
+    if constexpr (kQueries == 2) {
+      const Words2 two = ReadWords2(words, word);
+      x[0] = FloatOf(two.w[0]);
+      x[1] = FloatOf(two.w[1]);
     } else {
-      const int step = Max(1, ThreadCount() >> value_shift), row_bytes = value_pieces * 16;
-      const int begin = ThreadIndex() >> value_shift, end = begin < step ? Shape::kTokens : 0;
-      const int unit = UnitAt(position) + 2, in_unit = position % kUnitTokens;
-      for (int piece = ThreadIndex() & ((1 << value_shift) - 1); piece < value_pieces;
-           piece += ThreadCount()) {
-        for (int token = begin; token < end; token += step) {
-          CopyWords4(words, stage + token * value_row + piece * 4,
-                     Found(unit + token / kUnitTokens * kUnitWords) +
-                         (in_unit + token % kUnitTokens) * row_bytes + piece * 16);
+      WEFT_UNROLL
+      for (int i = 0; i < kQueries; i += 4) {
+        const Words4 four = ReadWords4(words, word + i);
+        WEFT_UNROLL
+        for (int j = 0; j < 4; ++j) x[i + j] = FloatOf(four.w[j]);
+      }
+    }
+  }
+
+  WEFT_DEVICE void MultiplyKey(int keys, int query_words, const float* scales) {
+    float key[4], query[kQueries];
+    Kv::template Read<4>(words, keys, 0, key);
+    if constexpr (Kv::kScaled) {
+      WEFT_UNROLL
+      for (int j = 0; j < 4; ++j) key[j] = key[j] * scales[j];
+    }
+    ReadOfQueries(query_words, query);
+    WEFT_UNROLL
+    for (int q = 0; q < kQueries; ++q) {
+      WEFT_UNROLL
+      for (int j = 0; j < 4; ++j) scores[q][j] = Fma(key[j], query[q], scores[q][j]);
+    }
+  }
+
+  // A stage of keys, dimensions from `dim` on.
+  WEFT_DEVICE void MultiplyKeys(int stage, int split, int dim) {
+    const int mine = split * kSplitTokens + 4 * lane;
+    if (mine + 3 < any_from || mine > any_to) return;
+    const int n_dims = Min(Shape::kKeyDims, a.kv.k_dim - dim);
+    float scales[4];
+    if constexpr (Kv::kScaled) {
+      KvFloat16::Read<4>(words, stage + Shape::kKeyScales, 4 * lane, scales);
+    }
+    int keys = stage + lane / 8 * Shape::kKeyBlock + lane % 8 * Kv::kBytes;
+    int query_words = q_words + dim * kQueries;
+    int d = 0;
+    for (; d + 8 <= n_dims; d += 8, keys += 8 * Shape::kKeyRow, query_words += 8 * kQueries) {
+      WEFT_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        MultiplyKey(keys + i * Shape::kKeyRow, query_words + i * kQueries, scales);
+      }
+    }
+    for (; d < n_dims; ++d, keys += Shape::kKeyRow, query_words += kQueries) {
+      MultiplyKey(keys, query_words, scales);
+    }
+  }
+
+  // The sum over the positions of each block: as a tree over neighbours at 16, 8, 4, 2 and 1.
+  WEFT_DEVICE static float BlockSum(const float* x) {
+    float pairs[4];
+    WEFT_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      pairs[j] = x[j];
+      WEFT_UNROLL
+      for (int mask = 4; mask > 0; mask /= 2) pairs[j] += ShuffleXor(pairs[j], mask);
+    }
+    return (pairs[0] + pairs[2]) + (pairs[1] + pairs[3]);
+  }
+
+  // Turns products into scores.
+  WEFT_DEVICE void ScaleScores(int split) {
+    const int mine = split * kSplitTokens + 4 * lane;
+    WEFT_UNROLL
+    for (int i = 0; i < 4 * kQueries; ++i) scores[i / 4][i % 4] *= a.scale;
+    if (a.softcap > 0.0f) {
+      WEFT_UNROLL
+      for (int i = 0; i < 4 * kQueries; ++i) {
+        scores[i / 4][i % 4] = Softcap(a.softcap, scores[i / 4][i % 4]);
+      }
+    }
+    if (a.slopes != nullptr) {
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) {
+        const float slope = a.slopes[Fact(its_queries + q, kHeadFact)];
+        const int position = Fact(its_queries + q, kPositionFact);
+        WEFT_UNROLL
+        for (int j = 0; j < 4; ++j) {
+          const int distance = mine + j < position ? position - (mine + j) : mine + j - position;
+          scores[q][j] = Fma(-slope, static_cast<float>(distance), scores[q][j]);
         }
       }
     }
-    if constexpr (Kv::kScaled) PutValueScales(stage, position);
   }
-  // Values that lie otherwise, as those that are the beginning of keys: word by word, a position
-  // for each lane.
-  WEFT_DEVICE void GatherValues(int stage, int position) {
-    constexpr int kEach = 4 / kBytes;
-    const int n_words = CeilDiv(a.kv.v_dim, kEach) * Shape::kTokens;
-    for (int i = ThreadIndex(); i < n_words; i += ThreadCount()) {
-      const int token = i % Shape::kTokens, dim = i / Shape::kTokens * kEach;
-      const auto* const from =
-          reinterpret_cast<const typename Kv::Raw*>(ValuesOf(position + token));
-      uint32_t word = 0;
-      for (int d = 0; d < kEach && dim + d < a.kv.v_dim; ++d) {
-        word |= static_cast<uint32_t>(from[(dim + d) * a.kv.values.dim]) << (8 * kBytes * d);
+
+  // Turns one query's scores into weights, negative where it does not see a position. Blocks follow
+  // each other: each has the maximum of those before it.
+  WEFT_DEVICE void WeighQuery(int split, int q) {
+    const int query = its_queries + q, begin = split * kSplitTokens, mine = begin + 4 * lane;
+    const int from = Fact(query, kFirstFact), to = Fact(query, kLastFact);
+    float most = MinusInfinity();
+    WEFT_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const bool seen = mine + j >= from && mine + j <= to;
+      scores[q][j] = seen ? scores[q][j] : MinusInfinity();
+      most = Max(most, scores[q][j]);
+    }
+    WEFT_UNROLL
+    for (int mask = 1; mask <= 4; mask *= 2) most = Max(most, ShuffleXor(most, mask));
+    float max = MinusInfinity(), before = max, its_max = max;
+    WEFT_UNROLL
+    for (int b = 0; b < kSplitBlocks; ++b) {
+      const float new_max = Max(max, Shuffle(most, 8 * b));
+      if (b == lane / 8) {
+        before = max;
+        its_max = new_max;
       }
-      words[stage + token * value_row + dim / kEach] = word;
+      max = new_max;
     }
-  }
-  WEFT_DEVICE const std::byte* ValuesOf(int position) const {
-    if (!in_pages()) return PlaceIn(a.kv.values, position);
-    return Found(UnitAt(position) + 2) + position % kUnitTokens * a.kv.values.token * kBytes;
-  }
-  // As halves, those of a position together; two of them are a word.
-  WEFT_DEVICE void PutValueScales(int stage, int position) {
-    constexpr int kRun = Shape::kTokens < kUnitTokens ? Shape::kTokens : kUnitTokens;
-    const int bytes = CeilDiv(a.kv.v_dim, kScaleDims) * 2;
-    if (a.kv.values.scale_group != 1 || kRun * bytes % 16 != 0) {
-      return GatherValueScales(stage, position);
-    }
-    for (int at = 0; at < Shape::kTokens; at += kRun) {
-      const std::byte* const from = ScalesOf(position + at);
-      for (int i = ThreadIndex(); i < kRun * bytes / 16; i += ThreadCount()) {
-        CopyWords4(words, stage + Shape::kValueScales + at * bytes / 4 + i * 4, from + i * 16);
-      }
-    }
-  }
-  WEFT_DEVICE const std::byte* ScalesOf(int position) const {
-    const KvPlane& values = a.kv.values;
-    const int unit = position / kUnitTokens * kUnitTokens;
-    return Found(UnitAt(position) + 2) - InPage(unit) * values.token - values.offset -
-           kv_head * values.head + values.scale_offset +
-           (kv_head * values.scale_head + InPage(position) * values.scale_token) * 2;
-  }
-  WEFT_DEVICE void GatherValueScales(int stage, int position) {
-    const int groups = CeilDiv(a.kv.v_dim, kScaleDims);
-    const auto half = [&](int at) -> uint32_t {
-      const int token = Min(at / groups, Shape::kTokens - 1);
-      return reinterpret_cast<const uint16_t*>(
-          ScalesOf(position + token))[at % groups * a.kv.values.scale_group];
+    const auto sees = [&](int b) {
+      return begin + b * kBlockTokens + kBlockTokens - 1 >= from && begin + b * kBlockTokens <= to;
     };
-    for (int i = ThreadIndex(); i < (Shape::kTokens * groups + 1) / 2; i += ThreadCount()) {
-      words[stage + Shape::kValueScales + i] = half(2 * i) | half(2 * i + 1) << 16;
+    factors[q] = sees(lane / 8) ? Exp(before - its_max) : 1.0f;
+    float its_weights[4];
+    WEFT_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const bool seen = mine + j >= from && mine + j <= to;
+      its_weights[j] = seen ? Exp(scores[q][j] - its_max) : 0.0f;
+      scores[q][j] = seen ? its_weights[j] : -1.0f;
+    }
+    const float sum = BlockSum(its_weights);
+    float weight = 0.0f;
+    WEFT_UNROLL
+    for (int b = 0; b < kSplitBlocks; ++b) {
+      const float next = Fma(weight, Shuffle(factors[q], 8 * b), Shuffle(sum, 8 * b));
+      weight = sees(b) ? next : weight;
+    }
+    if (lane == 0) {
+      words[FactAt(query, kMaxFact)] = BitsOf(max);
+      words[FactAt(query, kWeightFact)] = BitsOf(weight);
+    }
+  }
+
+  // The weights of a block of positions, for the warp's values behind the next barrier: position
+  // by position, of which every fourth is a neighbour.
+  WEFT_DEVICE int WeightsAt(int block, int token) const {
+    return weights + (block % 2 * kBlockTokens + token % 4 * 8 + token / 4) * kQueries;
+  }
+  WEFT_DEVICE void PutWeights(int block) {
+    if (lane / 8 != block) return;
+    WEFT_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const int at = WeightsAt(block, lane % 8 * 4 + j);
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) words[at + q] = BitsOf(scores[q][j]);
+    }
+  }
+
+  WEFT_DEVICE void ScaleSums(int block) {
+    WEFT_UNROLL
+    for (int q = 0; q < kQueries; ++q) {
+      const float factor = Shuffle(factors[q], 8 * block);
+      WEFT_UNROLL
+      for (int i = 0; i < kVectors; ++i) sums[q][i] = sums[q][i] * factor;
+    }
+  }
+
+  // One position's values. kAll: all of the warp's queries see it.
+  template <bool kAll>
+  WEFT_DEVICE void AddValue(int stage, int row, int token, int its_weights) {
+    float x[kQueries];
+    ReadOfQueries(its_weights, x);
+    WEFT_UNROLL
+    for (int r = 0; r < kRuns; ++r) {
+      float value[kEach];
+      const int dim = 32 * kEach * r + kEach * lane;
+      Kv::template Read<kEach>(words, stage + token * row, dim, value);
+      if constexpr (Kv::kScaled) {
+        const int at = token * CeilDiv(a.kv.v_dim, kScaleDims) + dim / kScaleDims;
+        const uint32_t two = words[stage + Shape::kValueScales + at / 2];
+        const float scale = HalfToFloat(static_cast<uint16_t>(two >> (at % 2 * 16)));
+        WEFT_UNROLL
+        for (int i = 0; i < kEach; ++i) value[i] = value[i] * scale;
+      }
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) {
+        WEFT_UNROLL
+        for (int i = 0; i < kEach; ++i) {
+          float& sum = sums[q][kEach * r + i];
+          const float next = Fma(x[q], value[i], sum);
+          sum = kAll || !(x[q] < 0.0f) ? next : sum;
+        }
+      }
+    }
+  }
+
+  // A stage of values, of positions from `position` on.
+  WEFT_DEVICE void AddValues(int stage, int row, int position) {
+    if (position + Shape::kTokens <= any_from || position > any_to) return;
+    if (kRuns == 1 && kEach * lane >= a.kv.v_dim) return;
+    const int block = position / kBlockTokens % kSplitBlocks, in_block = position % kBlockTokens;
+    if (position >= all_from && position + Shape::kTokens - 1 <= all_to) {
+      for (int t = 0; t < Shape::kTokens; t += 4) {
+        WEFT_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          AddValue<true>(stage, row, t + i,
+                         WeightsAt(block, 0) + ((in_block + t) / 4 + 8 * i) * kQueries);
+        }
+      }
+      return;
+    }
+    const int end = Min(Shape::kTokens, any_to + 1 - position);
+    for (int t = Max(0, any_from - position); t < end; ++t) {
+      AddValue<false>(stage, row, t, WeightsAt(block, in_block + t));
+    }
+  }
+
+  // Puts one query's sums of a split where they belong: alone, or with those of the splits before.
+  WEFT_DEVICE void PutSums(int split, int q) {
+    const int query = its_queries + q;
+    if (query >= n_queries) return;
+    const int row = Fact(query, kRowFact);
+    const PartPlaces places(a, row, Fact(query, kFirstFact), Fact(query, kLastFact));
+    if (split < places.first || split > places.last) return;
+    float* const part = PartAt(a, places.base + places.Of(split), Fact(query, kHeadFact));
+    float* const tail = part + PartFloats(a.kv.v_dim) - 4;
+    float max = FloatOf(words[FactAt(query, kMaxFact)]);
+    float weight = FloatOf(words[FactAt(query, kWeightFact)]);
+    const bool joins = split < places.cut, begins = split == places.first;
+    float mine = 0.0f, its = 1.0f;
+    if (joins) {
+      const bool reads = lane == 0 && !begins;
+      const float old_max = Shuffle(reads ? tail[0] : MinusInfinity(), 0);
+      const float old_weight = Shuffle(reads ? tail[1] : 0.0f, 0);
+      const float new_max = Max(old_max, max);
+      mine = Exp(old_max - new_max);
+      its = Exp(max - new_max);
+      weight = Fma(weight, its, old_weight * mine);
+      max = new_max;
+    }
+    const auto joined = [&](float sum, float old) {
+      return joins ? Fma(sum, its, old * mine) : sum;
+    };
+    WEFT_UNROLL
+    for (int r = 0; r < kRuns; ++r) {
+      const int dim = kEach * (32 * r + lane);
+      const float* const run = &sums[q][kEach * r];
+      if (kEach == 4 && dim + kEach <= a.kv.v_dim) {
+        Words4 four = {};
+        if (joins && !begins) four = LoadWords4(part + dim);
+        WEFT_UNROLL
+        for (int i = 0; i < kEach; ++i) {
+          four.w[i] = BitsOf(joined(run[i], FloatOf(four.w[i])));
+        }
+        StoreWords4(part + dim, four);
+        continue;
+      }
+      WEFT_UNROLL
+      for (int i = 0; i < kEach; ++i) {
+        if (dim + i >= a.kv.v_dim) continue;
+        part[dim + i] = joined(run[i], joins && !begins ? part[dim + i] : 0.0f);
+      }
+    }
+    if (lane == 0) {
+      tail[0] = max;
+      tail[1] = weight;
+    }
+  }
+
+  // What comes into stages, one after the other: of each split its keys, then those of its values
+  // that somebody sees.
+  struct Cursor {
+    int split, part;
+  };
+  WEFT_DEVICE int FirstToken(int split) const {
+    return Max(first - split * kSplitTokens, 0) / Shape::kTokens * Shape::kTokens;
+  }
+  WEFT_DEVICE int EndToken(int split) const {
+    return Min(last + 1 - split * kSplitTokens, kSplitTokens);
+  }
+  template <typename Staging>
+  WEFT_DEVICE void Produce(Staging& staging, Cursor& next, int stage) {
+    if (next.split < item.end) {
+      const int n_keys = CeilDiv(a.kv.k_dim, Shape::kKeyDims);
+      if (next.part < n_keys) {
+        staging.PutKeys(stage, next.split, next.part++ * Shape::kKeyDims);
+      } else {
+        const int token = FirstToken(next.split) + (next.part++ - n_keys) * Shape::kTokens;
+        staging.PutValues(stage, next.split * kSplitTokens + token);
+        if (token + Shape::kTokens >= EndToken(next.split)) next = {next.split + 1, 0};
+      }
+    }
+    CommitCopies();
+  }
+
+  WEFT_DEVICE void Run() {
+    const int kv_head = BlockX() % (a.n_heads / a.heads_per_kv_head);
+    LoadQueries();
+    item.first = Max(item.first, first / kSplitTokens);
+    item.end = Min(item.end, last / kSplitTokens + 1);
+    if (item.first >= item.end) return;
+    Stager<Kv, kVectors, Shared> staging(a, words, kv_head, item.table, first, last,
+                                         Places::kUnits);
+    for (int split = item.first; split < Min(item.end, item.first + kSplitsKnown - 1); ++split) {
+      staging.FindUnits(split);
+    }
+    Barrier();
+    Cursor next = {item.first, 0};
+    for (int s = 0; s < kStages - 1; ++s) Produce(staging, next, s * kStageWords);
+    int at = 0;  // the stage that is used next
+    const auto step = [&] {
+      WaitCopies<kStages - 2>();
+      Barrier();
+      const int stage = at * kStageWords;
+      Produce(staging, next, (at == 0 ? kStages - 1 : at - 1) * kStageWords);
+      at = at + 1 == kStages ? 0 : at + 1;
+      return stage;
+    };
+    const int row = staging.value_row;
+    for (int split = item.first; split < item.end; ++split) {
+      if (split + kSplitsKnown - 1 < item.end) staging.FindUnits(split + kSplitsKnown - 1);
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) {
+        WEFT_UNROLL
+        for (int j = 0; j < 4; ++j) scores[q][j] = 0.0f;
+        WEFT_UNROLL
+        for (int i = 0; i < kVectors; ++i) sums[q][i] = 0.0f;
+      }
+      for (int dim = 0; dim < a.kv.k_dim; dim += Shape::kKeyDims) {
+        MultiplyKeys(step(), split, dim);
+      }
+      ScaleScores(split);
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) WeighQuery(split, q);
+      int block = -1;
+      for (int token = FirstToken(split); token < EndToken(split); token += Shape::kTokens) {
+        const bool begins = token / kBlockTokens != block;
+        block = token / kBlockTokens;
+        if (begins) PutWeights(block);
+        const int stage = step();
+        if (begins && ThreadIndex() == 0) CountTile();
+        if (begins) ScaleSums(block);
+        AddValues(stage, row, split * kSplitTokens + token);
+      }
+      WEFT_UNROLL
+      for (int q = 0; q < kQueries; ++q) PutSums(split, q);
     }
   }
 };
+
+template <typename Kv, int kVectors, AttendKind kKind, typename Shared>
+WEFT_DEVICE void AttendToItem(const AttendArgs& a, Shared& words) {
+  const ItemList list = a.step.item_lists[2 * a.kv.group + a.list];
+  if (BlockY() >= list.n) return;
+  Attender<Kv, kVectors, kKind, Shared> attender(a, words, a.step.items[list.first + BlockY()]);
+  if (!attender.FindQueries()) return;
+  Barrier();
+  attender.Run();
+}
 
 }  // namespace weft::device
 

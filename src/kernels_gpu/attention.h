@@ -77,30 +77,36 @@ struct AttendArgs {
 };
 constexpr int PartFloats(int v_dim) { return (v_dim + 3) / 4 * 4 + 4; }
 
-// The kernels of each type of keys and values, by how many vectors of 32 dimensions a value has
-// at most, for few queries and for many. x: heads of keys and values, as often as an item's queries
-// take blocks; y: items.
-constexpr int AttendQueries(int vectors, bool many) {  // of a warp
-  return !many ? 2 : vectors <= 4 ? 8 : vectors == 8 ? 4 : 2;
+// The kernels of each type of keys and values, by how many vectors of 32 dimensions a value has at
+// most, and by how many queries a warp has: few, so that there are more warps for few items; some,
+// where there are many items of a row; many, for the rows of a prompt. x: heads of keys and values,
+// as often as an item's queries take blocks; y: items.
+enum class AttendKind { kFew, kSome, kMany };
+constexpr int AttendQueries(int vectors, AttendKind kind) {  // of a warp
+  if (kind != AttendKind::kMany) return kind == AttendKind::kFew ? 2 : 4;
+  return vectors <= 4 ? 8 : vectors == 8 ? 4 : 2;
 }
-constexpr int AttendStages(int vectors, bool many) { return many ? 2 : vectors <= 4 ? 4 : 3; }
+constexpr int AttendStages(int vectors, AttendKind kind) {
+  return kind != AttendKind::kFew ? 2 : vectors <= 4 ? 4 : 3;
+}
 inline constexpr int kMostAttendWarps = 4;
 inline constexpr int kMostItemRows = 16;
-// A block's shared memory, in words, and what of it is taken by a stage, by pages, by facts of the
-// queries.
-inline constexpr int kAttendWords = 11520;
+inline constexpr int kMostSomeVectors = 4;
+// A block's shared memory, in words, and what of it is taken by a stage, by places in pages, by
+// facts of the queries.
+constexpr int AttendWords(AttendKind kind) { return kind == AttendKind::kSome ? 6656 : 11520; }
 inline constexpr int kStageWords = 2304;
 inline constexpr int kSplitsKnown = 4, kUnitTokens = 16, kSplitUnits = kSplitTokens / kUnitTokens;
 inline constexpr int kUnitWords = 4, kUnitsWords = kSplitsKnown * kSplitUnits * kUnitWords;
 inline constexpr int kMostBlockQueries = 32, kQueryFactWords = 8;
 inline constexpr int kFactWords = kMostBlockQueries * kQueryFactWords;
-constexpr int AttendWarpWords(int vectors, bool many, int k_dim) {
-  return AttendQueries(vectors, many) * ((k_dim + 3) / 4 * 4 + 2 * 32);
+constexpr int AttendWarpWords(int vectors, AttendKind kind, int k_dim) {
+  return AttendQueries(vectors, kind) * ((k_dim + 3) / 4 * 4 + 2 * 32);
 }
-constexpr int AttendWarps(int vectors, bool many, int k_dim) {
+constexpr int AttendWarps(int vectors, AttendKind kind, int k_dim) {
   const int left =
-      kAttendWords - AttendStages(vectors, many) * kStageWords - kUnitsWords - kFactWords;
-  const int warps = left / AttendWarpWords(vectors, many, k_dim);
+      AttendWords(kind) - AttendStages(vectors, kind) * kStageWords - kUnitsWords - kFactWords;
+  const int warps = left / AttendWarpWords(vectors, kind, k_dim);
   return warps < kMostAttendWarps ? warps : kMostAttendWarps;
 }
 // Pages of fewer positions are those of texts, which have one.
@@ -109,10 +115,15 @@ inline constexpr int kLeastPageShift = 4;
 #define WEFT_KV_KERNELS(X, type) X(type, 2) X(type, 4) X(type, 8) X(type, 16)
 #define WEFT_ALL_KV_KERNELS(X) \
   WEFT_KV_KERNELS(X, F32) WEFT_KV_KERNELS(X, F16) WEFT_KV_KERNELS(X, BF16) WEFT_KV_KERNELS(X, Q8_0)
+#define WEFT_SOME_KV_KERNELS(X) \
+  X(F32, 2) X(F32, 4) X(F16, 2) X(F16, 4) X(BF16, 2) X(BF16, 4) X(Q8_0, 2) X(Q8_0, 4)
 #define WEFT_DECLARE_ATTEND_(type, vectors)                     \
   WEFT_DECLARE_KERNEL(AttendFew##type##_##vectors, AttendArgs); \
   WEFT_DECLARE_KERNEL(AttendMany##type##_##vectors, AttendArgs);
+#define WEFT_DECLARE_ATTEND_SOME_(type, vectors) \
+  WEFT_DECLARE_KERNEL(AttendSome##type##_##vectors, AttendArgs);
 WEFT_ALL_KV_KERNELS(WEFT_DECLARE_ATTEND_)
+WEFT_SOME_KV_KERNELS(WEFT_DECLARE_ATTEND_SOME_)
 // Joins the parts of a row's head. x: query heads, y: rows; a thread for four dimensions. Into
 // bytes only where a value is a multiple of 32 dimensions.
 WEFT_DECLARE_KERNEL(MergeParts, AttendArgs);

@@ -35,6 +35,8 @@ std::vector<const Kernel*> AllKernels() {
   kernels.push_back(&AttendFew##type##_##vectors); \
   kernels.push_back(&AttendMany##type##_##vectors);
   WEFT_ALL_KV_KERNELS(WEFT_OF_KV_)
+#define WEFT_OF_SOME_(type, vectors) kernels.push_back(&AttendSome##type##_##vectors);
+  WEFT_SOME_KV_KERNELS(WEFT_OF_SOME_)
   return kernels;
 }
 

@@ -16,6 +16,7 @@
 
 #include "backend/gpu/builder.h"
 #include "base/half.h"
+#include "base/strings.h"
 #include "device/dialect.h"
 #include "device/emulator.h"
 #include "gtest/gtest.h"
@@ -42,8 +43,6 @@ struct Problem {
   };
   std::vector<Sequence> sequences;
 };
-
-int ElementBytesOf(KvType type) { return type == KvType::kF32 ? 4 : type == KvType::kQ8_0 ? 1 : 2; }
 
 class AttentionOf {
  public:
@@ -91,13 +90,14 @@ class AttentionOf {
     args.out = {out.data(), n_heads() * p_.v_dim};
     for (args.list = 0; args.list < 2; ++args.list) {
       if (lists[args.list].n == 0) continue;
-      const AttendLaunch launch = AttendLaunchOf(p_.type, args, lists[args.list].n);
+      // With room for many items another kernel takes those of single rows.
+      const int64_t room = shuffled && args.list == 0 ? 1024 : lists[args.list].n;
+      const AttendLaunch launch = AttendLaunchOf(p_.type, args, room);
       const Status status = device::emulator::Run(*launch.kernel, launch.shape, &args, order);
       EXPECT_TRUE(status.ok()) << status;
     }
-    const Status status =
-        device::emulator::Run(device::MergeParts, MergeShapeOf(args, n_rows()), &args, order);
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(
+        device::emulator::Run(device::MergeParts, MergeShapeOf(args, n_), &args, order).ok());
     if (p_.v_dim % device::kBlockInputs == 0) ExpectSameAsBytes(args, out);
     return out;
   }
@@ -144,7 +144,9 @@ class AttentionOf {
   };
 
   void LayOut() {
-    const int64_t n = p_.both_ways ? 1 : p_.page_tokens, e = ElementBytesOf(p_.type);
+    const int64_t n = p_.both_ways ? 1 : p_.page_tokens, e = p_.type == KvType::kF32    ? 4
+                                                             : p_.type == KvType::kQ8_0 ? 1
+                                                                                        : 2;
     const auto plane = [&](int64_t dims, bool by_dim) {
       KvPlane made;
       const int64_t groups = (dims + 31) / 32;
@@ -199,11 +201,10 @@ class AttentionOf {
   PageId NewPage() {
     // Rubbish that nobody should use: NaNs, or scales that are.
     pool_.resize(pool_.size() + static_cast<size_t>(page_bytes_), std::byte{0xFF});
-    return static_cast<PageId>(n_pages_++);
+    return static_cast<PageId>(std::ssize(pool_) / page_bytes_ - 1);
   }
   void FillToken(PageId page, int token) {
-    const bool again = !filled_.insert({page, token}).second;
-    if (again) return;
+    if (!filled_.insert({page, token}).second) return;
     FillPlane(page, kv_.keys, token, p_.k_dim);
     if (!p_.latent) FillPlane(page, kv_.values, token, p_.v_dim);
   }
@@ -258,10 +259,8 @@ class AttentionOf {
     queries_.resize(positions_.size() * static_cast<size_t>(n_heads() * p_.k_dim));
     std::normal_distribution<float> normal(0, 1);
     for (float& x : queries_) x = normal(random_);
-    for (int i = 0; i < n_heads(); ++i) {
-      sinks_.push_back(normal(random_));
-      slopes_.push_back(0.01f * static_cast<float>(i + 1));
-    }
+    for (int i = 0; i < n_heads(); ++i) sinks_.push_back(normal(random_));
+    for (int i = 0; i < n_heads(); ++i) slopes_.push_back(0.01f * static_cast<float>(i + 1));
     for (size_t s = 0; s < steps_.size(); ++s) {
       steps_[s].tokens = tokens_[s];
       steps_[s].page_tables = {tables_[s]};
@@ -274,10 +273,7 @@ class AttentionOf {
     weft::Attention op;
     op.n_heads = n_heads();
     op.v_dim = p_.v_dim;
-    spec_.layers.emplace_back();
-    spec_.layers.back().blocks.emplace_back();
-    spec_.layers.back().blocks.back().paths.emplace_back();
-    spec_.layers.back().blocks.back().paths.back().op = op;
+    spec_.layers.emplace_back().blocks.emplace_back().paths.emplace_back().op = op;
   }
   AttendArgs ArgsOf() {
     AttendArgs args;
@@ -398,7 +394,6 @@ class AttentionOf {
   std::mt19937_64 random_;
   device::KvView kv_;
   int64_t page_bytes_ = 0;
-  int64_t n_pages_ = 0;
   std::vector<std::byte> pool_;
   std::byte* slab_ = nullptr;
   std::map<std::pair<int, int>, PageId> shared_;
@@ -417,14 +412,11 @@ bool SameFloats(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 std::string Describe(const Problem& p) {
-  std::string text = "type " + std::to_string(static_cast<int>(p.type)) + ", pages of " +
-                     std::to_string(p.page_tokens) + ", " + std::to_string(p.n_kv_heads) + " x " +
-                     std::to_string(p.heads_per_kv_head) + " heads of " + std::to_string(p.k_dim) +
-                     ", " + std::to_string(p.v_dim) + ", window " + std::to_string(p.window) +
-                     ", reach " + std::to_string(p.reach);
+  std::string text = StrCat("type ", static_cast<int>(p.type), ", pages of ", p.page_tokens, ", ",
+                            p.n_kv_heads, " x ", p.heads_per_kv_head, " heads of ", p.k_dim, ", ",
+                            p.v_dim, ", window ", p.window, ", reach ", p.reach);
   for (const Problem::Sequence& sequence : p.sequences) {
-    text += "; " + std::to_string(sequence.n_rows) + " rows from " +
-            std::to_string(sequence.position) + " on";
+    text += StrCat("; ", sequence.n_rows, " rows from ", sequence.position, " on");
   }
   return text;
 }
@@ -498,7 +490,7 @@ TEST_P(AttendListTest, TextsThatAreSeenWhole) {
   ExpectSameBits(p, random_());
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, AttendListTest, ::testing::Range(0, 12));
+INSTANTIATE_TEST_SUITE_P(Seeds, AttendListTest, ::testing::Range(0, 8));
 
 }  // namespace
 }  // namespace weft::gpu

@@ -7,31 +7,30 @@
 namespace weft::gpu {
 
 using device::AttendArgs;
+using device::AttendKind;
 using device::KernelOf;
 using device::KvType;
 using device::KvView;
 
 namespace {
 
-// The kernels of attention by the vectors of a value: 2, 4, 8, 16.
-struct AttendKernels {
-  std::array<const KernelOf<AttendArgs>*, 4> few, many;
-};
-#define WEFT_ATTEND_(type)                                                                         \
-  {                                                                                                \
-    {&device::AttendFew##type##_2, &device::AttendFew##type##_4, &device::AttendFew##type##_8,     \
-     &device::AttendFew##type##_16},                                                               \
-    {                                                                                              \
-      &device::AttendMany##type##_2, &device::AttendMany##type##_4, &device::AttendMany##type##_8, \
-          &device::AttendMany##type##_16                                                           \
-    }                                                                                              \
+// The kernels of attention by the vectors of a value: 2, 4, 8, 16; where there is none, null.
+using KernelsByVectors = std::array<const KernelOf<AttendArgs>*, 4>;
+#define WEFT_ATTEND_(kind, type)                                          \
+  {                                                                       \
+    &device::Attend##kind##type##_2, &device::Attend##kind##type##_4,     \
+        &device::Attend##kind##type##_8, &device::Attend##kind##type##_16 \
   }
+#define WEFT_ATTEND_SOME_(type) \
+  { &device::AttendSome##type##_2, &device::AttendSome##type##_4 }
 
-const KernelOf<AttendArgs>& AttendKernelOf(KvType type, int vectors, bool many) {
-  static const AttendKernels kernels[device::kKvTypes] = {WEFT_ATTEND_(F32), WEFT_ATTEND_(F16),
-                                                          WEFT_ATTEND_(BF16), WEFT_ATTEND_(Q8_0)};
-  const AttendKernels& of_type = kernels[static_cast<int>(type)];
-  return *(many ? of_type.many : of_type.few)[static_cast<size_t>(vectors)];
+const KernelOf<AttendArgs>* AttendKernelOf(KvType type, size_t vectors, AttendKind kind) {
+  static const KernelsByVectors kernels[device::kKvTypes][3] = {
+      {WEFT_ATTEND_(Few, F32), WEFT_ATTEND_SOME_(F32), WEFT_ATTEND_(Many, F32)},
+      {WEFT_ATTEND_(Few, F16), WEFT_ATTEND_SOME_(F16), WEFT_ATTEND_(Many, F16)},
+      {WEFT_ATTEND_(Few, BF16), WEFT_ATTEND_SOME_(BF16), WEFT_ATTEND_(Many, BF16)},
+      {WEFT_ATTEND_(Few, Q8_0), WEFT_ATTEND_SOME_(Q8_0), WEFT_ATTEND_(Many, Q8_0)}};
+  return kernels[static_cast<size_t>(type)][static_cast<size_t>(kind)][vectors];
 }
 
 const KernelOf<device::StoreArgs>& StoreKernelOf(KvType type) {
@@ -68,17 +67,25 @@ KvView TextKv(const BidirectionalAttention& op, const StepBuffer& buffer) {
 
 // A block takes as many of an item's queries as there is room for, evenly.
 AttendLaunch AttendLaunchOf(KvType type, const AttendArgs& args, int64_t n_items) {
+  // So many blocks of a row's items fill a device even where each is one warp.
+  constexpr int64_t kManyBlocks = 1024;
   const int index = VectorsFor(args.kv.v_dim), vectors = 2 << index;
-  const auto most_queries = [&](bool many) {
-    return device::AttendWarps(vectors, many, args.kv.k_dim) * device::AttendQueries(vectors, many);
+  const int n_kv_heads = args.n_heads / args.heads_per_kv_head;
+  const auto most_queries = [&](AttendKind kind) {
+    return device::AttendWarps(vectors, kind, args.kv.k_dim) * device::AttendQueries(vectors, kind);
   };
   const int rows = args.list == 0 ? 1 : device::kMostItemRows;
   const int queries = args.heads_per_kv_head * rows;
-  const bool many = rows > 1 || queries > most_queries(false);
-  const int blocks = device::CeilDiv(queries, most_queries(many));
-  const int warps = device::CeilDiv(queries, blocks * device::AttendQueries(vectors, many));
-  const int n_kv_heads = args.n_heads / args.heads_per_kv_head;
-  return {&AttendKernelOf(type, index, many),
+  AttendKind kind = AttendKind::kFew;
+  if (rows > 1 || queries > most_queries(kind)) {
+    kind = AttendKind::kMany;
+  } else if (vectors <= device::kMostSomeVectors && queries > 2 &&
+             queries <= most_queries(AttendKind::kSome) && n_items * n_kv_heads >= kManyBlocks) {
+    kind = AttendKind::kSome;
+  }
+  const int blocks = device::CeilDiv(queries, most_queries(kind));
+  const int warps = device::CeilDiv(queries, blocks * device::AttendQueries(vectors, kind));
+  return {AttendKernelOf(type, static_cast<size_t>(index), kind),
           {n_kv_heads * blocks, static_cast<int>(n_items), 1, 32 * warps}};
 }
 
