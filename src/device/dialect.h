@@ -37,8 +37,8 @@
 //   WaitCopies<n>()                   waits for the thread's own groups, all but the newest n
 //
 // Other names of the dialect: ThreadIndex, ThreadCount, BlockX/Y/Z, Barrier, ShuffleXor, Shuffle,
-// CountTile, DotBytes, MultiplyTile16, MultiplyTile32, Fma, SquareRoot, BitsOf, FloatOf,
-// HalfToFloat, FloatToHalf, BfloatToFloat, FloatToBfloat, Max, Min, Abs.
+// CountTile, kProcessorSharedBytes, DotBytes, MultiplyTile16, MultiplyTile32, Fma, SquareRoot,
+// BitsOf, FloatOf, HalfToFloat, FloatToHalf, BfloatToFloat, FloatToBfloat, Max, Min, Abs.
 #ifndef WEFT_DEVICE_DIALECT_H_
 #define WEFT_DEVICE_DIALECT_H_
 

@@ -29,6 +29,17 @@ namespace weft::device {
 
 extern __shared__ __align__(16) uint32_t dynamic_shared[];
 
+// Shared memory of a multiprocessor, for its resident blocks.
+#if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
+inline constexpr int kProcessorSharedBytes = 228 << 10;
+#elif __CUDA_ARCH__ == 800
+inline constexpr int kProcessorSharedBytes = 164 << 10;
+#elif __CUDA_ARCH__ > 800
+inline constexpr int kProcessorSharedBytes = 100 << 10;
+#else
+inline constexpr int kProcessorSharedBytes = 64 << 10;
+#endif
+
 WEFT_DEVICE int ThreadIndex() { return static_cast<int>(threadIdx.x); }
 WEFT_DEVICE int ThreadCount() { return static_cast<int>(blockDim.x); }
 WEFT_DEVICE int BlockX() { return static_cast<int>(blockIdx.x); }

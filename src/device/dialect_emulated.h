@@ -79,6 +79,8 @@ class SharedArray {
   const int first_;
 };
 
+inline constexpr int kProcessorSharedBytes = 228 << 10;
+
 inline int ThreadIndex() { return emulator::place.thread; }
 inline int ThreadCount() { return emulator::place.n_threads; }
 inline int BlockX() { return emulator::place.block_x; }

@@ -332,7 +332,8 @@ struct Attender {
     const PartPlaces places(a, row, Fact(query, kFirstFact), Fact(query, kLastFact));
     if (split < places.first || split > places.last) return;
     float* const part = PartAt(a, places.base + places.Of(split), Fact(query, kHeadFact));
-    float* const tail = part + PartFloats(a.kv.v_dim) - 4;
+    const int n_dims = PartFloats(a.kv.v_dim) - 4;  // up to three of them nobody's
+    float* const tail = part + n_dims;
     float max = FloatOf(words[FactAt(query, kMaxFact)]);
     float weight = FloatOf(words[FactAt(query, kWeightFact)]);
     const bool joins = split < places.cut, begins = split == places.first;
@@ -354,7 +355,7 @@ struct Attender {
     for (int r = 0; r < kRuns; ++r) {
       const int dim = kEach * (32 * r + lane);
       const float* const run = &sums[q][kEach * r];
-      if (kEach == 4 && dim + kEach <= a.kv.v_dim) {
+      if (kEach == 4 && dim < n_dims) {
         Words4 four = {};
         if (joins && !begins) four = LoadWords4(part + dim);
         WEFT_UNROLL
@@ -366,7 +367,7 @@ struct Attender {
       }
       WEFT_UNROLL
       for (int i = 0; i < kEach; ++i) {
-        if (dim + i >= a.kv.v_dim) continue;
+        if (dim + i >= n_dims) continue;
         part[dim + i] = joined(run[i], joins && !begins ? part[dim + i] : 0.0f);
       }
     }

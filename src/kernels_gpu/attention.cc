@@ -37,11 +37,15 @@ WEFT_DEVICE void StoreGroups(const StoreArgs& a) {
 
 // Blocks of a multiprocessor: so many as its shared memory has room for, while registers suffice.
 template <typename Kv>
-constexpr int kAttendBlocks = Kv::kBytes == 4 ? 3 : 4;
+constexpr int AttendBlocks(AttendKind kind) {
+  const int room = kProcessorSharedBytes / (4 * AttendWords(kind) + 1024);
+  const int most = Kv::kBytes == 4 ? 3 : 4;
+  return room < most ? room : most;
+}
 
 #define WEFT_ATTEND_OF_KIND_(kind, type, vectors)                                         \
   WEFT_RESIDENT_KERNEL(Attend##kind##type##_##vectors, AttendArgs, 32 * kMostAttendWarps, \
-                       kAttendBlocks<KvOf##type>) {                                       \
+                       AttendBlocks<KvOf##type>(AttendKind::k##kind)) {                   \
     WEFT_SHARED(uint32_t, words, AttendWords(AttendKind::k##kind));                       \
     AttendToItem<KvOf##type, vectors, AttendKind::k##kind>(a, words);                     \
   }
@@ -121,10 +125,10 @@ WEFT_COOPERATIVE_KERNEL(MergeParts, AttendArgs, kMostValueDims / 4) {
   const PartPlaces places(a, row, sight.first, sight.last);
   const int n_floats = PartFloats(a.kv.v_dim), dim = 4 * ThreadIndex(), n = places.n();
   const int64_t step = static_cast<int64_t>(a.n_heads) * n_floats;
-  // A part ends with what is no sum; threads without a dimension read that.
+  // Threads without a dimension read the last ones.
   const float* const part = PartAt(a, places.base, head);
   const float* const tails = part + n_floats - 4;
-  const float* const parts = part + Min(dim, n_floats - 4);
+  const float* const parts = part + Min(dim, n_floats - 8);
   Merged merged = {tails[0], tails[1], {}};
   LoadPart(parts, merged.sums);
   for (int at = 1; at < n; at += 32) JoinParts(parts, tails, step, at, Min(at + 32, n), merged);
