@@ -1,0 +1,58 @@
+// Runs steps of a model that two backends compute: the front's layers, and then the back's with
+// what the front left of every row.
+//
+// The back's run begins when the front's is done, so a step beside a paused one finds each part
+// either free or with its own step beside. Owner thread only.
+#ifndef WEFT_BACKEND_SPLIT_SPLIT_EXECUTOR_H_
+#define WEFT_BACKEND_SPLIT_SPLIT_EXECUTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "backend/backend.h"
+#include "backend/checks.h"
+#include "backend/split/split_spec.h"
+#include "backend/split/split_state.h"
+
+namespace weft::split {
+
+class SplitExecutor final : public Executor {
+ public:
+  // The executors are over the state's parts; `weights` are the whole model's and hold `split`. The
+  // state outlives the object.
+  SplitExecutor(std::shared_ptr<const Weights> weights, const SplitSpec& split, SplitState* state,
+                std::unique_ptr<Executor> front, std::unique_ptr<Executor> back,
+                const StepLimits& limits)
+      : weights_(std::move(weights)),
+        split_(split),
+        state_(*state),
+        front_(std::move(front)),
+        back_(std::move(back)),
+        limits_(limits) {}
+
+  StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step) override;
+  int64_t max_beside_tokens() const override;
+  int pause_points() const override { return front_->pause_points() + back_->pause_points() + 1; }
+  int64_t scratch_bytes() const override {
+    return front_->scratch_bytes() + back_->scratch_bytes();
+  }
+  StageStats stage_stats() const override;
+
+  const Executor* front() const { return front_.get(); }
+
+ private:
+  class Run;
+
+  const std::shared_ptr<const Weights> weights_;
+  const SplitSpec& split_;
+  SplitState& state_;
+  // The back may use the front's threads.
+  const std::unique_ptr<Executor> front_, back_;
+  const StepLimits limits_;
+  int n_open_ = 0;  // runs
+};
+
+}  // namespace weft::split
+
+#endif  // WEFT_BACKEND_SPLIT_SPLIT_EXECUTOR_H_

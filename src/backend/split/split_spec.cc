@@ -1,0 +1,134 @@
+#include "backend/split/split_spec.h"
+
+#include <optional>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+
+namespace weft::split {
+
+namespace {
+
+// What state the layers of a part keep.
+struct StateUses : OperationVisitor {
+  void Kv(const KvUse& use) { kv_layers.insert(use.layer); }
+  void Slot(const SlotUse& use) { slots.insert(use.slot); }
+  std::set<int> kv_layers, slots;
+};
+
+// The numbers that the kept ones of [0, n) get; -1 for the others.
+std::vector<int> NumbersOf(const std::set<int>& kept, size_t n) {
+  std::vector<int> numbers(n, -1);
+  int next = 0;
+  for (const int index : kept) numbers[static_cast<size_t>(index)] = next++;
+  return numbers;
+}
+
+int NewNumber(const std::vector<int>& numbers, int index) {
+  return index < 0 ? index : numbers[static_cast<size_t>(index)];
+}
+
+Status CheckCanBeSplit(const ModelSpec& spec) {
+  const auto refuse = [&](std::string_view why) {
+    return Unimplemented(spec.architecture, " cannot be computed by two backends: ", why);
+  };
+  if (spec.hidden_input) return refuse("it is a prediction head");
+  if (spec.per_layer_input) return refuse("every layer takes more of a token than the one before");
+  if (NeedsWholeTexts(spec)) return refuse("it is an encoder");
+  return OkStatus();
+}
+
+// Keeps layers [first, last) and the state that is theirs.
+SpecPart PartOf(const ModelSpec& spec, size_t first, size_t last) {
+  SpecPart part{.spec = spec, .groups = std::vector<int>(spec.kv_groups.size(), -1)};
+  ModelSpec& cut = part.spec;
+  cut.layers = {spec.layers.begin() + static_cast<ptrdiff_t>(first),
+                spec.layers.begin() + static_cast<ptrdiff_t>(last)};
+  cut.text_vector.reset();
+  cut.prediction_head = nullptr;
+  StateUses uses;
+  VisitOperations(cut, uses);
+  const std::vector<int> kv = NumbersOf(uses.kv_layers, spec.kv_layers.size());
+  const std::vector<int> slots = NumbersOf(uses.slots, spec.slots.size());
+
+  cut.kv_groups.clear();
+  cut.kv_layers.clear();
+  cut.slots.clear();
+  for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
+    KvGroup group{.window = spec.kv_groups[g].window, .kv_layers = {}};
+    for (const int layer : spec.kv_groups[g].kv_layers) {
+      const int number = kv[static_cast<size_t>(layer)];
+      if (number >= 0) group.kv_layers.push_back(number);
+    }
+    if (group.kv_layers.empty()) continue;
+    part.groups[g] = static_cast<int>(cut.kv_groups.size());
+    cut.kv_groups.push_back(std::move(group));
+  }
+  for (const int index : uses.kv_layers) {
+    KvLayer layer = spec.kv_layers[static_cast<size_t>(index)];
+    layer.group = part.groups[static_cast<size_t>(layer.group)];
+    cut.kv_layers.push_back(layer);
+  }
+  for (const int index : uses.slots) cut.slots.push_back(spec.slots[static_cast<size_t>(index)]);
+
+  const auto renumber = [&](auto& op) {
+    if constexpr (requires { op.kv_layer; }) op.kv_layer = NewNumber(kv, op.kv_layer);
+    if constexpr (requires { op.slot; }) op.slot = NewNumber(slots, op.slot);
+    if constexpr (requires { op.convolution; }) {
+      op.convolution.slot = NewNumber(slots, op.convolution.slot);
+    }
+  };
+  for (Layer& layer : cut.layers) {
+    for (Block& block : layer.blocks) {
+      for (Path& path : block.paths) std::visit(renumber, path.op);
+    }
+  }
+  return part;
+}
+
+std::set<int> KvLayersOf(const ModelSpec& spec, size_t first, size_t last) {
+  StateUses uses;
+  ModelSpec layers;
+  layers.d_model = spec.d_model;
+  layers.layers = {spec.layers.begin() + static_cast<ptrdiff_t>(first),
+                   spec.layers.begin() + static_cast<ptrdiff_t>(last)};
+  VisitOperations(layers, uses);
+  return uses.kv_layers;
+}
+
+}  // namespace
+
+StatusOr<SplitSpec> Split(const ModelSpec& spec, int n_front) {
+  const auto cut = static_cast<size_t>(n_front), end = spec.layers.size();
+  WEFT_CHECK(n_front >= 1 && cut < end, "each part has a layer");
+  WEFT_RETURN_IF_ERROR(CheckCanBeSplit(spec));
+  const std::set<int> before = KvLayersOf(spec, 0, cut);
+  for (const int layer : KvLayersOf(spec, cut, end)) {
+    if (!before.contains(layer)) continue;
+    return Unimplemented(spec.architecture, " cannot be cut behind layer ", n_front,
+                         ": later layers read keys and values of earlier ones");
+  }
+
+  SplitSpec split{.front = PartOf(spec, 0, cut), .back = PartOf(spec, cut, end)};
+  ModelSpec& front = split.front.spec;
+  front.output_norm = {};
+  front.output = {};
+  front.logit_scale = 1;
+  front.logit_softcap = 0;
+
+  ModelSpec& back = split.back.spec;
+  back.embedding_scale = 1;
+  back.positions = {};
+  back.token_types = {};
+  back.input_norm = {};
+  // Nobody reads the back's table: it takes no tokens. The output's matrix in its place takes no
+  // memory of its own.
+  const bool is_table =
+      back.output && back.output.first_row == 0 && back.output.n_out == spec.n_vocab;
+  if (is_table) back.embedding = back.output.weight;
+  return split;
+}
+
+}  // namespace weft::split
