@@ -36,10 +36,17 @@ struct ModelUses {
 };
 
 struct ModelOptions {
+  // For device_layers.
+  static constexpr int kAllLayers = -1, kLayersThatFit = -2;
+
   std::string backend = "cpu";
   // Used instead of `backend`. Must outlive the model.
   const Backend* backend_object = nullptr;
-  int device = 0;     // which of the backend's devices, from 0
+  int device = 0;  // which of the backend's devices, from 0
+  // How many of the last layers the backend computes, with the output; the cpu backend then
+  // computes the first ones. For weights that a device has no room for: kLayersThatFit takes as
+  // many as its memory holds. What is computed has other bits than either backend's alone.
+  int device_layers = kAllLayers;
   int n_threads = 0;  // for packing; 0: one per core
   // The longest context any session will use; 0 means the model's training context. It belongs to
   // the model because some models choose their rope factors by it.
@@ -87,6 +94,7 @@ class Model {
   const std::string& fingerprint() const;
   int64_t weight_bytes() const;
   // What computes ("cpu"), and whether its results have the same bits whatever else it computes.
+  // A model that is divided names both, and how many layers are where: "cpu:12+cuda:20".
   std::string_view backend_name() const;
   bool same_bits() const;
   // DATA_LOSS once the file has been truncated or written to since it was opened: parts of it are

@@ -50,7 +50,7 @@ bool IsOptionOfRun(std::string_view word) {
 
 // Normalises the command line: "weft help run" is "weft run --help", weft "Why?" is weft run
 // "Why?", as is weft -m MODEL "Why?", and "-hf", which the parser would read as "-h" and "-f", is
-// "--hf", as "-md" is "--draft-model".
+// "--hf", as "-md" is "--draft-model" and "-ngl" "--gpu-layers".
 std::vector<std::string> MeantArguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   if (arguments.empty()) return {"--help"};
@@ -65,6 +65,7 @@ std::vector<std::string> MeantArguments(int argc, char** argv) {
       arguments.begin(), options_end,
       [](const std::string& argument) { return argument == "-hf" || argument == "-hfr"; }, "--hf");
   std::replace(arguments.begin(), options_end, std::string("-md"), std::string("--draft-model"));
+  std::replace(arguments.begin(), options_end, std::string("-ngl"), std::string("--gpu-layers"));
   return arguments;
 }
 

@@ -31,6 +31,13 @@ void WarnBeyondTraining(const Model& model) {
                static_cast<long long>(model.context_tokens()), static_cast<long long>(trained));
 }
 
+// Of a model that may be divided.
+void TellLayers(const ModelFlags& flags, const Model& model) {
+  if (flags.gpu_layers == ModelOptions::kAllLayers) return;
+  std::fprintf(stderr, "weft: %zu layers computed by %s\n", model.spec().layers.size(),
+               std::string(model.backend_name()).c_str());
+}
+
 }  // namespace
 
 void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional) {
@@ -67,6 +74,33 @@ void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& mean
       ->capture_default_str();
 }
 
+namespace {
+
+// "all", "auto" or a number.
+void AddGpuLayersFlag(CLI::App* app, int* layers) {
+  const auto set = [layers](const std::string& text) {
+    int64_t n = 0;
+    if (text == "all") {
+      *layers = ModelOptions::kAllLayers;
+    } else if (text == "auto") {
+      *layers = ModelOptions::kLayersThatFit;
+    } else if (ParseInt64(text, &n) && n >= 0 && n <= 1000000) {
+      *layers = static_cast<int>(n);
+    } else {
+      throw CLI::ValidationError("--gpu-layers",
+                                 "takes all, auto or a number of layers, such as 20");
+    }
+  };
+  app->add_option_function<std::string>(
+         "--gpu-layers,--n-gpu-layers", set,
+         "How many of the model's last layers the device computes (all, auto, or a number); the "
+         "processor computes the others. For a model larger than the device's memory: auto takes "
+         "as many as fit, with room for a session; also -ngl")
+      ->type_name("all|auto|N");
+}
+
+}  // namespace
+
 void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   std::vector<std::string> kv_types;
   kv_types.reserve(std::size(kKvTypes));
@@ -76,6 +110,7 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
                   "Which of the backend's devices, as 'weft devices' numbers them")
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
+  AddGpuLayersFlag(app, &flags->gpu_layers);
   app->add_flag("--strict-bits", flags->strict_bits,
                 "The same bits whatever else is computed, also on a backend that does not promise "
                 "that by itself: mlx then computes every row alone, which is slower");
@@ -192,6 +227,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
   ModelOptions options;
   WEFT_ASSIGN_OR_RETURN(options.backend, BackendNameOf(flags));
   options.device = flags.device;
+  options.device_layers = flags.gpu_layers;
   options.n_threads = flags.threads;
   options.context_tokens = flags.context;
   options.pooling = flags.pooling;
@@ -205,6 +241,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
   }
   auto model = Model::FromFile(std::move(file), options);
   if (terminal) std::fprintf(stderr, "\r\033[K");
+  if (model.ok()) TellLayers(flags, **model);
   if (model.ok()) WarnBeyondTraining(**model);
   return model;
 }
@@ -237,6 +274,8 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags,
   ModelOptions options;
   options.backend = flags.backend;
   options.device = flags.device;
+  // Where the model takes what fits, the draft model takes what is left.
+  if (flags.gpu_layers == ModelOptions::kLayersThatFit) options.device_layers = flags.gpu_layers;
   options.n_threads = flags.threads;
   options.packed_cache = flags.packed_cache;
   options.packed_cache_bytes = flags.packed_cache_bytes;

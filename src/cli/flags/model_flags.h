@@ -22,6 +22,7 @@ struct ModelFlags {
   bool or_built_in = false;   // fall back to the built-in model if the other is unavailable
   std::string backend = "cpu";
   int device = 0;
+  int gpu_layers = ModelOptions::kAllLayers;
   bool strict_bits = false;
   std::string kv = "f16";
   int threads = 0;
@@ -41,7 +42,7 @@ void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positiona
 void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags);
 // --backend: one that is compiled in.
 void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning);
-// Also --backend, --device, --strict-bits, --kv, --threads, --packed-cache.
+// Also --backend, --device, --gpu-layers, --strict-bits, --kv, --threads, --packed-cache.
 void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);
 // --speculate, --speculate-max, --draft-model.

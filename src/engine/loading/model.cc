@@ -7,6 +7,8 @@
 
 #include "backend/backend.h"
 #include "backend/spec_tensors.h"
+#include "backend/split/layer_needs.h"
+#include "backend/split/split_backend.h"
 #include "backend/text_head.h"
 #include "constraint/constraint_cache.h"
 #include "formats/model_file.h"
@@ -20,6 +22,7 @@ struct Model::Impl {
   std::shared_ptr<const ModelFile> file;
   std::shared_ptr<const Tokenizer> tokenizer;
   const Backend* backend = nullptr;
+  std::shared_ptr<const Backend> divided;  // where the backend is this model's own
   std::shared_ptr<const Weights> weights;
   std::unique_ptr<constraint::ConstraintCache> constraints;
   std::unique_ptr<const TextHead> text_head;
@@ -116,6 +119,53 @@ Status CheckPositions(const ModelSpec& spec, int64_t context_tokens) {
       " tokens is longer than the positions that the model has learned: ", spec.context_tokens);
 }
 
+// How many of the last layers the backend computes.
+StatusOr<int> DeviceLayersOf(const Backend& backend, const ModelFile& file, const ModelSpec& spec,
+                             const ModelOptions& options) {
+  const int n_layers = static_cast<int>(spec.layers.size());
+  if (options.device_layers == ModelOptions::kAllLayers) return n_layers;
+  if (&backend == *FindBackend("cpu")) {
+    return InvalidArgument(
+        "the cpu backend computes all layers itself; to have some of them computed on a device "
+        "choose its backend, as in --backend cuda");
+  }
+  if (options.device_layers != ModelOptions::kLayersThatFit) {
+    return std::clamp(options.device_layers, 0, n_layers);
+  }
+  WEFT_ASSIGN_OR_RETURN(const MemoryInfo memory, backend.MemoryOf(options.device));
+  return ChooseLastLayers(memory.free_bytes, backend, file, spec);
+}
+
+// What computes a model, on which of its devices.
+struct Computing {
+  const Backend* backend;
+  int device;
+  std::shared_ptr<const Backend> divided;  // the same, where it is the model's own
+};
+
+StatusOr<Computing> Divide(const Backend* backend, const ModelFile& file, const ModelSpec& spec,
+                           const ModelOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const int n_device, DeviceLayersOf(*backend, file, spec, options));
+  const int n_layers = static_cast<int>(spec.layers.size());
+  if (n_device == n_layers) return Computing{backend, options.device, nullptr};
+  WEFT_ASSIGN_OR_RETURN(const Backend* const host, FindBackend("cpu"));
+  if (n_device == 0) return Computing{host, 0, nullptr};
+  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const Backend> both,
+                        NewSplitBackend(host, backend, spec, n_layers - n_device));
+  const Backend* const divided = both.get();
+  return Computing{divided, options.device, std::move(both)};
+}
+
+// Where a model is too large for a device, what helps.
+Status WithAdvice(const Status& status, const Computing& computing, const ModelOptions& options) {
+  const bool is_on_host = computing.backend == *FindBackend("cpu");
+  if (status.code() != StatusCode::kResourceExhausted || is_on_host) return status;
+  return ResourceExhausted(Message(status),
+                           options.device_layers == ModelOptions::kAllLayers
+                               ? ", or leave some layers to the processor: --gpu-layers auto"
+                               : ", or fewer layers on the device: --gpu-layers");
+}
+
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
 // Hashes everything that determines what the model computes: tensors, the metadata of architecture
@@ -195,11 +245,16 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
                         file->GetStringOr("tokenizer.chat_template", ""));
   impl->chat_template = std::string(chat_template);
   LoadOptions load;
-  load.device = options.device;
+  WEFT_ASSIGN_OR_RETURN(const Computing computing, Divide(impl->backend, *file, spec, options));
+  impl->backend = computing.backend;
+  impl->divided = computing.divided;
+  load.device = computing.device;
   load.n_threads = options.n_threads;
   load.progress = options.progress;
   load.packed_copies = {options.packed_cache, options.packed_cache_bytes};
-  WEFT_ASSIGN_OR_RETURN(impl->weights, impl->backend->Load(file, std::move(spec), load));
+  auto weights = impl->backend->Load(file, std::move(spec), load);
+  if (!weights.ok()) return WithAdvice(weights.status(), computing, options);
+  impl->weights = *std::move(weights);
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
 
@@ -215,6 +270,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::LoadHead(const Model& model,
   impl->file = of.file;
   impl->tokenizer = of.tokenizer;
   impl->backend = of.backend;
+  impl->divided = of.divided;
   impl->constraints = std::make_unique<constraint::ConstraintCache>(of.tokenizer);
   impl->name = of.name;
   impl->context_tokens = of.context_tokens;
