@@ -205,6 +205,7 @@ class HelpTest(CliTest):
         self.misuse(*run, "--min-p", "2", says="--min-p")
         self.misuse(*run, "--backend", "abacus", says=["abacus", "cpu", "reference"])
         self.misuse(*run, "--kv", "f8", says=["f8", "q8_0"])
+        self.misuse(*run, "--gpu-layers", "some", says=["some", "auto"])
         self.misuse("inspect", self.llama, "--tensor", "output_norm.weight", says="--out")
         self.misuse("inspect", self.llama, "--out", self.dir / "o.f32", says="--tensor")
         self.misuse("detokenize", "-m", self.llama, "ten")
@@ -475,6 +476,27 @@ class LogitsTest(CliTest):
         for other in rows[1:]:
             self.assertLess(max(abs(a - b) for a, b in zip(rows[0], other)), 1e-3)
         self.assertGreater(max(map(abs, rows[0])), 0.1)
+
+    @unittest.skipUnless(BACKEND == "cpu", "names the backends itself")
+    def test_a_device_computes_as_many_layers_as_it_is_told(self):
+        tokens = self.tokens()
+        path = self.write("tokens.json", json.dumps(tokens))
+        out = self.dir / "logits.f32"
+
+        def computed(*flags, by):
+            result = self.succeed("logits", "-m", self.llama, "--tokens", path, "--out", out,
+                                  "--backend", "emu", *flags)
+            self.assertIn(f"layers computed by {by}\n", result.err)
+            return out.read_bytes()
+
+        half = computed("--gpu-layers", 1, by="cpu:1+emu:1")
+        self.assertEqual(computed("-ngl", 1, "--chunk", 5, by="cpu:1+emu:1"), half)
+        self.assertEqual(computed("--n-gpu-layers", 0, by="cpu"), self.logits(self.llama, tokens))
+        self.assertEqual(computed("-ngl", 99, by="emu"),
+                         self.logits(self.llama, tokens, "--backend", "emu"))
+        computed("--gpu-layers", "auto", by="emu")
+        self.fail("logits", "-m", self.llama, "--tokens", path, "--out", out, "--gpu-layers", 1,
+                  says="--backend cuda")
 
     def test_other_instruction_sets_give_the_same_bits(self):
         tokens = self.write("isa.json", json.dumps(self.tokens()))

@@ -87,8 +87,9 @@ void AddGpuLayersFlag(CLI::App* app, int* layers) {
     } else if (ParseInt64(text, &n) && n >= 0 && n <= 1000000) {
       *layers = static_cast<int>(n);
     } else {
-      throw CLI::ValidationError("--gpu-layers",
-                                 "takes all, auto or a number of layers, such as 20");
+      throw CLI::ValidationError(
+          "--gpu-layers",
+          StrCat(Printable(text), " is neither all, auto nor a number, such as 20"));
     }
   };
   app->add_option_function<std::string>(
