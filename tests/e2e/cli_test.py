@@ -489,8 +489,8 @@ class LogitsTest(CliTest):
             self.assertIn(f"layers computed by {by}\n", result.err)
             return out.read_bytes()
 
-        half = computed("--gpu-layers", 1, by="cpu:1+emu:1")
-        self.assertEqual(computed("-ngl", 1, "--chunk", 5, by="cpu:1+emu:1"), half)
+        half = computed("--gpu-layers", 1, by="cpu:3+emu:1")
+        self.assertEqual(computed("-ngl", 1, "--chunk", 5, by="cpu:3+emu:1"), half)
         self.assertEqual(computed("--n-gpu-layers", 0, by="cpu"), self.logits(self.llama, tokens))
         self.assertEqual(computed("-ngl", 99, by="emu"),
                          self.logits(self.llama, tokens, "--backend", "emu"))
