@@ -48,7 +48,8 @@ struct EngineOptions {
   int n_threads = 0;  // compute threads including the engine's own; 0: one per core
   KvType kv_type = KvType::kF16;
   int page_tokens = 0;  // positions per page; 0: the backend's choice
-  // Bytes for pages and slots. 0: half of the machine's free memory when the engine starts.
+  // Bytes for pages and slots; a device with memory of its own gives no more than it has. 0: half
+  // of the machine's free memory when the engine starts, or most of such a device's.
   int64_t memory_bytes = 0;
   int max_running = 32;  // turns in one step
   int max_queued = 256;  // turns waiting; one more gives RESOURCE_EXHAUSTED

@@ -17,6 +17,7 @@
 #ifndef WEFT_BACKEND_BACKEND_H_
 #define WEFT_BACKEND_BACKEND_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -55,6 +56,13 @@ struct BackendCapabilities {
 struct MemoryInfo {
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;  // what the program may still take without anybody suffering
+  // Of memory that is the device's own: how much of what is free is left to other programs and to
+  // the driver. 0: the memory is the host's, of which half is left.
+  int64_t reserve_bytes = 0;
+
+  int64_t usable_bytes() const {
+    return reserve_bytes > 0 ? std::max<int64_t>(0, free_bytes - reserve_bytes) : free_bytes / 2;
+  }
 };
 
 // The most that a device does in a second.
@@ -235,6 +243,8 @@ class Executor {
   // How often a run asks whether to pause, at about equal distances of work.
   virtual int pause_points() const { return 0; }
   virtual int64_t scratch_bytes() const = 0;
+  // What steps may take of the device's memory beside that, in time: captured launches.
+  virtual int64_t later_bytes() const { return 0; }
   virtual StageStats stage_stats() const { return {}; }
 };
 

@@ -28,6 +28,11 @@ int TensorMacs(int major, int minor) {
   return major == 8 && minor == 0 ? 2048 : 1024;
 }
 
+int64_t ReserveOf(int64_t total_bytes, bool draws_desktop) {
+  constexpr int64_t kLeast = int64_t{512} << 20;
+  return std::max(total_bytes / 20, kLeast) * (draws_desktop ? 2 : 1);
+}
+
 unsigned Unsigned(int n) { return static_cast<unsigned>(n); }
 
 }  // namespace
@@ -405,8 +410,14 @@ StatusOr<CudaMemoryInfo> CudaMemoryOf(const cuda::Driver& driver, int number) {
     }
     driver.primary_context_release(device);
   }
+  int draws_desktop = 0;
   if (result == cuda::kSuccess) {
-    return CudaMemoryInfo{static_cast<int64_t>(free), static_cast<int64_t>(total)};
+    result = driver.device_get_attribute(&draws_desktop, cuda::kDrawsDesktop, device);
+  }
+  if (result == cuda::kSuccess) {
+    const auto total_bytes = static_cast<int64_t>(total);
+    return CudaMemoryInfo{static_cast<int64_t>(free), total_bytes,
+                          ReserveOf(total_bytes, draws_desktop != 0)};
   }
   return Internal("CUDA device ", number, " does not say how much memory it has (",
                   cuda::TextOf(driver, result), ")");

@@ -41,6 +41,9 @@ StatusOr<CudaCard> CudaCardOf(const cuda::Driver& driver, int number);
 // Its memory now, in bytes.
 struct CudaMemoryInfo {
   int64_t free_bytes = 0, total_bytes = 0;
+  // What to leave of it: the driver takes some by itself, and where a desktop is drawn, windows
+  // come and go.
+  int64_t reserve_bytes = 0;
 };
 StatusOr<CudaMemoryInfo> CudaMemoryOf(const cuda::Driver& driver, int number);
 

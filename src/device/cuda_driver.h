@@ -32,9 +32,10 @@ using Graph = struct GraphTag*;
 using GraphNode = struct GraphNodeTag*;
 using GraphExec = struct GraphExecTag*;
 
-// Attributes of a device; clocks in kHz, the bus in bits.
-inline constexpr int kClock = 13, kMultiprocessors = 16, kMemoryClock = 36, kMemoryBus = 37,
-                     kComputeMajor = 75, kComputeMinor = 76;
+// Attributes of a device; clocks in kHz, the bus in bits. kDrawsDesktop: kernels have a time limit,
+// which is so where a display hangs on the device.
+inline constexpr int kClock = 13, kMultiprocessors = 16, kDrawsDesktop = 17, kMemoryClock = 36,
+                     kMemoryBus = 37, kComputeMajor = 75, kComputeMinor = 76;
 // Of a kernel: bytes of shared memory that a launch may give it.
 inline constexpr int kMaxDynamicSharedBytes = 8;
 inline constexpr unsigned kStreamNonBlocking = 1;

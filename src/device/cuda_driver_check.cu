@@ -41,6 +41,7 @@ static_assert(kIllegalAddress == CUDA_ERROR_ILLEGAL_ADDRESS);
 static_assert(kComputeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(kComputeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 static_assert(kClock == CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+static_assert(kDrawsDesktop == CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT);
 static_assert(kMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(kMemoryClock == CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
 static_assert(kMemoryBus == CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);

@@ -54,14 +54,27 @@ ExecutorOptions ExecutorOptionsOf(const EngineOptions& options) {
   return executor;
 }
 
-StatusOr<StateMemory::Options> MemoryOptionsOf(const Model& model, const EngineOptions& options) {
-  StateMemory::Options memory;
-  memory.budget_bytes = options.memory_bytes;
-  if (memory.budget_bytes <= 0) {
-    WEFT_ASSIGN_OR_RETURN(memory.budget_bytes,
-                          DefaultMemoryBudget(model.backend(), model.weights()->device(),
-                                              model.weights()->mapped_bytes()));
+StatusOr<int64_t> MemoryBudgetOf(const Model& model, const EngineOptions& options,
+                                 const Executor& executor) {
+  const MemoryClaims claims = {.taken_bytes = model.weights()->mapped_bytes(),
+                               .later_bytes = executor.later_bytes()};
+  const int device = model.weights()->device();
+  const int64_t wanted = options.memory_bytes;
+  if (wanted <= 0) return DefaultMemoryBudget(model.backend(), device, claims);
+  WEFT_ASSIGN_OR_RETURN(const int64_t budget,
+                        LimitMemoryBudget(wanted, model.backend(), device, claims));
+  if (budget < wanted && options.on_notice) {
+    options.on_notice(StrCat("sessions get ", HumanBytes(static_cast<uint64_t>(budget)),
+                             " of memory, not ", HumanBytes(static_cast<uint64_t>(wanted)), ": ",
+                             model.backend().NameOfDevice(device), " has no more"));
   }
+  return budget;
+}
+
+StatusOr<StateMemory::Options> MemoryOptionsOf(const Model& model, const EngineOptions& options,
+                                               const Executor& executor) {
+  StateMemory::Options memory;
+  WEFT_ASSIGN_OR_RETURN(memory.budget_bytes, MemoryBudgetOf(model, options, executor));
   memory.prefix_cache = options.prefix_cache;
   memory.share_across_domains = options.share_prefixes_across_domains;
   memory.checkpoint_share = options.checkpoint_share;
@@ -161,7 +174,7 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   WEFT_ASSIGN_OR_RETURN(auto store, backend.NewState(*model->weights(), StateOptionsOf(options)));
   WEFT_ASSIGN_OR_RETURN(auto executor, backend.NewExecutor(model->weights(), store.get(),
                                                            ExecutorOptionsOf(options)));
-  WEFT_ASSIGN_OR_RETURN(auto memory_options, MemoryOptionsOf(*model, options));
+  WEFT_ASSIGN_OR_RETURN(auto memory_options, MemoryOptionsOf(*model, options, *executor));
   WEFT_ASSIGN_OR_RETURN(
       auto drafter, NewDrafter(options, memory_options.budget_bytes, *executor, store->layout()));
   if (drafter != nullptr) memory_options.budget_bytes -= drafter->budget_bytes();

@@ -21,6 +21,8 @@ using testing::WrappedBackend;
 using testing::WrappedExecutor;
 using testing::WrappedState;
 
+constexpr int64_t kMiB = int64_t{1} << 20;
+
 ModelOptions OnDevice(const Backend* backend, int device) {
   ModelOptions options;
   options.backend_object = backend;
@@ -61,6 +63,51 @@ TEST(EngineDeviceTest, TheBudgetIsHalfOfTheDevicesFreeMemory) {
   const auto engine = StartEngine(options, model);
   EXPECT_EQ(engine->Stats().page_budget,
             (int64_t{150} << 20) / testing::PageBytes(*model, options));
+}
+
+// With memory of its own.
+class Card : public WrappedBackend {
+ public:
+  StatusOr<MemoryInfo> MemoryOf(int /*device*/) const override {
+    return MemoryInfo{
+        .total_bytes = 1000 * kMiB, .free_bytes = 800 * kMiB, .reserve_bytes = 300 * kMiB};
+  }
+  StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
+                                                  StateStore* state,
+                                                  const ExecutorOptions& options) const override {
+    class Capturing : public WrappedExecutor {
+     public:
+      using WrappedExecutor::WrappedExecutor;
+      int64_t later_bytes() const override { return 100 * kMiB; }
+    };
+    WEFT_ASSIGN_OR_RETURN(auto executor,
+                          WrappedBackend::NewExecutor(std::move(weights), state, options));
+    return std::make_unique<Capturing>(std::move(executor));
+  }
+};
+
+TEST(EngineDeviceTest, OfADevicesOwnMemoryAllIsTakenButTheReserveAndWhatComesLater) {
+  const Card card;
+  EngineOptions options = SmallEngine();
+  options.memory_bytes = 0;
+  const auto model = TinyModel("llama", 1, &card);
+  const int64_t page = testing::PageBytes(*model, options);
+  const int64_t taken = model->weights()->mapped_bytes();
+  EXPECT_EQ(StartEngine(options, model)->Stats().page_budget, (400 * kMiB - taken) / page);
+}
+
+TEST(EngineDeviceTest, ADeviceGivesNoMoreThanItHas) {
+  const Card card;
+  EngineOptions options = SmallEngine();
+  std::string notice;
+  options.on_notice = [&](const std::string& text) { notice = text; };
+  const auto model = TinyModel("llama", 1, &card);
+  const int64_t page = testing::PageBytes(*model, options);
+  EXPECT_EQ(StartEngine(options, model)->Stats().page_budget, options.memory_bytes / page);
+  EXPECT_EQ(notice, "");
+  options.memory_bytes = 500 * kMiB;
+  EXPECT_LT(StartEngine(options, model)->Stats().page_budget, 401 * kMiB / page);
+  EXPECT_THAT(notice, ::testing::HasSubstr("not 500.0 MiB"));
 }
 
 // Counts the sequences that want whole rows, and those that want the best tokens.

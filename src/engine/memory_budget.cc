@@ -3,10 +3,25 @@
 #include <algorithm>
 
 namespace weft {
+namespace {
 
-StatusOr<int64_t> DefaultMemoryBudget(const Backend& backend, int device, int64_t taken_bytes) {
+constexpr int64_t kLeastBytes = int64_t{64} << 20;
+
+}  // namespace
+
+StatusOr<int64_t> DefaultMemoryBudget(const Backend& backend, int device,
+                                      const MemoryClaims& claims) {
+  WEFT_ASSIGN_OR_RETURN(MemoryInfo memory, backend.MemoryOf(device));
+  memory.free_bytes -= claims.taken_bytes + claims.later_bytes;
+  return std::max(memory.usable_bytes(), kLeastBytes);
+}
+
+StatusOr<int64_t> LimitMemoryBudget(int64_t wanted_bytes, const Backend& backend, int device,
+                                    const MemoryClaims& claims) {
   WEFT_ASSIGN_OR_RETURN(const MemoryInfo memory, backend.MemoryOf(device));
-  return std::max<int64_t>((memory.free_bytes - taken_bytes) / 2, int64_t{64} << 20);
+  if (memory.reserve_bytes == 0) return wanted_bytes;
+  WEFT_ASSIGN_OR_RETURN(const int64_t most, DefaultMemoryBudget(backend, device, claims));
+  return std::min(wanted_bytes, most);
 }
 
 }  // namespace weft

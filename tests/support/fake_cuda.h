@@ -23,6 +23,7 @@ class FakeCuda {
     std::string name = "Loom 9000";
     int compute_major = 9, compute_minor = 0;
     int64_t memory_bytes = int64_t{1} << 30;
+    bool draws_desktop = false;
   };
 
   // `kernels`: what is in the images that a device loads.

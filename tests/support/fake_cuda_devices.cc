@@ -72,6 +72,7 @@ Result DeviceGetAttribute(int* value, int attribute, DeviceNumber device) {
   return call.Require(IsCard(device), kInvalidDevice).Do([&] {
     *value = attribute == kComputeMajor   ? CardAt(device).compute_major
              : attribute == kComputeMinor ? CardAt(device).compute_minor
+             : attribute == kDrawsDesktop ? (CardAt(device).draws_desktop ? 1 : 0)
              : attribute == kClock        ? 1'000'000
              : attribute == kMemoryClock  ? 2'000'000
              : attribute == kMemoryBus    ? 512

@@ -96,6 +96,7 @@ class WrappedExecutor : public Executor {
   int64_t max_beside_tokens() const override { return inner_->max_beside_tokens(); }
   int pause_points() const override { return inner_->pause_points(); }
   int64_t scratch_bytes() const override { return inner_->scratch_bytes(); }
+  int64_t later_bytes() const override { return inner_->later_bytes(); }
   StageStats stage_stats() const override { return inner_->stage_stats(); }
 
  private:

@@ -72,12 +72,14 @@ class Builder {
   Status Build(device::Device* device, std::vector<std::unique_ptr<device::Graph>>* graphs);
   // The residual stream, which the results are made of.
   Rows stream() const { return stream_; }
+  int64_t n_launches() const { return n_launches_; }
 
  private:
   // --- launches (builder.cc) -----------------------------------------------------------------
   template <typename Args>
   void Launch(const device::KernelOf<Args>& kernel, const device::LaunchShape& shape,
               const Args& args) {
+    ++n_launches_;
     if (graph_ != nullptr) graph_->Add(kernel, shape, args);
   }
   RowSet step_rows() const { return {buffer_.view().n_rows, size_.rows}; }
@@ -162,6 +164,7 @@ class Builder {
   const ProgramSize size_;
   Arena& arena_;
   device::Graph* graph_ = nullptr;
+  int64_t n_launches_ = 0;
   Rows stream_, block_input_, path_input_, path_output_, path_sum_, per_layer_;
 };
 

@@ -62,7 +62,9 @@ class CudaBackendImpl : public GpuBackend {
   StatusOr<MemoryInfo> MemoryOf(int device) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, device));
     WEFT_ASSIGN_OR_RETURN(const auto memory, device::CudaMemoryOf(functions(), device));
-    return MemoryInfo{.total_bytes = memory.total_bytes, .free_bytes = memory.free_bytes};
+    return MemoryInfo{.total_bytes = memory.total_bytes,
+                      .free_bytes = memory.free_bytes,
+                      .reserve_bytes = memory.reserve_bytes};
   }
 
   StatusOr<std::shared_ptr<const Weights>> Load(std::shared_ptr<const ModelFile> file,

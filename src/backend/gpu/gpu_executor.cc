@@ -31,8 +31,10 @@ int64_t MostUsedExperts(const ModelSpec& spec) {
   return most;
 }
 
-// A device holds graphs in memory of its own, which nobody accounts for.
 constexpr size_t kMostPrograms = 48;
+// A device holds graphs in memory of its own. A driver does not say how much; this is more than a
+// launch with its arguments is known to take.
+constexpr int64_t kBytesPerLaunch = 4096;
 
 }  // namespace
 
@@ -84,13 +86,14 @@ Status StepContext::Start() {
   return OkStatus();
 }
 
-int64_t StepContext::ScratchBytes() const {
+int64_t StepContext::ScratchBytes() {
   int64_t most = 256;
   for (int64_t rows = 1; rows <= max_rows_; rows *= 2) {
     Arena arena(nullptr);
     Builder builder(weights_, state_, *buffer_, {rows, rows, 1, 1}, &arena);
     static_cast<void>(builder.Build(nullptr, nullptr));
     most = std::max(most, arena.most());
+    n_launches_ = std::max(n_launches_, builder.n_launches());
   }
   return most;
 }
@@ -244,6 +247,10 @@ int64_t StepContext::bytes() const {
   return scratch_->bytes() + piece_->bytes() + buffer_->bytes() + finder_->bytes() +
          (text_kv_ != nullptr ? text_kv_->bytes() : 0) +
          (inputs_ != nullptr ? inputs_->bytes() : 0);
+}
+
+int64_t StepContext::program_bytes() const {
+  return n_launches_ * kBytesPerLaunch * static_cast<int64_t>(kMostPrograms);
 }
 
 // --- run ----------------------------------------------------------------------------------

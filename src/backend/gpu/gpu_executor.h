@@ -58,6 +58,8 @@ class StepContext {
   const float* results() const { return results_->As<float>(); }
   const BestFinder& finder() const { return *finder_; }
   int64_t bytes() const;
+  // What its programs take of the device, at most.
+  int64_t program_bytes() const;
 
   bool in_use = false;  // by a run
 
@@ -65,8 +67,8 @@ class StepContext {
   StepContext(const GpuWeights& weights, GpuState* state, int64_t max_rows)
       : weights_(weights), state_(*state), max_rows_(max_rows) {}
   Status Start();
-  // How much scratch memory the largest step takes.
-  int64_t ScratchBytes() const;
+  // How much scratch memory the largest step takes. Counts launches.
+  int64_t ScratchBytes();
   StatusOr<const Program*> ProgramFor(const ProgramSize& size);
   void DropOldest();
   ProgramSize SizeOf() const;
@@ -91,6 +93,7 @@ class StepContext {
   int64_t generation_ = 0;                   // of the buffer that the programs point into
   std::map<ProgramSize, Program> programs_;  // the latest used ones
   int64_t n_begun_ = 0;
+  int64_t n_launches_ = 0;  // of the longest program
   const Program* program_ = nullptr;
 };
 
@@ -104,6 +107,9 @@ class GpuExecutor : public Executor {
   int64_t max_beside_tokens() const override { return max_beside_tokens_; }
   int pause_points() const override { return static_cast<int>(weights_->model().blocks.size()); }
   int64_t scratch_bytes() const override { return context_->bytes() + beside_->bytes(); }
+  int64_t later_bytes() const override {
+    return context_->program_bytes() + beside_->program_bytes();
+  }
 
  private:
   GpuExecutor(std::shared_ptr<const GpuWeights> weights, GpuState* state,

@@ -119,8 +119,10 @@ StatusOr<MemoryInfo> SplitBackend::MemoryOf(int device) const {
     return std::min(ForWhole(of_front, front_state_bytes_, whole),
                     ForWhole(of_back, back_state_bytes_, whole));
   };
+  const int64_t free_bytes = least(front.free_bytes, back.free_bytes);
   return MemoryInfo{.total_bytes = least(front.total_bytes, back.total_bytes),
-                    .free_bytes = least(front.free_bytes, back.free_bytes)};
+                    .free_bytes = free_bytes,
+                    .reserve_bytes = free_bytes - least(front.usable_bytes(), back.usable_bytes())};
 }
 
 // The device first: it is what a model is likelier too large for.

@@ -37,6 +37,7 @@ class SplitExecutor final : public Executor {
   int64_t scratch_bytes() const override {
     return front_->scratch_bytes() + back_->scratch_bytes();
   }
+  int64_t later_bytes() const override { return front_->later_bytes() + back_->later_bytes(); }
   StageStats stage_stats() const override;
 
   const Executor* front() const { return front_.get(); }

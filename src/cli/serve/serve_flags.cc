@@ -75,7 +75,7 @@ void AddStateFlags(CLI::App* app, ServeFlags* flags) {
       ->check(CLI::ExistingDirectory);
   app->add_option("--memory", flags->memory,
                   "Memory for the state of all sessions, such as 800M or 16G (auto: half of the "
-                  "free memory)")
+                  "free memory, or most of a device's own)")
       ->capture_default_str();
   app->add_option(
          "--state-disk", flags->state_disk,
