@@ -198,6 +198,8 @@ class CudaGraph : public Graph {
       status = device_.ToStatus(result, "hold a graph");
     }
     driver.graph_destroy(graph);
+    // Without memory for it, its kernels are launched one by one.
+    if (result == cuda::kOutOfMemory) return OkStatus();
     if (status.ok()) launches_.clear();
     return status;
   }

@@ -97,11 +97,24 @@ TEST_F(CudaBackendTest, ItsBitsAreTheEmulators) {
   EXPECT_GT(fake_.CallsOf("cuGraphLaunch"), 0);
 }
 
+TEST_F(CudaBackendTest, WithoutMemoryForAGraphItsKernelsAreLaunchedOneByOne) {
+  const auto expected = LogitsOn(backend_.get());
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  const int64_t n_launched = fake_.CallsOf("cuLaunchKernel");
+  fake_.Plant("cuGraphInstantiateWithFlags", 2, device::cuda::kOutOfMemory);
+  const auto logits = LogitsOn(backend_.get());
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  EXPECT_TRUE(fake_.struck());
+  EXPECT_EQ(std::memcmp(logits->data(), expected->data(), logits->size() * 4), 0);
+  EXPECT_GT(fake_.CallsOf("cuLaunchKernel"), 2 * n_launched);
+  EXPECT_EQ(fake_.n_alive(), 0);
+}
+
 // Of everything that is allocated, instantiated, loaded.
 TEST_F(CudaBackendTest, WhateverIsRefusedNothingStays) {
   for (const char* const function :
-       {"cuMemAlloc_v2", "cuMemHostAlloc", "cuGraphInstantiateWithFlags",
-        "cuStreamCreateWithPriority", "cuEventCreate", "cuLaunchKernel"}) {
+       {"cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreateWithPriority", "cuEventCreate",
+        "cuLaunchKernel"}) {
     int n_failed = 0;
     for (int64_t n = 1;; n += 1 + n / 4) {
       fake_.Plant(function, n, device::cuda::kOutOfMemory);
@@ -151,6 +164,20 @@ TEST_F(CudaBackendTest, EnginesDoNotSeeEachOther) {
   EXPECT_EQ(fake_.n_alive(), 0);
 }
 
+// Pages whose slab went back take memory anew when a step begins.
+TEST_F(CudaBackendTest, AStepForWhichThereIsNoMemoryIsComputedLater) {
+  const auto turn = Greedy(RandomTokens(20, 3), 6);
+  const auto expected = RunAlone(TinyModel("llama", 1, EmulatedBackend()), {}, std::vector{turn});
+  const auto engine = Engine::Start(TinyModel("llama", 1, backend_.get()), {});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  fake_.Plant("cuMemAlloc_v2", 1, device::cuda::kOutOfMemory);
+  const auto session = (*engine)->CreateSession({});
+  const auto outcome = RunTurn(engine->get(), *session, turn);
+  EXPECT_TRUE(fake_.struck());
+  EXPECT_TRUE(outcome.done().status.ok()) << outcome.done().status;
+  EXPECT_EQ(outcome.tokens(), expected[0].tokens());
+}
+
 TEST_F(CudaBackendTest, WithoutADeviceItSaysWhatToDo) {
   found = {.functions = {}, .problem = "NVIDIA's driver is not installed: there is no libx"};
   EXPECT_THAT(std::string(Message(backend_->Available())),
@@ -177,6 +204,19 @@ TEST(ImageFilesTest, TakesFilesInThePlaceOfKernels) {
   ASSERT_EQ(found_both->images().size(), 2u);
   EXPECT_EQ(std::memcmp(found_both->images()[1], "two", 3), 0);
   std::filesystem::remove_all(folder);
+}
+
+TEST(CudaBackendMemoryTest, LeavesMoreWhereADesktopIsDrawn) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  const FakeCuda fake({{.memory_bytes = 4 * kGiB},
+                       {.memory_bytes = 80 * kGiB},
+                       {.memory_bytes = 4 * kGiB, .draws_desktop = true}},
+                      {});
+  found = {.functions = fake.driver(), .problem = ""};
+  const auto backend = NewCudaBackend(Found, fake.images());
+  EXPECT_EQ(backend->MemoryOf(0)->reserve_bytes, kGiB / 2);
+  EXPECT_EQ(backend->MemoryOf(1)->reserve_bytes, 4 * kGiB);
+  EXPECT_EQ(backend->MemoryOf(2)->reserve_bytes, kGiB);
 }
 
 TEST(CudaBackendWithoutCardsTest, SaysWhatToDo) {

@@ -42,7 +42,17 @@ void SlabPool::PutAddress(size_t slab, std::byte* address) {
 }
 
 Status SlabPool::GiveMemory(size_t slab) {
-  WEFT_ASSIGN_OR_RETURN(slabs_[slab].memory, device_.Allocate(slab_bytes()));
+  auto memory = device_.Allocate(slab_bytes());
+  if (memory.status().code() == StatusCode::kResourceExhausted && !leaving_.empty()) {
+    // What is on its way out makes room.
+    for (const Leaving& leaving : leaving_) {
+      WEFT_RETURN_IF_ERROR(device::WaitFor(device_, leaving.passed.get()));
+    }
+    FreePassed();
+    memory = device_.Allocate(slab_bytes());
+  }
+  WEFT_RETURN_IF_ERROR(memory.status());
+  slabs_[slab].memory = *std::move(memory);
   ++n_slabs_held_;
   PutAddress(slab, slabs_[slab].memory->data());
   return OkStatus();

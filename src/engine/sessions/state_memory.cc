@@ -151,23 +151,8 @@ void StateMemory::GiveBackTail(Session* session, bool at_any_price) {
   index_->GiveBackTail(session->domain, tokens, TablesOf(session), at_any_price);
 }
 
-int64_t StateMemory::BytesOf(const Amount& amount) const {
-  int64_t bytes = amount.slots * layout_.slot_bytes;
-  for (size_t g = 0; g < n_groups(); ++g) bytes += amount.pages[g] * layout_.page_bytes[g];
-  return bytes;
-}
-
 Status StateMemory::EvictFor(const Session& session, int64_t n) {
   return MakeRoom(AmountToPrepare(session, n));
-}
-
-int64_t StateMemory::LeastBytes(int64_t n_tokens) const {
-  int64_t bytes = n_tokens > 0 ? layout_.slot_bytes : 0;
-  for (size_t g = 0; g < n_groups() && n_tokens > 0; ++g) {
-    const int64_t gone = shapes_[g].VisibleFrom(n_tokens - 1) / page_tokens();
-    bytes += (shapes_[g].PagesFor(n_tokens) - gone) * layout_.page_bytes[g];
-  }
-  return bytes;
 }
 
 Status StateMemory::MakeRoom(const Amount& amount) {
@@ -202,7 +187,7 @@ Status StateMemory::MakeRoom(const Amount& amount) {
   if (wanted > free_bytes()) {
     return ResourceExhausted(
         "the memory for sessions is used up: ", HumanBytes(static_cast<uint64_t>(used_bytes())),
-        " of ", HumanBytes(static_cast<uint64_t>(budget_bytes_)), " are held and ",
+        " of ", HumanBytes(static_cast<uint64_t>(limit_bytes())), " are held and ",
         HumanBytes(static_cast<uint64_t>(wanted)), " more are needed");
   }
   return OkStatus();
@@ -286,17 +271,33 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
     status = MakeRoom(AmountToPrepare(*session, n));
   }
   WEFT_RETURN_IF_ERROR(status);
-  status = OwnSlot(session);
-  if (status.ok()) status = AppendAll(session, n);
-  // The backend can refuse what the budget allowed. Undo positions already appended to some of the
-  // groups.
-  if (!status.ok()) {
-    for (PageTable& table : session->tables) table.TruncateTo(session->computed);
-    if (session->computed == 0) session->slot.Reset();
-    return status;
+  status = TakeRoom(session, n);
+  if (status.code() == StatusCode::kResourceExhausted) {
+    // The backend can refuse what the budget allowed; prefixes then make room as if it had not.
+    ShrinkBy(AmountToPrepare(*session, n));
+    ReturnFreed();
+    status = TakeRoom(session, n);
   }
+  WEFT_RETURN_IF_ERROR(status);
   session->prepared = session->computed + n;
   return OkStatus();
+}
+
+Status StateMemory::TakeRoom(Session* session, int64_t n) {
+  Status status = OwnSlot(session);
+  if (status.ok()) status = AppendAll(session, n);
+  if (status.ok()) return status;
+  // Positions may have been appended to some of the groups.
+  for (PageTable& table : session->tables) table.TruncateTo(session->computed);
+  if (session->computed == 0) session->slot.Reset();
+  return status;
+}
+
+void StateMemory::TakeBack(Session* session) {
+  if (session->slot_before_guesses) session->slot = std::move(session->slot_before_guesses);
+  for (PageTable& table : session->tables) table.TruncateTo(session->computed);
+  if (session->computed == 0) session->slot.Reset();
+  session->prepared = session->computed;
 }
 
 bool StateMemory::PrepareGuessed(Session* session, int64_t n, int64_t spare_bytes) {

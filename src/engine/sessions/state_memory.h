@@ -74,6 +74,8 @@ class StateMemory {
   // and a shared slot, appends to the tables. RESOURCE_EXHAUSTED if sessions hold the whole budget.
   // After any error the session's state is unchanged.
   Status Prepare(Session* session, int64_t n);
+  // The prepared tokens are not computed, and no step has touched their state.
+  void TakeBack(Session* session);
   // The prepared tokens are computed: adds complete new pages and checkpoints to the index and
   // frees pages that fell out of their window.
   void Commit(Session* session);
@@ -224,7 +226,14 @@ class StateMemory {
   int64_t page_bytes() const;
   int64_t slots_used() const { return slots_ != nullptr ? slots_->in_use() : 0; }
   int64_t budget_bytes() const { return budget_bytes_; }
-  int64_t free_bytes() const { return budget_bytes_ - used_bytes(); }
+  // Negative if less than what is used is to be had.
+  int64_t free_bytes() const { return limit_bytes() - used_bytes(); }
+  // The backend has refused memory that the budget allows, perhaps because other programs take it.
+  // Evicts prefixes, an eighth of what is used, as far as there are. For a while the limit is what
+  // was used, or a small part of the budget; then the budget is tried again.
+  void Shrink();
+  // The budget, or what Shrink has left of it.
+  int64_t limit_bytes() const;
   int64_t pages_used() const;
   // Memory by use, and counters. A slot shared by a session and a checkpoint counts as the
   // session's.
@@ -253,6 +262,8 @@ class StateMemory {
   void TakeOver(const Session& from, int64_t n_tokens, Session* to) const;
   int64_t BytesOf(const Amount& amount) const;
   Status MakeRoom(const Amount& amount);
+  Status TakeRoom(Session* session, int64_t n);
+  void ShrinkBy(const Amount& amount);
   Status OwnSlot(Session* session);
   Status AppendAll(Session* session, int64_t n);
   Status GrowFor(size_t group, const PageTable& table, size_t first_entry);
@@ -278,6 +289,7 @@ class StateMemory {
   StateStore* const store_;
   const StateLayout layout_;
   const int64_t budget_bytes_;
+  int64_t shrunk_bytes_ = 0, shrunk_until_us_ = 0;  // see Shrink
   const bool prefix_cache_;
   std::vector<GroupShape> shapes_;
   std::vector<std::unique_ptr<PagePool>> pools_;  // one per group

@@ -2,14 +2,39 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/clock.h"
 #include "engine/sessions/state_memory.h"
 
 namespace weft {
+
+namespace {
+
+// Memory that the backend has refused is asked for again after this.
+constexpr int64_t kShrunkUs = 10'000'000;
+// Of the budget, in which some session can always try.
+constexpr int64_t kLeastShare = 16;
+
+}  // namespace
 
 int64_t StateMemory::BytesOf(const Session& session) const {
   int64_t bytes = SlotBytesOf(session);
   for (size_t g = 0; g < session.tables.size(); ++g) {
     bytes += session.tables[g].pages_held() * layout_.page_bytes[g];
+  }
+  return bytes;
+}
+
+int64_t StateMemory::BytesOf(const Amount& amount) const {
+  int64_t bytes = amount.slots * layout_.slot_bytes;
+  for (size_t g = 0; g < n_groups(); ++g) bytes += amount.pages[g] * layout_.page_bytes[g];
+  return bytes;
+}
+
+int64_t StateMemory::LeastBytes(int64_t n_tokens) const {
+  int64_t bytes = n_tokens > 0 ? layout_.slot_bytes : 0;
+  for (size_t g = 0; g < n_groups() && n_tokens > 0; ++g) {
+    const int64_t gone = shapes_[g].VisibleFrom(n_tokens - 1) / page_tokens();
+    bytes += (shapes_[g].PagesFor(n_tokens) - gone) * layout_.page_bytes[g];
   }
   return bytes;
 }
@@ -63,6 +88,27 @@ int64_t StateMemory::pages_used() const {
   return pages;
 }
 
+void StateMemory::Shrink() {
+  const auto part_of = [](int64_t n) { return std::max<int64_t>(1, n / 8); };
+  Amount amount;
+  for (const auto& pool : pools_) amount.pages.push_back(part_of(pool->in_use()));
+  amount.slots = slots_ != nullptr ? part_of(slots_->in_use()) : 0;
+  ShrinkBy(amount);
+}
+
+// Evicts so much of each kind, as far as there are prefixes.
+void StateMemory::ShrinkBy(const Amount& amount) {
+  const int64_t used = used_bytes();
+  shrunk_until_us_ = NowMicros() + kShrunkUs;
+  shrunk_bytes_ = used;
+  static_cast<void>(MakeRoom(amount));
+  shrunk_bytes_ = std::clamp(used, budget_bytes_ / kLeastShare, budget_bytes_);
+}
+
+int64_t StateMemory::limit_bytes() const {
+  return NowMicros() < shrunk_until_us_ ? shrunk_bytes_ : budget_bytes_;
+}
+
 void StateMemory::FillStats(EngineStats* stats) const {
   const PrefixIndexStats index = index_->Stats();
   int64_t bytes_of_each = 0;  // one page of every group
@@ -70,7 +116,7 @@ void StateMemory::FillStats(EngineStats* stats) const {
   stats->pages_used = pages_used();
   stats->pages_in_index = std::accumulate(index.pages.begin(), index.pages.end(), int64_t{0});
   stats->page_budget =
-      bytes_of_each == 0 ? 0 : budget_bytes_ / bytes_of_each * static_cast<int64_t>(n_groups());
+      bytes_of_each == 0 ? 0 : limit_bytes() / bytes_of_each * static_cast<int64_t>(n_groups());
   stats->page_bytes = page_bytes();
   stats->row_bytes = rows_.bytes();
   stats->checkpoint_bytes = index.lone_checkpoints * layout_.slot_bytes;

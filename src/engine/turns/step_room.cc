@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace weft {
+namespace {
+
+// So many steps in a row that the backend has no memory for are planned again.
+constexpr int kMostTakenBack = 16;
+
+}  // namespace
 
 void StepRoom::Prepare(std::vector<StepPart>* parts) {
   std::vector<StepPart> prepared;
@@ -40,6 +46,18 @@ void StepRoom::Prepare(std::vector<StepPart>* parts) {
     }
   }
   *parts = std::move(prepared);
+}
+
+bool StepRoom::TakeBack(std::span<StepPart> parts, const Status& status) {
+  if (status.code() != StatusCode::kResourceExhausted || ++n_taken_back_ > kMostTakenBack) {
+    return false;
+  }
+  for (const StepPart& part : parts) memory_->TakeBack(part.session());
+  const int64_t used = memory_->used_bytes();
+  memory_->Shrink();
+  if (memory_->used_bytes() == used) files_->GiveUpIdleState();
+  memory_->ReturnFreed();
+  return true;
 }
 
 bool StepRoom::OthersWillFreeMemory(const Lane* self) const {

@@ -7,6 +7,7 @@
 #define WEFT_ENGINE_TURNS_STEP_ROOM_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -32,6 +33,12 @@ class StepRoom {
   // else runs. True if any did.
   bool ResumePreempted(bool nobody_runs);
 
+  // A step for these parts did not begin. If the backend had no memory for it, which the budget
+  // allowed, the parts lose their room and are planned again, with less memory for everybody; false
+  // if that is not the reason or has not helped.
+  bool TakeBack(std::span<StepPart> parts, const Status& status);
+  void NoteBegun() { n_taken_back_ = 0; }
+
   int64_t preemptions() const { return preemptions_; }
 
  private:
@@ -44,6 +51,7 @@ class StepRoom {
   SessionFiles* const files_;
   const TurnList& running_;
   int64_t preemptions_ = 0;
+  int n_taken_back_ = 0;  // since a step has begun
 };
 
 }  // namespace weft

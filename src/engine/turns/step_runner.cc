@@ -264,6 +264,7 @@ Status StepRunner::Begin(OpenStep* step) {
                                                                .weights = step->weights,
                                                                .vectors = step->vectors}));
   for (StepPart& part : step->parts) part.run = step->run.get();
+  parts_.room->NoteBegun();
   return OkStatus();
 }
 
@@ -344,6 +345,7 @@ StatusOr<bool> StepRunner::Advance(OpenStep* step, FunctionRef<bool()> pause) {
 
 // Hands on the results of a step that has ended, or its failure.
 void StepRunner::Land(OpenStep* step, const Status& status) {
+  if (step->run == nullptr && parts_.room->TakeBack(step->parts, status)) return;
   if (!status.ok()) {
     step->run.reset();
     for (const StepPart& part : step->parts) parts_.writer->Fail(part, status);
