@@ -38,9 +38,12 @@ struct ModelUses {
 struct ModelOptions {
   // For device_layers.
   static constexpr int kAllLayers = -1, kLayersThatFit = -2;
+  // For backend: an NVIDIA card if there is one with room for the model and for sessions, otherwise
+  // the processor.
+  static constexpr char kAnyBackend[] = "auto";
 
   std::string backend = "cpu";
-  // Used instead of `backend`. Must outlive the model.
+  // Used instead of `backend`, or with kAnyBackend as that of the cards. Must outlive the model.
   const Backend* backend_object = nullptr;
   int device = 0;  // which of the backend's devices, from 0
   // How many of the last layers the backend computes, with the output; the cpu backend then
@@ -96,6 +99,8 @@ class Model {
   // What computes ("cpu"), and whether its results have the same bits whatever else it computes.
   // A model that is divided names both, and how many layers are where: "cpu:12+cuda:20".
   std::string_view backend_name() const;
+  // What ModelOptions::kAnyBackend chose and why, in a sentence; empty if it had no choice.
+  const std::string& computing_choice() const;
   bool same_bits() const;
   // DATA_LOSS once the file has been truncated or written to since it was opened: parts of it are
   // read while the model is in use, so it can compute nothing more.

@@ -219,6 +219,33 @@ TEST(CudaBackendMemoryTest, LeavesMoreWhereADesktopIsDrawn) {
   EXPECT_EQ(backend->MemoryOf(2)->reserve_bytes, kGiB);
 }
 
+// Over the driver: the first card takes the model if it has room.
+TEST(CudaBackendChoiceTest, TakesTheCardOrSaysWhyNot) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  const FakeCuda fake({{.memory_bytes = 8 * kGiB}, {}}, weft::testing::AllKernels());
+  found = {.functions = fake.driver(), .problem = ""};
+  const auto backend = NewCudaBackend(Found, fake.images());
+  ModelOptions options;
+  options.backend = ModelOptions::kAnyBackend;
+  options.backend_object = backend.get();
+  const auto choose = [&] { return Model::Load(weft::testing::TinyModelFile("llama"), options); };
+  auto model = choose();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->backend_name(), "cuda");
+  EXPECT_THAT((*model)->computing_choice(), HasSubstr("computes on Loom 9000"));
+  options.device = 1;
+  model = choose();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->backend_name(), "cpu");
+  EXPECT_THAT((*model)->computing_choice(), HasSubstr("Loom 9000, compute capability 9.0 has"));
+  found = {.functions = {}, .problem = "there is no driver"};
+  options.device = 0;
+  model = choose();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->backend_name(), "cpu");
+  EXPECT_EQ((*model)->computing_choice(), "");
+}
+
 TEST(CudaBackendWithoutCardsTest, SaysWhatToDo) {
   const FakeCuda fake({}, {});
   found = {.functions = fake.driver(), .problem = ""};

@@ -72,6 +72,10 @@ ModelNeeds NeedsOf(const Backend& backend, const ModelFile& file, const ModelSpe
   return needs;
 }
 
+int64_t WholeBytes(const Backend& backend, const ModelFile& file, const ModelSpec& spec) {
+  return WeightBytesOf(backend, file, spec) + StateBytesOf(spec) + kWorkBytes;
+}
+
 int LastLayersThatFit(int64_t free_bytes, const ModelNeeds& needs) {
   int64_t left = free_bytes - kWorkBytes - needs.output_bytes;
   int n = 0;
@@ -87,8 +91,7 @@ int ChooseLastLayers(int64_t free_bytes, const Backend& backend, const ModelFile
   const int n_layers = static_cast<int>(spec.layers.size());
   int n = LastLayersThatFit(free_bytes, NeedsOf(backend, file, spec));
   // A whole model has its tables there, too.
-  const int64_t whole = WeightBytesOf(backend, file, spec) + StateBytesOf(spec) + kWorkBytes;
-  if (n == n_layers && whole > free_bytes) --n;
+  if (n == n_layers && WholeBytes(backend, file, spec) > free_bytes) --n;
   while (n > 0 && n < n_layers && !split::Split(spec, n_layers - n).ok()) --n;
   return n;
 }

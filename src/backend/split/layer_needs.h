@@ -27,6 +27,9 @@ ModelNeeds NeedsOf(const Backend& backend, const ModelFile& file, const ModelSpe
 // What a session of kCountedTokens takes, its keys and values in 16 bits.
 int64_t StateBytesOf(const ModelSpec& spec);
 
+// All of a model: weights, what steps need, and the state of a session.
+int64_t WholeBytes(const Backend& backend, const ModelFile& file, const ModelSpec& spec);
+
 // How many of the last layers fit into so much memory, with what steps need and with the state of
 // a session. With none, the output does not fit either.
 int LastLayersThatFit(int64_t free_bytes, const ModelNeeds& needs);

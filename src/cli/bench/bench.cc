@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 #include <variant>
@@ -196,9 +197,9 @@ void Report(const Bench& bench, nlohmann::json line) {
   EndProgress();
   line["model"] = bench.model->name();
   line["threads"] = bench.options.n_threads;
-  line["backend"] = bench.flags.model.backend;
+  line["backend"] = bench.model->backend_name();
   if (ChoosesIsa(bench)) line["isa"] = NameOf(PreferredIsa());
-  line["peak_rss_bytes"] = PeakMemoryBytes();
+  line["peak_rss_bytes"] = std::max(bench.load_peak_bytes, PeakMemoryBytes());
   if (bench.flags.json) {
     PrintJsonLine(line);
     return;

@@ -34,6 +34,7 @@ struct Bench {
   std::shared_ptr<const Model> model;
   EngineOptions options;
   MachineLimits limits;
+  int64_t load_peak_bytes = 0;  // of the process while it loaded
   ModelCost cost;
 };
 
@@ -75,7 +76,7 @@ nlohmann::json StagesOf(const Bench& bench, const EngineStats& before, const Eng
 // Bytes by kind according to the engine, and the process's total.
 nlohmann::json MemoryOf(const EngineStats& stats);
 // Whether the instruction set decides what computes: only `cpu` has kernels for each.
-inline bool ChoosesIsa(const Bench& bench) { return bench.flags.model.backend == "cpu"; }
+inline bool ChoosesIsa(const Bench& bench) { return bench.model->backend_name() == "cpu"; }
 // Shows the current activity on one line of stderr, if that is a terminal.
 void ShowProgress(std::string_view what);
 void EndProgress();

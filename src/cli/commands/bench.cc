@@ -16,7 +16,7 @@ namespace weft::cli {
 namespace {
 
 std::string NameOfComputing(const Bench& bench) {
-  const std::string& backend = bench.flags.model.backend;
+  const std::string backend(bench.model->backend_name());
   return ChoosesIsa(bench) ? StrCat(backend, " ", NameOf(PreferredIsa())) : backend;
 }
 
@@ -42,14 +42,9 @@ void PrintHeader(const Bench& bench, double load_s) {
 }
 
 // The device's, or what the processor is found to do.
-StatusOr<MachineLimits> LimitsOf(const ModelFlags& flags, int n_threads) {
-  WEFT_ASSIGN_OR_RETURN(const Backend* const backend, FindBackend(flags.backend));
-  if (backend->Available().ok() && flags.device < backend->device_count()) {
-    const auto limits = backend->LimitsOf(flags.device);
-    if (limits) {
-      return MachineLimits{limits->read_bytes_per_s, limits->int8_macs_per_s};
-    }
-  }
+MachineLimits LimitsOf(const Model& model, int n_threads) {
+  const auto of_device = model.backend().LimitsOf(model.weights()->device());
+  if (of_device) return {of_device->read_bytes_per_s, of_device->int8_macs_per_s};
   ShowProgress("measuring the machine");
   const MachineLimits limits = MeasureMachineLimits(n_threads);
   EndProgress();
@@ -64,11 +59,12 @@ Status RunBench(const BenchFlags& flags) {
   if (bench.options.n_threads == 0) {
     bench.options.n_threads = static_cast<int>(std::thread::hardware_concurrency());
   }
-  WEFT_ASSIGN_OR_RETURN(bench.limits, LimitsOf(flags.model, bench.options.n_threads));
   const int64_t begin_us = NowMicros();
   WEFT_ASSIGN_OR_RETURN(bench.model, LoadFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(bench.options.draft_model, LoadFlaggedDraft(flags.model, *bench.model));
   const double load_s = static_cast<double>(NowMicros() - begin_us) / 1e6;
+  bench.load_peak_bytes = PeakMemoryBytes();
+  bench.limits = LimitsOf(*bench.model, bench.options.n_threads);
   bench.cost = CostOf(bench.model->file(), bench.model->spec());
   PrintHeader(bench, load_s);
   if (flags.burst) WEFT_RETURN_IF_ERROR(BenchBurst(bench));

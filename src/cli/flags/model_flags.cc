@@ -31,8 +31,11 @@ void WarnBeyondTraining(const Model& model) {
                static_cast<long long>(model.context_tokens()), static_cast<long long>(trained));
 }
 
-// Of a model that may be divided.
-void TellLayers(const ModelFlags& flags, const Model& model) {
+// What computes, where the flags left that open.
+void TellComputing(const ModelFlags& flags, const Model& model) {
+  if (!model.computing_choice().empty()) {
+    std::fprintf(stderr, "weft: %s\n", Printable(model.computing_choice(), 1000).c_str());
+  }
   if (flags.gpu_layers == ModelOptions::kAllLayers) return;
   std::fprintf(stderr, "weft: %zu layers computed by %s\n", model.spec().layers.size(),
                std::string(model.backend_name()).c_str());
@@ -64,13 +67,17 @@ void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags) {
       "If the model is not here and cannot be downloaded, say why and use the built-in one");
 }
 
-void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning) {
-  const auto refusal = [](const std::string& name) {
+void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning,
+                    bool may_choose) {
+  std::vector<std::string_view> names = BackendNames();
+  if (may_choose) names.insert(names.begin(), ModelOptions::kAnyBackend);
+  const auto refusal = [may_choose](const std::string& name) {
+    if (may_choose && name == ModelOptions::kAnyBackend) return std::string();
     const auto found = FindBackend(name);
     return found.ok() ? std::string() : std::string(Message(found.status()));
   };
   app->add_option("--backend", *backend, meaning)
-      ->check(refusal, StrCat("{", StrJoin(BackendNames(), ","), "}"))
+      ->check(refusal, StrCat("{", StrJoin(names, ","), "}"))
       ->capture_default_str();
 }
 
@@ -106,7 +113,10 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   std::vector<std::string> kv_types;
   kv_types.reserve(std::size(kKvTypes));
   for (const KvTypeInfo& info : kKvTypes) kv_types.emplace_back(info.name);
-  AddBackendFlag(app, &flags->backend, "What computes");
+  AddBackendFlag(app, &flags->backend,
+                 "What computes; auto takes an NVIDIA card that has room for the model and for "
+                 "sessions, otherwise the processor",
+                 /*may_choose=*/true);
   app->add_option("--device", flags->device,
                   "Which of the backend's devices, as 'weft devices' numbers them")
       ->check(CLI::Range(0, 1023))
@@ -213,6 +223,11 @@ namespace {
 
 // The backend that was asked for, or its form that keeps the promise.
 StatusOr<std::string> BackendNameOf(const ModelFlags& flags) {
+  if (flags.backend == ModelOptions::kAnyBackend) {
+    const auto cards = FindBackend("cuda");
+    const bool takes_heads = cards.ok() && (*cards)->capabilities().prediction_heads;
+    return flags.speculate == "mtp" && !takes_heads ? "cpu" : flags.backend;
+  }
   WEFT_ASSIGN_OR_RETURN(const Backend* const backend, FindBackend(flags.backend));
   if (!flags.strict_bits || backend->capabilities().same_bits) return flags.backend;
   const auto strict = FindBackend(StrCat(flags.backend, "-strict"));
@@ -242,7 +257,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
   }
   auto model = Model::FromFile(std::move(file), options);
   if (terminal) std::fprintf(stderr, "\r\033[K");
-  if (model.ok()) TellLayers(flags, **model);
+  if (model.ok()) TellComputing(flags, **model);
   if (model.ok()) WarnBeyondTraining(**model);
   return model;
 }
@@ -274,7 +289,11 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags,
   draft_flags.models_folder = flags.models_folder;
   ModelOptions options;
   options.backend = flags.backend;
-  options.device = flags.device;
+  // What has no room for the model has none for its draft model.
+  const bool chooses = flags.backend == ModelOptions::kAnyBackend;
+  const bool with_processor = chooses && model.backend_name() == "cpu";
+  if (with_processor) options.backend = "cpu";
+  options.device = with_processor ? 0 : flags.device;
   // Where the model takes what fits, the draft model takes what is left.
   if (flags.gpu_layers == ModelOptions::kLayersThatFit) options.device_layers = flags.gpu_layers;
   options.n_threads = flags.threads;
@@ -284,6 +303,10 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags,
   WEFT_RETURN_IF_ERROR(Annotate(file.status(), "the draft model: "));
   auto draft = Model::FromFile(*std::move(file), options);
   WEFT_RETURN_IF_ERROR(Annotate(draft.status(), "the draft model: "));
+  if (!(*draft)->computing_choice().empty()) {
+    std::fprintf(stderr, "weft: the draft model %s\n",
+                 Printable((*draft)->computing_choice(), 1000).c_str());
+  }
   return draft;
 }
 

@@ -20,7 +20,7 @@ struct ModelFlags {
   std::string path;
   std::string models_folder;  // from --models-dir
   bool or_built_in = false;   // fall back to the built-in model if the other is unavailable
-  std::string backend = "cpu";
+  std::string backend = ModelOptions::kAnyBackend;
   int device = 0;
   int gpu_layers = ModelOptions::kAllLayers;
   bool strict_bits = false;
@@ -40,8 +40,9 @@ struct ModelFlags {
 void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional = "");
 // --or-built-in.
 void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags);
-// --backend: one that is compiled in.
-void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning);
+// --backend: one that is compiled in. `may_choose`: or ModelOptions::kAnyBackend.
+void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning,
+                    bool may_choose = false);
 // Also --backend, --device, --gpu-layers, --strict-bits, --kv, --threads, --packed-cache.
 void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);

@@ -7,10 +7,9 @@
 
 #include "backend/backend.h"
 #include "backend/spec_tensors.h"
-#include "backend/split/layer_needs.h"
-#include "backend/split/split_backend.h"
 #include "backend/text_head.h"
 #include "constraint/constraint_cache.h"
+#include "engine/loading/computing.h"
 #include "formats/model_file.h"
 #include "model/model_spec.h"
 #include "tokenizer/tokenizer.h"
@@ -21,9 +20,7 @@ namespace weft {
 struct Model::Impl {
   std::shared_ptr<const ModelFile> file;
   std::shared_ptr<const Tokenizer> tokenizer;
-  const Backend* backend = nullptr;
-  std::shared_ptr<const Backend> divided;  // where the backend is this model's own
-  std::shared_ptr<const Weights> weights;
+  Computing computing;
   std::unique_ptr<constraint::ConstraintCache> constraints;
   std::unique_ptr<const TextHead> text_head;
   std::string name;
@@ -119,53 +116,6 @@ Status CheckPositions(const ModelSpec& spec, int64_t context_tokens) {
       " tokens is longer than the positions that the model has learned: ", spec.context_tokens);
 }
 
-// How many of the last layers the backend computes.
-StatusOr<int> DeviceLayersOf(const Backend& backend, const ModelFile& file, const ModelSpec& spec,
-                             const ModelOptions& options) {
-  const int n_layers = static_cast<int>(spec.layers.size());
-  if (options.device_layers == ModelOptions::kAllLayers) return n_layers;
-  if (&backend == *FindBackend("cpu")) {
-    return InvalidArgument(
-        "the cpu backend computes all layers itself; to have some of them computed on a device "
-        "choose its backend, as in --backend cuda");
-  }
-  if (options.device_layers != ModelOptions::kLayersThatFit) {
-    return std::clamp(options.device_layers, 0, n_layers);
-  }
-  WEFT_ASSIGN_OR_RETURN(const MemoryInfo memory, backend.MemoryOf(options.device));
-  return ChooseLastLayers(memory.free_bytes, backend, file, spec);
-}
-
-// What computes a model, on which of its devices.
-struct Computing {
-  const Backend* backend;
-  int device;
-  std::shared_ptr<const Backend> divided;  // the same, where it is the model's own
-};
-
-StatusOr<Computing> Divide(const Backend* backend, const ModelFile& file, const ModelSpec& spec,
-                           const ModelOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(const int n_device, DeviceLayersOf(*backend, file, spec, options));
-  const int n_layers = static_cast<int>(spec.layers.size());
-  if (n_device == n_layers) return Computing{backend, options.device, nullptr};
-  WEFT_ASSIGN_OR_RETURN(const Backend* const host, FindBackend("cpu"));
-  if (n_device == 0) return Computing{host, 0, nullptr};
-  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const Backend> both,
-                        NewSplitBackend(host, backend, spec, n_layers - n_device));
-  const Backend* const divided = both.get();
-  return Computing{divided, options.device, std::move(both)};
-}
-
-// Where a model is too large for a device, what helps.
-Status WithAdvice(const Status& status, const Computing& computing, const ModelOptions& options) {
-  const bool is_on_host = computing.backend == *FindBackend("cpu");
-  if (status.code() != StatusCode::kResourceExhausted || is_on_host) return status;
-  return ResourceExhausted(Message(status),
-                           options.device_layers == ModelOptions::kAllLayers
-                               ? ", or leave some layers to the processor: --gpu-layers auto"
-                               : ", or fewer layers on the device: --gpu-layers");
-}
-
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
 // Hashes everything that determines what the model computes: tensors, the metadata of architecture
@@ -218,12 +168,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
                                                           const ModelOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->file = file;
-  impl->backend = options.backend_object;
-  if (impl->backend == nullptr) {
-    WEFT_ASSIGN_OR_RETURN(impl->backend, FindBackend(options.backend));
-  }
-  WEFT_RETURN_IF_ERROR(Annotate(impl->backend->Available(), "the ", impl->backend->name(),
-                                " backend cannot be used here: "));
+  WEFT_RETURN_IF_ERROR(CheckBackend(options));
   WEFT_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::Load(*file));
   impl->constraints = std::make_unique<constraint::ConstraintCache>(impl->tokenizer);
   if (options.context_tokens < 0) return InvalidArgument("the context length must be positive");
@@ -244,17 +189,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
   WEFT_ASSIGN_OR_RETURN(const std::string_view chat_template,
                         file->GetStringOr("tokenizer.chat_template", ""));
   impl->chat_template = std::string(chat_template);
-  LoadOptions load;
-  WEFT_ASSIGN_OR_RETURN(const Computing computing, Divide(impl->backend, *file, spec, options));
-  impl->backend = computing.backend;
-  impl->divided = computing.divided;
-  load.device = computing.device;
-  load.n_threads = options.n_threads;
-  load.progress = options.progress;
-  load.packed_copies = {options.packed_cache, options.packed_cache_bytes};
-  auto weights = impl->backend->Load(file, std::move(spec), load);
-  if (!weights.ok()) return WithAdvice(weights.status(), computing, options);
-  impl->weights = *std::move(weights);
+  WEFT_ASSIGN_OR_RETURN(impl->computing, LoadForComputing(file, spec, options));
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
 
@@ -269,16 +204,16 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::LoadHead(const Model& model,
   auto impl = std::make_unique<Impl>();
   impl->file = of.file;
   impl->tokenizer = of.tokenizer;
-  impl->backend = of.backend;
-  impl->divided = of.divided;
+  impl->computing = {.backend = of.computing.backend, .divided = of.computing.divided};
   impl->constraints = std::make_unique<constraint::ConstraintCache>(of.tokenizer);
   impl->name = of.name;
   impl->context_tokens = of.context_tokens;
   LoadOptions load;
-  load.device = of.weights->device();
+  load.device = of.computing.weights->device();
   load.n_threads = options.n_threads;
-  load.beside = of.weights;
-  WEFT_ASSIGN_OR_RETURN(impl->weights, impl->backend->Load(of.file, *spec.prediction_head, load));
+  load.beside = of.computing.weights;
+  WEFT_ASSIGN_OR_RETURN(impl->computing.weights,
+                        of.computing.backend->Load(of.file, *spec.prediction_head, load));
   WEFT_RETURN_IF_ERROR(of.file->CheckUnchanged());
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
@@ -287,12 +222,13 @@ const std::string& Model::path() const { return impl_->file->path(); }
 const std::string& Model::name() const { return impl_->name; }
 int64_t Model::n_vocab() const { return spec().n_vocab; }
 int64_t Model::context_tokens() const { return impl_->context_tokens; }
-int64_t Model::weight_bytes() const { return impl_->weights->memory_bytes(); }
-std::string_view Model::backend_name() const { return impl_->backend->name(); }
-bool Model::same_bits() const { return impl_->backend->capabilities().same_bits; }
+int64_t Model::weight_bytes() const { return impl_->computing.weights->memory_bytes(); }
+std::string_view Model::backend_name() const { return impl_->computing.backend->name(); }
+const std::string& Model::computing_choice() const { return impl_->computing.choice; }
+bool Model::same_bits() const { return impl_->computing.backend->capabilities().same_bits; }
 absl::Status Model::CheckFile() const {
   WEFT_RETURN_IF_ERROR(impl_->file->CheckUnchanged());
-  return impl_->weights->CheckUnchanged();
+  return impl_->computing.weights->CheckUnchanged();
 }
 
 ModelUses Model::uses() const {
@@ -313,8 +249,8 @@ int64_t Model::vector_width() const {
 }
 
 absl::Status Model::CheckTakesRows() const {
-  if (!impl_->backend->capabilities().rows) {
-    return Unimplemented("the ", impl_->backend->name(),
+  if (!impl_->computing.backend->capabilities().rows) {
+    return Unimplemented("the ", impl_->computing.backend->name(),
                          " backend takes no vectors in place of tokens");
   }
   return weft::CheckTakesRows(spec());
@@ -353,9 +289,9 @@ std::string Model::Decode(std::span<const int32_t> tokens, bool render_special) 
 std::string_view Model::chat_template() const { return impl_->chat_template; }
 const ModelFile& Model::file() const { return *impl_->file; }
 const std::shared_ptr<const Tokenizer>& Model::tokenizer() const { return impl_->tokenizer; }
-const ModelSpec& Model::spec() const { return impl_->weights->spec(); }
-const Backend& Model::backend() const { return *impl_->backend; }
-const std::shared_ptr<const Weights>& Model::weights() const { return impl_->weights; }
+const ModelSpec& Model::spec() const { return impl_->computing.weights->spec(); }
+const Backend& Model::backend() const { return *impl_->computing.backend; }
+const std::shared_ptr<const Weights>& Model::weights() const { return impl_->computing.weights; }
 const TextHead* Model::text_head() const { return impl_->text_head.get(); }
 constraint::ConstraintCache& Model::constraints() const { return *impl_->constraints; }
 

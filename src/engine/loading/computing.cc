@@ -1,0 +1,158 @@
+#include "engine/loading/computing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/split/layer_needs.h"
+#include "backend/split/split_backend.h"
+#include "base/check.h"
+
+namespace weft {
+namespace {
+
+const Backend& Processor() {
+  static const Backend* const processor = [] {
+    const auto found = FindBackend("cpu");
+    WEFT_CHECK(found.ok(), "every program has the cpu backend");
+    return *found;
+  }();
+  return *processor;
+}
+
+bool IsAny(const ModelOptions& options) { return options.backend == ModelOptions::kAnyBackend; }
+
+StatusOr<const Backend*> NamedBackend(const ModelOptions& options) {
+  if (options.backend_object != nullptr) return options.backend_object;
+  return FindBackend(options.backend);
+}
+
+// The cards that may be chosen; null if there are none.
+const Backend* Cards(const ModelOptions& options) {
+  const Backend* cards = options.backend_object;
+  if (cards == nullptr) {
+    const auto found = FindBackend("cuda");
+    if (!found.ok()) return nullptr;
+    cards = *found;
+  }
+  return cards->Available().ok() ? cards : nullptr;
+}
+
+std::string Bytes(int64_t bytes) {
+  return HumanBytes(static_cast<uint64_t>(std::max<int64_t>(0, bytes)));
+}
+
+// How many of the last layers the backend computes.
+StatusOr<int> DeviceLayersOf(const Backend& backend, const ModelFile& file, const ModelSpec& spec,
+                             const ModelOptions& options) {
+  const int n_layers = static_cast<int>(spec.layers.size());
+  if (options.device_layers == ModelOptions::kAllLayers) return n_layers;
+  if (&backend == &Processor()) {
+    return InvalidArgument(
+        "the cpu backend computes all layers itself; to have some of them computed on a device "
+        "choose its backend, as in --backend cuda");
+  }
+  if (options.device_layers != ModelOptions::kLayersThatFit) {
+    return std::clamp(options.device_layers, 0, n_layers);
+  }
+  WEFT_ASSIGN_OR_RETURN(const MemoryInfo memory, backend.MemoryOf(options.device));
+  return ChooseLastLayers(memory.free_bytes - memory.reserve_bytes, backend, file, spec);
+}
+
+// Without the weights, and the device that they are for.
+StatusOr<std::pair<Computing, int>> Divide(const Backend& backend, const ModelFile& file,
+                                           const ModelSpec& spec, const ModelOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const int n_device, DeviceLayersOf(backend, file, spec, options));
+  const int n_layers = static_cast<int>(spec.layers.size());
+  if (n_device == n_layers) return std::pair(Computing{.backend = &backend}, options.device);
+  if (n_device == 0) return std::pair(Computing{.backend = &Processor()}, 0);
+  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const Backend> both,
+                        NewSplitBackend(&Processor(), &backend, spec, n_layers - n_device));
+  return std::pair(Computing{.backend = both.get(), .divided = both}, options.device);
+}
+
+// Where a model is too large for a device, what helps.
+Status WithAdvice(const Status& status, const Computing& computing, const ModelOptions& options) {
+  if (status.code() != StatusCode::kResourceExhausted || computing.backend == &Processor()) {
+    return status;
+  }
+  return ResourceExhausted(Message(status),
+                           options.device_layers == ModelOptions::kAllLayers
+                               ? ", or leave some layers to the processor: --gpu-layers auto"
+                               : ", or fewer layers on the device: --gpu-layers");
+}
+
+StatusOr<Computing> LoadOn(const Backend& backend, const std::shared_ptr<const ModelFile>& file,
+                           const ModelSpec& spec, const ModelOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(auto where, Divide(backend, *file, spec, options));
+  auto& [computing, device] = where;
+  LoadOptions load;
+  load.device = device;
+  load.n_threads = options.n_threads;
+  load.progress = options.progress;
+  load.packed_copies = {options.packed_cache, options.packed_cache_bytes};
+  auto weights = computing.backend->Load(file, spec, load);
+  if (!weights.ok()) return WithAdvice(weights.status(), computing, options);
+  computing.weights = *std::move(weights);
+  return std::move(computing);
+}
+
+// Whether the card has room for the whole model.
+Status CheckFits(const Backend& cards, const ModelFile& file, const ModelSpec& spec, int device) {
+  WEFT_ASSIGN_OR_RETURN(const MemoryInfo memory, cards.MemoryOf(device));
+  const int64_t needed = WholeBytes(cards, file, spec);
+  const int64_t room = memory.free_bytes - memory.reserve_bytes;
+  if (needed <= room) return OkStatus();
+  return ResourceExhausted("the model needs ", Bytes(needed), " with room for a session, and ",
+                           cards.NameOfDevice(device), " has ", Bytes(room),
+                           " to give; --gpu-layers auto leaves some layers to the processor");
+}
+
+std::string ChoiceOf(const Backend& cards, int device, const Computing& computing) {
+  const auto memory = cards.MemoryOf(device);
+  const std::string rest =
+      memory.ok() ? StrCat(", ", Bytes(memory->usable_bytes()), " for sessions") : "";
+  return StrCat("computes on ", cards.NameOfDevice(device), ": ",
+                Bytes(computing.weights->memory_bytes()), " of weights", rest);
+}
+
+// The card if there is one that takes the model, otherwise the processor, with the reason.
+StatusOr<Computing> LoadAnywhere(const std::shared_ptr<const ModelFile>& file,
+                                 const ModelSpec& spec, const ModelOptions& options) {
+  const Backend* const cards = Cards(options);
+  if (cards == nullptr) return LoadOn(Processor(), file, spec, options);
+  // Who divides a model has chosen.
+  if (options.device_layers != ModelOptions::kAllLayers) return LoadOn(*cards, file, spec, options);
+  Status why = CheckFits(*cards, *file, spec, options.device);
+  // There is no such device.
+  if (why.code() == StatusCode::kInvalidArgument) return why;
+  if (why.ok()) {
+    auto loaded = LoadOn(*cards, file, spec, options);
+    if (loaded.ok()) {
+      loaded->choice = ChoiceOf(*cards, options.device, *loaded);
+      return loaded;
+    }
+    why = loaded.status();
+  }
+  ModelOptions on_processor = options;
+  on_processor.device = 0;
+  auto loaded = LoadOn(Processor(), file, spec, on_processor);
+  if (loaded.ok()) loaded->choice = StrCat("computes on the processor: ", Message(why));
+  return loaded;
+}
+
+}  // namespace
+
+Status CheckBackend(const ModelOptions& options) {
+  if (IsAny(options)) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const Backend* const backend, NamedBackend(options));
+  return Annotate(backend->Available(), "the ", backend->name(), " backend cannot be used here: ");
+}
+
+StatusOr<Computing> LoadForComputing(const std::shared_ptr<const ModelFile>& file,
+                                     const ModelSpec& spec, const ModelOptions& options) {
+  if (IsAny(options)) return LoadAnywhere(file, spec, options);
+  WEFT_ASSIGN_OR_RETURN(const Backend* const backend, NamedBackend(options));
+  return LoadOn(*backend, file, spec, options);
+}
+
+}  // namespace weft

@@ -1,0 +1,37 @@
+// What computes a model: a backend and one of its devices, or two that share its layers; and the
+// weights that are loaded for it. This is where ModelOptions::backend, device and device_layers
+// become a choice.
+//
+// Any thread; blocks while it loads.
+#ifndef WEFT_ENGINE_LOADING_COMPUTING_H_
+#define WEFT_ENGINE_LOADING_COMPUTING_H_
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "base/status.h"
+#include "formats/model_file.h"
+#include "model/model_spec.h"
+#include "weft/model.h"
+
+namespace weft {
+
+struct Computing {
+  const Backend* backend = nullptr;
+  std::shared_ptr<const Backend> divided = {};  // the same, where it is the model's own
+  std::shared_ptr<const Weights> weights = {};
+  // What ModelOptions::kAnyBackend chose and why, for people; empty where there was no choice.
+  std::string choice = {};
+};
+
+// What is missing, if a backend was named that cannot be used here.
+Status CheckBackend(const ModelOptions& options);
+
+// Loads the weights. REQUIRES: CheckBackend(options).
+StatusOr<Computing> LoadForComputing(const std::shared_ptr<const ModelFile>& file,
+                                     const ModelSpec& spec, const ModelOptions& options);
+
+}  // namespace weft
+
+#endif  // WEFT_ENGINE_LOADING_COMPUTING_H_
