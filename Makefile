@@ -72,9 +72,12 @@ install: build
 	@cmake --build $(RELEASE) --target weft_documents
 	@cmake --install $(RELEASE) --prefix '$(PREFIX)'
 
-deb: build
-	@tools/setup.sh deb
-	@cmake --build $(RELEASE) --target weft_documents
+# For every card that its users may have; each takes a minute to compile.
+DEB_CARDS ?= 75;80;86;89;90;100;120
+deb: setup
+	@tools/setup.sh deb cuda
+	@cmake --preset release -DWEFT_CUDA=ON '-DCMAKE_CUDA_ARCHITECTURES=$(DEB_CARDS)'
+	@cmake --build $(RELEASE) --target $(PROGRAMS) weft_documents
 	@cpack --config $(RELEASE)/CPackConfig.cmake -B $(RELEASE)
 
 clean:

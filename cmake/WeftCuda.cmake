@@ -26,8 +26,7 @@ if(NOT WEFT_NVCC)
   return()
 endif()
 
-# Machine code for these; for a device between two of them, or newer than all, the driver compiles
-# when the program starts.
+# For these; kernels_gpu/CMakeLists.txt sees to devices between two of them or newer than all.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   execute_process(COMMAND "${WEFT_NVCC}" --list-gpu-arch
     OUTPUT_VARIABLE nvcc_architectures RESULT_VARIABLE nvcc_failed ERROR_VARIABLE nvcc_error)

@@ -41,7 +41,8 @@ command -v npm >/dev/null 2>&1 || browser="$browser nodejs npm"
 
 zig_version=0.14.1
 mlx_version=0.32.4
-# What a driver of release 580 knows; a newer compiler's code needs a newer driver.
+# What a driver of release 580 knows; a newer compiler's code needs a newer driver. PyPI has no nvcc
+# of CUDA 12, whose code older drivers take: that of a toolkit is used where CUDACXX names it.
 cuda_version=13.0
 nvdisasm_version=13.2.78
 # Another machine's compiler, the emulator that runs what it builds; its libraries are unpacked
