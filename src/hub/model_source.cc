@@ -73,20 +73,27 @@ Status CheckMagic(const std::string& path, const std::string& url) {
                             "; nothing was kept");
 }
 
-// Where a URL's file is stored below Weft's own folder: "host/path", with the query shortened.
-std::string PathOfAddress(const std::string& url) {
-  std::string path = url.substr(url.find("://") + 3);
-  std::string query;
-  if (const size_t at = path.find('?'); at != path.npos) {
-    query = path.substr(at);
-    path.resize(at);
+// PathOfAddress; an error if the URL cannot name a file.
+StatusOr<std::string> CheckedPath(const ModelName& name) {
+  std::string path = PathOfAddress(name.text);
+  if (!IsSafePath(path)) {
+    return InvalidArgument("this is not the URL of a file: ", Printable(name.text, 200));
   }
-  std::string name = path.substr(path.rfind('/') + 1);
-  if (!name.ends_with(".gguf")) name += ".gguf";
-  std::string folder = path.substr(0, path.rfind('/'));
-  std::replace(folder.begin(), folder.end(), ':', '-');
-  if (!query.empty()) StrAppend(&folder, "/", Sha256Hex(query).substr(0, 16));
-  return StrCat(folder, "/", name);
+  if (!name.sha256.empty() && !SplitParts(path).empty()) {
+    return InvalidArgument("a split model has no single checksum: omit #sha256=");
+  }
+  return path;
+}
+
+WantedFile WantedOf(const std::string& url, const std::string& path, const std::string& sha256) {
+  WantedFile wanted{.url = url,
+                    .name = path.substr(path.rfind('/') + 1),
+                    .path = path,
+                    .gathering = path + ".incomplete",
+                    .lock = path + ".lock",
+                    .verify_kept = true};
+  if (!sha256.empty()) wanted.checksum = {DigestKind::kSha256, sha256};
+  return wanted;
 }
 
 // Several names of one file are not ambiguous.
@@ -114,6 +121,32 @@ HttpOptions UntilCancelled(HttpOptions http, const LoadHooks& hooks) {
 }
 
 }  // namespace
+
+std::string PathOfAddress(const std::string& url) {
+  std::string origin = OriginOf(url);  // with the port, and in lower case
+  if (const size_t at = origin.find("://"); at != origin.npos) origin.replace(at, 3, "-");
+  if (const size_t at = origin.rfind(':'); at != origin.npos) origin[at] = '-';
+  const size_t end = url.find_first_of("/?", url.find("://") + 3);
+  if (origin.empty() || end == url.npos) return "";
+  std::string path = url.substr(end);
+  std::string query;
+  if (const size_t at = path.find('?'); at != path.npos) {
+    query = path.substr(at);
+    path.resize(at);
+  }
+  for (size_t at = 0; (at = path.find(':', at)) != path.npos;) path.replace(at, 1, "%3A");
+  const size_t slash = path.rfind('/');
+  if (slash == path.npos || slash + 1 == path.size()) return "";
+  std::string name = path.substr(slash + 1);
+  if (!name.ends_with(".gguf")) {
+    // The file of that name with the ending is another one.
+    StrAppend(&query, "#", name);
+    name += ".gguf";
+  }
+  StrAppend(&origin, path.substr(0, slash));
+  if (!query.empty()) StrAppend(&origin, "/", Sha256Hex(query).substr(0, 16));
+  return StrCat(origin, "/", name);
+}
 
 ModelSource::ModelSource(Places places, LoadHooks hooks, const HttpOptions& http,
                          std::span<const CatalogueEntry> catalogue)
@@ -178,8 +211,10 @@ StatusOr<LocalModel> ModelSource::FindLocal(std::string_view what) const {
     return LocalModel{.name = name.text, .owner = Owner::kHub, .path = path};
   }
   if (name.kind == ModelName::Kind::kAddress) {
-    const std::string path = StrCat(places_.own, "/files/", PathOfAddress(name.text));
+    WEFT_ASSIGN_OR_RETURN(const std::string inner, CheckedPath(name));
+    const std::string path = StrCat(places_.own, "/files/", inner);
     if (FileBytes(path) < 0) return missing();
+    WEFT_RETURN_IF_ERROR(VerifyKept(hooks_, WantedOf(name.text, path, name.sha256)));
     return LocalModel{.name = name.text, .owner = Owner::kWeft, .path = path};
   }
   const std::vector<LocalModel> all = ListLocalModels(places_);
@@ -296,23 +331,12 @@ StatusOr<std::string> ModelSource::PullFromOllama(const OllamaName& name) const 
 }
 
 StatusOr<std::string> ModelSource::PullAddress(const ModelName& name) const {
-  const std::string inner = PathOfAddress(name.text);
-  if (!IsSafePath(inner)) {
-    return InvalidArgument("this is not the URL of a file: ", Printable(name.text, 200));
-  }
+  WEFT_ASSIGN_OR_RETURN(const std::string inner, CheckedPath(name));
   const std::string path = StrCat(places_.own, "/files/", inner);
   if (places_.offline && FileBytes(path) < 0) return Offline(name.text);
-  Checksum checksum;
-  if (!name.sha256.empty()) checksum = {DigestKind::kSha256, name.sha256};
   const auto load = [&](const std::string& url, const std::string& to, bool is_part) {
     return LoadFile(
-        http_, hooks_,
-        {.url = url,
-         .name = to.substr(to.rfind('/') + 1),
-         .path = to,
-         .gathering = to + ".incomplete",
-         .lock = to + ".lock",
-         .checksum = checksum},
+        http_, hooks_, WantedOf(url, to, name.sha256),
         [&](const HttpAnswer& answer) { return RefusalOf(answer, AddressWish(url)); },
         [&, is_part](const std::string& file) {
           return is_part ? CheckMagic(file, url) : CheckModel(file, url);
@@ -323,9 +347,6 @@ StatusOr<std::string> ModelSource::PullAddress(const ModelName& name) const {
   if (parts.empty()) {
     WEFT_RETURN_IF_ERROR(load(name.text, path, false));
     return path;
-  }
-  if (!name.sha256.empty()) {
-    return InvalidArgument("a split model has no single checksum: omit #sha256=");
   }
   const std::string first = inner.substr(inner.rfind('/') + 1);
   for (const std::string& part : parts) {

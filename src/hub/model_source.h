@@ -56,6 +56,10 @@ class ModelSource {
   const std::span<const CatalogueEntry> catalogue_;
 };
 
+// Where a URL's file is stored below Weft's folder of files: "https-host-443/path". URLs that may
+// mean different files have different paths; a query is shortened. Empty if it names no file.
+std::string PathOfAddress(const std::string& url);
+
 }  // namespace weft::hub
 
 #endif  // WEFT_HUB_MODEL_SOURCE_H_

@@ -204,7 +204,7 @@ TEST_F(ModelSourceTest, AddressesAreCheckedAsModels) {
   const std::string url = store_.url() + "/a/tiny.gguf";
   const auto path = Source().Find(url);
   ASSERT_TRUE(path.ok()) << path.status();
-  EXPECT_THAT(*path, AllOf(HasSubstr("own/files/127.0.0.1-"), HasSubstr("/a/tiny.gguf")));
+  EXPECT_THAT(*path, AllOf(HasSubstr("own/files/http-127.0.0.1-"), HasSubstr("/a/tiny.gguf")));
   const int n = store_.n_requests();
   EXPECT_EQ(*Source().Find(url), *path);
   EXPECT_EQ(*Source().Find("tiny"), *path) << "it has a name now";
@@ -216,6 +216,67 @@ TEST_F(ModelSourceTest, AddressesAreCheckedAsModels) {
               HasSubstr("checksum"));
   EXPECT_TRUE(Source().Pull(StrCat(url, "?v=3#sha256=", Sha256Hex(TinyModel()))).ok());
   EXPECT_FALSE(Source().Pull(store_.url() + "/../up.gguf").ok());
+}
+
+TEST_F(ModelSourceTest, ChecksumsHoldForWhatIsHere) {
+  files_["a/tiny.gguf"] = TinyModel();
+  const std::string url = store_.url() + "/a/tiny.gguf";
+  const std::string right = StrCat(url, "#sha256=", Sha256Hex(TinyModel()));
+  const std::string wrong = StrCat(url, "#sha256=", std::string(64, '0'));
+  const auto path = Source().Find(url);
+  ASSERT_TRUE(path.ok()) << path.status();
+  const int n = store_.n_requests();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(Source().Find(right).ok());
+    EXPECT_TRUE(Source().Pull(right).ok());
+    EXPECT_THAT(std::string(Source().Find(wrong).status().message()),
+                AllOf(HasSubstr("has the checksum"), HasSubstr("weft rm")));
+    EXPECT_EQ(PullError(wrong).code(), StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(store_.n_requests(), n);
+  EXPECT_THAT(*ReadFile(*path + ".sha256", 256), HasSubstr(Sha256Hex(TinyModel())));
+  // Another file in its place is read again, however the kept digest got there.
+  const std::string other = TinyModel() + "changed";
+  std::ofstream(*path, std::ios::binary) << other;
+  EXPECT_FALSE(Source().Find(right).ok());
+  EXPECT_TRUE(Source().Find(StrCat(url, "#sha256=", Sha256Hex(other))).ok());
+  places_.offline = true;
+  EXPECT_FALSE(Source().Pull(wrong).ok());
+  EXPECT_TRUE(Source().Find(StrCat(url, "#sha256=", Sha256Hex(other))).ok());
+}
+
+TEST_F(ModelSourceTest, AVerifiedDownloadIsNotReadAgain) {
+  files_["a/tiny.gguf"] = TinyModel();
+  const std::string right = StrCat(store_.url(), "/a/tiny.gguf#sha256=", Sha256Hex(TinyModel()));
+  const auto path = Source().Find(right);
+  ASSERT_TRUE(path.ok()) << path.status();
+  int n_checked = 0;
+  hooks_.progress = [&](const Progress& progress) {
+    n_checked += progress.stage == Progress::Stage::kChecking ? 1 : 0;
+  };
+  EXPECT_TRUE(Source().Find(right).ok());
+  EXPECT_EQ(n_checked, 0);
+  fs::remove(*path + ".sha256");
+  EXPECT_TRUE(Source().Find(right).ok());
+  EXPECT_TRUE(Source().Find(right).ok());
+  EXPECT_EQ(n_checked, 1);
+}
+
+TEST_F(ModelSourceTest, UrlsOfDifferentFilesHaveDifferentPaths) {
+  const std::string kUrls[] = {
+      "http://h/a/m.gguf", "https://h/a/m.gguf",  "http://h:443/a/m.gguf", "http://h-80/a/m.gguf",
+      "http://h/a/m",      "http://h/a/m.gguf?x", "http://h/a:b/m.gguf",   "http://h/a-b/m.gguf"};
+  std::map<std::string, std::string> paths;
+  for (const std::string& url : kUrls) {
+    const std::string name = PathOfAddress(url);
+    EXPECT_TRUE(IsSafePath(name)) << url;
+    const auto [it, is_new] = paths.emplace(name, url);
+    EXPECT_TRUE(is_new) << url << " and " << it->second;
+  }
+  EXPECT_EQ(PathOfAddress("http://h:80/a/m.gguf"), PathOfAddress("http://H/a/m.gguf"));
+  for (const char* const url : {"http://h", "http://h/", "http://h/a/", "http://h?m.gguf"}) {
+    EXPECT_EQ(PathOfAddress(url), "") << url;
+  }
 }
 
 TEST_F(ModelSourceTest, FilesAreNotPulled) {

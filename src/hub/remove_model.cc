@@ -10,6 +10,7 @@
 #include "hub/files.h"
 #include "hub/hub_cache.h"
 #include "hub/names/quantization.h"
+#include "hub/net/kept_digest.h"
 #include "hub/ollama_store.h"
 
 namespace weft::hub {
@@ -31,7 +32,9 @@ std::string HowToRemove(const LocalModel& model) {
 }  // namespace
 
 StatusOr<LocalModel> FindToRemove(const ModelSource& source, std::string_view name) {
-  auto found = source.FindLocal(name);
+  // What the file should be is no reason to keep it.
+  auto found =
+      source.FindLocal(name.find("://") == name.npos ? name : name.substr(0, name.find('#')));
   if (found.status().code() == StatusCode::kNotFound) {
     return NotFound("there is no model ", Printable(name, 200),
                     " here: 'weft list' shows the models");
@@ -69,6 +72,7 @@ StatusOr<int64_t> RemoveModel(const Places& places, const LocalModel& model) {
     if (bytes < 0) continue;
     if (unlink(part.c_str()) != 0) return ErrnoStatus(errno, part);
     unlink((part + ".lock").c_str());
+    unlink(KeptDigestPath(part).c_str());
     freed += bytes;
   }
   return freed;

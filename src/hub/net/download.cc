@@ -20,6 +20,7 @@
 #include "base/files/file_io.h"
 #include "base/files/mapped_file.h"
 #include "base/system.h"
+#include "hub/net/kept_digest.h"
 
 namespace weft::hub {
 namespace {
@@ -330,11 +331,26 @@ StatusOr<FileDescriptor> LockFile(const std::string& path, const LoadHooks& hook
   }
 }
 
+Status VerifyKept(const LoadHooks& hooks, const WantedFile& wanted) {
+  if (!wanted.verify_kept || wanted.checksum.kind != DigestKind::kSha256) return OkStatus();
+  const auto tell = [&](int64_t done, int64_t total) {
+    if (hooks.progress) {
+      hooks.progress({Progress::Stage::kChecking, wanted.name, done, total, wanted.checksum.hex});
+    }
+    return CheckWanted(hooks);
+  };
+  WEFT_ASSIGN_OR_RETURN(const std::string hex, DigestOfFile(wanted.path, tell));
+  if (hex == wanted.checksum.hex) return OkStatus();
+  return FailedPrecondition("the file that is here has the checksum ", hex, ", not ",
+                            wanted.checksum.hex, ": remove ", Printable(wanted.path, 300),
+                            " ('weft rm' and the URL) to download it again, or correct #sha256=");
+}
+
 Status LoadFile(const HttpClient& http, const LoadHooks& hooks, const WantedFile& wanted,
                 const RefusalFn& refusal,
                 const std::function<Status(const std::string& path)>& check) {
   const auto is_there = [&] { return SizeOf(wanted.path) >= 0; };
-  if (is_there()) return OkStatus();
+  if (is_there()) return VerifyKept(hooks, wanted);
   WEFT_RETURN_IF_ERROR(MakeFolders(FolderOf(wanted.path)));
   WEFT_RETURN_IF_ERROR(MakeFolders(FolderOf(wanted.gathering)));
   WEFT_ASSIGN_OR_RETURN(
@@ -343,7 +359,7 @@ Status LoadFile(const HttpClient& http, const LoadHooks& hooks, const WantedFile
         hooks.progress({Progress::Stage::kWaiting, wanted.name,
                         std::max<int64_t>(0, SizeOf(wanted.gathering)), wanted.n_bytes});
       }));
-  if (is_there()) return OkStatus();
+  if (is_there()) return VerifyKept(hooks, wanted);
   Gathering file(hooks, wanted);
   WEFT_RETURN_IF_ERROR(file.Open());
   bool resumed = file.resumed();
@@ -376,6 +392,9 @@ Status LoadFile(const HttpClient& http, const LoadHooks& hooks, const WantedFile
   }
   if (std::rename(wanted.gathering.c_str(), wanted.path.c_str()) != 0) {
     return WriteError(errno, wanted.path);
+  }
+  if (wanted.verify_kept && wanted.checksum.kind == DigestKind::kSha256) {
+    KeepDigest(wanted.path, wanted.checksum.hex);
   }
   return OkStatus();
 }

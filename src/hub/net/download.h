@@ -60,16 +60,23 @@ struct WantedFile {
   std::string lock;       // lock file
   int64_t n_bytes = -1;   // -1: as many as the server says
   Checksum checksum;
+  // The path says nothing about the checksum, so that a file which is there has to be verified.
+  bool verify_kept = false;
 };
 
 // Makes the error for an unsuccessful answer; see RefusalOf.
 using RefusalFn = std::function<Status(const HttpAnswer& answer)>;
 
-// Does nothing if `path` exists. If nothing but the URL is known about the file, `check` validates
+// Does nothing if `path` exists; with `verify_kept` it fails if that is another file than wanted.
+// If nothing but the URL is known about the file, `check` validates
 // the complete partial file before it gets its name; it may be empty.
 Status LoadFile(const HttpClient& http, const LoadHooks& hooks, const WantedFile& wanted,
                 const RefusalFn& refusal,
                 const std::function<Status(const std::string& path)>& check);
+
+// Whether the file at `path`, which is there, has the wanted SHA-256; always with `verify_kept`
+// false or without one. Reads a file once; see kept_digest.h.
+Status VerifyKept(const LoadHooks& hooks, const WantedFile& wanted);
 
 // Locks the file `path`, creating it if necessary, while the descriptor lives. Waits for others;
 // calls `waiting`, which may be empty, every 200 ms meanwhile.
