@@ -30,13 +30,14 @@ std::vector<std::string> FilesBelow(const std::string& folder, int max_depth) {
   return files;
 }
 
-std::vector<std::string> FoldersIn(const std::string& folder) {
+std::vector<std::string> FoldersIn(const std::string& folder, bool with_links) {
   std::vector<std::string> names;
   std::error_code error;
   fs::directory_iterator it(folder, fs::directory_options::skip_permission_denied, error);
   for (; !error && it != fs::directory_iterator() && names.size() < kMostFiles;
        it.increment(error)) {
     std::error_code ignored;
+    if (!with_links && it->is_symlink(ignored)) continue;
     if (it->is_directory(ignored)) names.push_back(it->path().filename().string());
   }
   std::sort(names.begin(), names.end());

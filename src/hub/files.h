@@ -12,8 +12,8 @@ namespace weft::hub {
 // Sorted relative paths of the files below `folder`, including symbolic links to files; links to
 // folders are not followed. At most `max_depth` folders deep, and 20,000 files.
 std::vector<std::string> FilesBelow(const std::string& folder, int max_depth);
-// The sorted names of the folders in a folder.
-std::vector<std::string> FoldersIn(const std::string& folder);
+// The sorted names of the folders in a folder; with links to folders if `with_links`.
+std::vector<std::string> FoldersIn(const std::string& folder, bool with_links);
 // Follows links; -1 if there is no file.
 int64_t FileBytes(const std::string& path);
 bool IsFolder(const std::string& path);

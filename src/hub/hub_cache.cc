@@ -47,22 +47,27 @@ std::string HubCache::FolderOf(std::string_view repo) const {
   return StrCat(root_, "/", kModels, name);
 }
 
-WantedFile HubCache::Place(const std::string& repo, const HubFile& file) const {
+StatusOr<WantedFile> HubCache::Place(const std::string& repo, const HubFile& file) const {
   const std::string folder = FolderOf(repo);
   const std::string blob = StrCat(folder, "/blobs/", file.checksum.hex);
-  return {.name = file.path,
-          .path = blob,
-          .gathering = blob + ".incomplete",
-          .lock = StrCat(root_, "/.locks/", fs::path(folder).filename().string(), "/",
-                         file.checksum.hex, ".lock"),
-          .n_bytes = file.n_bytes,
-          .checksum = file.checksum};
+  WEFT_RETURN_IF_ERROR(MakeFolders(folder));
+  WEFT_RETURN_IF_ERROR(MakeFoldersWithin(folder, "blobs"));
+  WEFT_RETURN_IF_ERROR(
+      MakeFoldersWithin(root_, StrCat(".locks/", fs::path(folder).filename().string())));
+  return WantedFile{.name = file.path,
+                    .path = blob,
+                    .gathering = blob + ".incomplete",
+                    .lock = StrCat(root_, "/.locks/", fs::path(folder).filename().string(), "/",
+                                   file.checksum.hex, ".lock"),
+                    .n_bytes = file.n_bytes,
+                    .checksum = file.checksum};
 }
 
 StatusOr<std::string> HubCache::Link(const std::string& repo, const std::string& commit,
                                      const HubFile& file) const {
   const std::string path = StrCat(FolderOf(repo), "/snapshots/", commit, "/", file.path);
-  WEFT_RETURN_IF_ERROR(MakeFolders(fs::path(path).parent_path().string()));
+  const std::string inner = StrCat("snapshots/", commit, "/", file.path);
+  WEFT_RETURN_IF_ERROR(MakeFoldersWithin(FolderOf(repo), inner.substr(0, inner.rfind('/'))));
   std::string target = "../../";
   for (auto n = std::count(file.path.begin(), file.path.end(), '/'); n > 0; --n) target += "../";
   StrAppend(&target, "blobs/", file.checksum.hex);
@@ -85,18 +90,21 @@ Status HubCache::WriteRef(const std::string& repo, const std::string& revision,
   if (const auto now = ReadFile(path, 4096); now.ok() && TrimmedLine(*now) == commit) {
     return OkStatus();
   }
+  const std::string inner = StrCat("refs/", revision);
+  WEFT_RETURN_IF_ERROR(MakeFoldersWithin(FolderOf(repo), inner.substr(0, inner.rfind('/'))));
   return ReplaceFile(StrCat(FolderOf(repo), "/.ref-", getpid()), path, commit);
 }
 
 std::vector<HubCache::Snapshot> HubCache::Snapshots() const {
   std::vector<Snapshot> all;
-  for (const std::string& name : FoldersIn(root_)) {
+  for (const std::string& name : FoldersIn(root_, /*with_links=*/true)) {
     const std::string repo = RepoOf(name);
     if (repo.empty()) continue;
     const std::string folder = StrCat(root_, "/", name);
+    if (!CheckLinks(repo).ok()) continue;
     const auto main = ReadFile(folder + "/refs/main", 4096);
     std::vector<Snapshot> snapshots;
-    for (const std::string& commit : FoldersIn(folder + "/snapshots")) {
+    for (const std::string& commit : FoldersIn(folder + "/snapshots", /*with_links=*/false)) {
       Snapshot snapshot{.repo = repo, .folder = StrCat(folder, "/snapshots/", commit)};
       snapshot.is_main = main.ok() && TrimmedLine(*main) == commit;
       snapshot.files = FilesBelow(snapshot.folder, kSnapshotDepth);
@@ -117,16 +125,27 @@ HubCache::Snapshot HubCache::SnapshotOf(const std::string& repo,
   const auto ref = ReadFile(StrCat(folder, "/refs/", revision), 4096);
   const std::string commit = ref.ok() ? TrimmedLine(*ref) : revision;
   Snapshot snapshot{.repo = repo, .folder = StrCat(folder, "/snapshots/", commit)};
-  if (IsSafePath(commit)) snapshot.files = FilesBelow(snapshot.folder, kSnapshotDepth);
+  const bool is_followed = CheckLinks(repo).ok() && !IsLink(snapshot.folder);
+  if (IsSafePath(commit) && is_followed)
+    snapshot.files = FilesBelow(snapshot.folder, kSnapshotDepth);
   return snapshot;
+}
+
+Status HubCache::CheckLinks(const std::string& repo) const {
+  for (const char* const inner : {"/blobs", "/snapshots"}) {
+    const std::string path = FolderOf(repo) + inner;
+    if (IsLink(path)) return NotFollowed(path);
+  }
+  return OkStatus();
 }
 
 StatusOr<int64_t> HubCache::Remove(const std::string& repo,
                                    const std::vector<std::string>& files) const {
+  WEFT_RETURN_IF_ERROR(CheckLinks(repo));
   const std::string folder = FolderOf(repo);
   const std::string blobs = RealPath(folder + "/blobs") + "/";
   std::set<std::string> dropped, kept;
-  for (const std::string& commit : FoldersIn(folder + "/snapshots")) {
+  for (const std::string& commit : FoldersIn(folder + "/snapshots", /*with_links=*/false)) {
     const std::string snapshot = StrCat(folder, "/snapshots/", commit);
     for (const std::string& file : FilesBelow(snapshot, kSnapshotDepth)) {
       const std::string path = StrCat(snapshot, "/", file);

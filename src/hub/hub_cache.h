@@ -5,6 +5,10 @@
 //   models--OWNER--REPO/snapshots/COMMIT/PATH    symbolic links to the blobs
 //   .locks/models--OWNER--REPO/CHECKSUM.lock     held while a blob is downloaded
 //
+// The root and a repository's folder may be links that somebody made to put them on another disk.
+// Links below are never followed to write, list or remove, except those of snapshots to blobs: who
+// else may write into a shared cache could aim them at any file.
+//
 // Models that those tools downloaded are found here, and vice versa. Holds only the path; any
 // thread.
 #ifndef WEFT_HUB_HUB_CACHE_H_
@@ -25,8 +29,8 @@ class HubCache {
  public:
   explicit HubCache(std::string root) : root_(std::move(root)) {}
 
-  // Where LoadFile should put a file of the hub; without its URL.
-  WantedFile Place(const std::string& repo, const HubFile& file) const;
+  // Where LoadFile should put a file of the hub; without its URL. Creates the folder.
+  StatusOr<WantedFile> Place(const std::string& repo, const HubFile& file) const;
   // Links a downloaded file into a snapshot and returns its path there.
   StatusOr<std::string> Link(const std::string& repo, const std::string& commit,
                              const HubFile& file) const;
@@ -45,6 +49,8 @@ class HubCache {
   // The last downloaded state of a branch, tag or commit; without files if there is none.
   Snapshot SnapshotOf(const std::string& repo, const std::string& revision) const;
 
+  // FAILED_PRECONDITION if blobs or snapshots of a repository are links.
+  Status CheckLinks(const std::string& repo) const;
   // Removes these files from all snapshots of the repository, and blobs that are no longer used.
   // Returns the number of bytes freed.
   StatusOr<int64_t> Remove(const std::string& repo, const std::vector<std::string>& files) const;

@@ -272,7 +272,7 @@ StatusOr<std::string> ModelSource::PullFromHub(const HubName& name) const {
   std::string first;
   for (const size_t index : group.parts) {
     const HubFile& file = listing.files[index];
-    WantedFile wanted = cache.Place(name.repo, file);
+    WEFT_ASSIGN_OR_RETURN(WantedFile wanted, cache.Place(name.repo, file));
     wanted.url = HubFileUrl(places_, name.repo, listing.commit, file.path);
     wanted.token = places_.hub_token;
     WEFT_RETURN_IF_ERROR(LoadFile(
@@ -301,6 +301,8 @@ StatusOr<std::string> ModelSource::PullFromOllama(const OllamaName& name) const 
   if (answer.head.status != 200) return refusal(answer);
   WEFT_ASSIGN_OR_RETURN(const std::vector<OllamaLayer> layers, ParseOllamaManifest(answer.body));
   const OllamaStore store(places_.own + "/ollama");
+  WEFT_RETURN_IF_ERROR(MakeFolders(places_.own));
+  WEFT_RETURN_IF_ERROR(MakeFoldersWithin(places_.own, "ollama/blobs"));
   std::string weights;
   for (const OllamaLayer& layer : layers) {
     if (layer.kind == "adapter") {

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hub/catalogue_load.h"
+#include "hub/hub_cache.h"
 #include "hub/net/zip_reader.h"
 #include "tests/support/tiny_http_server.h"
 
@@ -150,6 +151,39 @@ TEST_F(ModelSourceTest, WhatIsHereIsFoundWithoutTheNetwork) {
   places_.offline = true;
   EXPECT_TRUE(Source().Find("o/r").ok());
   EXPECT_THAT(std::string(PullError("o/r").message()), HasSubstr("HF_HUB_OFFLINE"));
+}
+
+TEST_F(ModelSourceTest, FoldersOfARepositoryAreNotFollowedThroughLinks) {
+  const fs::path repo = root_ / "hub/models--o--r";
+  const fs::path other = root_ / "other";
+  // A file that a listing through the link would find, and a removal would remove.
+  const fs::path file = other / kCommit / "m-Q8_0.gguf";
+  for (const char* const name :
+       {"blobs", "snapshots", "refs", "snapshots/COMMIT", "snapshots/COMMIT/sub"}) {
+    fs::remove_all(root_);
+    std::string inner = name;
+    if (const size_t at = inner.find("COMMIT"); at != inner.npos) inner.replace(at, 6, kCommit);
+    fs::create_directories((repo / inner).parent_path());
+    fs::create_directories(other / kCommit / "sub");
+    std::ofstream(file) << "mine";
+    std::ofstream(other / "m-Q8_0.gguf") << "mine";
+    fs::create_directory_symlink(other, repo / inner);
+    const auto before = std::distance(fs::recursive_directory_iterator(other), {});
+    const Status status = PullError("o/r");
+    EXPECT_THAT(std::string(status.message()), HasSubstr("symbolic link")) << name;
+    EXPECT_FALSE(Source().FindLocal("o/r:Q8_0").ok()) << name;
+    EXPECT_FALSE(Source().FindLocal(StrCat("o/r@", kCommit, ":Q8_0")).ok()) << name;
+    (void)HubCache(root_ / "hub").Remove("o/r", {"m-Q8_0.gguf"});
+    EXPECT_TRUE(fs::exists(file) && fs::exists(other / "m-Q8_0.gguf")) << name;
+    EXPECT_EQ(std::distance(fs::recursive_directory_iterator(other), {}), before) << name;
+  }
+  // The operator's own links, above.
+  fs::remove_all(root_);
+  fs::create_directories(other / "repo");
+  fs::create_directory_symlink(other, root_ / "hub");
+  fs::create_directory_symlink(other / "repo", other / "models--o--r");
+  EXPECT_TRUE(Source().Pull("o/r:Q8_0").ok());
+  EXPECT_TRUE(Source().FindLocal("o/r:Q8_0").ok());
 }
 
 TEST_F(ModelSourceTest, AMissingQuantizationListsWhatThereIs) {

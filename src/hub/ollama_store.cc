@@ -9,6 +9,7 @@
 #include "base/files/mapped_file.h"
 #include "hub/files.h"
 #include "hub/names/digest.h"
+#include "hub/net/download.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::hub {
@@ -107,6 +108,7 @@ std::string OllamaStore::TextOf(const Model& model, std::string_view kind) const
 }
 
 StatusOr<int64_t> OllamaStore::Remove(const OllamaName& name) const {
+  if (IsLink(root_ + "/blobs")) return NotFollowed(root_ + "/blobs");
   const std::string path = ManifestPath(name);
   const auto text = ReadFile(path, kMostManifestBytes);
   WEFT_RETURN_IF_ERROR(text.status());

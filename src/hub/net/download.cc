@@ -43,9 +43,35 @@ int64_t SizeOf(const std::string& path) {
 
 std::string FolderOf(const std::string& path) { return fs::path(path).parent_path().string(); }
 
+Status OpenError(int error_number, const std::string& path) {
+  return error_number == ELOOP ? NotFollowed(path) : WriteError(error_number, path);
+}
+
+// Writes a file that did not exist.
+Status WriteNewFile(const std::string& path, std::string_view text) {
+  unlink(path.c_str());
+  const FileDescriptor fd(
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!fd.ok()) return OpenError(errno, path);
+  while (!text.empty()) {
+    const ssize_t n = write(fd.get(), text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return WriteError(n < 0 ? errno : ENOSPC, path);
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return OkStatus();
+}
+
 Status CheckWanted(const LoadHooks& hooks) {
   if (!hooks.is_cancelled || !hooks.is_cancelled()) return OkStatus();
   return Cancelled("the download is no longer wanted; the part received so far is kept");
+}
+
+// Whether the text is a strong entity tag.
+bool IsTag(std::string_view text) {
+  return text.size() > 1 && text.size() < kTagBytes && text.starts_with('"') &&
+         text.ends_with('"') &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c != 127; });
 }
 
 // The partial file and what is known about it. Add receives the bytes in order.
@@ -96,11 +122,14 @@ void Gathering::Tell(Progress::Stage stage) const {
 }
 
 Status Gathering::Open() {
-  fd_ = FileDescriptor(open(wanted_.gathering.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!fd_.ok()) return WriteError(errno, wanted_.gathering);
+  fd_ = FileDescriptor(
+      open(wanted_.gathering.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!fd_.ok()) return OpenError(errno, wanted_.gathering);
   const int64_t size = std::max<int64_t>(0, SizeOf(wanted_.gathering));
   if (wanted_.checksum.kind == DigestKind::kNone) {
-    if (const auto tag = ReadFile(TagPath(), kTagBytes); tag.ok()) tag_ = *tag;
+    const auto tag = ReadFile(TagPath(), kTagBytes);
+    // It becomes part of a request: nothing else is sent, such as what a link points to.
+    if (tag.ok() && !IsLink(TagPath()) && IsTag(*tag)) tag_ = *tag;
     if (tag_.empty() && size > 0) return Restart();
   }
   if (total_ >= 0 && size > total_) return Restart();
@@ -173,11 +202,10 @@ Status Gathering::Begin(const HttpHead& head) {
   if (have_ > 0) WEFT_RETURN_IF_ERROR(Restart());
   WEFT_RETURN_IF_ERROR(TakeTotal(head.content_bytes));
   const std::string_view tag = head.Header("etag");
-  if (wanted_.checksum.kind == DigestKind::kNone && tag.starts_with('"') &&
-      tag.size() < kTagBytes) {
+  if (wanted_.checksum.kind == DigestKind::kNone && IsTag(tag)) {
     tag_ = tag;
     // Without it the next attempt starts over, which is not an error.
-    (void)WriteFile(TagPath(), std::as_bytes(std::span(tag_)));
+    (void)WriteNewFile(TagPath(), tag_);
   }
   return OkStatus();
 }
@@ -278,10 +306,43 @@ Status MakeFolders(const std::string& folder) {
   return OkStatus();
 }
 
+Status MakeFoldersWithin(const std::string& folder, const std::string& inner) {
+  FileDescriptor at(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  std::string path = folder;
+  if (!at.ok()) return WriteError(errno, path);
+  for (const std::string_view part : StrSplit(inner, '/')) {
+    const std::string name(part);
+    StrAppend(&path, "/", name);
+    if (mkdirat(at.get(), name.c_str(), 0777) != 0 && errno != EEXIST) {
+      return WriteError(errno, path);
+    }
+    FileDescriptor next(
+        openat(at.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    // Linux says ENOTDIR of a link that is opened as a directory.
+    if (!next.ok()) {
+      const int open_error = errno;
+      return IsLink(path) ? NotFollowed(path) : WriteError(open_error, path);
+    }
+    at = std::move(next);
+  }
+  return OkStatus();
+}
+
+bool IsLink(const std::string& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+Status NotFollowed(const std::string& path) {
+  return FailedPrecondition(Printable(path, 300),
+                            " is a symbolic link, which is not followed here: remove it, or set "
+                            "HF_HUB_CACHE or WEFT_CACHE to the folder that should be used");
+}
+
 Status ReplaceFile(const std::string& aside, const std::string& path, std::string_view text) {
   WEFT_RETURN_IF_ERROR(MakeFolders(FolderOf(aside)));
   WEFT_RETURN_IF_ERROR(MakeFolders(FolderOf(path)));
-  Status status = WriteFile(aside, std::as_bytes(std::span(text)));
+  Status status = WriteNewFile(aside, text);
   if (status.ok() && std::rename(aside.c_str(), path.c_str()) != 0)
     status = WriteError(errno, path);
   if (!status.ok()) unlink(aside.c_str());
@@ -314,8 +375,8 @@ StatusOr<FileDescriptor> LockFile(const std::string& path, const LoadHooks& hook
                                   const std::function<void()>& waiting) {
   WEFT_RETURN_IF_ERROR(MakeFolders(FolderOf(path)));
   for (;;) {
-    FileDescriptor fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    if (!fd.ok()) return WriteError(errno, path);
+    FileDescriptor fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (!fd.ok()) return OpenError(errno, path);
     while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, path);
       if (waiting) waiting();
@@ -350,6 +411,7 @@ Status LoadFile(const HttpClient& http, const LoadHooks& hooks, const WantedFile
                 const RefusalFn& refusal,
                 const std::function<Status(const std::string& path)>& check) {
   const auto is_there = [&] { return SizeOf(wanted.path) >= 0; };
+  if (IsLink(wanted.path)) return NotFollowed(wanted.path);
   if (is_there()) return VerifyKept(hooks, wanted);
   WEFT_RETURN_IF_ERROR(MakeFolders(FolderOf(wanted.path)));
   WEFT_RETURN_IF_ERROR(MakeFolders(FolderOf(wanted.gathering)));

@@ -5,6 +5,9 @@
 // its checksum is known, verified: a file with a final name is always good. A lock file, locked in
 // the same way as by the hub's own tools, lets one process download while others wait for it.
 //
+// No file of these is followed if it is a symbolic link: in a cache that several people write,
+// it could be aimed at any other file of the one who downloads.
+//
 // Blocks; any thread, different files concurrently.
 #ifndef WEFT_HUB_NET_DOWNLOAD_H_
 #define WEFT_HUB_NET_DOWNLOAD_H_
@@ -85,6 +88,11 @@ StatusOr<FileDescriptor> LockFile(const std::string& path, const LoadHooks& hook
 
 // Creates the folder and its parents.
 Status MakeFolders(const std::string& folder);
+// Creates the folders of `inner` below `folder`, which exists, and follows no link among them.
+Status MakeFoldersWithin(const std::string& folder, const std::string& inner);
+bool IsLink(const std::string& path);
+// The error for a symbolic link where a file or folder should be.
+Status NotFollowed(const std::string& path);
 // Replaces a small file atomically, by way of the temporary file `aside`.
 Status ReplaceFile(const std::string& aside, const std::string& path, std::string_view text);
 // RESOURCE_EXHAUSTED if `n_bytes` more do not fit besides a small reserve.

@@ -114,6 +114,53 @@ TEST_F(DownloadTest, EndsWhenNobodyWantsIt) {
   EXPECT_TRUE(IsRight());
 }
 
+TEST_F(DownloadTest, LinksAreNotFollowed) {
+  TinyHttpServer server([&](const TinyRequest& request) { return HttpFile(request, file_); });
+  const fs::path victim = root_ / "victim";
+  const std::string kept = "kept";
+  for (const char* const name : {"blobs/file", "blobs/file.incomplete", "locks/file.lock"}) {
+    for (const bool is_there : {true, false}) {
+      fs::remove_all(root_);
+      fs::create_directories(root_ / "blobs");
+      fs::create_directories(root_ / "locks");
+      if (is_there) {
+        EXPECT_EQ(WriteFile(victim, std::as_bytes(std::span(kept))), OkStatus());
+      }
+      fs::create_symlink(victim, root_ / name);
+      const Status status = Load(server);
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << name << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("symbolic link"));
+      EXPECT_EQ(fs::exists(victim), is_there) << name;
+      if (is_there) {
+        EXPECT_EQ(*ReadFile(victim, 99), kept) << name;
+      }
+    }
+  }
+  EXPECT_EQ(server.n_requests(), 0);
+}
+
+TEST_F(DownloadTest, TagsAreNeitherWrittenNorReadThroughLinks) {
+  std::vector<std::string> asked;
+  int n = 0;
+  TinyHttpServer server([&](const TinyRequest& request) {
+    asked.push_back(request.Header("If-Range"));
+    std::string answer = HttpFile({}, file_, ++n == 1 ? 1000 : SIZE_MAX);
+    return answer.insert(answer.find("\r\n") + 2, "ETag: \"one\"\r\n");
+  });
+  const fs::path victim = root_ / "victim";
+  const std::string secret = "\"secret\"";
+  WantedFile wanted = Wanted(server.url() + "/m.gguf");
+  wanted.checksum = {};
+  fs::create_directories(root_ / "blobs");
+  EXPECT_EQ(WriteFile(victim, std::as_bytes(std::span(secret))), OkStatus());
+  EXPECT_EQ(WriteFile(wanted.gathering, std::as_bytes(std::span(file_).first(9))), OkStatus());
+  fs::create_symlink(victim, wanted.gathering + ".etag");
+  EXPECT_EQ(Load(wanted), OkStatus());
+  EXPECT_TRUE(IsRight());
+  EXPECT_EQ(*ReadFile(victim, 99), secret);
+  EXPECT_THAT(asked, ::testing::ElementsAre("", "\"one\""));
+}
+
 TEST_F(DownloadTest, WithoutRangesItBeginsAnew) {
   int n = 0;
   TinyHttpServer server([&](const TinyRequest&) {
