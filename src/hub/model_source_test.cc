@@ -70,6 +70,7 @@ class ModelSourceTest : public ::testing::Test {
       return HttpText(200, "", StrCat(R"({"sha":")", kCommit, R"("})"));
     }
     const std::string tree = StrCat("/api/models/o/r/tree/", kCommit);
+    if (page_ && request.path.starts_with(tree)) return page_(tree);
     if (request.path == tree + "?recursive=true") {
       return HttpText(
           200, StrCat("Link: <", hub_.url(), tree, "?page=2>; rel=\"next\"\r\n"),
@@ -120,6 +121,8 @@ class ModelSourceTest : public ::testing::Test {
   LoadHooks hooks_;
   std::vector<CatalogueEntry> catalogue_;
   std::atomic<int> refuse_ = 0;
+  // If not empty, answers for each page of the list; takes its path without the query.
+  std::function<std::string(const std::string& tree)> page_;
   std::string refuse_headers_;
   std::map<std::string, std::string> files_;  // on the store
   std::vector<std::string> asked_;            // paths requested from the hub
@@ -217,6 +220,63 @@ TEST_F(ModelSourceTest, RefusalsOfTheHubSayWhatToDo) {
 TEST_F(ModelSourceTest, WhatIsNoHubIsSaid) {
   refuse_ = 200;
   EXPECT_THAT(std::string(PullError("o/r").message()), HasSubstr("HF_ENDPOINT"));
+}
+
+TEST_F(ModelSourceTest, ListsOfAHubAreBounded) {
+  const auto error = [&] { return std::string(PullError("o/r").message()); };
+  const auto next = [&](const std::string& tree) {
+    return StrCat("Link: <", hub_.url(), tree, "?page=2>; rel=\"next\"\r\n");
+  };
+  page_ = [&](const std::string&) {
+    return HttpText(200, "", StrCat("[\"", std::string(size_t{4} << 20, 'x'), "\"]"));
+  };
+  EXPECT_THAT(error(), HasSubstr("longer than 4.0 MiB"));
+  std::string many = "[{}";
+  for (int i = 1; i < 4000; ++i) many += ",{}";
+  many += "]";
+  asked_.clear();
+  page_ = [&](const std::string& tree) { return HttpText(200, next(tree), many); };
+  EXPECT_THAT(error(), HasSubstr("more than 10000 files"));
+  EXPECT_EQ(asked_.size(), 4u) << "the commit, and three pages";
+  asked_.clear();
+  page_ = [&](const std::string& tree) { return HttpText(200, next(tree), "[]"); };
+  EXPECT_THAT(error(), HasSubstr("HF_ENDPOINT")) << "pages without end";
+  EXPECT_EQ(asked_.size(), 101u);
+  for (const std::string& text :
+       {std::string("{}"), std::string("[{"), std::string(size_t{1} << 20, '['),
+        std::string("[{\"type\":\"file\",\"path\":\"m.gguf\"]")}) {
+    page_ = [&](const std::string&) { return HttpText(200, "", text); };
+    EXPECT_THAT(error(), HasSubstr("HF_ENDPOINT")) << text.substr(0, 99);
+  }
+}
+
+TEST_F(ModelSourceTest, OnlyEntriesOfTheListAreFiles) {
+  const std::string entry = Entry("m-Q8_0.gguf", "eight");
+  const std::string size = R"("size":5)";
+  const std::string oid = StrCat(R"("oid":")", Sha256Hex("eight"), R"(")");
+  const std::string head = R"({"type":"file","path":"m-Q8_0.gguf",)";
+  const std::string kNot[] = {
+      StrCat("[", entry, "]"),
+      StrCat(R"({"a":)", entry, "}"),
+      StrCat(head, R"("lfs":[{)", oid, ",", size, "}]}"),
+      StrCat(head, R"("lfs":{"in":{)", oid, ",", size, "}}}"),
+      StrCat(head, R"("other":{)", oid, ",", size, "}}"),
+      StrCat(head, R"("lfs":{)", oid, R"(,"size":-1}})"),
+      StrCat(head, R"("lfs":{)", oid, R"(,"size":18446744073709551615}})"),
+      StrCat(head, R"("lfs":{)", oid, R"(,"size":5.0}})"),
+      StrCat(head, R"("lfs":{"oid":7,)", size, "}}"),
+      R"("text")",
+      "null",
+  };
+  std::string text;
+  page_ = [&](const std::string&) { return HttpText(200, "", text); };
+  for (const std::string& item : kNot) {
+    text = StrCat("[", item, "]");
+    EXPECT_THAT(std::string(PullError("o/r").message()), HasSubstr("contains no GGUF")) << item;
+  }
+  text = StrCat("[", StrJoin(std::vector<std::string>(std::begin(kNot), std::end(kNot)), ","), ",",
+                entry, "]");
+  EXPECT_EQ(PullError("o/r"), OkStatus());
 }
 
 TEST_F(ModelSourceTest, OllamasModelsLieInWeftsFolderAndAreListed) {
