@@ -115,8 +115,10 @@ Status CheckUnique(std::span<const LocalModel> all, const std::vector<size_t>& m
                          ": give more of the name");
 }
 
-HttpOptions UntilCancelled(HttpOptions http, const LoadHooks& hooks) {
+// What is hooked into each transfer.
+HttpOptions HookedInto(HttpOptions http, const LoadHooks& hooks) {
   http.is_cancelled = hooks.is_cancelled;
+  http.budget = hooks.budget;
   return http;
 }
 
@@ -152,7 +154,7 @@ ModelSource::ModelSource(Places places, LoadHooks hooks, const HttpOptions& http
                          std::span<const CatalogueEntry> catalogue)
     : places_(std::move(places)),
       hooks_(std::move(hooks)),
-      http_(UntilCancelled(http, hooks_)),
+      http_(HookedInto(http, hooks_)),
       catalogue_(catalogue) {}
 
 StatusOr<ModelName> ModelSource::Parse(std::string_view what) const {

@@ -250,6 +250,15 @@ TEST_F(ModelSourceTest, ListsOfAHubAreBounded) {
   }
 }
 
+TEST_F(ModelSourceTest, ListsTakeFromTheBudgetToo) {
+  page_ = [&](const std::string&) { return HttpText(200, "", std::string(100'000, ' ') + "[]"); };
+  hooks_.budget = std::make_shared<ByteBudget>(250'000);
+  EXPECT_THAT(std::string(PullError("o/r").message()), HasSubstr("contains no GGUF"));
+  EXPECT_THAT(std::string(PullError("o/r").message()), HasSubstr("contains no GGUF"));
+  EXPECT_EQ(PullError("o/r").code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(hooks_.budget->Check(1).code(), StatusCode::kPermissionDenied);
+}
+
 TEST_F(ModelSourceTest, OnlyEntriesOfTheListAreFiles) {
   const std::string entry = Entry("m-Q8_0.gguf", "eight");
   const std::string size = R"("size":5)";

@@ -95,7 +95,8 @@ class PullOverHttpTest(HubTest):
         self.addCleanup(runtime.cleanup)
         self.env["XDG_RUNTIME_DIR"] = runtime.name
         self.server = subprocess.Popen(
-            [WEFT, "serve", "-m", str(self.models / "f32.gguf"), "--port", "0", "--alias", "mine"],
+            [WEFT, "serve", "-m", str(self.models / "f32.gguf"), "--port", "0", "--alias", "mine",
+             "--pull-budget", str(3 * len(self.q4))],
             env={**os.environ, **self.env, "WEFT_OLLAMA_REGISTRY": self.hub.url},
             stderr=subprocess.PIPE, text=True)
         line = self.server.stderr.readline()
@@ -144,6 +145,13 @@ class PullOverHttpTest(HubTest):
         asked = len(self.hub.requests)
         self.assertEqual(self.lines("mine:latest"), (200, [{"status": "success"}]))
         self.assertEqual(len(self.hub.requests), asked, "what is served is there")
+
+    def test_clients_have_a_budget(self):
+        self.hub.ollama.update((f"tiny{i}", self.q4 + bytes([i])) for i in range(4))
+        ends = [self.lines(f"tiny{i}")[1][-1] for i in range(4)]
+        self.assertEqual(ends[0], {"status": "success"})
+        self.assertIn("--pull-budget", ends[-1].get("error", ""), ends)
+        self.assertLess(sum(map(len, self.named())), 3 * len(self.q4) + 10000)
 
     def test_what_cannot_be_had(self):
         status, lines = self.lines("none")

@@ -148,7 +148,8 @@ void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
   serve::RegisterResponsesApi(router, host);
   serve::RegisterChannelApi(router, host, channels);
   if (!flags.door.no_ui) serve::RegisterPage(router);
-  serve::RegisterOllamaApi(router, host, PullForOllama(flags.model.models_folder));
+  serve::RegisterOllamaApi(router, host,
+                           PullForOllama(flags.model.models_folder, flags.ollama.pull_bytes));
 }
 
 // What is open while the server runs.

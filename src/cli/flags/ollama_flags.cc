@@ -1,8 +1,10 @@
 #include "cli/flags/ollama_flags.h"
 
+#include <memory>
 #include <utility>
 
 #include "base/strings.h"
+#include "cli/flags/bytes_flag.h"
 #include "http/guard.h"
 #include "hub/model_source.h"
 #include "hub/names/model_name.h"
@@ -39,6 +41,9 @@ void AddOllamaFlags(CLI::App* app, OllamaFlags* flags) {
       ->needs(listen)
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
+  AddBytesFlag(app, "--pull-budget", &flags->pull_bytes,
+               "How much clients of Ollama's API may have this server download until it restarts, "
+               "such as 8G; 'weft pull' is not counted (default: 64G)");
 }
 
 std::optional<serve::HttpServerOptions::Second> OllamaListener(const OllamaFlags& flags,
@@ -76,14 +81,16 @@ serve::OllamaPullProgress ToOllamaProgress(const hub::Progress& progress) {
           .completed_bytes = progress.done_bytes};
 }
 
-serve::OllamaPull PullForOllama(std::string models_folder) {
-  return [models_folder = std::move(models_folder)](
+serve::OllamaPull PullForOllama(std::string models_folder, int64_t max_bytes) {
+  return [models_folder = std::move(models_folder),
+          budget = std::make_shared<hub::ByteBudget>(max_bytes)](
              const std::string& name,
              const std::function<void(const serve::OllamaPullProgress&)>& tell,
              const std::function<bool()>& is_wanted) -> Status {
     WEFT_ASSIGN_OR_RETURN(const std::string what, FromOllamaName(name));
     hub::LoadHooks hooks = hub::LoadHooks::Default();
     hooks.progress = [&tell](const hub::Progress& progress) { tell(ToOllamaProgress(progress)); };
+    hooks.budget = budget;
     hooks.is_cancelled = [&is_wanted] { return !is_wanted(); };
     hub::Places places = hub::ProcessPlaces();
     if (!models_folder.empty()) places.models_folder = models_folder;

@@ -4,6 +4,7 @@
 #define WEFT_CLI_FLAGS_OLLAMA_FLAGS_H_
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ namespace weft::cli {
 struct OllamaFlags {
   bool listen = false;
   int port = 11434;
+  int64_t pull_bytes = int64_t{64} << 30;  // that clients may have this server download
 };
 
 void AddOllamaFlags(CLI::App* app, OllamaFlags* flags);
@@ -25,8 +27,9 @@ void AddOllamaFlags(CLI::App* app, OllamaFlags* flags);
 std::optional<serve::HttpServerOptions::Second> OllamaListener(const OllamaFlags& flags,
                                                                const std::string& host, int port);
 
-// Blocks; any thread. Downloads into Weft's directories or the hub's; see hub::ModelSource.
-serve::OllamaPull PullForOllama(std::string models_folder);
+// Blocks; any thread. Downloads into Weft's directories or the hub's; see hub::ModelSource. At most
+// `max_bytes` in all.
+serve::OllamaPull PullForOllama(std::string models_folder, int64_t max_bytes);
 
 // The equivalent argument for `weft pull`: "qwen3:0.6b" is an Ollama model,
 // "hf.co/owner/repo:QUANT" one of the hub. Clients cannot make this server contact other servers:

@@ -180,6 +180,7 @@ Status Gathering::TakeTotal(int64_t total) {
     return DataLoss(Printable(wanted_.name, 200), " has changed on the server: try again");
   }
   total_ = total;
+  if (hooks_.budget != nullptr) WEFT_RETURN_IF_ERROR(hooks_.budget->Check(total_ - have_));
   return CheckSpace(hooks_, FolderOf(wanted_.gathering), total_ - have_, wanted_.name);
 }
 

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "base/files/file_descriptor.h"
@@ -46,6 +47,8 @@ struct LoadHooks {
   std::function<void(int ms)> sleep;
   // Whether the download should stop; the partial file is kept. May be empty.
   std::function<bool()> is_cancelled;
+  // What may be downloaded; may be null.
+  std::shared_ptr<ByteBudget> budget;
   // Consecutive attempts without progress before an error is reported.
   int most_tries = 5;
   // Where pip may draw its own progress; -1: nowhere.

@@ -53,6 +53,7 @@ class DownloadTest : public ::testing::Test {
   Status Load(const WantedFile& wanted) {
     HttpOptions options;
     options.stall_s = 1;
+    options.budget = hooks_.budget;
     return LoadFile(
         HttpClient(options), hooks_, wanted,
         [&](const HttpAnswer& answer) { return RefusalOf(answer, AddressWish(wanted.url)); },
@@ -112,6 +113,22 @@ TEST_F(DownloadTest, EndsWhenNobodyWantsIt) {
   hooks_.is_cancelled = {};
   EXPECT_EQ(Load(server), OkStatus());
   EXPECT_TRUE(IsRight());
+}
+
+TEST_F(DownloadTest, ABudgetEndsDownloads) {
+  TinyHttpServer server([&](const TinyRequest& request) { return HttpFile(request, file_); });
+  const int64_t n_bytes = std::ssize(file_);
+  hooks_.budget = std::make_shared<ByteBudget>(2 * n_bytes - 1);
+  EXPECT_EQ(Load(server), OkStatus());
+  EXPECT_EQ(Load(server), OkStatus()) << "what is here costs nothing";
+  fs::remove(root_ / "blobs/file");
+  const Status status = Load(server);
+  EXPECT_EQ(status.code(), StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--pull-budget"));
+  EXPECT_FALSE(IsThere());
+  EXPECT_FALSE(fs::exists(root_ / "blobs/file.incomplete")) << "it is refused before it begins";
+  hooks_.budget = nullptr;
+  EXPECT_EQ(Load(server), OkStatus());
 }
 
 TEST_F(DownloadTest, LinksAreNotFollowed) {

@@ -81,6 +81,7 @@ bool IsRedirect(int status) {
 struct Exchange {
   CURL* curl = nullptr;
   HttpSink* sink = nullptr;
+  ByteBudget* budget = nullptr;
   HttpAnswer answer;
   size_t header_bytes = 0;
   bool began = false;
@@ -118,6 +119,9 @@ size_t TakeHeader(char* data, size_t, size_t n, void* user) {
 size_t TakeBody(char* data, size_t, size_t n, void* user) {
   auto* const exchange = static_cast<Exchange*>(user);
   exchange->ReadHead();
+  if (exchange->status.ok() && exchange->budget != nullptr) {
+    exchange->status = exchange->budget->Take(static_cast<int64_t>(n));
+  }
   if (!exchange->status.ok()) return 0;
   if (!exchange->IsSuccess()) {
     std::string* const body = &exchange->answer.body;
@@ -242,7 +246,7 @@ StatusOr<HttpAnswer> HttpClient::Fetch(const HttpRequest& request, HttpSink* sin
     const Curl curl(curl_easy_init());
     if (curl == nullptr) return ResourceExhausted("out of memory for a connection");
     CurlList headers;
-    Exchange exchange{.curl = curl.get(), .sink = sink};
+    Exchange exchange{.curl = curl.get(), .sink = sink, .budget = options_.budget.get()};
     exchange.answer.head.url = url;
     SetUp(options_, request, url, &headers, &exchange);
     const CURLcode code = curl_easy_perform(curl.get());

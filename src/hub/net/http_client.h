@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
+#include "hub/net/byte_budget.h"
 
 namespace weft::hub {
 
@@ -28,6 +30,8 @@ struct HttpOptions {
   int stall_s = 60;
   // Polled about every second; if true, the transfer fails with CANCELLED. May be empty.
   std::function<bool()> is_cancelled;
+  // Takes the bytes of all bodies; an error from it is the transfer's. May be null.
+  std::shared_ptr<ByteBudget> budget;
 };
 
 struct HttpRequest {
