@@ -354,8 +354,9 @@ StatusOr<std::shared_ptr<const ChatFormat>> ChatFormat::Create(
   auto parsed = ChatTemplate::Parse(std::move(template_source));
   if (!parsed.ok()) return parsed.status();
   const auto text = [&](TokenId id) { return tokenizer->Piece(id, /*render_special=*/true); };
-  return std::make_shared<const ChatFormatImpl>(*std::move(parsed), text(tokenizer->bos()),
-                                                text(tokenizer->eos()), tokenizer);
+  const std::string bos = text(tokenizer->bos()), eos = text(tokenizer->eos());
+  WEFT_RETURN_IF_ERROR(CheckRenderCost(**parsed, bos, eos));
+  return std::make_shared<const ChatFormatImpl>(*std::move(parsed), bos, eos, tokenizer);
 }
 
 }  // namespace weft

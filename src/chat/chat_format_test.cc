@@ -2,6 +2,7 @@
 #include "chat/chat_format.h"
 
 #include <array>
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -392,6 +393,34 @@ TEST(ChatFormatTest, TheTemplatesOwnErrorsAreGivenOn) {
   const auto prompt = format->Render(Request(R"([{"role": "user", "content": "y"}])"));
   EXPECT_EQ(Message(prompt.status()), "y is not supported");
   EXPECT_FALSE(ChatFormat::Create("{% if %}", testing::TinyModel("llama")->tokenizer()).ok());
+}
+
+TEST(ChatFormatTest, TemplatesThatCostTooMuchAreRefusedAtOnce) {
+  const auto create = [](const char* source) {
+    return ChatFormat::Create(source, testing::TinyModel("llama")->tokenizer()).status();
+  };
+  for (const char* const source :
+       {"{% for i in range(1000000) %}{% set x = i %}{% endfor %}",
+        "{% for m in messages %}{% for i in range(300000) %}{{ i }}{% endfor %}{% endfor %}",
+        "{{ 'x' * 3000000 }}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"}) {
+    const Status status = create(source);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << source;
+    EXPECT_THAT(Message(status), HasSubstr("--template")) << source;
+  }
+  // What it rejects, it may reject.
+  EXPECT_EQ(create("{{ raise_exception('never') }}"), OkStatus());
+  EXPECT_EQ(create("{% for m in messages %}{{ m.content }}{% endfor %}"), OkStatus());
+}
+
+TEST(ChatFormatTest, TheTemplatesOfModelsAreCheapEnough) {
+  WEFT_REQUIRE_GOLDENS();
+  int n_templates = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(testing::GoldensDir() + "/chat")) {
+    if (entry.path().extension() != ".jinja") continue;
+    ++n_templates;
+    Format(GoldenSource(entry.path().stem()));
+  }
+  EXPECT_GT(n_templates, 10);
 }
 
 // The vocabulary has "<s>", which is in no marker.

@@ -35,9 +35,14 @@ class Probe {
   // Empty if rendering fails.
   std::string Render(Json messages, const ToolList& tools = {}, bool begins_reply = true,
                      const Json& variables = Json::object()) const {
+    auto text = TryRender(std::move(messages), tools, begins_reply, variables, kLimits);
+    return text.ok() ? *std::move(text) : std::string();
+  }
+  StatusOr<std::string> TryRender(Json messages, const ToolList& tools, bool begins_reply,
+                                  const Json& variables, const RenderLimits& limits) const {
     RenderOptions options;
     options.wall_clock_s = 0;
-    options.limits = {.max_steps = 2'000'000, .max_bytes = size_t{32} << 20};
+    options.limits = limits;
     Json context = {{"messages", std::move(messages)},
                     {"tools", nullptr},
                     {"add_generation_prompt", begins_reply},
@@ -46,13 +51,14 @@ class Probe {
     context.update(variables);
     for (const auto& tool : tools) context["tools"].push_back(tool->definition);
     context.update(MissingVariables(template_, context, tools, *options.wall_clock_s));
-    auto text = template_.Render(context, options);
-    return text.ok() ? *std::move(text) : std::string();
+    return template_.Render(context, options);
   }
 
   bool omits_no_tools = false;
 
  private:
+  static constexpr RenderLimits kLimits = {.max_steps = 2'000'000, .max_bytes = size_t{32} << 20};
+
   const ChatTemplate& template_;
   const std::string &bos_, &eos_;
 };
@@ -230,6 +236,22 @@ std::string AfterAnswer(const Probe& probe) {
 }
 
 }  // namespace
+
+Status CheckRenderCost(const ChatTemplate& chat_template, const std::string& bos,
+                       const std::string& eos) {
+  constexpr int kPart = 100;
+  const RenderLimits all;
+  const Json messages = {User(), {{"role", "assistant"}, {"content", kResult}}};
+  const Status status =
+      Probe(chat_template, bos, eos)
+          .TryRender(messages, {}, /*begins_reply=*/false, Json::object(),
+                     {.max_steps = all.max_steps / kPart, .max_bytes = all.max_bytes / kPart})
+          .status();
+  if (status.code() != StatusCode::kResourceExhausted) return OkStatus();
+  return FailedPrecondition(
+      "two short messages exceed a hundredth of what a conversation may cost (", Message(status),
+      "): give another template with --template");
+}
 
 TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySyntax& syntax,
                              const std::string& bos, const std::string& eos) {

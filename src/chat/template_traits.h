@@ -56,6 +56,12 @@ inline constexpr char kProbedOther[] = "weft_probe_other";
 inline constexpr char kProbedKey[] = "weft_probe_key";
 inline constexpr char kProbedValue[] = "weft-probe-value";
 
+// FAILED_PRECONDITION for a template that needs more than a hundredth of RenderLimits for a
+// conversation of two short messages: with longer ones every request would be an expensive failure.
+// A template that rejects them is no error here; it tells each request what it wants.
+Status CheckRenderCost(const ChatTemplate& chat_template, const std::string& bos,
+                       const std::string& eos);
+
 // `bos` and `eos` are the values the template receives for them.
 TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySyntax& syntax,
                              const std::string& bos, const std::string& eos);
