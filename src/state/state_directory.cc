@@ -100,6 +100,19 @@ StatusOr<FileDescriptor> TakeLock(int dir_fd, const std::string& path) {
                             " is in use by another process; stop it, or choose another");
 }
 
+// What went wrong with a session's file: that it is missing, or anything else, which leaves open
+// whether there is one.
+Status OrNotSaved(const Status& status, std::string_view name) {
+  if (status.code() == StatusCode::kNotFound) {
+    return NotFound("no session ", Printable(name), " is saved");
+  }
+  // Descriptors or memory; nothing is written here.
+  if (status.code() == StatusCode::kResourceExhausted) {
+    return Unavailable(Message(status), "; try again when less is going on");
+  }
+  return status;
+}
+
 }  // namespace
 
 std::string SafeFileName(std::string_view name) {
@@ -192,12 +205,17 @@ Status StateDirectory::Save(const SessionHead& head, const StateSource& source) 
 StatusOr<std::unique_ptr<SessionReader>> StateDirectory::Load(std::string_view domain,
                                                               std::string_view name) const {
   WEFT_ASSIGN_OR_RETURN(const Place place, PlaceOf(domain, name));
-  if (!Contains(domain, name)) {
-    return NotFound("no session ", Printable(name), " is saved");
-  }
-  WEFT_ASSIGN_OR_RETURN(const FileDescriptor fd, OpenDomain(place.directory));
-  WEFT_ASSIGN_OR_RETURN(auto source, OpenFileSource(fd.get(), place.file, place.path));
-  auto reader = SessionReader::Open(std::move(source));
+  const auto fd = OpenDomain(place.directory);
+  if (!fd.ok()) return OrNotSaved(fd.status(), name);
+  return LoadFrom(fd->get(), place, domain, name);
+}
+
+StatusOr<std::unique_ptr<SessionReader>> StateDirectory::LoadFrom(int domain_fd, const Place& place,
+                                                                  std::string_view domain,
+                                                                  std::string_view name) const {
+  auto source = OpenFileSource(domain_fd, place.file, place.path);
+  if (!source.ok()) return OrNotSaved(source.status(), name);
+  auto reader = SessionReader::Open(*std::move(source));
   if (!reader.ok()) {
     return Annotate(reader.status(), "cannot read ", Printable(place.path, 300), ": ");
   }
@@ -208,13 +226,6 @@ StatusOr<std::unique_ptr<SessionReader>> StateDirectory::Load(std::string_view d
                               "; give the file back its own name");
   }
   return reader;
-}
-
-bool StateDirectory::Contains(std::string_view domain, std::string_view name) const {
-  const auto place = PlaceOf(domain, name);
-  if (!place.ok()) return false;
-  const auto fd = OpenDomain(place->directory);
-  return fd.ok() && faccessat(fd->get(), place->file.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 int64_t StateDirectory::FileBytes(std::string_view domain, std::string_view name) const {
@@ -230,32 +241,33 @@ int64_t StateDirectory::FileBytes(std::string_view domain, std::string_view name
 
 Status StateDirectory::Remove(std::string_view domain, std::string_view name) {
   WEFT_ASSIGN_OR_RETURN(const Place place, PlaceOf(domain, name));
-  if (!Contains(domain, name)) {
-    return NotFound("no session ", Printable(name), " is saved");
+  const auto fd = OpenDomain(place.directory);
+  if (!fd.ok()) return OrNotSaved(fd.status(), name);
+  if (unlinkat(fd->get(), place.file.c_str(), 0) != 0) {
+    return OrNotSaved(ErrnoStatus(errno, StrCat("cannot remove ", Printable(place.path, 300))),
+                      name);
   }
-  WEFT_ASSIGN_OR_RETURN(const FileDescriptor fd, OpenDomain(place.directory));
-  if (unlinkat(fd.get(), place.file.c_str(), 0) != 0) {
-    return ErrnoStatus(errno, StrCat("cannot remove ", Printable(place.path, 300)));
-  }
-  WEFT_RETURN_IF_ERROR(SyncDirectory(fd.get(), place.path));
+  WEFT_RETURN_IF_ERROR(SyncDirectory(fd->get(), place.path));
   // Fails while the domain has other sessions.
   unlinkat(dir_.get(), place.directory.c_str(), AT_REMOVEDIR);
   return OkStatus();
 }
 
-SavedSession StateDirectory::Describe(int domain_fd, std::string_view domain,
+SavedSession StateDirectory::Describe(int domain_fd, const Place& place, std::string_view domain,
                                       std::string_view name) const {
   SavedSession saved;
   saved.domain = domain;
   saved.name = name;
-  struct stat info;
-  const std::string file = StrCat(SafeFileName(name), kSuffix);
-  if (fstatat(domain_fd, file.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
-    saved.file_bytes = info.st_size;
-  }
-  const auto reader = Load(domain, name);
+  const auto reader = LoadFrom(domain_fd, place, domain, name);
   saved.health = reader.status();
-  if (!reader.ok()) return saved;
+  if (!reader.ok()) {
+    struct stat info;
+    if (fstatat(domain_fd, place.file.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+      saved.file_bytes = info.st_size;
+    }
+    return saved;
+  }
+  saved.file_bytes = static_cast<int64_t>((*reader)->file_bytes());
   const SessionHead& head = (*reader)->head();
   saved.n_tokens = static_cast<int64_t>(head.tokens.size());
   saved.state_tokens = head.state_tokens;
@@ -273,7 +285,8 @@ StatusOr<std::vector<SavedSession>> StateDirectory::List(std::string_view domain
   WEFT_ASSIGN_OR_RETURN(const auto files, NamesIn(fd->get(), directory));
   for (const std::string& file : files) {
     const auto name = SessionOf(file);
-    if (name.has_value()) sessions.push_back(Describe(fd->get(), domain, *name));
+    const Place place{.directory = directory, .file = file, .path = StrCat(directory, "/", file)};
+    if (name.has_value()) sessions.push_back(Describe(fd->get(), place, domain, *name));
   }
   std::sort(sessions.begin(), sessions.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });

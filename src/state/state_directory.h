@@ -55,11 +55,11 @@ class StateDirectory {
   // unchanged. Names have 1 to 128 bytes, domains 0 to 128.
   Status Save(const SessionHead& head, const StateSource& source);
 
-  // NOT_FOUND if there is no such session; otherwise as SessionReader::Open, and
+  // NOT_FOUND only if there is certainly no such session: UNAVAILABLE if the process has too many
+  // open files to tell, for example. Otherwise as SessionReader::Open, and
   // FAILED_PRECONDITION for a file that holds a different session than its name says.
   StatusOr<std::unique_ptr<SessionReader>> Load(std::string_view domain,
                                                 std::string_view name) const;
-  bool Contains(std::string_view domain, std::string_view name) const;
   // Bytes of the session's file; 0 if there is none.
   int64_t FileBytes(std::string_view domain, std::string_view name) const;
 
@@ -87,9 +87,13 @@ class StateDirectory {
       : path_(std::move(path)), dir_(std::move(dir)), lock_(std::move(lock)) {}
   StatusOr<Place> PlaceOf(std::string_view domain, std::string_view name) const;
   StatusOr<FileDescriptor> OpenDomain(const std::string& directory) const;
+  StatusOr<std::unique_ptr<SessionReader>> LoadFrom(int domain_fd, const Place& place,
+                                                    std::string_view domain,
+                                                    std::string_view name) const;
   StatusOr<FileDescriptor> CreateDomain(const std::string& directory) const;
   Status RemoveLeftovers();
-  SavedSession Describe(int domain_fd, std::string_view domain, std::string_view name) const;
+  SavedSession Describe(int domain_fd, const Place& place, std::string_view domain,
+                        std::string_view name) const;
 
   const std::string path_;
   const FileDescriptor dir_;

@@ -191,8 +191,7 @@ TEST(StateDirectoryTest, DomainsAreApart) {
   SessionHead head = Versioned("x", 1);
   head.domain = "a";
   ASSERT_TRUE(directory->Save(head, PagesOf(1)).ok());
-  EXPECT_FALSE(directory->Contains("", "x"));
-  EXPECT_FALSE(directory->Contains("b", "x"));
+  EXPECT_EQ(directory->Load("", "x").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(directory->Load("b", "x").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(directory->Remove("b", "x").code(), StatusCode::kNotFound);
   EXPECT_TRUE(directory->List("b")->empty());
@@ -327,6 +326,28 @@ TEST(StateDirectoryTest, AFileTooLargeForItsLimitLeavesTheFormerVersion) {
 }
 
 #ifdef __linux__  // elsewhere no small file system is made so easily
+TEST(StateDirectoryTest, WithoutDescriptorsNothingIsTakenForMissing) {
+  TempDir temp;
+  auto directory = *StateDirectory::Open(temp / "state");
+  ASSERT_TRUE(Save(directory.get(), "x", 1).ok());
+  const int child = InChild([&] {
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+    // The first is for the domain's directory, the second for the file.
+    for (const int n_free : {0, 1}) {
+      const int next = dup(0);
+      close(next);
+      const rlimit few{static_cast<rlim_t>(next + n_free), limit.rlim_max};
+      if (setrlimit(RLIMIT_NOFILE, &few) != 0) return 2;
+      if (directory->Load("", "x").status().code() != StatusCode::kUnavailable) return 3 + n_free;
+      if (n_free == 0 && directory->Remove("", "x").code() != StatusCode::kUnavailable) return 5;
+      if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+    }
+    return SavedVersion(*directory, "x") == 1 ? 0 : 6;
+  });
+  EXPECT_EQ(child, 0);
+}
+
 TEST(StateDirectoryTest, AFullDiskLeavesTheFormerVersion) {
   TempDir temp;
   if (mount("none", temp.path().c_str(), "tmpfs", 0, "size=64k") != 0) {
