@@ -152,9 +152,7 @@ StatusOr<FileDescriptor> OpenFolder(int dir_fd, const std::string& name, const s
   if (mkdirat(dir_fd, name.c_str(), 0700) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
   }
-  FileDescriptor fd(openat(dir_fd, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd.ok()) return ErrnoStatus(errno, StrCat("cannot open ", Printable(path, 300)));
-  return fd;
+  return OpenOwnDirectory(dir_fd, name, path);
 }
 
 }  // namespace
@@ -208,6 +206,10 @@ void BlockFiles::ListOwn(Listing* listing) {
     const auto found = known.find(file);
     if (found != known.end() && found->second.bytes == OnDisk(size->bytes)) {
       listing->own.push_back(std::move(found->second));
+      continue;
+    }
+    if (size->bytes < std::ssize(kBlockMagic)) {
+      unlinkat(folder_.get(), file.c_str(), 0);
       continue;
     }
     ++files_opened_;

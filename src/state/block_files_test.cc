@@ -65,6 +65,28 @@ class BlockFilesTest : public ::testing::Test {
   std::string path_;
 };
 
+TEST_F(BlockFilesTest, TheOperatorMayLinkTheFolder) {
+  Write(Open().get(), 1);
+  const std::string moved = path_ + "-moved";
+  fs::rename(path_, moved);
+  fs::create_directory_symlink(moved, path_);
+  auto files = Open();
+  EXPECT_THAT(Own(files.get()), SizeIs(1));
+  Write(files.get(), 2);
+  EXPECT_TRUE(fs::exists(fs::path(moved) / "mine" / Block(2).key.ToHex()));
+  fs::remove_all(moved);
+  EXPECT_EQ(BlockFiles::Open(path_, "mine").status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(BlockFilesTest, EmptyFilesAreRemovedUnopened) {
+  Write(Open().get(), 1);
+  for (int i = 0; i < 100; ++i) std::ofstream(fs::path(path_) / "mine" / StrCat(i));
+  auto files = Open();
+  EXPECT_THAT(Own(files.get()), SizeIs(1));
+  EXPECT_EQ(files->files_opened(), 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(path_) / "mine"), {}), 1);
+}
+
 TEST_F(BlockFilesTest, WhatIsWrittenIsListedAndRead) {
   {
     auto files = Open();

@@ -136,7 +136,15 @@ StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Open(const std::string
   WEFT_RETURN_IF_ERROR(CreateDirectories(path));
   FileDescriptor dir(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!dir.ok()) {
-    return ErrnoStatus(errno, StrCat("cannot open the state directory ", Printable(path, 300)));
+    const int error_number = errno;
+    // It has just been created, so that something is in the way.
+    if (error_number == ENOENT) {
+      return FailedPrecondition("the state directory ", Printable(path, 300),
+                                " is a link to a directory that is not there: create that, or "
+                                "mount its disk");
+    }
+    return ErrnoStatus(error_number,
+                       StrCat("cannot open the state directory ", Printable(path, 300)));
   }
   WEFT_ASSIGN_OR_RETURN(FileDescriptor lock, TakeLock(dir.get(), path));
   std::unique_ptr<StateDirectory> directory(
@@ -176,12 +184,7 @@ StatusOr<StateDirectory::Place> StateDirectory::PlaceOf(std::string_view domain,
 }
 
 StatusOr<FileDescriptor> StateDirectory::OpenDomain(const std::string& directory) const {
-  FileDescriptor fd(
-      openat(dir_.get(), directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd.ok()) {
-    return ErrnoStatus(errno, StrCat("cannot open ", directory, " in the state directory"));
-  }
-  return fd;
+  return OpenOwnDirectory(dir_.get(), directory, StrCat(directory, " in the state directory"));
 }
 
 StatusOr<FileDescriptor> StateDirectory::CreateDomain(const std::string& directory) const {

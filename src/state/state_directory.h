@@ -5,6 +5,8 @@
 //                                 different names give different files, even on file systems
 //                                 that fold case, and none leads outside
 //
+// DIR and @DOMAIN may be links to directories elsewhere; see OpenOwnDirectory.
+//
 // Save replaces a file atomically and durably: whatever happens, either the previous version or the
 // new one is there, complete. Directories have mode 0700, files 0600.
 //

@@ -326,6 +326,64 @@ TEST(StateDirectoryTest, AFileTooLargeForItsLimitLeavesTheFormerVersion) {
 }
 
 #ifdef __linux__  // elsewhere no small file system is made so easily
+TEST(StateDirectoryTest, OperatorsMayLinkItsDirectories) {
+  TempDir temp;
+  for (const char* const name : {"elsewhere", "above", "more"}) fs::create_directory(temp / name);
+  fs::create_directory_symlink("elsewhere", temp / "link");
+  fs::create_directory_symlink("above", temp / "parent");
+  for (const char* const name : {"link", "link/", "parent/new"}) {
+    auto directory = StateDirectory::Open(temp / name);
+    ASSERT_TRUE(directory.ok()) << name << directory.status();
+    EXPECT_TRUE(Save(directory->get(), "x", 1).ok());
+    EXPECT_EQ(SavedVersion(**directory, "x"), 1);
+  }
+  EXPECT_TRUE(fs::exists(temp / "elsewhere/@/x.session"));
+  EXPECT_TRUE(fs::exists(temp / "above/new/@/x.session"));
+  // One domain on another disk.
+  fs::rename(temp / "elsewhere/@", temp / "more/domain");
+  fs::create_directory_symlink(temp / "more/domain", temp / "elsewhere/@");
+  auto directory = *StateDirectory::Open(temp / "link");
+  EXPECT_EQ(SavedVersion(*directory, "x"), 1);
+  EXPECT_TRUE(Save(directory.get(), "x", 2).ok());
+  EXPECT_TRUE(fs::exists(temp / "more/domain/x.session"));
+  EXPECT_EQ(directory->ListAll()->size(), 1u);
+  // The disk is not mounted: unknown is not missing.
+  fs::rename(temp / "more/domain", temp / "more/away");
+  EXPECT_EQ(directory->Load("", "x").status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(Save(directory.get(), "x", 3)), HasSubstr("mount its disk"));
+  EXPECT_FALSE(fs::exists(temp / "more/domain"));
+  fs::create_directory_symlink("nowhere", temp / "dangling");
+  EXPECT_THAT(Message(StateDirectory::Open(temp / "dangling").status()),
+              HasSubstr("mount its disk"));
+  EXPECT_FALSE(fs::exists(temp / "nowhere"));
+}
+
+TEST(StateDirectoryTest, LinksOfOthersAreNotFollowed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make links of others";
+  TempDir temp;
+  auto directory = *StateDirectory::Open(temp / "state");
+  ASSERT_TRUE(Save(directory.get(), "x", 1).ok());
+  fs::rename(temp / "state/@", temp / "elsewhere");
+  fs::create_directory_symlink(temp / "elsewhere", temp / "state/@");
+  EXPECT_EQ(SavedVersion(*directory, "x"), 1);
+  ASSERT_EQ(lchown((temp / "state/@").c_str(), 12345, 12345), 0);
+  EXPECT_THAT(Message(directory->Load("", "x").status()), HasSubstr("another user"));
+  EXPECT_THAT(Message(Save(directory.get(), "x", 2)), HasSubstr("another user"));
+  EXPECT_EQ(directory->Remove("", "x").code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(fs::exists(temp / "elsewhere/x.session"));
+}
+
+TEST(StateDirectoryTest, ThousandsOfEmptyFilesAreListed) {
+  TempDir temp;
+  auto directory = *StateDirectory::Open(temp / "state");
+  ASSERT_TRUE(Save(directory.get(), "x", 1).ok());
+  for (int i = 0; i < 3000; ++i) std::ofstream(temp / StrCat("state/@/e", i, ".session"));
+  const auto all = *directory->ListAll();
+  ASSERT_EQ(all.size(), 3001u);
+  EXPECT_EQ(std::ranges::count_if(all, [](const auto& saved) { return saved.health.ok(); }), 1);
+  EXPECT_THAT(Message(all[0].health), HasSubstr("ends within"));
+}
+
 TEST(StateDirectoryTest, WithoutDescriptorsNothingIsTakenForMissing) {
   TempDir temp;
   auto directory = *StateDirectory::Open(temp / "state");

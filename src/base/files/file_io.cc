@@ -170,6 +170,34 @@ StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path) 
   return names;
 }
 
+StatusOr<FileDescriptor> OpenOwnDirectory(int dir_fd, const std::string& name,
+                                          const std::string& path) {
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  FileDescriptor fd(openat(dir_fd, name.c_str(), kFlags | O_NOFOLLOW));
+  if (fd.ok()) return fd;
+  int error_number = errno;
+  struct stat info;
+  const bool is_link = (error_number == ELOOP || error_number == ENOTDIR) &&
+                       fstatat(dir_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+                       S_ISLNK(info.st_mode);
+  if (is_link) {
+    if (info.st_uid != geteuid() && info.st_uid != 0) {
+      return FailedPrecondition(Printable(path, 300),
+                                " is a symbolic link that another user made, which is not "
+                                "followed: remove it, or make it yourself");
+    }
+    fd = FileDescriptor(openat(dir_fd, name.c_str(), kFlags));
+    if (fd.ok()) return fd;
+    error_number = errno;
+    if (error_number == ENOENT || error_number == ENOTDIR) {
+      return FailedPrecondition(Printable(path, 300),
+                                " is a link to a directory that is not there: create that, or "
+                                "mount its disk");
+    }
+  }
+  return ErrnoStatus(error_number, StrCat("cannot open ", Printable(path, 300)));
+}
+
 Status CreateDirectories(const std::string& path) {
   std::vector<std::filesystem::path> missing;
   std::error_code error;

@@ -81,6 +81,12 @@ class AtomicFile {
 // The names in a directory, sorted, without "." and "..".
 StatusOr<std::vector<std::string>> NamesIn(int dir_fd, const std::string& path);
 
+// Opens the directory `name` in the directory `dir_fd`. A symbolic link is followed only if this
+// process's user or root made it, as operators do to put a part on another disk; anybody else's, or
+// one to a directory that is missing, is FAILED_PRECONDITION. `path` names it in messages.
+StatusOr<FileDescriptor> OpenOwnDirectory(int dir_fd, const std::string& name,
+                                          const std::string& path);
+
 // Creates a directory, durably, and those above it that are missing: itself with mode 0700, these
 // with the user's usual mode.
 Status CreateDirectories(const std::string& path);

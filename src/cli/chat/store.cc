@@ -148,8 +148,7 @@ StatusOr<std::unique_ptr<ChatStore>> ChatStore::Open(const std::string& state_di
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
   }
-  FileDescriptor dir(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-  if (!dir.ok()) return ErrnoStatus(errno, StrCat("cannot open ", Printable(path, 300)));
+  WEFT_ASSIGN_OR_RETURN(FileDescriptor dir, OpenOwnDirectory(AT_FDCWD, path, path));
   WEFT_ASSIGN_OR_RETURN(const auto files, FilesIn(path));
   for (const std::string& file : files) {
     if (file.starts_with(AtomicFile::kTempPrefix)) (void)unlinkat(dir.get(), file.c_str(), 0);
