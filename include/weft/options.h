@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace weft {
 
 class Model;
@@ -151,6 +153,9 @@ class TokenMask {
   // Tokens that must come next whatever the model says: they are taken without asking it, and
   // computed together. Apply must allow each of them.
   virtual std::vector<int32_t> Forced(std::span<const int32_t> /*generated*/) { return {}; }
+  // Why the last Apply allowed nothing: the error that ends the choice. OK where it has no reason
+  // of its own.
+  virtual absl::Status Problem() const { return absl::OkStatus(); }
 };
 using TokenMaskFactory = std::function<std::unique_ptr<TokenMask>(int choice)>;
 

@@ -14,12 +14,19 @@
 namespace weft::constraint {
 namespace {
 
+Status MoreThan(const ConstraintOptions& limits) {
+  return ResourceExhausted(
+      "it takes more to compile than the limit of ", limits.most_work, " steps of work and ",
+      HumanBytes(static_cast<uint64_t>(limits.most_bytes)), ": make it simpler");
+}
+
 StatusOr<std::unique_ptr<const Grammar>> FromTerminal(std::unique_ptr<Grammar> grammar,
+                                                      const ConstraintOptions& options,
                                                       RegexId regex) {
   const RuleId start = grammar->AddRule();
   grammar->AddAlternative(start, {grammar->Terminal(regex)});
   const Status finished = grammar->Finish(start);
-  if (grammar->pool().exhausted()) return TooMuchToCompile();
+  if (grammar->pool().exhausted()) return MoreThan(options);
   WEFT_RETURN_IF_ERROR(finished);
   return std::unique_ptr<const Grammar>(std::move(grammar));
 }
@@ -31,24 +38,26 @@ std::unique_ptr<Grammar> EmptyGrammar(const ConstraintOptions& options) {
 }
 
 // What a text of so many bytes may take, in steps of the machine.
-int64_t MostSteps(size_t bytes) { return 1'500'000 + 5'000 * static_cast<int64_t>(bytes); }
+constexpr int64_t kTextSteps = 1'500'000, kByteSteps = 5'000;
+int64_t MostSteps(size_t bytes) { return kTextSteps + kByteSteps * static_cast<int64_t>(bytes); }
 
 }  // namespace
 
-Constraint::Constraint(std::unique_ptr<const Grammar> grammar, const ConstraintOptions& options,
-                       std::shared_ptr<const TokenTable> tokens)
-    : tokens_(std::move(tokens)),
+Constraint::Constraint(const char* name, std::unique_ptr<const Grammar> grammar,
+                       const ConstraintOptions& options, std::shared_ptr<const TokenTable> tokens)
+    : name_(name),
+      tokens_(std::move(tokens)),
       walker_(std::make_unique<ConstraintWalker>(std::move(grammar), tokens_.get(),
                                                  options.most_walk_bytes)) {}
 
 Constraint::~Constraint() = default;
 
 StatusOr<std::shared_ptr<const Constraint>> Constraint::Make(
-    std::unique_ptr<const Grammar> grammar, const ConstraintOptions& options,
+    const char* name, std::unique_ptr<const Grammar> grammar, const ConstraintOptions& options,
     std::shared_ptr<const TokenTable> tokens) {
   std::shared_ptr<const Constraint> made(
-      new Constraint(std::move(grammar), options, std::move(tokens)));
-  if (made->walker_->machine().exhausted()) return TooMuchToCompile();
+      new Constraint(name, std::move(grammar), options, std::move(tokens)));
+  if (made->walker_->machine().exhausted()) return MoreThan(options);
   return made;
 }
 
@@ -57,9 +66,9 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::JsonSchema(
     std::shared_ptr<const TokenTable> tokens) {
   auto grammar = EmptyGrammar(options);
   const Status compiled = CompileSchema(schema, options, grammar.get());
-  if (grammar->pool().exhausted()) return TooMuchToCompile();
+  if (grammar->pool().exhausted()) return MoreThan(options);
   WEFT_RETURN_IF_ERROR(compiled);
-  return Make(std::move(grammar), options, std::move(tokens));
+  return Make("the JSON schema", std::move(grammar), options, std::move(tokens));
 }
 
 StatusOr<std::shared_ptr<const Constraint>> Constraint::Regex(
@@ -68,8 +77,8 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Regex(
   auto grammar = EmptyGrammar(options);
   auto regex = WholeTextsMatching(&grammar->pool(), pattern);
   if (!regex.ok()) return Annotate(regex.status(), "regular expression: ");
-  WEFT_ASSIGN_OR_RETURN(auto finished, FromTerminal(std::move(grammar), *regex));
-  return Make(std::move(finished), options, std::move(tokens));
+  WEFT_ASSIGN_OR_RETURN(auto finished, FromTerminal(std::move(grammar), options, *regex));
+  return Make("the regular expression", std::move(finished), options, std::move(tokens));
 }
 
 StatusOr<std::shared_ptr<const Constraint>> Constraint::FromGrammar(
@@ -79,9 +88,9 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::FromGrammar(
   const auto root = AddGrammar(text, grammar.get());
   Status compiled = root.status();
   if (root.ok()) compiled = grammar->Finish(*root);
-  if (grammar->pool().exhausted()) return TooMuchToCompile();
+  if (grammar->pool().exhausted()) return MoreThan(options);
   if (!compiled.ok()) return Annotate(compiled, "grammar: ");
-  return Make(std::move(grammar), options, std::move(tokens));
+  return Make("the grammar", std::move(grammar), options, std::move(tokens));
 }
 
 StatusOr<std::shared_ptr<const Constraint>> Constraint::Choice(
@@ -90,8 +99,8 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Choice(
   if (texts.empty()) return InvalidArgument("choice: there is nothing to choose from");
   auto grammar = EmptyGrammar(options);
   const RegexId any = grammar->pool().AnyOf({texts.begin(), texts.end()});
-  WEFT_ASSIGN_OR_RETURN(auto finished, FromTerminal(std::move(grammar), any));
-  return Make(std::move(finished), options, std::move(tokens));
+  WEFT_ASSIGN_OR_RETURN(auto finished, FromTerminal(std::move(grammar), options, any));
+  return Make("the choice", std::move(finished), options, std::move(tokens));
 }
 
 StatusOr<std::shared_ptr<const Constraint>> Constraint::Structured(
@@ -100,7 +109,7 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Structured(
   auto grammar = EmptyGrammar(options);
   std::vector<int32_t> ids;
   const Status compiled = CompileStructure(structure, options, grammar.get(), &ids);
-  if (grammar->pool().exhausted()) return TooMuchToCompile();
+  if (grammar->pool().exhausted()) return MoreThan(options);
   WEFT_RETURN_IF_ERROR(compiled);
   std::vector<Control> controls;
   for (const TokenId id : ids) {
@@ -113,9 +122,10 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Structured(
   std::ranges::sort(controls, [](const Control& a, const Control& b) {
     return a.text.size() != b.text.size() ? a.text.size() > b.text.size() : a.bytes < b.bytes;
   });
-  std::shared_ptr<Constraint> made(new Constraint(std::move(grammar), options, std::move(tokens)));
+  std::shared_ptr<Constraint> made(
+      new Constraint("the form of the answer", std::move(grammar), options, std::move(tokens)));
   made->controls_ = std::move(controls);
-  if (made->walker_->machine().exhausted()) return TooMuchToCompile();
+  if (made->walker_->machine().exhausted()) return MoreThan(options);
   return std::shared_ptr<const Constraint>(std::move(made));
 }
 
@@ -210,7 +220,10 @@ void ConstraintState::WalkAgain() const {
     for (const size_t end = at + step.bytes; at < end; ++at) {
       state = machine.Step(state, static_cast<uint8_t>(text_[at]));
     }
-    if (machine.bytes() - before > walker.most_text_bytes()) state = kDeadState;
+    if (machine.bytes() - before > walker.most_text_bytes()) {
+      limit_met_ = Limit::kMemory;
+      state = kDeadState;
+    }
     step.state = state;
   }
   if (ended_) steps_.back().state = kDeadState;
@@ -229,10 +242,14 @@ bool ConstraintState::AdvanceBytes(std::string_view bytes) {
     StateId state = Current();
     for (const char c : bytes) {
       state = machine.Step(state, static_cast<uint8_t>(c));
-      if (IsTooMuch(machine.spent(), bytes.size())) state = kDeadState;
+      if (IsTooMuch(machine.spent(), bytes.size())) {
+        limit_met_ = Limit::kTextWork;
+        state = kDeadState;
+      }
       if (state == kDeadState) break;
     }
     if (state != kDeadState) {
+      limit_met_ = Limit::kNone;
       text_.append(bytes);
       steps_.push_back({state, static_cast<uint32_t>(bytes.size()), Spent() + machine.spent()});
       walker.Publish();
@@ -240,6 +257,7 @@ bool ConstraintState::AdvanceBytes(std::string_view bytes) {
     }
     if (!machine.exhausted()) return false;
   }
+  limit_met_ = Limit::kMemory;
   return false;
 }
 
@@ -337,6 +355,7 @@ size_t ConstraintState::AllowedPrefix(std::string_view text) const {
 
 void ConstraintState::Rollback(size_t count) {
   WEFT_CHECK(count <= steps_.size(), "more is taken back than was taken");
+  if (limit_met_ != Limit::kMemory) limit_met_ = Limit::kNone;
   for (; count > 0; --count) {
     text_.resize(text_.size() - steps_.back().bytes);
     steps_.pop_back();
@@ -349,10 +368,34 @@ void ConstraintState::FillMask(std::span<uint32_t> mask) const {
   MutexLock lock(&walker.mutex());
   for (int attempt = 0; attempt < 2; ++attempt) {
     Refresh();
-    walker.masker().Fill(Current(), mask);
+    const bool is_within = walker.masker().Fill(Current(), mask);
     walker.Publish();
-    if (!walker.machine().exhausted()) return;
+    if (walker.machine().exhausted()) continue;
+    if (!is_within) limit_met_ = Limit::kMaskWork;
+    return;
   }
+  limit_met_ = Limit::kMemory;
+}
+
+Status ConstraintState::LimitMet() const {
+  const char* const name = constraint_->name_;
+  switch (limit_met_) {
+    case Limit::kNone:
+      break;
+    case Limit::kTextWork:
+      return InvalidArgument(name, " takes more work for this answer than the limit of ",
+                             kTextSteps, " steps and ", kByteSteps,
+                             " for each byte: make it simpler");
+    case Limit::kMaskWork:
+      return InvalidArgument(name, " takes more work to find what may come next than the limit of ",
+                             Masker::kMostSteps, " steps: make it simpler");
+    case Limit::kMemory:
+      return InvalidArgument(
+          name, " takes more memory for this answer than the limit of ",
+          HumanBytes(static_cast<uint64_t>(constraint_->walker_->most_text_bytes())),
+          ": make it simpler");
+  }
+  return OkStatus();
 }
 
 std::string ConstraintState::ForcedText(size_t most) const {

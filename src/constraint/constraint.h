@@ -73,9 +73,11 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
 
  private:
   friend class ConstraintState;
-  Constraint(std::unique_ptr<const Grammar> grammar, const ConstraintOptions& options,
-             std::shared_ptr<const TokenTable> tokens);
-  static StatusOr<std::shared_ptr<const Constraint>> Make(std::unique_ptr<const Grammar> grammar,
+  // `name`, for messages, is a literal.
+  Constraint(const char* name, std::unique_ptr<const Grammar> grammar,
+             const ConstraintOptions& options, std::shared_ptr<const TokenTable> tokens);
+  static StatusOr<std::shared_ptr<const Constraint>> Make(const char* name,
+                                                          std::unique_ptr<const Grammar> grammar,
                                                           const ConstraintOptions& options,
                                                           std::shared_ptr<const TokenTable> tokens);
 
@@ -84,6 +86,7 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
     std::string text, bytes;
   };
 
+  const char* const name_;
   std::shared_ptr<const TokenTable> tokens_;
   std::vector<Control> controls_;
   std::unique_ptr<ConstraintWalker> walker_;  // has a lock of its own
@@ -109,6 +112,9 @@ class ConstraintState {
   // The text that must come next, whatever is chosen: to be taken without asking the model. At
   // most `most` bytes; empty where there is a choice. A control token ends it.
   std::string ForcedText(size_t most) const;
+  // INVALID_ARGUMENT with the limit that was met, if a limit is why a mask allowed nothing or a
+  // token was not taken: the constraint itself might have allowed it.
+  Status LimitMet() const;
   // The text may end here.
   bool CanEnd() const;
   // It ended, or must end here.
@@ -129,6 +135,7 @@ class ConstraintState {
     uint32_t bytes = 0;
     int64_t spent = 0;  // what the text up to here takes, in the machine's steps
   };
+  enum class Limit : uint8_t { kNone, kTextWork, kMaskWork, kMemory };
   explicit ConstraintState(std::shared_ptr<const Constraint> constraint);
   int64_t Spent() const { return steps_.empty() ? 0 : steps_.back().spent; }
   bool IsTooMuch(int64_t steps, size_t bytes) const;
@@ -145,6 +152,7 @@ class ConstraintState {
   mutable std::vector<Step> steps_;
   mutable int32_t start_ = 0;
   mutable uint64_t generation_ = 0;
+  mutable Limit limit_met_ = Limit::kNone;
   bool ended_ = false;  // by a token that ends answers, the last of steps_
 };
 

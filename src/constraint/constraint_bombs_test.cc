@@ -305,6 +305,10 @@ TEST(ConstraintBombs, MasksThatTakeTooMuchAreEmpty) {
   state.FillMask(mask);
   EXPECT_LE((*made)->work() - before, 5 * Masker::kMostSteps);
   EXPECT_THAT(mask, ::testing::Each(0u));
+  EXPECT_EQ(state.LimitMet().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(state.LimitMet()),
+              ::testing::AllOf(::testing::HasSubstr("the regular expression"),
+                               ::testing::HasSubstr(StrCat(Masker::kMostSteps, " steps"))));
   const auto parked = (*made)->Restore(state.Serialize());
   ASSERT_TRUE(parked.ok()) << parked.status();
   std::ranges::fill(mask, 1u);
@@ -329,8 +333,20 @@ TEST(ConstraintBombs, TextsThatTakeTooMuchEnd) {
     state.FillMask(mask);
     const bool taken = state.AdvanceText("bc");
     EXPECT_LE((*made)->work() - before, 5 * Masker::kMostSteps);
-    if (!taken) break;
+    if (taken) continue;
+    EXPECT_THAT(Message(state.LimitMet()), ::testing::HasSubstr("the grammar takes more"));
+    break;
   }
+}
+
+TEST(ConstraintBombs, WhatIsNotAllowedMeetsNoLimit) {
+  const auto made = Constraint::Regex("ab*", {}, SharedTable());
+  ASSERT_TRUE(made.ok()) << made.status();
+  ConstraintState state = (*made)->Begin();
+  EXPECT_FALSE(state.AdvanceText("c"));
+  EXPECT_TRUE(state.AdvanceText("abb"));
+  EXPECT_FALSE(state.AdvanceText("a"));
+  EXPECT_EQ(state.LimitMet(), OkStatus());
 }
 
 TEST(ConstraintBombs, ManyRules) {

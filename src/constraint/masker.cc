@@ -141,12 +141,12 @@ const Masker::Plan& Masker::PlanOf(StateId state) {
   return plans_.emplace(state, std::move(plan)).first->second;
 }
 
-void Masker::Fill(StateId state, std::span<uint32_t> out) {
+bool Masker::Fill(StateId state, std::span<uint32_t> out) {
   machine_.BeginCount(most_steps_);
   const Plan& plan = PlanOf(state);
   if (plan.steps > most_steps_) {
     std::ranges::fill(out, 0u);
-    return;
+    return false;
   }
   bool filled = false;
   for (const auto& [wide, list] : plan.wide) {
@@ -168,6 +168,7 @@ void Masker::Fill(StateId state, std::span<uint32_t> out) {
   }
   // What was found behind a limit is not to be believed.
   if (machine_.exhausted()) std::ranges::fill(out, 0u);
+  return true;
 }
 
 }  // namespace weft::constraint

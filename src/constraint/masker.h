@@ -44,9 +44,9 @@ class Masker {
       : machine_(*machine), tokens_(*tokens), most_steps_(most_steps) {}
 
   // Bit `id % 32` of word `id / 32` says whether token `id` may come next. Where the machine is
-  // exhausted, or the mask takes too much, none may.
+  // exhausted, or the mask takes too much, none may; false for the latter.
   // REQUIRES: out.size() == tokens.mask_words().
-  void Fill(StateId state, std::span<uint32_t> out);
+  bool Fill(StateId state, std::span<uint32_t> out);
   int64_t bytes() const { return bytes_; }
 
  private:

@@ -44,6 +44,7 @@ class ConstraintMask : public TokenMask {
   // The text that must come next, encoded, without its last token: what follows may change how the
   // text ends, so the model chooses that one.
   std::vector<int32_t> Forced(std::span<const int32_t> generated) override;
+  absl::Status Problem() const override { return state_.LimitMet(); }
   // Whether the tokens `next` may follow, in order.
   bool Allows(std::span<const int32_t> generated, std::span<const int32_t> next);
 

@@ -214,6 +214,33 @@ TEST(EngineConstraint, WhatCannotBeEnforcedIsRefused) {
   EXPECT_FALSE(MakeConstraint(*model, {.kind = ConstraintSpec::Kind::kGrammar, .text = "x"}).ok());
 }
 
+// Allows one token, and then nothing.
+class OneOnly : public TokenMask {
+ public:
+  explicit OneOnly(absl::Status problem) : problem_(std::move(problem)) {}
+  void Apply(std::span<const int32_t> generated, std::span<uint32_t> allowed) override {
+    if (!generated.empty()) std::fill(allowed.begin(), allowed.end(), 0u);
+  }
+  absl::Status Problem() const override { return problem_; }
+
+ private:
+  const absl::Status problem_;
+};
+
+TEST(EngineConstraint, WhereNothingMayComeTheReasonIsTold) {
+  const auto model = TinyModel("llama");
+  const Status limit = InvalidArgument("the grammar takes more than is allowed");
+  for (const Status& problem : {limit, OkStatus()}) {
+    const TurnOptions options = Random([&](int) { return std::make_unique<OneOnly>(problem); }, 1);
+    const TurnOutcome outcome = RunAlone(model, SmallEngine(), std::span(&options, 1))[0];
+    EXPECT_EQ(outcome.tokens().size(), 1u);
+    EXPECT_EQ(outcome.done().reason, FinishReason::kError);
+    EXPECT_EQ(outcome.done().status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(outcome.done().status),
+                HasSubstr(problem.ok() ? "no token may come next" : "the grammar takes more"));
+  }
+}
+
 TEST(EngineConstraint, WhatAMaskDidNotAllowIsNotFollowed) {
   const auto model = TinyModel("llama");
   const TokenMaskFactory made =

@@ -205,4 +205,8 @@ std::vector<int32_t> ReplyMask::Forced(std::span<const int32_t> generated) {
   return reply_->Forced(generated);
 }
 
+absl::Status ReplyMask::Problem() const {
+  return reply_ == nullptr ? OkStatus() : reply_->Problem();
+}
+
 }  // namespace weft::serve

@@ -65,6 +65,7 @@ class ReplyMask : public TokenMask {
 
   void Apply(std::span<const int32_t> generated, std::span<uint32_t> allowed) override;
   std::vector<int32_t> Forced(std::span<const int32_t> generated) override;
+  absl::Status Problem() const override;
 
  private:
   enum class Stage {

@@ -339,7 +339,7 @@ TEST_F(OllamaTest, AFailureInTheMiddleIsALine) {
   for (size_t i = 0; i + 1 < lines.size(); ++i) text += lines[i]["message"]["content"];
   EXPECT_EQ(text, "ab");
   EXPECT_THAT(KeysOf(lines.back()), ElementsAre("error"));
-  EXPECT_NE(ErrorOf(Post(kChat, Whole("ab<<fail>>")), 409), "");
+  EXPECT_NE(ErrorOf(Post(kChat, Whole("ab<<fail>>")), 400), "");
 }
 
 TEST_F(OllamaTest, AClientThatLeavesEndsItsTurn) {

@@ -353,7 +353,7 @@ TEST_F(OpenAiTest, OtherErrorsAreOpenAis) {
 
 TEST_F(OpenAiTest, AFailureBeforeTheFirstTokenIsAnAnswerAndLaterAnEvent) {
   const auto whole = Post(kChat, Chat("ab<<fail>>"));
-  EXPECT_EQ(whole.status(), 409);
+  EXPECT_EQ(whole.status(), 400);
   const auto streamed = Post(kChat, Chat("ab<<fail>>", {{"stream", true}}));
   EXPECT_EQ(streamed.status(), 200);
   const auto events = streamed.Events();

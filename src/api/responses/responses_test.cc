@@ -232,7 +232,7 @@ TEST_F(ResponsesTest, AFailureInTheMiddleIsAnEventAndTheEnd) {
   EXPECT_EQ(events[events.size() - 2].name, "error");
   EXPECT_EQ(events.back().name, "response.failed");
   EXPECT_EQ(events.back().json()["response"]["status"], "failed");
-  EXPECT_EQ(Post(kResponses, Body("ab<<fail>>")).status(), 409);
+  EXPECT_EQ(Post(kResponses, Body("ab<<fail>>")).status(), 400);
   ExpectIdle();
 }
 

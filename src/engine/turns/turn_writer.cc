@@ -293,8 +293,8 @@ void TurnWriter::SampleNext(ActiveTurn* turn, Lane* lane, const Row& row) {
   }
   const StatusOr<TokenId> chosen = Choose(options, lane, row);
   if (!chosen.ok() || *chosen == kNoToken) {
-    const Status nothing = FailedPrecondition("no token may come next: all are banned or masked");
-    turn->EndLane(lane, FinishReason::kError, chosen.ok() ? nothing : chosen.status());
+    turn->EndLane(lane, FinishReason::kError,
+                  chosen.ok() ? NothingMayCome(*lane) : chosen.status());
     return;
   }
   const TokenId token = *chosen;
@@ -310,6 +310,12 @@ void TurnWriter::SampleNext(ActiveTurn* turn, Lane* lane, const Row& row) {
   event.token = token;
   ApplyToken(turn, lane, token, std::move(event));
   if (lane->mask != nullptr && options.top_logprobs < 0) TakeForced(turn, lane);
+}
+
+// The request is at fault, whatever else is going on: sent again, it would fail again.
+Status TurnWriter::NothingMayCome(const Lane& lane) {
+  if (lane.mask != nullptr) WEFT_RETURN_IF_ERROR(lane.mask->Problem());
+  return InvalidArgument("no token may come next: all are banned or masked");
 }
 
 // kNoToken if all are banned or masked. Changes the logits.

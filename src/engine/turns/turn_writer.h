@@ -62,6 +62,7 @@ class TurnWriter {
   void AskForChanges(StepPart* part) const;
   void ForkChoices(ActiveTurn* turn, const Row& row);
   void SampleNext(ActiveTurn* turn, Lane* lane, const Row& row);
+  static Status NothingMayCome(const Lane& lane);
   StatusOr<TokenId> Choose(const TurnOptions& options, Lane* lane, const Row& row);
   StatusOr<TokenId> ChooseChanged(Lane* lane, const Row& row);
   // Into lane->allowed.
