@@ -65,6 +65,7 @@ struct SessionInfo {
   int64_t idle_us = 0;      // since its last turn, across restarts
   bool saved = false;       // the state directory has a file for it
   std::string note;         // what went wrong with it, e.g. a damaged file
+  std::string unsaved;      // why its last change could not be written; empty: it could
 };
 
 // Counters since the start, and gauges, in one consistent snapshot.
@@ -98,6 +99,10 @@ struct EngineStats {
   // The disk tier: gauges, and counters since the start. disk_tokens are part of cached_tokens.
   int64_t save_bytes = 0;          // copies of sessions whose files are being written
   int64_t file_written_bytes = 0;  // of session files
+  // Named sessions whose last change could not be written, how often that happened to any, and why
+  // it last did (empty if there are none now): without names, for everybody.
+  int64_t sessions_unsaved = 0, failed_saves = 0;
+  std::string save_problem = {};
   // disk_bytes counts blocks and session files.
   int64_t disk_bytes = 0, disk_file_bytes = 0, disk_budget_bytes = 0, disk_blocks = 0;
   // Blocks, sessions and prompts on their way to disk. 0: everything worth writing is written.

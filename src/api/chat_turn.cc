@@ -58,6 +58,29 @@ Task<void> RequestTurns::End() {
   }
 }
 
+namespace {
+
+// What is known before the turn, whose answer begins before its session is written: that of the
+// turn before, or of other sessions.
+void NoteUnsaved(Host& host, const std::string& domain, const std::string& session,
+                 HttpResponder& responder) {
+  if (session.empty()) return;
+  const auto id = host.engine().FindSession(domain, session);
+  const auto info = id.ok() ? host.engine().Inspect(*id) : StatusOr<SessionInfo>(id.status());
+  if (info.ok() && !info->unsaved.empty()) {
+    return responder.NoteHeader(kWarningHeader,
+                                StrCat("the session's last turn could not be saved (",
+                                       HeaderText(info->unsaved), "): a restart would lose it"));
+  }
+  const EngineStats stats = host.engine().Stats();
+  if (stats.sessions_unsaved == 0) return;
+  responder.NoteHeader(kWarningHeader,
+                       StrCat("other sessions cannot be saved (", HeaderText(stats.save_problem),
+                              "): a restart may lose this turn"));
+}
+
+}  // namespace
+
 Task<StatusOr<std::shared_ptr<Generation>>> StartGeneration(Host& host, RequestTurns& turns,
                                                             const SessionChoice& session,
                                                             GenerationRequest request) {
@@ -75,6 +98,7 @@ Task<StatusOr<std::shared_ptr<Generation>>> StartGeneration(Host& host, RequestT
     constexpr auto kAnonymous = NamedTurnPolicy::Otherwise::kAnonymous;
     request.policy = {.busy = kAnonymous, .unusable = kAnonymous, .full = kAnonymous};
   }
+  NoteUnsaved(host, request.domain, request.session, turns.responder());
   auto generating = host.Generate(std::move(request));
   StatusOr<std::unique_ptr<Generation>> generation = co_await generating;
   if (!generation.ok()) {

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "engine/engine_test_util.h"
 #include "state/state_directory.h"
 
@@ -425,6 +426,50 @@ TEST_F(EngineFilesTest, WhenAFileCannotBeWrittenTheSessionGoesOnUnharmed) {
   EXPECT_EQ(RunTurn(engine.get(), session, turns_[1]).tokens(), alone_[1].tokens());
   // Shutdown reports what was not saved.
   EXPECT_FALSE(engine->Shutdown(std::chrono::milliseconds(0)).ok());
+}
+
+TEST_F(EngineFilesTest, SessionsThatCouldNotBeSavedAreToldUntilTheyAre) {
+  const fs::path domain = fs::path(folder_.path()) / "@";
+  std::ofstream(domain) << "in the way";
+  Mutex mutex;
+  std::vector<std::string> notices;
+  EngineOptions options = Options();
+  options.on_notice = [&](const std::string& text) {
+    if (text.find("could not be saved") == text.npos) return;
+    MutexLock lock(&mutex);
+    notices.push_back(text);
+  };
+  auto engine = StartEngine(options);
+  const auto unsaved = [&] { return engine->Stats().sessions_unsaved; };
+  std::vector<SessionId> sessions;
+  for (const char* const name : {"a", "b", "c"}) {
+    sessions.push_back(NewSession(engine.get(), name));
+    RunTurn(engine.get(), sessions.back(), turns_[0]);
+  }
+  EXPECT_TRUE(Eventually([&] { return unsaved() == 3; }));
+  RunTurn(engine.get(), sessions[0], turns_[1]);
+  EXPECT_TRUE(Eventually([&] { return engine->Stats().failed_saves >= 4; }));
+  const std::string why = engine->Stats().save_problem;
+  EXPECT_THAT(why, AllOf(Not(IsEmpty()), Not(HasSubstr("@"))));
+  EXPECT_EQ(engine->Inspect(sessions[0])->unsaved, why);
+  EXPECT_THAT(engine->Inspect(sessions[0])->note, HasSubstr("not on disk"));
+  EXPECT_OK(engine->CheckIntegrity());
+  EXPECT_OK(engine->Close(sessions[2], /*forget=*/false));
+  EXPECT_TRUE(Eventually([&] { return unsaved() == 2; })) << "it is gone";
+  {
+    MutexLock lock(&mutex);
+    EXPECT_THAT(notices, SizeIs(3)) << "one for each session";
+    EXPECT_THAT(notices[0], HasSubstr("\"a\" could not be saved"));
+  }
+  // One success brings the others along.
+  fs::remove(domain);
+  RunTurn(engine.get(), NewSession(engine.get(), "d"), turns_[0]);
+  EXPECT_TRUE(Eventually([&] { return unsaved() == 0; }));
+  EXPECT_EQ(engine->Stats().save_problem, "");
+  EXPECT_EQ(engine->Inspect(sessions[0])->unsaved, "");
+  EXPECT_EQ(engine->Inspect(sessions[0])->note, "");
+  EXPECT_THAT(Files(), SizeIs(3));
+  EXPECT_OK(engine->CheckIntegrity());
 }
 
 TEST_F(EngineFilesTest, AStateDirectoryThatCannotBeUsedStopsTheStart) {

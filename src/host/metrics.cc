@@ -172,6 +172,11 @@ void AddDisk(const EngineStats& stats, Snapshot* out) {
              stats.save_bytes);
   out->Counter("weft_session_files_written_bytes_total", "Bytes of session files written.",
                stats.file_written_bytes);
+  out->Gauge("weft_sessions_unsaved",
+             "Sessions whose last turn could not be saved and would be lost at a restart.",
+             stats.sessions_unsaved);
+  out->Counter("weft_session_failed_saves_total", "Writes of session files that failed.",
+               stats.failed_saves);
   out->Gauges("weft_state_disk_bytes",
               "Bytes in the state directory: used, of these session files, and the limit.", "kind",
               {{"used", stats.disk_bytes},

@@ -785,6 +785,37 @@ class SessionsTest(ServeTest):
             server.ask("DELETE", path)
             self.assertEqual(server.ask("GET", path).status, 404)
 
+    def test_what_could_not_be_saved_is_told(self):
+        with tempfile.TemporaryDirectory(dir=self.dir) as state, \
+                self.serve("--state-dir", state) as server:
+            server.ready()
+            self.assertEqual(server.ask("GET", "/health").json, {"status": "ok"})
+            in_the_way = pathlib.Path(state) / "@"
+            in_the_way.write_text("a file where a folder belongs: not even root can write there")
+
+            def warning(session):
+                answer = server.complete([5] * 50, session_id=session)
+                self.assertEqual(answer.status, 200)
+                return answer.headers.get("X-Weft-Warning", "")
+
+            def health():
+                return server.ask("GET", "/health").json
+
+            warning("kitchen")
+            server.until(lambda: health()["status"] == "degraded", "all is well")
+            self.assertIn("Not a directory", health()["reason"])
+            self.assertNotIn("kitchen", health()["reason"])
+            self.assertIn("this turn", warning("garden"))
+            self.assertIn("last turn could not be saved", warning("kitchen"))
+            self.assertIn("weft_sessions_unsaved 2", server.ask("GET", "/metrics").body.decode())
+            self.assertNotIn("X-Weft-Warning", server.complete([5] * 50).headers)
+            self.assertEqual(server.log.count('"kitchen" could not be saved'), 1, server.log)
+            in_the_way.unlink()
+            warning("attic")
+            server.until(lambda: health() == {"status": "ok"}, "it is not tried again")
+            self.assertEqual(warning("kitchen"), "")
+            self.assertEqual(len(list(pathlib.Path(state).rglob("*.session"))), 3)
+
     def test_what_is_not_used_for_long_is_forgotten(self):
         with tempfile.TemporaryDirectory(dir=self.dir) as state, \
                 self.serve("--state-dir", state, "--session-ttl", "1s") as server:

@@ -19,7 +19,14 @@ using Json = nlohmann::ordered_json;
 
 // Ready, or the error that llama-server's clients know.
 void HandleHealth(Host& host, HttpResponder& responder) {
-  if (host.phase() == Phase::kReady) return SendJson(responder, {{"status", "ok"}});
+  if (host.phase() == Phase::kReady) {
+    const EngineStats stats = host.engine().Stats();
+    if (stats.sessions_unsaved == 0) return SendJson(responder, {{"status", "ok"}});
+    // It answers, so that nothing should take it out of service.
+    return SendJson(responder, {{"status", "degraded"},
+                                {"reason", StrCat("sessions cannot be saved (", stats.save_problem,
+                                                  "): a restart would lose their last turns")}});
+  }
   ApiError error;
   error.http_status = 503;
   error.type = "unavailable_error";

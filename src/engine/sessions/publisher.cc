@@ -71,6 +71,7 @@ SessionInfo Publisher::InfoOf(const Session& session) const {
   info.state = PublicState(session.stage);
   info.n_tokens = session.n_tokens();
   info.note = session.note;
+  info.unsaved = session.unsaved;
   info.n_computed = session.computed;
   info.pages = memory_.PagesOf(session);
   const StateMemory::Sharing sharing = memory_.SharingOf(session);
@@ -95,7 +96,8 @@ Status Publisher::CheckIntegrity() const {
     const bool same = info.ok() && info->name == now.name && info->state == now.state &&
                       info->n_tokens == now.n_tokens && info->n_computed == now.n_computed &&
                       info->pages == now.pages && info->slot_bytes == now.slot_bytes &&
-                      info->saved == now.saved && info->note == now.note;
+                      info->saved == now.saved && info->note == now.note &&
+                      info->unsaved == now.unsaved;
     if (!same) status.Update(Internal("session \"", session->name, "\" is published as it was"));
   });
   const EngineStats& stats = seen->stats();

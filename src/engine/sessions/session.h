@@ -57,7 +57,8 @@ struct Session {
 
   // If poisoned: the positions before this are sound; a fork may start there.
   int64_t sound_tokens = 0;
-  std::string note;  // for the user, e.g. about a damaged file
+  std::string note;     // for the user, e.g. about a damaged file
+  std::string unsaved;  // see SessionInfo
 
   bool is_parked() const { return stage.IsAnyOf(SessionStage::kParked, SessionStage::kAwaited); }
   // Tokens of the conversation, in memory or on disk.

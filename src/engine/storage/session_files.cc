@@ -89,8 +89,9 @@ Status SessionFiles::OpenBlocks(const std::string& layout) {
     loader_ = std::make_unique<StateLoader>(memory_, sessions_, publisher_, &works_, disk_.get(),
                                             [this] { return GiveUpIdleState(); });
   }
-  keeper_ = std::make_unique<StateKeeper>(memory_, sessions_, store_.get(), disk_.get(),
-                                          [this](Session* session) { publisher_->Touch(session); });
+  keeper_ = std::make_unique<StateKeeper>(
+      memory_, sessions_, store_.get(), disk_.get(),
+      [this](Session* session) { publisher_->Touch(session); }, options_.on_notice);
   return OkStatus();
 }
 
@@ -225,7 +226,10 @@ void SessionFiles::FinishSave(SessionId id, bool park, int64_t n_tokens, const S
   if (session == nullptr) return;
   if (!status.ok()) {
     session->note = StrCat("saving failed: ", Message(status));
+    // Its tokens may be there all the same.
+    if (!session->is_kept()) keeper_->NoteSave(session, status);
   } else {
+    if (session->is_kept()) keeper_->NoteSave(session, status);
     session->on_disk.Become(OnDisk::kSaved);
     session->saved_tokens = n_tokens;
     ++parks_;

@@ -245,7 +245,10 @@ void SessionFiles::FillStats(EngineStats* stats) const {
   stats->sessions_dropped = dropped_;
   stats->save_bytes = save_bytes_;
   if (store_ != nullptr) stats->file_written_bytes = store_->written_bytes();
-  if (keeper_ != nullptr) stats->disk_pending = keeper_->pending();
+  if (keeper_ != nullptr) {
+    stats->disk_pending = keeper_->pending();
+    keeper_->FillStats(stats);
+  }
   if (disk_ == nullptr) return;
   const DiskTier::Stats disk = disk_->stats();
   stats->disk_bytes = disk.bytes;

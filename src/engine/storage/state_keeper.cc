@@ -12,6 +12,15 @@ namespace {
 constexpr int64_t kPumpMicros = 2000;
 // Waiting prompts hold memory; beyond this many the oldest are dropped.
 constexpr size_t kMostJobs = 64;
+// After a failed write, until it is tried again.
+constexpr int64_t kRetryMicros = 10 * int64_t{1'000'000};
+
+// What follows the last colon: the system's own words, without the names before them.
+std::string ReasonOf(const Status& status) {
+  const std::string message(Message(status));
+  const size_t at = message.rfind(": ");
+  return at == message.npos ? "its state directory takes no more" : message.substr(at + 2);
+}
 
 }  // namespace
 
@@ -52,14 +61,58 @@ void StateKeeper::KeepSession(Session* session) {
 void StateKeeper::FinishTokens(SessionId id, uint64_t version, const Status& status) {
   Session* const session = sessions_->Find(id);
   if (session == nullptr) return;
-  if (status.ok()) {
-    session->SetKept(version);
-  } else {
-    session->note = StrCat("its current state is not on disk: ", Message(status));
-    touched_(session);
-  }
+  if (status.ok()) session->SetKept(version);
+  NoteSave(session, status);
   const bool idle = session->stage == SessionStage::kReady;
   if (std::exchange(session->keep_again, false) && idle && status.ok()) KeepSession(session);
+}
+
+void StateKeeper::NoteSave(Session* session, const Status& status) {
+  if (status.ok()) {
+    retry_us_ = 0;
+    if (unsaved_.erase(session->id.value) == 0) return;
+    session->unsaved.clear();
+    session->note.clear();
+    touched_(session);
+    return;
+  }
+  ++failed_saves_;
+  retry_us_ = NowMicros() + kRetryMicros;
+  save_problem_ = ReasonOf(status);
+  session->unsaved = save_problem_;
+  session->note = StrCat("its current state is not on disk: ", Message(status));
+  touched_(session);
+  if (!unsaved_.insert(session->id.value).second || !notice_) return;
+  notice_(StrCat("session \"", Printable(session->name),
+                 "\" could not be saved; a restart would lose its last turn: ", Message(status)));
+}
+
+// One at a time, in turn: what is wrong may be wrong with one of them only.
+void StateKeeper::RetryUnsaved() {
+  if (unsaved_.empty() || token_writes_ > 0 || NowMicros() < retry_us_) return;
+  retry_us_ = NowMicros() + kRetryMicros;
+  for (size_t i = 0; i < unsaved_.size(); ++i) {
+    auto next = unsaved_.upper_bound(retried_);
+    if (next == unsaved_.end()) next = unsaved_.begin();
+    retried_ = *next;
+    Session* const session = sessions_->Find(SessionId{retried_});
+    const bool is_idle = session != nullptr && session->stage == SessionStage::kReady &&
+                         session->turn == nullptr && !session->is_at_work();
+    if (!is_idle || session->name.empty()) continue;
+    if (session->is_kept()) return NoteSave(session, OkStatus());
+    return KeepSession(session);
+  }
+}
+
+void StateKeeper::FillStats(EngineStats* stats) {
+  std::erase_if(unsaved_, [this](uint64_t id) {
+    const Session* const session = sessions_->Find(SessionId{id});
+    return session == nullptr || session->name.empty();
+  });
+  if (unsaved_.empty()) save_problem_.clear();
+  stats->sessions_unsaved = std::ssize(unsaved_);
+  stats->failed_saves = failed_saves_;
+  stats->save_problem = save_problem_;
 }
 
 bool StateKeeper::IsKept(const Session& session) const {
@@ -166,6 +219,7 @@ Session* StateKeeper::HolderOf(Job* job) {
 }
 
 bool StateKeeper::Pump() {
+  RetryUnsaved();
   if (jobs_.empty()) return false;
   bool any = false;
   const int64_t end_us = NowMicros() + kPumpMicros;

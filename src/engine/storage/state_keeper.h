@@ -30,14 +30,15 @@ class StateKeeper {
  public:
   // `disk` may be null: then only tokens are kept. All must outlive the object; answers from
   // `store` after its destruction are ignored. `touched` is called with sessions whose description
-  // changed.
+  // changed, `notice`, which may be empty, with sentences for the operator.
   StateKeeper(StateMemory* memory, SessionTable* sessions, SessionStore* store, DiskTier* disk,
-              std::function<void(Session*)> touched)
+              std::function<void(Session*)> touched, std::function<void(const std::string&)> notice)
       : memory_(memory),
         sessions_(sessions),
         store_(store),
         disk_(disk),
-        touched_(std::move(touched)) {}
+        touched_(std::move(touched)),
+        notice_(std::move(notice)) {}
 
   // A named session changed and has no running turn.
   void KeepSession(Session* session);
@@ -47,6 +48,10 @@ class StateKeeper {
   void Forget(Session* session);
   // Makes the session's file hold exactly these tokens, in order with its other writes.
   void WriteTokens(Session* session, History tokens, std::function<void(const Status&)> done);
+
+  // How a write of a session's current tokens ended. What could not be written is tried again now
+  // and then, and as soon as another write succeeds.
+  void NoteSave(Session* session, const Status& status);
 
   // Copies what the write rate allows now. True if that was anything.
   bool Pump();
@@ -58,6 +63,7 @@ class StateKeeper {
   // Sessions and prompts whose state is not all handed over, and tokens not yet written.
   int64_t pending() const { return static_cast<int64_t>(jobs_.size()) + token_writes_; }
   bool writes_tokens() const { return token_writes_ > 0; }
+  void FillStats(EngineStats* stats);
   // Whether all of an idle session is on disk.
   bool IsKept(const Session& session) const;
 
@@ -89,6 +95,7 @@ class StateKeeper {
   std::optional<Fingerprint> ExchangeKeptSlot(Session* session,
                                               const std::optional<Fingerprint>& key);
   void SetKeptSlot(Session* session, const Fingerprint& key);
+  void RetryUnsaved();
   void FinishTokens(SessionId id, uint64_t version, const Status& status);
 
   StateMemory* const memory_;
@@ -96,6 +103,7 @@ class StateKeeper {
   SessionStore* const store_;
   DiskTier* const disk_;
   const std::function<void(Session*)> touched_;
+  const std::function<void(const std::string&)> notice_;
   // All jobs in order of arrival, jobs by owner, the jobs of prompts, and those that hold memory.
   std::map<uint64_t, Job> jobs_;
   uint64_t next_job_ = 0;
@@ -103,6 +111,12 @@ class StateKeeper {
   std::set<uint64_t> of_prompts_;
   std::set<uint64_t> holding_;
   int64_t token_writes_ = 0;
+  // Sessions whose last change could not be written, and the one that was last tried again.
+  std::set<uint64_t> unsaved_;
+  uint64_t retried_ = 0;
+  int64_t retry_us_ = 0;
+  int64_t failed_saves_ = 0;
+  std::string save_problem_;
   // How many sessions have each recurrent state as their last.
   std::map<std::pair<uint64_t, uint64_t>, int> kept_slots_;
 };
