@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -54,7 +55,12 @@ struct EngineOptions {
   // of the machine's free memory when the engine starts, or most of such a device's.
   int64_t memory_bytes = 0;
   int max_running = 32;  // turns in one step
-  int max_queued = 256;  // turns waiting; one more gives RESOURCE_EXHAUSTED
+  // Turns waiting, of a tenant alone; one more gives RESOURCE_EXHAUSTED. Tenants with turns each
+  // have their share of it.
+  int max_queued = 256;
+  // Weights of tenants (TurnOptions::tenant), each above 0; all others have 1. Running turns'
+  // places, the queue and the time of steps are shared by them; a tenant alone has everything.
+  std::map<std::string, double, std::less<>> share_weights = {};
   int max_sessions = 4096;
   int max_sessions_per_domain = 0;  // keeps one domain from taking all; 0: max_sessions
   // Most rows in one step; also the size of the compute scratch.
@@ -240,7 +246,9 @@ struct TurnOptions {
   // quickly.
   std::function<std::vector<int32_t>(int choice, std::span<const int32_t> generated)> guess = {};
 
-  int priority = 0;        // higher first
+  // Whose turn it is, for fair shares; empty: its session's domain.
+  std::string tenant = {};
+  int priority = 0;        // higher first, among the tenant's own
   std::string label = {};  // shown in TurnInfo, to help find a request there
   // The turn ends with DEADLINE_EXCEEDED at this time; unset: never.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};

@@ -171,6 +171,7 @@ Task<Status> Compute(Host& host, const HttpRequest& request, int64_t slot, Token
   turn.turn.tokens = std::move(tokens);
   turn.turn.max_tokens = 0;
   turn.turn.label = request.id;
+  turn.turn.tenant = request.Account();
   auto generating = host.Generate(std::move(turn));
   StatusOr<std::unique_ptr<Generation>> generation = co_await generating;
   if (!generation.ok()) co_return generation.status();

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include "engine/sampling/text_stream.h"
 #include "engine/sessions/session.h"
 #include "engine/speculation/guesses.h"
+#include "engine/turns/tenant_shares.h"
 #include "engine/turns/turn_queue.h"
 #include "engine/turns/turn_stages.h"
 #include "weft/events.h"
@@ -55,6 +57,7 @@ struct Lane {
   int64_t last_row_us = 0;  // when it last advanced, or was admitted
 
   bool done() const { return stage == LaneStage::kDone; }
+  bool holds_place() const { return !done() && stage != LaneStage::kWaitsForPlace; }
   bool in_step() const { return session->stage == SessionStage::kInStep; }
   // Whether the next step may compute rows of it.
   bool is_ready() const { return stage == LaneStage::kReady && !in_step(); }
@@ -78,6 +81,7 @@ struct ActiveTurn {
   Staged<TurnStage> stage{TurnStage::kQueued};
   TurnFate fate = TurnFate::kFinished;  // so far
   Session* session = nullptr;
+  Tenant* tenant = nullptr;     // until it is retired
   bool closes_session = false;  // an anonymous session, destroyed with its turn
   bool expects_more = false;    // see Turn::ExpectMore
   std::shared_ptr<TurnQueue> queue;
@@ -138,6 +142,9 @@ struct ActiveTurn {
  private:
   void Finish(FinishReason reason);
 };
+
+// In order of submission while they wait; once they run, in the order in which memory is given.
+using TurnList = std::list<std::unique_ptr<ActiveTurn>>;
 
 }  // namespace weft
 

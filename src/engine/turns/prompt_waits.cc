@@ -1,6 +1,9 @@
 #include "engine/turns/prompt_waits.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -63,7 +66,16 @@ void PromptWaits::MeasureQueued(int64_t before) const {
   std::stable_sort(queued.begin(), queued.end(), [](const ActiveTurn* a, const ActiveTurn* b) {
     return a->options.priority > b->options.priority;
   });
+  // The places that its tenant then has, which the next one goes to the fewest of.
+  std::map<const Tenant*, int64_t> n_before;
+  std::vector<std::pair<double, ActiveTurn*>> ranked;
   for (ActiveTurn* const turn : queued) {
+    ranked.emplace_back(turn->tenant->RankOfPlace(turn->tenant->held + ++n_before[turn->tenant]),
+                        turn);
+  }
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [rank, turn] : ranked) {
     turn->waits_behind_tokens = before;
     before += ExpectedRows(turn);
   }

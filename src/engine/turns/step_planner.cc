@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <map>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -25,7 +28,6 @@ constexpr double kFullSteps = 4;
 constexpr double kMargin = 0.65;
 // The share of the allowance that a paused step keeps even when shorter prompts want all of it.
 constexpr double kPausedShare = 0.25;
-constexpr double kAgingShare = 0.5;
 constexpr double kSmoothing = 0.2;
 // Smaller steps measure a step's fixed cost rather than the cost per row.
 constexpr int64_t kMeasurableRows = 32;
@@ -80,30 +82,68 @@ int64_t StepPlanner::LongRows(int64_t depth, bool beside_decoding) const {
   return std::min(std::max(rows / kTileRows * kTileRows, kMinLongRows), most);
 }
 
-// Decoding lanes by waiting time, prompts by remaining work.
+// Of one tenant: decoding lanes by waiting time, prompts by when they would have ended had they
+// never waited. That is the least remaining work first, but for the time that they have waited.
+bool StepPlanner::GoesBefore(const LaneView& a, const LaneView& b) const {
+  if (a.priority != b.priority) return a.priority > b.priority;
+  const auto distance = [this](const LaneView& lane) {
+    if (lane.decoding) return -static_cast<double>(lane.waited_us);
+    return CostUs(lane.pending + lane.done, lane.depth - lane.done) -
+           static_cast<double>(lane.age_us);
+  };
+  return distance(a) < distance(b);
+}
+
 std::vector<size_t> StepPlanner::InOrder(std::span<const LaneView> lanes, bool decoding) const {
   std::vector<size_t> order;
+  bool is_shared = false;
   for (size_t i = 0; i < lanes.size(); ++i) {
-    if (lanes[i].decoding == decoding) order.push_back(i);
+    if (lanes[i].decoding != decoding) continue;
+    is_shared = is_shared || (!order.empty() && lanes[i].tenant != lanes[order[0]].tenant);
+    order.push_back(i);
   }
-  std::vector<double> distance(lanes.size());
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return GoesBefore(lanes[a], lanes[b]); });
+  return is_shared ? TenantsInTurn(lanes, std::move(order)) : order;
+}
+
+// Each tenant's lanes stay in order. As if each were computed when it is reached.
+std::vector<size_t> StepPlanner::TenantsInTurn(std::span<const LaneView> lanes,
+                                               std::vector<size_t> order) const {
+  struct Own {
+    double clock_us = 0;
+    std::deque<size_t> lanes;
+  };
+  std::map<uint64_t, Own> tenants;
   for (const size_t i : order) {
-    const LaneView& lane = lanes[i];
-    distance[i] = decoding ? -static_cast<double>(lane.waited_us)
-                           : CostUs(lane.pending, lane.depth) -
-                                 kAgingShare * static_cast<double>(lane.age_us);
+    tenants[lanes[i].tenant].clock_us = lanes[i].clock_us;
+    tenants[lanes[i].tenant].lanes.push_back(i);
   }
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (lanes[a].priority != lanes[b].priority) return lanes[a].priority > lanes[b].priority;
-    return distance[a] < distance[b];
-  });
-  return order;
+  std::vector<size_t> in_turn;
+  while (!tenants.empty()) {
+    const auto next = std::min_element(
+        tenants.begin(), tenants.end(),
+        [](const auto& a, const auto& b) { return a.second.clock_us < b.second.clock_us; });
+    Own& own = next->second;
+    const LaneView& lane = lanes[own.lanes.front()];
+    own.clock_us += CostUs(lane.decoding ? 1 : lane.pending, lane.depth) / lane.weight;
+    in_turn.push_back(own.lanes.front());
+    own.lanes.pop_front();
+    if (own.lanes.empty()) tenants.erase(next);
+  }
+  return in_turn;
 }
 
 // Whether the prompt does not wait for the paused step.
 bool StepPlanner::IsSooner(const LaneView& lane, const LaneView& paused) const {
+  if (lane.tenant != paused.tenant) return lane.clock_us < paused.clock_us;
   if (lane.priority != paused.priority) return lane.priority > paused.priority;
   return CostUs(lane.pending, lane.depth) < CostUs(paused.pending, paused.depth);
+}
+
+double StepPlanner::DecodeCostUs(int64_t decode_rows) const {
+  const double step_us = decode_step_us_ > 0 ? decode_step_us_ : kUnmeasuredRowUs;
+  return step_us / static_cast<double>(decode_rows);
 }
 
 std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) const {

@@ -7,10 +7,11 @@
 // between is the allowance; a paused step gets at least a quarter of it, so that it always
 // completes.
 //
-// Prompts are computed one after the other, least remaining work first; waiting advances a prompt
-// at half the rate at which work is done, so that a stream of short ones cannot starve a long one.
-// A prompt with less work left than the paused step's does not wait for it: its rows go into short
-// steps.
+// Tenants have turns, the one that is furthest behind first, and each row counts for its tenant at
+// once. Those of one tenant are computed one after the other, least remaining work first, but time
+// that a prompt has waited counts as work done, so that a stream of short ones cannot starve a long
+// one. A prompt with less work left than the paused step's, or of a tenant further behind, does not
+// wait for it: its rows go into short steps.
 //
 // A short step without prompts may also compute guesses (GuessPlanner).
 //
@@ -33,13 +34,17 @@ struct LaneView {
   int64_t pending = 0;    // rows it could compute now; at least 1
   int64_t in_step = 0;    // how many of them are rows of the open long step
   int64_t depth = 0;      // rows already computed
-  int priority = 0;       // higher first
+  int priority = 0;       // higher first, among its tenant's
   int64_t waited_us = 0;  // since its last computed row (or its admission)
   int64_t age_us = 0;     // since its turn was submitted
+  int64_t done = 0;       // of the rows already computed, those of its turn's prompt
   int64_t max_chunk = 0;  // a smaller chunk size it asks for; 0: any
   bool whole = false;     // its rows are computed in one step, or none of them
   int64_t after = -1;     // for RowsBefore: index of the prompt that must come first; -1: none
-  GuessOffer guesses;     // after its pending rows
+  // Of its tenant (TenantShares).
+  uint64_t tenant = 0;
+  double clock_us = 0, weight = 1;
+  GuessOffer guesses;  // after its pending rows
 };
 
 // The measured cost of a step.
@@ -76,6 +81,11 @@ class StepPlanner {
   // added. 0 for those whose rows are in the open step.
   std::vector<int64_t> RowsBefore(std::span<const LaneView> lanes) const;
 
+  // What a row costs its tenant: one of a prompt's, at the average depth of `rows` of them, and one
+  // of `decode_rows` that share a step.
+  double PromptCostUs(int64_t rows, int64_t depth) const { return CostUs(rows, depth); }
+  double DecodeCostUs(int64_t decode_rows) const;
+
   void Observe(const StepCost& cost);
   // Knows how long steps without prompts take.
   const GuessPlanner& guess_planner() const { return guess_planner_; }
@@ -86,7 +96,10 @@ class StepPlanner {
   int64_t RowsFor(double us, int64_t depth) const;
   int64_t LongRows(int64_t depth, bool beside_decoding) const;
   bool IsSooner(const LaneView& lane, const LaneView& paused) const;
+  bool GoesBefore(const LaneView& a, const LaneView& b) const;
   std::vector<size_t> InOrder(std::span<const LaneView> lanes, bool decoding) const;
+  std::vector<size_t> TenantsInTurn(std::span<const LaneView> lanes,
+                                    std::vector<size_t> order) const;
   std::vector<size_t> PromptsInTurn(std::span<const LaneView> lanes) const;
   void AddGuesses(std::span<const LaneView> lanes, int64_t room, bool only_sure,
                   std::vector<int64_t>* rows) const;

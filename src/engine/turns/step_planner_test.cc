@@ -120,7 +120,7 @@ TEST(StepPlannerTest, PromptsAreComputedOneAfterTheOther) {
 TEST(StepPlannerTest, TheLeastWorkLeftGoesFirstAndWaitingBringsALongOneForward) {
   const StepPlanner planner = Measured();
   EXPECT_THAT(planner.PlanLong(std::vector{Prompt(4000), Prompt(450)}), ElementsAre(0, 450));
-  // 400 ms of work, less half of its waiting time.
+  // 400 ms of work, less its waiting time.
   EXPECT_THAT(planner.PlanLong(std::vector{Prompt(4000, 0, 750000), Prompt(450)}),
               ElementsAre(512, 0));
   // Among equally long prompts the first to arrive wins.

@@ -108,13 +108,13 @@ bool StepRoom::PreemptFor(const StepPart& part, const std::vector<StepPart>& pre
         after = false;
         continue;
       }
-      if ((*lane)->in_step() || (!after && !paused && !(*lane)->done())) continue;
+      if ((*lane)->in_step() || (!after && !paused && (*lane)->holds_place())) continue;
       const bool in_step = std::any_of(prepared.begin(), prepared.end(),
                                        [&](const StepPart& p) { return p.lane == lane->get(); });
       if (in_step || memory_->BytesOf(*(*lane)->session) == 0) continue;
       files_->AbandonLoad((*lane)->session);
       memory_->Drop((*lane)->session);
-      if (!(*lane)->done()) (*lane)->stage.Become(LaneStage::kPreempted);
+      if ((*lane)->holds_place()) (*lane)->stage.Become(LaneStage::kPreempted);
       ++preemptions_;
       return true;
     }

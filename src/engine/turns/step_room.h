@@ -1,8 +1,8 @@
 // Room for the rows of a step: who gets memory, and who gives it up.
 //
-// Running turns have memory in the order of their admission. An earlier one may take it from idle
-// sessions and from every later one, which then starts over when there is room; so the first can
-// always go on. Engine thread only.
+// Running turns have memory in the order of the list (TurnPlaces). An earlier one may take it from
+// idle sessions and from every later one, which then starts over when there is room; so the first
+// can always go on. Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_STEP_ROOM_H_
 #define WEFT_ENGINE_TURNS_STEP_ROOM_H_
 
@@ -27,7 +27,7 @@ class StepRoom {
 
   // Gives every part its pages and slot. A part without room loses its guesses, then gets fewer
   // rows or is left out of the step; its turn ends if room can never be made for it. REQUIRES: in
-  // order of admission.
+  // the order of running turns.
   void Prepare(std::vector<StepPart>* parts);
   // Preempted lanes become ready once there is room for all of their tokens; one must if nothing
   // else runs. True if any did.

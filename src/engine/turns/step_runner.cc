@@ -82,10 +82,16 @@ LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   view.max_chunk = parts_.memory->RowsToCheckpoint(*lane.session);
   view.decoding = lane.needs_only_next();
   view.priority = turn.options.priority;
+  view.tenant = turn.tenant->id;
+  view.clock_us = turn.tenant->clock_us;
+  view.weight = turn.tenant->weight;
   view.whole = needs_whole_texts_;
   view.waited_us = now_us - lane.last_row_us;
   view.age_us = now_us - turn.submitted_us;
   if (turn.is_prompt_computed()) return view;
+  if (turn.first_row_us > 0) {
+    view.done = std::max<int64_t>(0, view.depth - turn.usage.cached_tokens);
+  }
   const auto& chunks = turn.options.prompt_chunks;
   if (!chunks.empty()) {
     view.max_chunk = std::min(view.max_chunk, chunks[turn.next_chunk % chunks.size()]);
@@ -252,6 +258,7 @@ Status StepRunner::Begin(OpenStep* step) {
       step->cost.attended_rows += part.rows * (part.first_row + part.rows / 2);
     }
   }
+  ChargeTenants(*step);
   PlaceResults(step);
   const int64_t begin_us = NowMicros();
   for (const StepPart& part : step->parts) {
@@ -266,6 +273,14 @@ Status StepRunner::Begin(OpenStep* step) {
   for (StepPart& part : step->parts) part.run = step->run.get();
   parts_.room->NoteBegun();
   return OkStatus();
+}
+
+// Before the step has run, so that a tenant's rows count while a long step pauses.
+void StepRunner::ChargeTenants(const OpenStep& step) const {
+  for (const StepPart& part : step.parts) {
+    part.turn->tenant->Charge(part.is_decoding ? planner_.DecodeCostUs(step.cost.decode_rows)
+                                               : planner_.PromptCostUs(part.rows, part.first_row));
+  }
 }
 
 void StepRunner::PlaceResults(OpenStep* step) const {

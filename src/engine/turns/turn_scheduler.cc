@@ -15,6 +15,7 @@ namespace weft {
 TurnScheduler::TurnScheduler(const Parts& parts, std::function<void()> wake)
     : parts_(parts),
       wake_(std::move(wake)),
+      places_(*parts.options, &queued_, &running_),
       prompts_(parts.options->share_prefixes_across_domains) {}
 
 // --- submission -------------------------------------------------------------------------
@@ -90,12 +91,10 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, const TurnOption
   WEFT_RETURN_IF_ERROR(parts_.model->CheckFile());
   WEFT_RETURN_IF_ERROR(Validate(*session, options));
   const EngineOptions& limits = *parts_.options;
-  const int64_t n_queued = static_cast<int64_t>(queued_.size());
-  const int64_t places = limits.max_running - static_cast<int64_t>(running_.size());
-  if (n_queued >= limits.max_queued + std::max<int64_t>(0, places)) {
+  const std::string& tenant = options.tenant.empty() ? session->domain : options.tenant;
+  if (const Status room = places_.CheckQueue(tenant); !room.ok()) {
     ++refused_;
-    return ResourceExhausted("the queue is full: ", running_.size(), " turns run and ", n_queued,
-                             " wait; try again later");
+    return room;
   }
   const int64_t row_width = parts_.model->row_width();
   if (const int64_t n_rows = options.PromptRows(row_width); n_rows > 0) {
@@ -106,6 +105,7 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, const TurnOption
   turn->serial = next_serial_++;
   turn->options = options;
   turn->options.parts = nullptr;
+  turn->options.tenant = tenant;
   turn->prompt = PromptOf(*parts_.model, options, parts_.memory->rows());
   std::sort(turn->options.stop_tokens.begin(), turn->options.stop_tokens.end());
   turn->pools_all_rows = PoolsAllRows(*parts_.model, options);
@@ -128,6 +128,7 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, const TurnOption
                           .cancelled = turn->cancelled,
                           .domain = session->domain,
                           .serial = turn->serial};
+  places_.Join(turn.get());
   queued_.push_back(std::move(turn));
   return submitted;
 }
@@ -141,24 +142,11 @@ int64_t TurnScheduler::waiting() const {
 // --- admission --------------------------------------------------------------------------
 
 void TurnScheduler::Admit() {
-  for (const auto& turn : running_) {
-    if (turn->is_stalled()) continue;
-    for (const auto& lane : turn->lanes) {
-      if (lane->stage == LaneStage::kPreempted) return;
-    }
-  }
-  while (!queued_.empty() && static_cast<int>(running_.size()) < parts_.options->max_running) {
-    auto best = queued_.end();
-    for (auto it = queued_.begin(); it != queued_.end(); ++it) {
-      const Session& session = *(*it)->session;
-      if (session.stage != SessionStage::kQueued || session.is_at_work()) continue;
-      if (best == queued_.end() || (*it)->options.priority > (*best)->options.priority) best = it;
-    }
-    if (best == queued_.end()) return;
-    running_.splice(running_.end(), queued_, best);
-    Start(running_.back().get());
+  const auto start = [this](ActiveTurn* turn) {
+    Start(turn);
     parts_.publisher->SetDue();  // its step may take long
-  }
+  };
+  places_.Share(start, [this](ActiveTurn* turn, Lane* lane) { Resume(turn, lane); });
 }
 
 void TurnScheduler::Start(ActiveTurn* turn) {
@@ -181,6 +169,14 @@ void TurnScheduler::Start(ActiveTurn* turn) {
   turn->started.seed = turn->seed;
   turn->started.prompt_tokens = static_cast<int64_t>(session->tokens.size());
   turn->usage.prompt_tokens = turn->started.prompt_tokens;
+}
+
+// Meanwhile its state may have been taken, or others may have computed more of its prompt.
+void TurnScheduler::Resume(ActiveTurn* turn, Lane* lane) {
+  Session* const session = lane->session;
+  const bool was_taken = session->computed == 0 && turn->first_row_us > 0;
+  lane->stage.Become(was_taken ? LaneStage::kPreempted : LaneStage::kReady);
+  if (turn->stage == TurnStage::kReading && !turn->wants_prompt_rows()) ReuseComputed(session);
 }
 
 Status TurnScheduler::CheckRowsOf(const ActiveTurn& turn) const {
@@ -294,7 +290,9 @@ bool TurnScheduler::WaitsForSibling(ActiveTurn* turn) const {
   const int64_t page = memory.page_tokens();
   return prompts_.AnyEarlier(turn, [&](ActiveTurn* earlier, int64_t in_common) {
     if (earlier->stage != TurnStage::kReading) return false;
-    if (earlier->lanes[0]->stage == LaneStage::kWaitsForSibling) return false;
+    const bool stands =
+        earlier->lanes[0]->stage.IsAnyOf(LaneStage::kWaitsForSibling, LaneStage::kWaitsForPlace);
+    if (stands) return false;
     Session* const leader = earlier->lanes[0]->session;
     const int64_t common =
         memory.HandOverAt(std::min(in_common, static_cast<int64_t>(session.tokens.size()) - 1));
@@ -376,6 +374,7 @@ void TurnScheduler::RollBackPrompt(ActiveTurn* turn) {
 void TurnScheduler::Retire(ActiveTurn* turn) {
   Session* const session = turn->session;
   prompts_.Remove(turn);
+  places_.Leave(turn);
   parts_.files->AbandonLoad(session);
   for (const auto& lane : turn->lanes) {
     if (lane->session->stage != SessionStage::kPoisoned) parts_.memory->KeepTail(lane->session);
@@ -465,7 +464,7 @@ TurnInfo TurnScheduler::InfoOf(const ActiveTurn& turn) {
   }
   const bool waits = turn.waits_behind_tokens > 0 ||
                      first.stage.IsAnyOf(LaneStage::kWaitsForSibling, LaneStage::kWaitsForDisk,
-                                         LaneStage::kPreempted);
+                                         LaneStage::kPreempted, LaneStage::kWaitsForPlace);
   info.stage = waits ? TurnInfo::Stage::kWaiting : TurnInfo::Stage::kReading;
   info.done_tokens = first.session->computed;
   if (turn.first_row_us > 0) {

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -26,12 +25,10 @@
 #include "engine/turns/active_turn.h"
 #include "engine/turns/prompts_under_way.h"
 #include "engine/turns/turn_disk.h"
+#include "engine/turns/turn_places.h"
 #include "weft/engine.h"
 
 namespace weft {
-
-// In order of submission while they wait, of admission once they run.
-using TurnList = std::list<std::unique_ptr<ActiveTurn>>;
 
 // What the submitter of a turn gets.
 struct SubmittedTurn {
@@ -75,8 +72,8 @@ class TurnScheduler {
   // Retires ended turns, but none that is part of a long step: others may be too. True if there
   // were any.
   bool RetireEnded();
-  // Gives free places to waiting turns: higher priority first, then in order of submission.
-  // Preempted turns resume first, or newcomers would take the memory they wait for.
+  // Gives places to waiting turns and lanes (TurnPlaces). A tenant's preempted turns resume first,
+  // or its newcomers would take the memory they wait for.
   void Admit();
   // Lets prompts wait while an earlier turn computes a beginning that they need too, or while more
   // of them is read from disk, and continue from there.
@@ -103,6 +100,7 @@ class TurnScheduler {
   int64_t StallPatienceUs() const;
   void EndIfUnwanted(ActiveTurn* turn);
   void Start(ActiveTurn* turn);
+  void Resume(ActiveTurn* turn, Lane* lane);
   Status CheckRowsOf(const ActiveTurn& turn) const;
   void TakePrompt(ActiveTurn* turn);
   void RefreshSiblingWait(ActiveTurn* turn);
@@ -120,6 +118,7 @@ class TurnScheduler {
   const std::function<void()> wake_;
   TurnList queued_;
   TurnList running_;
+  TurnPlaces places_;
   PromptsUnderWay prompts_;  // of running turns that read
   uint64_t next_serial_ = 1;
   bool accepting_ = true;

@@ -42,7 +42,8 @@ constexpr std::string_view NameOf(TurnStage stage) {
 // How it ended, the worst of its lanes.
 enum class TurnFate : uint8_t { kFinished, kCancelled, kFailed };
 
-//   ready <-> waits for a sibling, waits for the disk, preempted; anything may be done
+//   ready <-> waits for a sibling, waits for the disk, preempted, waits for a place; anything may
+//   be done
 //
 // Whether its rows are part of a long step is its session's stage, because even a lane that is done
 // may still be.
@@ -50,8 +51,9 @@ enum class LaneStage : uint8_t {
   kReady,            // may take part in the next step
   kWaitsForSibling,  // another turn is computing the prefix that it needs too
   kWaitsForDisk,     // more of its prompt is being read from disk
-  kPreempted,  // its pages were taken so that others could continue; it starts over when there
-               // is room
+  kPreempted,      // its pages were taken so that others could continue; it starts over when there
+                   // is room
+  kWaitsForPlace,  // gave its place to another tenant; its state stays while there is memory
   kDone,
 };
 
@@ -59,12 +61,15 @@ constexpr uint32_t After(LaneStage stage) {
   using enum LaneStage;
   switch (stage) {
     case kReady:
-      return AnyOf(kWaitsForSibling, kWaitsForDisk, kPreempted, kDone);
+      return AnyOf(kWaitsForSibling, kWaitsForDisk, kPreempted, kWaitsForPlace, kDone);
     case kWaitsForSibling:
+      return AnyOf(kReady, kPreempted, kWaitsForPlace, kDone);
     case kWaitsForDisk:
       return AnyOf(kReady, kPreempted, kDone);
     case kPreempted:
-      return AnyOf(kReady, kDone);
+      return AnyOf(kReady, kWaitsForPlace, kDone);
+    case kWaitsForPlace:
+      return AnyOf(kReady, kPreempted, kDone);
     case kDone:
       return AnyOf();
   }
@@ -72,9 +77,9 @@ constexpr uint32_t After(LaneStage stage) {
 }
 
 constexpr std::string_view NameOf(LaneStage stage) {
-  constexpr std::string_view kNames[] = {"a ready lane", "a lane that waits for a sibling",
-                                         "a lane that waits for the disk", "a preempted lane",
-                                         "a lane that is done"};
+  constexpr std::string_view kNames[] = {
+      "a ready lane",     "a lane that waits for a sibling", "a lane that waits for the disk",
+      "a preempted lane", "a lane that waits for a place",   "a lane that is done"};
   return kNames[static_cast<size_t>(stage)];
 }
 
