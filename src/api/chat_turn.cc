@@ -300,8 +300,7 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   }
   ChatFormat::ControlTokens control = host.chat().ControlTokensFor(turn.stop_strings);
   turn.shown_control_tokens = std::move(control.ids);
-  turn.label = request.id;
-  turn.tenant = request.Account();
+  SetOwner(request, &turn);
 
   ReplyRules rules{.thinks_already = prompt.reasoning_is_open, .thought = std::move(call.thought)};
   if (host.chat().has_reasoning()) rules.marks = host.chat().thought_marks();

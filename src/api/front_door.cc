@@ -260,6 +260,9 @@ bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) cons
   if (match.route == nullptr) {
     return refuse(ToApiError(NotFound("there is nothing at ", Printable(request.path, 200))));
   }
+  if (const auto priority = PriorityHeader(request); !priority.ok()) {
+    return refuse(ToApiError(priority.status()));
+  }
   request.path = StrCat("/", StrJoin(segments, "/"));
   request.path_arguments = std::move(match.arguments);
   return true;

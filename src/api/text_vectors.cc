@@ -53,8 +53,7 @@ Task<Status> TakeAll(Host& host, const HttpRequest& request, RequestTurns& turns
       generation_request.turn.tokens = texts[n_submitted];
       generation_request.turn.vector = true;
       generation_request.turn.max_tokens = 0;
-      generation_request.turn.label = request.id;
-      generation_request.turn.tenant = request.Account();
+      SetOwner(request, &generation_request.turn);
       auto starting = StartGeneration(host, turns, no_session, std::move(generation_request));
       auto generation = co_await starting;
       // A text that finds no place waits until earlier ones are done.

@@ -104,6 +104,7 @@ Status GenerateCall::Begin(grpc::ByteBuffer* message) {
   request_.turn.label = request.request_id();
   request_.turn.end_loops = service_.host->defaults().end_loops;
   request_.domain = head().domain;
+  request_.turn.tenant = head().account;
   request_.finished = [this](const TurnUsage& usage) {
     tokens_ = {.prompt = usage.prompt_tokens,
                .cached = usage.cached_tokens,

@@ -99,6 +99,14 @@ using MostlyGeneric = E::WithGenericMethod_Generate<E::WithRawCallbackMethod_Hea
     E::WithGenericMethod_Abort<E::WithGenericMethod_GetModelInfo<
         E::WithGenericMethod_GetServerInfo<E::WithGenericMethod_GetTokenizer<E::Service>>>>>>;
 
+// Of "ipv4:192.0.2.1:5000" or "ipv6:%5B2001:db8::1%5D:5000".
+std::string AddressIn(std::string peer) {
+  peer.erase(std::min(peer.rfind(':'), peer.size()));
+  peer.erase(0, peer.find(':') + 1);
+  if (peer.starts_with("%5B") && peer.ends_with("%5D")) return peer.substr(3, peer.size() - 6);
+  return peer;
+}
+
 }  // namespace
 
 // Reflection lists only services that have a method known to gRPC.
@@ -206,6 +214,9 @@ grpc::ServerGenericBidiReactor* GrpcService::CreateReactor(
 }
 
 Status GrpcService::FindOwner(const grpc::CallbackServerContext& context, RpcHead* head) const {
+  HttpRequest request;  // as one to the HTTP server
+  request.address = AddressIn(context.peer());
+  head->account = request.Account();
   if (options_.open || !keys_.required()) return OkStatus();
   const std::optional<ApiKeys::Owner> owner =
       keys_.Find(ApiKeyOf(MetadataOf(context, "authorization"), MetadataOf(context, "x-api-key")));
@@ -213,7 +224,8 @@ Status GrpcService::FindOwner(const grpc::CallbackServerContext& context, RpcHea
     return MakeStatus(StatusCode::kUnauthenticated,
                       "no valid API key: send metadata 'authorization: Bearer KEY' or 'x-api-key'");
   }
-  head->domain = owner->domain;
+  head->domain = request.domain = owner->domain;
+  head->account = request.Account();
   head->key_name = owner->name;
   return OkStatus();
 }

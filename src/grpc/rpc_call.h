@@ -33,6 +33,7 @@ grpc::Status ToGrpcStatus(const Status& status);
 struct RpcHead {
   std::string path;      // "/package.Service/Method"
   std::string domain;    // the owner
+  std::string account;   // the tenant: its key or, without one, its address
   std::string key_name;  // for the log
   bool log_text = false;
 };

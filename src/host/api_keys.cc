@@ -122,6 +122,13 @@ std::optional<ApiKeys::Owner> ApiKeys::Find(std::string_view key) const {
   return found == nullptr ? std::nullopt : std::optional(found->owner);
 }
 
+std::optional<ApiKeys::Owner> ApiKeys::FindByName(std::string_view name) const {
+  for (const Key& key : *table()) {
+    if (!name.empty() && key.owner.name == name) return key.owner;
+  }
+  return std::nullopt;
+}
+
 std::string KeyFileWarning(const std::string& path) {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0) return "";

@@ -40,6 +40,8 @@ class ApiKeys {
   size_t size() const;
   // Takes the same time whether or not the key exists.
   std::optional<Owner> Find(std::string_view key) const;
+  // The first one with that name.
+  std::optional<Owner> FindByName(std::string_view name) const;
 
  private:
   using Digest = std::array<unsigned char, 32>;

@@ -404,7 +404,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
     turn.stop_strings = *std::move(stops);
   read.stream = fields.Bool("stream").value_or(false);
   AddAnswerRule(&fields, turn, &read.call.answer);
-  ReadForeignFields(&fields);
+  ReadForeignFields(&fields, &turn);
   RefuseProgress(&fields);
   fields.Refuse("container", "is not supported");
   fields.Refuse("mcp_servers", "is not supported", ordered_json::array());

@@ -235,7 +235,10 @@ void ReadChoices(ApiFields* fields, TurnOptions* turn) {
   turn->n_choices = static_cast<int>(n.value_or(n_cmpl.value_or(1)));
 }
 
-void ReadForeignFields(ApiFields* fields) {
+void ReadForeignFields(ApiFields* fields, TurnOptions* turn) {
+  if (const auto priority = fields->Integer("priority", -kMaxPriority, kMaxPriority)) {
+    turn->priority = -static_cast<int>(*priority);
+  }
   static constexpr std::string_view kNoSampler =
       "is not supported: this server supports temperature, top_k, top_p, min_p and the penalties";
   const std::pair<std::string_view, ordered_json> samplers[] = {
@@ -265,7 +268,7 @@ void ReadForeignFields(ApiFields* fields) {
   fields->CannotMatter({"typ_p", "mirostat_tau", "mirostat_eta", "dry_base", "dry_allowed_length",
                         "dry_penalty_last_n", "dry_sequence_breakers", "xtc_threshold",
                         "dynatemp_exponent", "adaptive_decay", "cache_prompt", "id_slot", "n_keep",
-                        "n_discard", "n_cache_reuse", "n_indent", "priority", "backend_sampling"});
+                        "n_discard", "n_cache_reuse", "n_indent", "backend_sampling"});
 }
 
 void RefuseProgress(ApiFields* fields) {

@@ -46,9 +46,9 @@ void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn);
 void ReadChoices(ApiFields* fields, TurnOptions* turn);
 // {"17": -5, ...}, [[17, -5], ["text", false], ...]: false is a ban.
 void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampling);
-// Refuses unsupported fields of llama-server and others that would change the output, and accepts
-// those that cannot.
-void ReadForeignFields(ApiFields* fields);
+// priority (as vLLM's: lower ones go first). Refuses unsupported fields of llama-server and others
+// that would change the output, and accepts those that cannot.
+void ReadForeignFields(ApiFields* fields, TurnOptions* turn);
 // return_progress, in APIs that send nothing before the answer begins.
 void RefuseProgress(ApiFields* fields);
 

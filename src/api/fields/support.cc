@@ -1,7 +1,9 @@
 #include "api/fields/support.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <random>
 #include <utility>
@@ -89,6 +91,26 @@ ApiError ToDetailedApiError(const Status& status) {
 
 void SendError(HttpResponder& responder, const Status& status, ErrorShape shape) {
   SendError(responder, ToDetailedApiError(status), shape);
+}
+
+StatusOr<std::optional<int>> PriorityHeader(const HttpRequest& request) {
+  const std::string_view text = request.Header("x-weft-priority");
+  if (text.empty()) return std::optional<int>();
+  int priority = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), priority);
+  if (error != std::errc() || end != text.data() + text.size() ||
+      std::abs(int64_t{priority}) > kMaxPriority) {
+    return InvalidArgument("x-weft-priority must be an integer from -", kMaxPriority, " to ",
+                           kMaxPriority, "; lower ones go first");
+  }
+  return std::optional(priority);
+}
+
+void SetOwner(const HttpRequest& request, TurnOptions* turn) {
+  turn->label = request.id;
+  turn->tenant = request.Account();
+  const auto priority = PriorityHeader(request);
+  if (priority.ok() && priority->has_value()) turn->priority = -**priority;
 }
 
 void ApiFields::Refuse(std::string_view name, std::string_view why,

@@ -22,6 +22,9 @@
 
 namespace weft::serve {
 
+// Of a client's turns among its own, in either direction.
+inline constexpr int kMaxPriority = 1'000'000;
+
 // `prefix` followed by `n_random` unguessable letters and digits.
 std::string NewId(std::string_view prefix, int n_random = 24);
 
@@ -35,6 +38,12 @@ Status WithContext(const Status& refused, int64_t n_prompt_tokens, int64_t n_ctx
 ApiError ToDetailedApiError(const Status& status);
 // Includes these details.
 void SendError(HttpResponder& responder, const Status& status, ErrorShape shape);
+
+// x-weft-priority: an integer, as `priority` in a body; empty if it is not given.
+StatusOr<std::optional<int>> PriorityHeader(const HttpRequest& request);
+// Whose turn it is, what shows it in lists, and the header's priority. REQUIRES: PriorityHeader was
+// OK.
+void SetOwner(const HttpRequest& request, TurnOptions* turn);
 
 // JsonFields whose errors carry the field, and the code "unsupported_parameter" for refused values
 // or "invalid_value" for wrong ones.

@@ -123,8 +123,7 @@ class PromptRun {
                      const std::shared_ptr<Signal>& ready) {
     GenerationRequest wanted{.domain = request.domain, .turn = read_.turn, .ready = ready};
     wanted.turn.tokens = read_.prompts[index_];
-    wanted.turn.label = request.id;
-    wanted.turn.tenant = request.Account();
+    SetOwner(request, &wanted.turn);
     auto starting = StartGeneration(host_, turns, read_.session, std::move(wanted));
     StatusOr<std::shared_ptr<Generation>> generation = co_await starting;
     if (!generation.ok()) co_return generation.status();

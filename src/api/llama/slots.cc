@@ -170,8 +170,7 @@ Task<Status> Compute(Host& host, const HttpRequest& request, int64_t slot, Token
   GenerationRequest turn{.domain = request.domain, .session = SlotSession(slot).name};
   turn.turn.tokens = std::move(tokens);
   turn.turn.max_tokens = 0;
-  turn.turn.label = request.id;
-  turn.turn.tenant = request.Account();
+  SetOwner(request, &turn.turn);
   auto generating = host.Generate(std::move(turn));
   StatusOr<std::unique_ptr<Generation>> generation = co_await generating;
   if (!generation.ok()) co_return generation.status();

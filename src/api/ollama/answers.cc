@@ -213,8 +213,7 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartPrompt(Host& host, const HttpR
                                                          SendSign send_sign) {
   GenerationRequest generation_request{.domain = request.domain, .turn = read.call.turn};
   generation_request.turn.tokens = *read.prompt;
-  generation_request.turn.label = request.id;
-  generation_request.turn.tenant = request.Account();
+  SetOwner(request, &generation_request.turn);
   generation_request.turn.report_progress = static_cast<bool>(send_sign);
   ReplyPlan plan{.wants_logprobs = read.call.turn.top_logprobs >= 0};
   plan.tells_cache_report = read.call.tells_cache_report;

@@ -174,7 +174,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ReadPrediction(&fields, host.model(), &turn);
   read.call.answer = ReadAnswerRule(&fields, turn);
   ReadOpenAiOnly(&fields);
-  ReadForeignFields(&fields);
+  ReadForeignFields(&fields, &turn);
   ReadPromptCache(&fields, &read.call.marks);
   ReadAccountFields(&fields);
   const StreamChoice stream = ReadStreamChoice(&fields, &read.ignored);

@@ -122,8 +122,7 @@ class CompletionRun {
       GenerationRequest generation_request{.domain = request_.domain, .turn = turn};
       generation_request.turn.tokens = read_.prompts[n_submitted_].tokens;
       generation_request.turn.parts = read_.prompts[n_submitted_].parts;
-      generation_request.turn.label = request_.id;
-      generation_request.turn.tenant = request_.Account();
+      SetOwner(request_, &generation_request.turn);
       auto starting = StartGeneration(host_, turns_, read_.session, std::move(generation_request));
       auto generation = co_await starting;
       // A prompt that the engine refuses waits until earlier ones are answered.

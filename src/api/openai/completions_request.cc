@@ -175,7 +175,7 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
   AddEnds(host.defaults().ends, &read.turn);
   ReadLegacyFields(&fields, &read);
   ReadSuffix(&fields, host.model(), suffix, &read);
-  ReadForeignFields(&fields);
+  ReadForeignFields(&fields, &read.turn);
   ReadTextRule(&fields, host.model(), &read.turn);
   RefuseProgress(&fields);
   ReadAccountFields(&fields);

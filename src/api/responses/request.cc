@@ -371,7 +371,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
     read.echo["metadata"] = *metadata;
   }
   AddAnswerRule(&fields, turn, &read.call.answer);
-  ReadForeignFields(&fields);
+  ReadForeignFields(&fields, &turn);
   read.timings_per_token = fields.Bool("timings_per_token").value_or(false);
   read.return_progress = fields.Bool("return_progress").value_or(false);
   ReadServerSide(&fields);

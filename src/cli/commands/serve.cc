@@ -267,6 +267,7 @@ Status Serve(const ServeFlags& flags) {
   serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
   engine_options.max_sessions_per_domain = SessionsPerKey(flags.door, keys, flags.max_sessions);
+  WEFT_ASSIGN_OR_RETURN(engine_options.share_weights, ShareWeights(flags.door, keys));
   WEFT_ASSIGN_OR_RETURN(std::string template_source, ServeTemplate(flags));
   // Before anything announces the server.
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel model, OpenFlaggedModel(flags.model));

@@ -1,5 +1,7 @@
 #include "cli/flags/door_flags.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -18,6 +20,12 @@ StatusOr<serve::ApiKeys> LoadKeys(const std::string& path) {
     LogLine(warning);
   }
   return keys;
+}
+
+bool IsAddress(const std::string& text) {
+  in6_addr address = {};
+  return inet_pton(AF_INET, text.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &address) == 1;
 }
 
 void Reload(serve::ApiKeys* keys, std::string_view what) {
@@ -50,6 +58,11 @@ void AddDoorFlags(CLI::App* app, DoorFlags* flags) {
                   "Maximum number of sessions per API key (0: an equal share of --max-sessions)")
       ->check(CLI::Range(0, 60000))
       ->capture_default_str();
+  app->add_option("--share", flags->shares,
+                  "Weight of an API key's share where requests wait for each other, such as "
+                  "kitchen=3 (all others have 1); the key by its name in --api-key-file, or a "
+                  "client without key by its address; may be repeated")
+      ->type_name("KEY=WEIGHT");
   AddBytesFlag(app, "--max-body", &flags->max_body_bytes,
                "Maximum size of a request body (default: 1M plus 64 bytes per token of the "
                "context, and room "
@@ -92,6 +105,37 @@ int SessionsPerKey(const DoorFlags& flags, const serve::ApiKeys& keys, int max_s
   if (flags.max_sessions_per_key > 0) return flags.max_sessions_per_key;
   if (keys.size() < 2) return 0;
   return std::max(1, max_sessions / static_cast<int>(keys.size()));
+}
+
+StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(const DoorFlags& flags,
+                                                                  const serve::ApiKeys& keys) {
+  constexpr double kLeast = 0.01, kMost = 100;
+  std::map<std::string, double, std::less<>> weights;
+  for (const std::string& share : flags.shares) {
+    const size_t equals = share.rfind('=');
+    const std::string key = share.substr(0, equals);
+    double weight = 0;
+    const bool is_number =
+        equals != share.npos && CLI::detail::lexical_cast(share.substr(equals + 1), weight);
+    if (key.empty() || !is_number || !(weight >= kLeast && weight <= kMost)) {
+      return InvalidArgument("--share is KEY=WEIGHT, such as kitchen=3, with a weight from ",
+                             kLeast, " to ", kMost);
+    }
+    serve::HttpRequest request;  // of that tenant
+    if (const auto owner = keys.FindByName(key); owner.has_value()) {
+      request.domain = owner->domain;
+    } else if (IsAddress(key)) {
+      request.address = key;
+    } else {
+      return InvalidArgument("--share: no key of --api-key-file has the name '",
+                             Printable(key, 100),
+                             "', and it is no address; write the name behind the key");
+    }
+    if (!weights.emplace(request.Account(), weight).second) {
+      return InvalidArgument("--share: '", Printable(key, 100), "' is given twice");
+    }
+  }
+  return weights;
 }
 
 serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys) {

@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,8 @@ struct DoorFlags {
   std::vector<std::string> allowed_hosts;
   int max_connections = 1024;
   int max_sessions_per_key = 0;  // 0: an equal share for each
-  int64_t max_body_bytes = 0;    // 0: as much as the context can use
+  std::vector<std::string> shares;
+  int64_t max_body_bytes = 0;  // 0: as much as the context can use
   int64_t request_bytes = int64_t{768} << 20;
   bool log_text = false;
   std::string metrics = "on";
@@ -36,6 +39,9 @@ StatusOr<serve::FrontDoor::Options> DoorOptions(const DoorFlags& flags, const st
 void SetLimits(const DoorFlags& flags, serve::HttpServerOptions* options);
 // Sessions per key; 0 unless there are several keys.
 int SessionsPerKey(const DoorFlags& flags, const serve::ApiKeys& keys, int max_sessions);
+// EngineOptions::share_weights.
+StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(const DoorFlags& flags,
+                                                                  const serve::ApiKeys& keys);
 serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys);
 // For bodies that arrive once the model is loaded. `row_width`: of vectors that clients may send in
 // place of tokens; 0: none.

@@ -192,9 +192,9 @@ class Engine {
       }
       if (client.hungry_since_us < 0) continue;
       // Meanwhile each of the others makes up for its deficit, and is a slice ahead in the end, by
-      // its weight; it is found to be after a step.
+      // its weight, which counts for more once some have left; it is found to be after a step.
       const double bound_us =
-          kMaxDeficitUs + kSliceUs + 2 * static_cast<double>(clients_.size()) * kMaxRowUs;
+          2 * (kMaxDeficitUs + kSliceUs + static_cast<double>(clients_.size()) * kMaxRowUs);
       ASSERT_LE(now_us_ - client.hungry_since_us, bound_us) << client.name << " waits too long";
     }
   }

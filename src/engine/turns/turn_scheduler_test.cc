@@ -30,6 +30,82 @@ TEST(TurnSchedulerTest, PlacesGoToTheHighestPriorityThenToTheFirst) {
   EXPECT_EQ(parts.turns->running().front().get(), parts.Find(third));
 }
 
+TurnOptions Of(const std::string& tenant, TurnOptions options) {
+  options.tenant = tenant;
+  return options;
+}
+
+int64_t WithoutPlace(const TurnParts& parts) {
+  int64_t n = 0;
+  for (const auto& turn : parts.turns->running()) {
+    for (const auto& lane : turn->lanes) n += lane->stage == LaneStage::kWaitsForPlace ? 1 : 0;
+  }
+  return n;
+}
+
+TEST(TurnSchedulerTest, ATenantGivesPlacesBackWhenAnotherWaits) {
+  TurnParts parts(Places(4));
+  std::vector<SubmittedTurn> of_a;
+  for (TokenId t = 5; t < 15; ++t) of_a.push_back(parts.Submit(Of("a", Greedy({t, 6}, 40))));
+  parts.Step();
+  EXPECT_EQ(parts.turns->running().size(), 4) << "alone it has all places";
+  const SubmittedTurn of_b = parts.Submit(Of("b", Greedy({7, 8}, 2)));
+  parts.Step();
+  EXPECT_EQ(parts.Find(of_b)->stage, TurnStage::kWriting) << "the next step is its first";
+  EXPECT_EQ(WithoutPlace(parts), 1);
+  EXPECT_EQ(parts.Find(of_a[3])->lanes[0]->stage, LaneStage::kWaitsForPlace) << "the last";
+  while (parts.Find(of_b) != nullptr) parts.Step();
+  parts.Begin();
+  EXPECT_EQ(parts.Find(of_a[3])->lanes[0]->stage, LaneStage::kReady);
+  EXPECT_EQ(WithoutPlace(parts), 0);
+  EXPECT_EQ(parts.Find(of_a[4])->stage, TurnStage::kQueued);
+  parts.RunAll();
+  EXPECT_TRUE(parts.turns->idle());
+}
+
+TEST(TurnSchedulerTest, ALaneCountsAsAPlaceWhereTenantsShare) {
+  TurnParts parts(Places(4));
+  TurnOptions choices = Of("a", Greedy({5, 6}, 40));
+  choices.n_choices = 4;
+  const SubmittedTurn first = parts.Submit(choices), second = parts.Submit(choices);
+  parts.Step();
+  parts.Step();
+  EXPECT_EQ(parts.Find(first)->lanes.size() + parts.Find(second)->lanes.size(), 8);
+  EXPECT_EQ(WithoutPlace(parts), 0) << "alone it has more";
+  parts.Submit(Of("b", Greedy({7, 8}, 2)));
+  parts.Begin();
+  EXPECT_EQ(WithoutPlace(parts), 5);
+  parts.RunAll();
+  EXPECT_TRUE(parts.turns->idle());
+}
+
+TEST(TurnSchedulerTest, PriorityIsAmongATenantsOwn) {
+  TurnParts parts(Places(1));
+  const SubmittedTurn first = parts.Submit(Of("a", Greedy({5, 6}, 2)));
+  parts.Step();
+  TurnOptions urgent = Of("a", Greedy({7, 8}, 2));
+  urgent.priority = 5;
+  const SubmittedTurn second = parts.Submit(urgent);
+  const SubmittedTurn of_b = parts.Submit(Of("b", Greedy({9, 10}, 2)));
+  while (parts.Find(first) != nullptr) parts.Step();
+  parts.Begin();
+  EXPECT_EQ(parts.Find(second)->stage, TurnStage::kQueued);
+  EXPECT_EQ(parts.Find(of_b)->stage, TurnStage::kReading) << "it has had less";
+}
+
+TEST(TurnSchedulerTest, AFullQueueRefusesOnlyTheTenantThatFilledIt) {
+  TurnParts parts(Places(1, 4));
+  for (TokenId t = 5; t < 10; ++t) parts.Submit(Of("a", Greedy({t}, 2)));
+  const auto is_refused = [&](const std::string& tenant) {
+    return parts.turns->SubmitOnce("", Of(tenant, Greedy({7}, 2))).status().code() ==
+           StatusCode::kResourceExhausted;
+  };
+  EXPECT_TRUE(is_refused("a"));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(is_refused("b"));
+  EXPECT_TRUE(is_refused("b")) << "its half of the queue and a place";
+  EXPECT_FALSE(is_refused("c"));
+}
+
 TEST(TurnSchedulerTest, AFullQueueRefuses) {
   TurnParts parts(Places(1, 1));
   parts.Submit(Greedy({5}, 2));
