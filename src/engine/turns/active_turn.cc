@@ -62,4 +62,18 @@ void ActiveTurn::End(FinishReason reason, const Status& status) {
   }
 }
 
+Guesses::Given ActiveTurn::GivenGuess(int64_t n_vocab, Lane* lane) const {
+  Guesses::Given given;
+  if (options.guess) {
+    given = {GuessSource::kCaller, options.guess(lane->choice, lane->generated)};
+    const auto is_none = [n_vocab](TokenId token) { return token < 0 || token >= n_vocab; };
+    given.tokens.erase(std::find_if(given.tokens.begin(), given.tokens.end(), is_none),
+                       given.tokens.end());
+  }
+  if (given.tokens.empty() && lane->mask != nullptr && options.top_logprobs >= 0) {
+    given = {GuessSource::kGrammar, lane->mask->Forced(lane->generated)};
+  }
+  return given;
+}
+
 }  // namespace weft

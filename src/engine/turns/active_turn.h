@@ -132,6 +132,10 @@ struct ActiveTurn {
   // Whether one of its lanes is in a long step.
   bool in_step() const;
 
+  // What comes before the lane's guesses from texts: the caller's own, and the only text that the
+  // mask allows. (Without log-probabilities that text is not even drawn: TurnWriter::TakeForced.)
+  Guesses::Given GivenGuess(int64_t n_vocab, Lane* lane) const;
+
   // Ends one lane, and with its last lane the turn; the consumer is told of both. Does nothing to
   // what has already ended.
   void EndLane(Lane* lane, FinishReason reason, const Status& status,

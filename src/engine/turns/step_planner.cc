@@ -116,8 +116,9 @@ std::vector<size_t> StepPlanner::TenantsInTurn(std::span<const LaneView> lanes,
   };
   std::map<uint64_t, Own> tenants;
   for (const size_t i : order) {
-    tenants[lanes[i].tenant].clock_us = lanes[i].clock_us;
-    tenants[lanes[i].tenant].lanes.push_back(i);
+    Own& own = tenants[lanes[i].tenant->id];
+    own.clock_us = lanes[i].tenant->clock_us;
+    own.lanes.push_back(i);
   }
   std::vector<size_t> in_turn;
   while (!tenants.empty()) {
@@ -126,7 +127,7 @@ std::vector<size_t> StepPlanner::TenantsInTurn(std::span<const LaneView> lanes,
         [](const auto& a, const auto& b) { return a.second.clock_us < b.second.clock_us; });
     Own& own = next->second;
     const LaneView& lane = lanes[own.lanes.front()];
-    own.clock_us += CostUs(lane.decoding ? 1 : lane.pending, lane.depth) / lane.weight;
+    own.clock_us += CostUs(lane.decoding ? 1 : lane.pending, lane.depth) / lane.tenant->weight;
     in_turn.push_back(own.lanes.front());
     own.lanes.pop_front();
     if (own.lanes.empty()) tenants.erase(next);
@@ -136,7 +137,7 @@ std::vector<size_t> StepPlanner::TenantsInTurn(std::span<const LaneView> lanes,
 
 // Whether the prompt does not wait for the paused step.
 bool StepPlanner::IsSooner(const LaneView& lane, const LaneView& paused) const {
-  if (lane.tenant != paused.tenant) return lane.clock_us < paused.clock_us;
+  if (lane.tenant != paused.tenant) return lane.tenant->clock_us < paused.tenant->clock_us;
   if (lane.priority != paused.priority) return lane.priority > paused.priority;
   return CostUs(lane.pending, lane.depth) < CostUs(paused.pending, paused.depth);
 }

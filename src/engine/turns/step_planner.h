@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "engine/speculation/guess_planner.h"
+#include "engine/turns/tenant_shares.h"
 
 namespace weft {
 
@@ -41,10 +42,8 @@ struct LaneView {
   int64_t max_chunk = 0;  // a smaller chunk size it asks for; 0: any
   bool whole = false;     // its rows are computed in one step, or none of them
   int64_t after = -1;     // for RowsBefore: index of the prompt that must come first; -1: none
-  // Of its tenant (TenantShares).
-  uint64_t tenant = 0;
-  double clock_us = 0, weight = 1;
-  GuessOffer guesses;  // after its pending rows
+  const Tenant* tenant = nullptr;  // null: the same as all others
+  GuessOffer guesses;              // after its pending rows
 };
 
 // The measured cost of a step.

@@ -1,6 +1,7 @@
 #include "engine/turns/step_planner.h"
 
 #include <numeric>
+#include <random>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -209,6 +210,68 @@ TEST(StepPlannerTest, PriorityBeatsLength) {
   const LaneView paused = Prompt(10);
   EXPECT_THAT(planner.PlanShort(std::vector{Prompt(50, 1), Prompt(50)}, &paused),
               ElementsAre(50, 0));
+}
+
+TEST(StepPlannerTest, TenantsHaveTurnsWhateverTheirPrioritiesAndLengths) {
+  const StepPlanner planner = Measured({.max_step_tokens = 100, .pause_points = 55});
+  const Tenant had_more{.id = 1, .clock_us = 50000}, had_less{.id = 2, .clock_us = 40000};
+  LaneView urgent = Prompt(80, 1), short_one = Prompt(10), long_one = Prompt(2000);
+  urgent.tenant = short_one.tenant = &had_more;
+  long_one.tenant = &had_less;
+  EXPECT_THAT(planner.PlanLong(std::vector{urgent, long_one}), ElementsAre(0, 100));
+  EXPECT_THAT(planner.PlanShort(std::vector{long_one}, &short_one), ElementsAre(64));
+  EXPECT_THAT(planner.PlanShort(std::vector{short_one}, &long_one), ElementsAre(0));
+  // 10 ms behind, that is one prompt of 60 rows and another; by weight two more.
+  LaneView piece = Prompt(60);
+  piece.tenant = &had_less;
+  EXPECT_THAT(planner.RowsBefore(std::vector{piece, piece, piece, urgent}),
+              ElementsAre(0, 60, 200, 120));
+  const Tenant heavy{.id = 2, .weight = 2, .clock_us = 40000};
+  piece.tenant = &heavy;
+  EXPECT_THAT(planner.RowsBefore(std::vector{piece, piece, piece, piece, piece, urgent}),
+              ElementsAre(0, 60, 120, 180, 320, 240));
+}
+
+// Clients that send a short prompt as soon as their last one is done, and a long one among them: in
+// simulated time, where a row costs 0.1 ms.
+TEST(StepPlannerTest, ShortPromptsInALoopDoNotStarveALongOne) {
+  std::mt19937 random(1);
+  const auto up = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  constexpr int64_t kRowUs = 100;
+  const StepPlanner planner = Measured();
+  for (int program = 0; program < 200; ++program) {
+    const auto n_clients = static_cast<size_t>(up(1, 12));
+    const int64_t n_short = up(1, 500), n_long = up(1000, 30000);
+    struct Waiting {
+      LaneView view;
+      int64_t since_us = 0;
+    };
+    std::vector<Waiting> prompts(n_clients + 1, {.view = Prompt(n_short)});
+    prompts[0].view = Prompt(n_long);
+    int64_t now_us = 0;
+    while (prompts[0].view.pending > 0) {
+      std::vector<LaneView> views;
+      for (Waiting& prompt : prompts) {
+        prompt.view.age_us = now_us - prompt.since_us;
+        views.push_back(prompt.view);
+      }
+      const std::vector<int64_t> rows = planner.PlanLong(views);
+      const int64_t n_rows = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+      ASSERT_GT(n_rows, 0);
+      now_us += n_rows * kRowUs;
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        LaneView& view = prompts[i].view;
+        view.pending -= rows[i];
+        view.depth = view.done = view.done + rows[i];
+        if (i > 0 && view.pending == 0) prompts[i] = {.view = Prompt(n_short), .since_us = now_us};
+      }
+    }
+    // No later than beside one client that has half of the time, but for who waits longer than it.
+    const auto others = static_cast<int64_t>(n_clients) * n_short;
+    EXPECT_LE(now_us, (2 * n_long + others + 512) * kRowUs) << n_clients << " " << n_short;
+  }
 }
 
 TEST(StepPlannerTest, AChunkLimitOfTheCallerHolds) {

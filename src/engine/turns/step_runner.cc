@@ -16,22 +16,6 @@ constexpr int64_t kLogitChunk = 32;
 // An uninterrupted long step pauses this often to check deadlines.
 constexpr int64_t kLongestSliceUs = 250000;
 
-// What comes before the guesses from texts: the caller's own, and the only text that the mask
-// allows. (Without log-probabilities that text is not even drawn: TurnWriter::TakeForced.)
-Guesses::Given GivenGuess(const TurnOptions& options, int64_t n_vocab, Lane* lane) {
-  Guesses::Given given;
-  if (options.guess) {
-    given = {GuessSource::kCaller, options.guess(lane->choice, lane->generated)};
-    const auto is_none = [n_vocab](TokenId token) { return token < 0 || token >= n_vocab; };
-    given.tokens.erase(std::find_if(given.tokens.begin(), given.tokens.end(), is_none),
-                       given.tokens.end());
-  }
-  if (given.tokens.empty() && lane->mask != nullptr && options.top_logprobs >= 0) {
-    given = {GuessSource::kGrammar, lane->mask->Forced(lane->generated)};
-  }
-  return given;
-}
-
 }  // namespace
 
 bool StepRunner::Plan() {
@@ -82,9 +66,7 @@ LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   view.max_chunk = parts_.memory->RowsToCheckpoint(*lane.session);
   view.decoding = lane.needs_only_next();
   view.priority = turn.options.priority;
-  view.tenant = turn.tenant->id;
-  view.clock_us = turn.tenant->clock_us;
-  view.weight = turn.tenant->weight;
+  view.tenant = turn.tenant;
   view.whole = needs_whole_texts_;
   view.waited_us = now_us - lane.last_row_us;
   view.age_us = now_us - turn.submitted_us;
@@ -117,7 +99,7 @@ void StepRunner::OfferGuesses(const ActiveTurn& turn, Lane* lane, LaneView* view
     lane->guesses = speculator->Begin(session.domain, session.tokens, known, n_said, turn.options);
   }
   lane->guesses->Offer(session.tokens, most,
-                       [&] { return GivenGuess(turn.options, parts_.model->n_vocab(), lane); });
+                       [&] { return turn.GivenGuess(parts_.model->n_vocab(), lane); });
   view->guesses = {.gains = lane->guesses->gains(), .pace = lane->guesses->pace()};
 }
 
