@@ -67,7 +67,7 @@ StatusOr<TurnOptions> Read(std::string_view body, std::vector<std::string>* unkn
   ReadSampling(&fields, *testing::TinyModel("llama"), {}, &turn);
   ReadStops(&fields, &turn);
   ReadMaxTokens(&fields, 1, &turn);
-  ReadForeignFields(&fields);
+  ReadForeignFields(&fields, &turn);
   std::vector<std::string> ignored;
   WEFT_RETURN_IF_ERROR(fields.Finish(unknown == nullptr ? &ignored : unknown));
   return turn;
