@@ -59,6 +59,37 @@ int64_t TokensBefore(Host& host, std::string_view domain, const ChatRequest& cha
   return known.ok() ? CommonLength(known->tokens, prompt) : 0;
 }
 
+// Where the marked part that is furthest along ends in the message's text; kAll: with the message;
+// none: no part is marked. Parts that are no text, such as pictures left out, have no length.
+std::optional<size_t> EndOfMarked(const ordered_json& parts, const std::string& text) {
+  std::optional<size_t> end;
+  size_t at = 0;
+  for (const ordered_json& part : parts) {
+    const std::string own = StringOr(part, "text");
+    const size_t found = text.find(own, at);
+    if (found != text.npos) at = found + own.size();
+    if (ValueIn(part, "prompt_cache_breakpoint").is_object()) {
+      end = found != text.npos ? at : PromptMark::kAll;
+    }
+  }
+  return end;
+}
+
+void ReadBreakpoints(const ordered_json& list, std::span<const size_t> places,
+                     std::span<const ChatMessage> messages, seconds keep_for,
+                     std::vector<PromptMark>* marks) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const size_t place = i < places.size() ? places[i] : i;
+    if (place >= list.size()) return;
+    for (const char* const name : {"content", "output"}) {
+      const ordered_json& parts = ValueIn(list[place], name);
+      if (!parts.is_array()) continue;
+      const auto end = EndOfMarked(parts, TextOf(messages[i]));
+      if (end) marks->push_back({.n_messages = i + 1, .n_bytes = *end, .keep_for = keep_for});
+    }
+  }
+}
+
 }  // namespace
 
 StatusOr<seconds> ReadKeepFor(const ordered_json& ttl, std::string_view place, seconds otherwise) {
@@ -78,7 +109,8 @@ StatusOr<PromptMark> ReadCacheControl(const ordered_json& control, std::string_v
   return mark;
 }
 
-void ReadPromptCache(ApiFields* fields, std::vector<PromptMark>* marks) {
+void ReadPromptCache(ApiFields* fields, const char* list, std::span<const size_t> places,
+                     std::span<const ChatMessage> messages, std::vector<PromptMark>* marks) {
   // Prefixes are found without being named.
   fields->CannotMatter({"prompt_cache_key"});
   const auto retention = fields->String("prompt_cache_retention");
@@ -90,11 +122,18 @@ void ReadPromptCache(ApiFields* fields, std::vector<PromptMark>* marks) {
     }
     marks->push_back({.keep_for = *time});
   }
-  const ordered_json* const options = fields->Value("prompt_cache_options");
-  if (options == nullptr || StringOr(*options, "mode") == "explicit") return;
-  const auto time = ReadKeepFor(ValueIn(*options, "ttl"), "prompt_cache_options.ttl", kOpenAiKeeps);
-  if (!time.ok()) return fields->Adopt(time.status());
-  marks->push_back({.keep_for = *time});
+  seconds keep_for = kOpenAiKeeps;
+  if (const ordered_json* const options = fields->Value("prompt_cache_options")) {
+    const auto time =
+        ReadKeepFor(ValueIn(*options, "ttl"), "prompt_cache_options.ttl", kOpenAiKeeps);
+    if (!time.ok()) return fields->Adopt(time.status());
+    keep_for = *time;
+    if (StringOr(*options, "mode") != "explicit") marks->push_back({.keep_for = keep_for});
+  }
+  const ordered_json* const entries = fields->Value(list);
+  if (entries != nullptr && entries->is_array()) {
+    ReadBreakpoints(*entries, places, messages, keep_for, marks);
+  }
 }
 
 void PlaceMarks(Host& host, std::string_view domain, const ChatRequest& chat,

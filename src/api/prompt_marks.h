@@ -1,5 +1,6 @@
 // Prefixes of a conversation that its client marked, because it means to come back to them:
-// Anthropic's cache_control, OpenAI's prompt_cache_options and prompt_cache_retention.
+// Anthropic's cache_control, OpenAI's prompt_cache_options, prompt_cache_retention and
+// prompt_cache_breakpoint.
 //
 // Pure functions; any thread.
 #ifndef WEFT_API_PROMPT_MARKS_H_
@@ -34,8 +35,11 @@ StatusOr<std::chrono::seconds> ReadKeepFor(const nlohmann::ordered_json& ttl,
 // "1h"}.
 StatusOr<PromptMark> ReadCacheControl(const nlohmann::ordered_json& control,
                                       std::string_view place);
-// prompt_cache_key, prompt_cache_retention and prompt_cache_options, which mark the whole prompt.
-void ReadPromptCache(ApiFields* fields, std::vector<PromptMark>* marks);
+// prompt_cache_key, prompt_cache_retention and prompt_cache_options, which mark the whole prompt,
+// and prompt_cache_breakpoint at parts of messages. The member `list` of the body has these, and
+// places[i] is which of its entries messages[i] began with; empty: the entry at i.
+void ReadPromptCache(ApiFields* fields, const char* list, std::span<const size_t> places,
+                     std::span<const ChatMessage> messages, std::vector<PromptMark>* marks);
 
 // Finds the marks among the turn's tokens, which are those of the whole conversation. Where a mark
 // lies inside, the conversation is rendered once more up to there: for the first one, which new

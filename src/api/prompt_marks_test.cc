@@ -10,6 +10,7 @@
 #include "api/anthropic/request.h"
 #include "api/known_replies.h"
 #include "api/openai/chat_request.h"
+#include "api/responses/request.h"
 #include "tests/support/api_fixture.h"
 
 namespace weft::serve {
@@ -41,7 +42,10 @@ class PromptMarksTest : public testing::ApiTest {
     int64_t seconds = 0;
   };
   static std::vector<Placed> Place(const Json& body) {
-    const auto read = ReadMessages(host(), Request(body));
+    return Placing(ReadMessages(host(), Request(body)));
+  }
+  template <typename Read>
+  static std::vector<Placed> Placing(const StatusOr<Read>& read) {
     EXPECT_TRUE(read.ok()) << read.status();
     if (!read.ok()) return {};
     TurnOptions turn;
@@ -118,6 +122,39 @@ TEST_F(PromptMarksTest, OpenAisOptionsMarkTheWholePrompt) {
   EXPECT_EQ(keeps({{"prompt_cache_retention", "24h"}}), 24 * 3600);
   EXPECT_EQ(keeps({{"prompt_cache_options", {{"ttl", "12h"}}}}), 12 * 3600);
   EXPECT_EQ(keeps({{"prompt_cache_options", Json::object()}}), 30 * 60);
+}
+
+TEST_F(PromptMarksTest, OpenAisBreakpointsMarkPartsOfMessages) {
+  const Json mark = {{"mode", "explicit"}};
+  const auto parts = [&](const char* type, const char* first, const char* second) {
+    return Json::array({{{"type", type}, {"text", first}, {"prompt_cache_breakpoint", mark}},
+                        {{"type", type}, {"text", second}}});
+  };
+  const Json explicitly = {{"mode", "explicit"}, {"ttl", "2h"}};
+  const auto check = [](const std::vector<Placed>& placed) {
+    ASSERT_THAT(placed, SizeIs(2));
+    EXPECT_THAT(placed[0].text, EndsWith("Be short."));
+    EXPECT_EQ(placed[0].seconds, 2 * 3600);
+    EXPECT_THAT(placed[1].text, EndsWith("A long file."));
+    EXPECT_THAT(placed[1].text, HasSubstr("And clear."));
+  };
+  check(Placing(ReadChatCompletion(
+      host(),
+      Request({{"prompt_cache_options", explicitly},
+               {"messages", Json::array({{{"role", "system"},
+                                          {"content", parts("text", "Be short.", "And clear.")}},
+                                         User(parts("text", "A long file.", "What is it?"))})}}))));
+  check(Placing(ReadResponses(
+      host(),
+      Request(
+          {{"prompt_cache_options", explicitly},
+           {"input", Json::array({{{"role", "system"},
+                                   {"content", parts("input_text", "Be short.", "And clear.")}},
+                                  User(parts("input_text", "A long file.", "What is it?"))})}}))));
+  // Beside the whole prompt's own mark.
+  EXPECT_THAT(ReadChat({{"prompt_cache_options", Json::object()},
+                        {"messages", Json::array({User(parts("text", "One", "Two"))})}}),
+              SizeIs(2));
 }
 
 TEST_F(PromptMarksTest, ATimeThatIsNoneIsRefused) {

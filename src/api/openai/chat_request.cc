@@ -175,7 +175,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   read.call.answer = ReadAnswerRule(&fields, turn);
   ReadOpenAiOnly(&fields);
   ReadForeignFields(&fields, &turn);
-  ReadPromptCache(&fields, &read.call.marks);
+  ReadPromptCache(&fields, "messages", {}, read.call.chat.conversation.messages, &read.call.marks);
   ReadAccountFields(&fields);
   const StreamChoice stream = ReadStreamChoice(&fields, &read.ignored);
   read.stream = stream.stream;

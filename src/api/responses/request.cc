@@ -375,7 +375,8 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   read.timings_per_token = fields.Bool("timings_per_token").value_or(false);
   read.return_progress = fields.Bool("return_progress").value_or(false);
   ReadServerSide(&fields);
-  ReadPromptCache(&fields, &read.call.marks);
+  ReadPromptCache(&fields, "input", read.call.list.places, read.call.chat.conversation.messages,
+                  &read.call.marks);
   ReadAccountFields(&fields);
   read.call.tells_cache_report = WantsCacheReport(request, &fields);
   read.tells_diagnostics = ReadComparison(&fields);
