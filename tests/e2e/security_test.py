@@ -246,18 +246,25 @@ class LimitsTest(serve_test.ServeTest):
                 client.close()
 
     def test_a_template_that_takes_too_much_is_not_tried_again(self):
+        endless = ("{% for a in range(100000) %}{% for b in range(100000) %}"
+                   "{% endfor %}{% endfor %}")
         template = self.dir / "endless.jinja"
-        template.write_text("{% for a in range(100000) %}{% for b in range(100000) %}"
-                            "{% endfor %}{% endfor %}")
+        template.write_text(endless)
+        refused = serve_test.weft("serve", "--template", template, "--port", 0)
+        self.assertEqual(refused.code, 1, refused)
+        self.assertIn("--template", refused.err)
+        # One that costs much for some conversations only.
+        template.write_text("{% if 'boom' in messages[-1].content %}" + endless + "{% endif %}")
+        chat = {"messages": [{"role": "user", "content": "boom"}]}
         with self.serve("--template", template) as server:
             server.ready()
             model = server.ask("GET", "/v1/models").json["data"][0]["id"]
-            for path, body in (("/v1/chat/completions", CHAT), ("/apply-template", CHAT),
-                               ("/v1/chat/completions/input_tokens", CHAT), ("/tokenize", CHAT),
-                               ("/v1/messages", {**CHAT, "max_tokens": 1}),
-                               ("/v1/messages/count_tokens", CHAT),
-                               ("/v1/responses", {"input": "Hi"}),
-                               ("/api/chat", {**CHAT, "model": model})):
+            for path, body in (("/v1/chat/completions", chat), ("/apply-template", chat),
+                               ("/v1/chat/completions/input_tokens", chat), ("/tokenize", chat),
+                               ("/v1/messages", {**chat, "max_tokens": 1}),
+                               ("/v1/messages/count_tokens", chat),
+                               ("/v1/responses", {"input": "boom"}),
+                               ("/api/chat", {**chat, "model": model})):
                 answer = server.ask("POST", path, body)
                 self.assertEqual(answer.status, 400, (path, str(answer)))
                 self.assertNotIn("Retry-After", answer.headers)

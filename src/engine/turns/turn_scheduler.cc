@@ -174,8 +174,10 @@ void TurnScheduler::Start(ActiveTurn* turn) {
 // Meanwhile its state may have been taken, or others may have computed more of its prompt.
 void TurnScheduler::Resume(ActiveTurn* turn, Lane* lane) {
   Session* const session = lane->session;
+  // Then it finds what is computed once there is room for it.
   const bool was_taken = session->computed == 0 && turn->first_row_us > 0;
-  lane->stage.Become(was_taken ? LaneStage::kPreempted : LaneStage::kReady);
+  if (was_taken) return lane->stage.Become(LaneStage::kPreempted);
+  lane->stage.Become(LaneStage::kReady);
   if (turn->stage == TurnStage::kReading && !turn->wants_prompt_rows()) ReuseComputed(session);
 }
 
