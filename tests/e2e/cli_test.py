@@ -190,6 +190,7 @@ class HelpTest(CliTest):
         self.misuse("run", "-m", self.llama, "x", "--no-such-flag", says="--no-such-flag")
         self.misuse("inspect", self.llama, "--no-such-flag", says="--no-such-flag")
         self.misuse("tokenize", "-m", self.llama, "two", "texts", says="texts")
+        self.misuse("serve", "--no-built-in", says="name a model")
 
     def test_values_that_no_flag_takes(self):
         run = ["run", "-m", self.llama, "x"]

@@ -279,7 +279,7 @@ CommandBody MakeWorkerCommand(CLI::App* app) {
   AddLauncherFlags(app, flags.get());
   app->footer(
       "\nReads one JSON object per line from stdin and writes only answers to stdout; ends at the\n"
-      "end of stdin. docs/API.md describes the protocol.");
+      "end of stdin. docs/api.md describes the protocol.");
   return [flags] { return RunWorker(*flags); };
 }
 

@@ -61,10 +61,19 @@ void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positiona
   AddModelsFolderFlag(app, &flags->models_folder);
 }
 
-void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags) {
+void AddBuiltInFlags(CLI::App* app, ModelFlags* flags) {
   app->add_flag(
       "--or-built-in", flags->or_built_in,
       "If the model is not here and cannot be downloaded, say why and use the built-in one");
+  CLI::Option* const refuses =
+      app->add_flag("--no-built-in", flags->no_built_in,
+                    "Refuse to start without -m, instead of using the built-in model");
+  app->parse_complete_callback([refuses, flags] {
+    if (refuses->count() == 0 || !flags->path.empty()) return;
+    throw CLI::ValidationError("-m",
+                               "name a model, as in -m owner/repo or -m /srv/weft/model.gguf; "
+                               "a service takes it from WEFT_OPTIONS in /etc/default/weft");
+  });
 }
 
 void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning,

@@ -20,6 +20,7 @@ struct ModelFlags {
   std::string path;
   std::string models_folder;  // from --models-dir
   bool or_built_in = false;   // fall back to the built-in model if the other is unavailable
+  bool no_built_in = false;   // a model must be named
   std::string backend = ModelOptions::kAnyBackend;
   int device = 0;
   int gpu_layers = ModelOptions::kAllLayers;
@@ -38,8 +39,8 @@ struct ModelFlags {
 // Only -m and -hf, for commands that just need the file. With `positional`, such as "NAME", the
 // model may also be given without -m.
 void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional = "");
-// --or-built-in.
-void AddOrBuiltInFlag(CLI::App* app, ModelFlags* flags);
+// --or-built-in, --no-built-in.
+void AddBuiltInFlags(CLI::App* app, ModelFlags* flags);
 // --backend: one that is compiled in. `may_choose`: or ModelOptions::kAnyBackend.
 void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning,
                     bool may_choose = false);

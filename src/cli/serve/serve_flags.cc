@@ -171,7 +171,7 @@ void AddPaceFlags(CLI::App* app, ServeFlags* flags) {
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   AddModelFlag(app, &flags->model);
-  AddOrBuiltInFlag(app, &flags->model);
+  AddBuiltInFlags(app, &flags->model);
   AddAddressFlags(app, flags);
   AddOllamaFlags(app, &flags->ollama);
   AddNameFlags(app, flags);
