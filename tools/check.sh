@@ -1,7 +1,8 @@
 #!/bin/bash
 # The checks beside the tests, each by its name or all of them.
 #
-#   tools/check.sh [format] [layers] [tidy] [asan] [tsan] [fuzz] [arm] [mlx] [mac] [cuda] [page] [real]
+#   tools/check.sh [format] [layers] [docs] [tidy] [asan] [tsan] [fuzz] [arm] [mlx] [mac] [cuda]
+#                  [page] [real]
 #
 # Without names all but `mlx`, which loads a library (10 MB), `mac` and `cuda`, which load other
 # compilers (135 and 130 MB), `page`, which installs a browser, and `real`, which loads 330 MB of
@@ -33,6 +34,7 @@ configured() {  # PRESET
 
 check_format() { sources | xargs clang-format --dry-run -Werror; }
 check_layers() { python3 tools/check_layers.py; }
+check_docs() { python3 tools/check_docs.py; }
 check_tidy() {
   cmake --preset tidy >/dev/null
   python3 tools/tidy.py --build build/tidy --seconds "${TIDY_SECONDS:-300}" \
@@ -163,10 +165,10 @@ check_real() {
   python3 tests/real/real_models_test.py --weft build/release/weft ${REAL_MODELS:+--models "$REAL_MODELS"}
 }
 
-[ $# -gt 0 ] || set -- format layers tidy asan tsan fuzz arm
+[ $# -gt 0 ] || set -- format layers docs tidy asan tsan fuzz arm
 for name in "$@"; do
   if ! declare -F "check_$name" >/dev/null; then
-    echo "check: there is no check \"$name\"; there are format, layers, tidy, asan, tsan, fuzz, arm, mlx, mac, cuda, page, real" >&2
+    echo "check: there is no check \"$name\"; there are format, layers, docs, tidy, asan, tsan, fuzz, arm, mlx, mac, cuda, page, real" >&2
     exit 2
   fi
 done

@@ -232,7 +232,7 @@ def main():
     for problem in problems:
         print(problem)
     if problems:
-        print(f"check_layers: {len(problems)} violations; docs/ARCHITECTURE.md has the rules")
+        print(f"check_layers: {len(problems)} violations; docs/reference/folders.txt has the rules")
         sys.exit(1)
 
 

@@ -6,7 +6,7 @@
 #   tools/gpu_quarter.sh run                 on a machine with a device, which needs no compiler and
 #                                            no network: a line of JSON after every fact, so that
 #                                            a cut loses only the rest
-#   tools/gpu_quarter.sh table RESULTS       what `run` wrote, into docs/DEVICES.md
+#   tools/gpu_quarter.sh table RESULTS       what `run` wrote, into docs/gpu.md
 #
 # --peer: a folder with llama-bench, llama-batched-bench and their libraries, built for the same
 # device; `run` measures them in turn with Weft.
@@ -63,7 +63,7 @@ run() {
   return $code
 }
 
-table() { python3 tools/gpu_quarter.py table "${1:?table needs the results}" docs/DEVICES.md; }
+table() { python3 tools/gpu_quarter.py table "${1:?table needs the results}" docs/gpu.md; }
 
 case "${1:-}" in
   pack | run | table) "$@" ;;

@@ -5,7 +5,7 @@
 #   tools/setup.sh GROUP...     build, check, bench, deb, browser, pip, cross, zig, mlx, cuda
 #
 # Looks before it asks: with everything there it needs neither root nor a network
-# and takes a moment. docs/EXTENDING.md says what each package is for.
+# and takes a moment. docs/extending.md says what each package is for.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 

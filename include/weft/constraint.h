@@ -1,5 +1,5 @@
 // What an answer must be: a JSON value that follows a schema, text that matches a regular
-// expression or a grammar, or one of a few choices. docs/CONSTRAINTS.md says what is enforced, and
+// expression or a grammar, or one of a few choices. docs/structured-output.md says what is enforced, and
 // how.
 //
 //   WEFT_ASSIGN_OR_RETURN(turn.token_mask,

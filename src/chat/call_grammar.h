@@ -1,6 +1,6 @@
 // Constrains replies that call tools or have an answer of a given form: a structure
 // (constraint/structure.h) in which every call is to an offered tool, has arguments that its schema
-// allows, and is written as the model's template writes calls; see docs/CHAT.md.
+// allows, and is written as the model's template writes calls.
 //
 // Pure functions; any thread.
 #ifndef WEFT_CHAT_CALL_GRAMMAR_H_

@@ -1,4 +1,11 @@
-// Tools and calls as text, for templates that do not show them; docs/CHAT.md describes the form.
+// Tools and calls as text, for templates that do not show them. The tools are described in the
+// system message, one JSON object per line between <tools> and </tools>, with an example of a call:
+//
+//   <tool_call>
+//   {"name": "NAME", "arguments": {"first_argument": "text", "second_argument": 2}}
+//   </tool_call>
+//
+// Results become user messages between <tool_response> and </tool_response>.
 //
 // Pure functions; any thread.
 #ifndef WEFT_CHAT_CALL_TEXT_H_

@@ -84,8 +84,8 @@ class ChatFormat {
   virtual ~ChatFormat() = default;
 
   // INVALID_ARGUMENT says which message cannot be continued, or what the template itself rejects.
-  // Tools that the template cannot express are put into the system message in a documented generic
-  // form (docs/CHAT.md).
+  // Tools that the template cannot express are put into the system message in the
+  // generic form of call_text.h.
   virtual StatusOr<ChatPrompt> Render(const ChatRequest& request) const = 0;
   virtual std::unique_ptr<ReplyParser> NewReplyParser(const ChatPrompt& prompt,
                                                       const ReplyOptions& options) const = 0;

@@ -1,4 +1,4 @@
-// The log line of every request, through any front end; docs/SERVE.md describes it. Any thread.
+// The log line of every request, through any front end; docs/operations.md shows one. Any thread.
 #ifndef WEFT_HTTP_REQUEST_LOG_H_
 #define WEFT_HTTP_REQUEST_LOG_H_
 

@@ -1,5 +1,5 @@
 // The files of blocks: one each, below a directory for all models, with a subdirectory for each
-// combination of model and state layout. docs/STATE.md describes the format.
+// combination of model and state layout. docs/file-formats.md describes the format.
 //
 // A file is written under a temporary name and renamed, without waiting for the disk: if a machine
 // crash damages it, its checksum fails and it is treated as absent. Reading verifies that the

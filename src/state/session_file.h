@@ -1,5 +1,5 @@
 // A session as bytes: the contents of a parked or saved conversation, and its file format.
-// docs/STATE.md describes the format byte by byte.
+// docs/file-formats.md describes the format byte by byte.
 //
 // A file has three parts. The head says whose session it is and of which model, and holds its
 // tokens; it is small, and damage to it is an error. So is damage to the rows, the vectors that

@@ -1,5 +1,5 @@
 // All answers arrive over one connection: a browser opens about six connections to a server, and
-// there are more conversations than that. See "Channels" in docs/API.md.
+// there are more conversations than that. See "Channels" in docs/api.md.
 import { ApiError, ask, eventsOf, randomName } from "./api";
 
 /** A chat's callbacks, in order; `ended` comes last, exactly once. */

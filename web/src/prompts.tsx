@@ -1,5 +1,5 @@
-// The prompts that the page proposes, chosen for the current model by measurement: see "What it
-// proposes" in docs/PAGE.md.
+// The prompts that the page proposes, chosen for the current model by measurement: see
+// web/README.md.
 import { computed } from "@preact/signals";
 
 import { model } from "./engine";

@@ -1,5 +1,5 @@
 // OpenAI's APIs: chat completions, the older completions, embeddings, and llama-server's extensions
-// under the same paths. docs/API.md describes every parameter.
+// under the same paths. docs/reference/fields.txt lists the parameters.
 #ifndef WEFT_API_OPENAI_ROUTES_H_
 #define WEFT_API_OPENAI_ROUTES_H_
 

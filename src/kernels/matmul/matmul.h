@@ -5,7 +5,7 @@
 // no horizontal sum is ever needed. The packed form does not depend on the
 // instruction set.
 //
-// The order of summation is fixed by the type alone (docs/ARCHITECTURE.md, "Same bits"): an output
+// The order of summation is fixed by the type alone (src/kernels/README.md): an output
 // is one float accumulator that its inputs enter in ascending order, in blocks of 32
 // (16, where that many share a scale) whose products are exact integers for quantized
 // weights, one by one for float weights. Nothing depends on the number of rows, on tiles, on

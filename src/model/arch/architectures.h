@@ -1,4 +1,4 @@
-// The functions that build specs, one per family; see docs/EXTENDING.md.
+// The functions that build specs, one per family; see docs/extending.md.
 // Each fills `builder.spec()` from metadata and tensors; errors stay in the builder.
 #ifndef WEFT_MODEL_ARCH_ARCHITECTURES_H_
 #define WEFT_MODEL_ARCH_ARCHITECTURES_H_

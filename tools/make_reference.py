@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Writes docs/reference from the program and the sources.
+
+  tools/make_reference.py [--weft FILE] [--check]
+
+commands.txt       'weft COMMAND --help' of every command
+metrics.txt        the names, types and meanings in /metrics
+architectures.txt  the architectures of src/model/arch/architectures.inc
+folders.txt        which folder of src/ may use which (tools/check_layers.py)
+
+fields.txt is written by hand; --check compares its names with those that the sources of the HTTP
+APIs read. With --check nothing is written: exit status 1 names what differs.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import check_layers
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+# Field readers of src/json/json_fields.h and src/api/fields/support.h, and what the names that
+# they are given look like.
+READERS = r"(?:Number|Integer|Bool|String|Strings|Value|Refuse|Unsupported|Knows|CannotMatter)"
+NAME = r'"([a-z][a-z0-9_.]*)"'
+
+
+def help_of(weft, *command):
+    """What --help prints, without defaults that depend on the machine or the build."""
+    shown = subprocess.run([weft, *command, "--help"], capture_output=True, text=True, check=True,
+                           env={**os.environ, "COLUMNS": "100"}).stdout
+    return re.sub(r"cpu\|emu\|reference(\|cuda)?(\|mlx)?", "cpu|reference|...", shown).rstrip()
+
+
+def commands(weft):
+    listed = help_of(weft)
+    names = re.findall(r"^  ([a-z-]+)  +[A-Z]", listed.split("Subcommands:")[1], re.M)
+    parts = [listed] + [f"weft {name}\n\n{help_of(weft, name)}" for name in names]
+    return ("\n\n" + "-" * 100 + "\n").join(parts) + "\n"
+
+
+def metrics(weft):
+    """Those of a server with the built-in model that has just started."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as state, \
+         subprocess.Popen([weft, "serve", "--port", str(port), "--state-dir", state, "--threads",
+                           "1"], stderr=subprocess.DEVNULL) as server:
+        try:
+            text = _fetch(f"http://127.0.0.1:{port}/metrics", server)
+        finally:
+            server.terminate()
+    meanings = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.M))
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    lines = []
+    for name in sorted(types):
+        labels = sorted({key for given in re.findall(rf"^{re.escape(name)}\{{([^}}]*)\}}", text, re.M)
+                         for key in re.findall(r"(\w+)=", given)} - {"le"})
+        shown = name + ("{" + ",".join(labels) + "}" if labels else "")
+        lines.append(f"{shown} ({types[name]})\n    {meanings.get(name, '')}")
+    return "\n".join(lines) + "\n"
+
+
+def _fetch(url, server):
+    for _ in range(600):
+        if server.poll() is not None:
+            raise SystemExit("make_reference: the server ended")
+        try:
+            with urllib.request.urlopen(url.replace("/metrics", "/health"), timeout=5):
+                pass
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return answer.read().decode()
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit("make_reference: the server did not become ready")
+
+
+def architectures():
+    source = (ROOT / "src/model/arch/architectures.inc").read_text()
+    rows = re.findall(r'^WEFT_ARCHITECTURE\(\s*"([^"]+)",\s*\w+,\s*"([^"]*)",\s*"([^"]*)"\)', source,
+                      re.M)
+    lines = [f"{'general.architecture':24}{'model_type':24}architectures in config.json"]
+    return "\n".join(lines + [f"{gguf:24}{kind:24}{name}" for gguf, kind, name in rows]) + "\n"
+
+
+def folders():
+    lines = []
+    for folder, may_use in check_layers.ALLOWED.items():
+        names = sorted(may_use)
+        shown = "everything" if len(names) > 30 else ", ".join(names) if names else "nothing"
+        lines.append(f"{folder}\n    {shown}")
+    return "\n".join(lines) + "\n"
+
+
+def missing_fields():
+    """Names that the HTTP APIs read and fields.txt does not have."""
+    text = (REFERENCE / "fields.txt").read_text()
+    listed = set(re.findall(r"[a-z][a-z0-9_]*", text)) | set(re.findall(r"[a-z][a-z0-9_.]*", text))
+    read = set()
+    for path in sorted((ROOT / "src/api").rglob("*.cc")):
+        if path.name.endswith("_test.cc"):
+            continue
+        for call in re.findall(rf"(?:fields?|inner)(?:->|\.){READERS}\(([^;]*?)\)", path.read_text(),
+                               re.S):
+            if call.lstrip().startswith("{"):
+                read |= set(re.findall(NAME, call))
+            else:
+                read |= set(re.findall(rf"^\s*{NAME}", call))
+    return sorted(read - listed)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weft", default=os.environ.get("WEFT", ROOT / "build/release/weft"))
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    weft = str(args.weft)
+    made = {"commands.txt": commands(weft), "metrics.txt": metrics(weft),
+            "architectures.txt": architectures(), "folders.txt": folders()}
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    problems = []
+    for name, text in made.items():
+        path = REFERENCE / name
+        if args.check and (not path.exists() or path.read_text() != text):
+            problems.append(f"docs/reference/{name} is out of date: run tools/make_reference.py")
+        elif not args.check:
+            path.write_text(text)
+    problems += [f"docs/reference/fields.txt lacks {name}" for name in missing_fields()]
+    for problem in problems:
+        print(f"make_reference: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
