@@ -8,7 +8,7 @@ PROGRAMS := weft weft-make-model weft-quantize
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-real bench format check install deb clean help setup
+.PHONY: build run test test-real bench format check install deb dist clean help setup
 
 help:
 	@echo 'make            builds $(RELEASE)/weft'
@@ -27,6 +27,7 @@ help:
 	@echo 'make format     rewrites the sources in the style of .clang-format'
 	@echo 'make install    installs into PREFIX ($(PREFIX)): program, manual page, completions, unit, library'
 	@echo 'make deb        builds $(RELEASE)/weft_VERSION_ARCHITECTURE.deb'
+	@echo 'make dist       build/dist: a tarball for any Linux, a Python wheel, npm packages, checksums'
 	@echo 'make clean      removes build/'
 
 setup:
@@ -79,6 +80,11 @@ deb: setup
 	@cmake --preset release -DWEFT_CUDA=ON '-DCMAKE_CUDA_ARCHITECTURES=$(DEB_CARDS)'
 	@cmake --build $(RELEASE) --target $(PROGRAMS) weft_documents
 	@cpack --config $(RELEASE)/CPackConfig.cmake -B $(RELEASE)
+
+# What people install on any Linux: a tarball, a wheel, npm packages, checksums.
+dist: build
+	@cmake --build $(RELEASE) --target weft_documents
+	@tools/make_dist.py --build $(RELEASE) --out build/dist
 
 clean:
 	rm -rf build
