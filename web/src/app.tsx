@@ -59,7 +59,7 @@ function TopBar() {
       <p class="model" data-health={health.value} title={healthReason.value}>
         <span class="lamp" />
         {health.value === "ready" ? (
-          <button class="quiet" onClick={() => (dialog.value = "models")} title="Models at hand (Alt+O)" aria-haspopup="dialog">
+          <button class="quiet" onClick={() => (dialog.value = "models")} title="Local models (Alt+O)" aria-haspopup="dialog">
             <span>{healthText()}</span> <Icon name="down" />
           </button>
         ) : (
@@ -75,7 +75,7 @@ function TopBar() {
         <button class="quiet" onClick={newConversation} title="New conversation (Alt+N)" aria-label="New conversation">
           <Icon name="plus" /> <span>New</span>
         </button>
-        <button class="quiet" onClick={() => (dialog.value = "several")} title="Start several at once (Alt+M)" aria-label="Start several at once">
+        <button class="quiet" onClick={() => (dialog.value = "several")} title="Start several conversations (Alt+M)" aria-label="Start several conversations">
           <Icon name="rows" /> <span>Several</span>
         </button>
         <button class="quiet" aria-pressed={engineOpen} onClick={() => change({ engineOpen: !engineOpen })} title="Engine (Alt+E)" aria-label="Engine">
@@ -87,7 +87,7 @@ function TopBar() {
         <button class="small" onClick={nextTheme} title={`Colours: ${theme}`} aria-label={`Colours: ${theme}`}>
           <Icon name={themeIcons[theme]} />
         </button>
-        <button class="small wide-only" onClick={() => (dialog.value = "keys")} title="Keys (?)" aria-label="Keys">
+        <button class="small wide-only" onClick={() => (dialog.value = "keys")} title="Keyboard shortcuts (?)" aria-label="Keyboard shortcuts">
           <Icon name="help" />
         </button>
       </nav>
@@ -130,11 +130,11 @@ function Welcome() {
     <div class="welcome">
       <h2>{model.value ? nameOf(model.value) : "Many conversations on one model"}</h2>
       {model.value && <p class="about">{facts(model.value).join(" · ")}</p>}
-      <p>One conversation or many: they stand side by side, advance together, and share what they have in common.</p>
+      <p>Start one conversation or many. All run at once and share the KV cache of what they have in common.</p>
       <Suggestions choose={start} />
       <div class="buttons">
         <button class="primary" onClick={newConversation}>New conversation</button>
-        <button onClick={() => (dialog.value = "several")}>Start several at once</button>
+        <button onClick={() => (dialog.value = "several")}>Start several conversations</button>
       </div>
     </div>
   );
@@ -173,12 +173,12 @@ function Shelf() {
   if (putAway.value.length === 0) return null;
   return (
     <div class="shelf">
-      <span>Put away</span>
+      <span>Park</span>
       {putAway.value.map((entry) => (
         <button
           key={entry.value.id}
           data-color={entry.value.color}
-          title="Bring it back"
+          title="Restore"
           onClick={() => {
             update(entry, { open: true });
             focusCard(entry.peek().id);

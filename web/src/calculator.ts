@@ -28,7 +28,7 @@ class Reader {
   }
 
   whole(): number {
-    if (this.parts.length === 0) throw new Error("There is nothing to compute.");
+    if (this.parts.length === 0) throw new Error("The expression is empty.");
     const value = this.sum();
     if (this.at < this.parts.length) throw new Error(`“${this.parts[this.at]}” was not expected there.`);
     return value;
@@ -48,7 +48,7 @@ class Reader {
     let value = this.signed();
     for (let sign; (sign = this.take("*", "/", "%")); ) {
       const by = this.signed();
-      if (sign !== "*" && by === 0) throw new Error("That divides by zero.");
+      if (sign !== "*" && by === 0) throw new Error("Division by zero.");
       value = sign === "*" ? value * by : sign === "/" ? value / by : value % by;
     }
     return value;
@@ -56,7 +56,7 @@ class Reader {
 
   // As in mathematics: -2^2 is -4, and 2^3^2 is 2^9.
   private signed(): number {
-    if (++this.depth > mostDepth) throw new Error("That is nested too deeply.");
+    if (++this.depth > mostDepth) throw new Error("The expression is nested too deeply.");
     try {
       if (this.take("-")) return -this.signed();
       if (this.take("+")) return this.signed();
@@ -69,7 +69,7 @@ class Reader {
 
   private value(): number {
     const part = this.parts[this.at++];
-    if (part === undefined) throw new Error("Something is missing at the end.");
+    if (part === undefined) throw new Error("The expression is incomplete.");
     if (/^[\d.]/.test(part)) return Number(part);
     if (part === "(") {
       const value = this.sum();
@@ -94,10 +94,10 @@ class Reader {
 
 /** The value as text; throws an Error that says what is wrong with the expression. */
 export function calculate(expression: string): string {
-  if (expression.length > mostCharacters) throw new Error("That is too long.");
+  if (expression.length > mostCharacters) throw new Error("The expression is too long.");
   const text = expression.replaceAll("×", "*").replaceAll("÷", "/").replaceAll("−", "-");
   // 1,000 is a thousand, but min(1,2) has two arguments.
   const value = new Reader(text.replace(/(?<!\w\(|[\w.,])(\d{1,3}(?:,\d{3})+)(?![\d,])/g, (n) => n.replaceAll(",", ""))).whole();
-  if (!Number.isFinite(value)) throw new Error("That has no value that could be written.");
+  if (!Number.isFinite(value)) throw new Error("The result is not a number.");
   return String(Number(value.toPrecision(15)));
 }

@@ -170,8 +170,8 @@ function PhaseFacts({ turn }: { turn: Turn }) {
   }, []);
   const { name, since, perSecond, behind } = turn.phase.value;
   const ms = performance.now() - since;
-  const waiting = behind ? `Waiting behind ${count(behind)} tokens` : "Waiting for a place";
-  const names = { waiting, reading: "Reading", writing: "Writing" };
+  const waiting = behind ? `Waiting for ${count(behind)} tokens of others` : "Queued";
+  const names = { waiting, reading: "Prefill", writing: "Decode" };
   const parts = [names[name]];
   if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`);
   else if (ms >= fewestMsToTell) parts.push(`for ${duration(ms)}`);
@@ -231,8 +231,8 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
   const items: MenuItem[] = [
     { name: "Rename", key: "F2", act: () => setRenaming(true) },
     { name: "Fork", hidden: !last || isRunning, act: () => focusCard(fork(entry, last!).peek().id) },
-    { name: "Ask again", hidden: !last || isRunning, act: () => retry(entry) },
-    { name: "Put away", act: () => putAside(entry) },
+    { name: "Regenerate", hidden: !last || isRunning, act: () => retry(entry) },
+    { name: "Park", act: () => putAside(entry) },
     { name: "Export as Markdown", hidden: !last, act: () => exportMarkdown([conversation]) },
     { name: "Export as JSON", hidden: !last, act: () => exportJson([conversation]) },
     { name: "Delete", act: () => discard(entry) },
@@ -256,8 +256,8 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
         <button
           class="small wide-only"
           aria-pressed={alone.value === id}
-          title={alone.value === id ? "Back to the board (Alt+F)" : "This one alone (Alt+F)"}
-          aria-label={alone.value === id ? "Back to the board" : "This conversation alone"}
+          title={alone.value === id ? "Back to the board (Alt+F)" : "Show only this conversation (Alt+F)"}
+          aria-label={alone.value === id ? "Back to the board" : "Show only this conversation"}
           onClick={() => toggleAlone(id)}
         >
           <Icon name={alone.value === id ? "board" : "focus"} />
@@ -297,7 +297,7 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
         <Composer
           id={composerId(id)}
           label={`Write to ${shownTitle(conversation)}`}
-          placeholder={messages.length > 0 ? "Reply" : "Say something"}
+          placeholder={messages.length > 0 ? "Reply" : "Write a message"}
           text={conversation.draft}
           busy={isRunning}
           change={(draft) => update(entry, { draft })}

@@ -154,7 +154,7 @@ export function saveNow(): void {
       storageTrouble.value = "";
     } catch {
       storageTrouble.value =
-        "This browser has no more room for conversations: export some and delete them.";
+        "The browser's storage is full. Export some conversations and delete them.";
     }
   }
   dirty.clear();

@@ -4,6 +4,6 @@ import { tell } from "./notice";
 export function copy(text: string): void {
   navigator.clipboard.writeText(text).then(
     () => tell("Copied."),
-    () => tell("The browser does not allow to copy."),
+    () => tell("The browser blocked copying. Select the text and press Ctrl+C."),
   );
 }

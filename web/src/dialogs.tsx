@@ -114,17 +114,17 @@ function SettingsDialog() {
   const all = entries.value.map((entry) => entry.value);
   return (
     <Dialog title="Settings">
-      <Field name="system" label="System prompt" kind="area" placeholder="None" hint="For conversations that you begin from now on." />
+      <Field name="system" label="System prompt" kind="area" placeholder="None" hint="Applies to new conversations." />
       <div class="row">
         <Field name="temperature" label="Temperature" kind="number" placeholder={shownDefault(defaults?.temperature)} />
         <Field name="topP" label="Top-p" kind="number" placeholder={shownDefault(defaults?.top_p)} />
-        <Field name="maxTokens" label="Most tokens" kind="number" placeholder="No limit" />
+        <Field name="maxTokens" label="Max tokens" kind="number" placeholder="No limit" />
         <Field name="seed" label="Seed" kind="number" placeholder="Random" />
       </div>
       <ToolsField />
-      <Field name="model" label="Model" placeholder={model.value?.id ?? "The one served"} list="models" />
+      <Field name="model" label="Model" placeholder={model.value?.id ?? "The served model"} list="models" />
       <div class="field buttons">
-        <button onClick={() => (dialog.value = "models")}>Models at hand …</button>
+        <button onClick={() => (dialog.value = "models")}>Local models …</button>
       </div>
       <datalist id="models">{model.value && <option value={model.value.id} />}</datalist>
       <Field
@@ -132,7 +132,7 @@ function SettingsDialog() {
         label="API key"
         kind="password"
         placeholder="None"
-        hint="Kept in this browser and sent to this server only."
+        hint="Stored in this browser, sent only to this server."
       />
       <div class="field">
         <span class="label">All conversations</span>
@@ -157,7 +157,7 @@ function SeveralDialog() {
     sendSeveral(lines);
   };
   return (
-    <Dialog title="Start several at once">
+    <Dialog title="Start several conversations">
       <div class="field">
         <label for="several">Each line begins a conversation</label>
         <textarea
@@ -186,21 +186,21 @@ const keys: [string, string][] = [
   ["Shift Enter", "New line"],
   ["Esc", "Stop the answer, or leave the field"],
   ["Alt N", "New conversation"],
-  ["Alt M", "Start several at once"],
+  ["Alt M", "Start several conversations"],
   ["Alt A", "Write to all"],
   ["Alt 1 … 9", "Go to a conversation"],
-  ["Alt F", "This conversation alone, or the board again"],
+  ["Alt F", "Show only this conversation, or the board"],
   ["F2", "Rename the conversation"],
   ["Alt X", "Stop all answers"],
   ["Alt E", "Engine"],
-  ["Alt O", "Models at hand"],
+  ["Alt O", "Local models"],
   ["Alt S", "Settings"],
-  ["?", "These keys"],
+  ["?", "Keyboard shortcuts"],
 ];
 
 function KeysDialog() {
   return (
-    <Dialog title="Keys">
+    <Dialog title="Keyboard shortcuts">
       <dl class="keys">
         {keys.map(([key, what]) => (
           <>
@@ -211,7 +211,7 @@ function KeysDialog() {
           </>
         ))}
       </dl>
-      <p class="hint">Outside of a text field Alt may be left out.</p>
+      <p class="hint">Outside a text field you can omit Alt.</p>
     </Dialog>
   );
 }
@@ -220,7 +220,7 @@ export function Dialogs() {
   if (dialog.value === "settings") return <SettingsDialog />;
   if (dialog.value === "models") {
     return (
-      <Dialog title="Models at hand">
+      <Dialog title="Local models">
         <ModelsList />
       </Dialog>
     );

@@ -132,7 +132,7 @@ export function EngineStrip() {
           value={rate(reads ? last.prompt : last.tokens)}
           unit={reads ? "tokens/s read" : "tokens/s"}
           detail={isIdle ? "idle" : reads ? `${rate(last.tokens)} written/s` : `${rate(last.prompt)} read/s`}
-          about="Over the time in which the engine computed"
+          about="Measured while the engine computes"
         >
           <Trend of="tokens" />
         </Tile>
@@ -225,7 +225,7 @@ function SessionTable() {
   const rank = { running: 0, poisoned: 1, ready: 2, parked: 3 };
   list.sort((a, b) => rank[a.state] - rank[b.state] || a.idle_ms - b.idle_ms);
   const most = Math.max(1, ...list.map((session) => session.pages));
-  if (list.length === 0) return <p class="hint">None by name.</p>;
+  if (list.length === 0) return <p class="hint">No named sessions.</p>;
   return (
     <table>
       <thead>
@@ -285,9 +285,9 @@ export function EnginePanel() {
       <section>
         <h3>The last minute <span>{rates.value.busy > 0 ? `busy ${percent(rates.value.busy, 1)}` : "idle"}</span></h3>
         <dl>
-          <Row name="Written"><strong>{rate(now.tokens)}</strong> tokens/s</Row>
+          <Row name="Decode"><strong>{rate(now.tokens)}</strong> tokens/s</Row>
           <Trend of="tokens" tall />
-          <Row name="Read from prompts"><strong>{rate(now.prompt)}</strong> tokens/s</Row>
+          <Row name="Prefill"><strong>{rate(now.prompt)}</strong> tokens/s</Row>
           <Trend of="prompt" tall />
           <Row name="A step takes"><strong>{milliseconds(now.stepMs)}</strong></Row>
           <Trend of="stepMs" tall />
@@ -308,19 +308,19 @@ export function EnginePanel() {
         <h3>Pages <span>{count(pages("used"))} of {count(pages("budget"))}</span></h3>
         <Bar parts={[["own", pages("used") - pages("in_index")], ["index", pages("in_index")]]} whole={pages("used")} />
         <dl>
-          <Row name="Held by conversations alone" mark="own">{count(pages("used") - pages("in_index"))}</Row>
+          <Row name="Own pages of sessions" mark="own">{count(pages("used") - pages("in_index"))}</Row>
           <Row name="In the prefix cache" mark="index">{count(pages("in_index"))}</Row>
-          <Row name="Held by your sessions">{count(held)}, of these with others {count(shared)}</Row>
-          <Row name="Copied before a write">{count(metric("weft_pages_copied_total"))}</Row>
+          <Row name="Pages of your sessions">{count(held)}, of these with others {count(shared)}</Row>
+          <Row name="Copied on write">{count(metric("weft_pages_copied_total"))}</Row>
         </dl>
       </section>
       <section>
         <h3>Prefix cache <span>{percent(cached, prompt)} of prompts</span></h3>
         <Bar parts={[["index", cached]]} whole={prompt} />
         <dl>
-          <Row name="Prompt tokens found">{count(cached)} of {count(prompt)}</Row>
+          <Row name="Cached prompt tokens">{count(cached)} of {count(prompt)}</Row>
           <Row name="Nodes">{count(metric("weft_index_nodes"))}</Row>
-          <Row name="Pages given up">{count(metric("weft_index_evicted_pages_total"))}</Row>
+          <Row name="Evicted pages">{count(metric("weft_index_evicted_pages_total"))}</Row>
         </dl>
       </section>
       <section>
@@ -335,10 +335,10 @@ export function EnginePanel() {
         <dl>
           <Row name="Tokens generated">{count(metric("weft_generated_tokens_total"))}</Row>
           <Row name="Steps">{count(metric("weft_step_seconds_count"))}</Row>
-          <Row name="Turns stopped">{count(metric("weft_turns_cancelled_total"))}</Row>
+          <Row name="Turns cancelled">{count(metric("weft_turns_cancelled_total"))}</Row>
           <Row name="Turns failed">{count(metric("weft_turns_failed_total"))}</Row>
-          <Row name="Turns that waited for memory">{count(metric("weft_preemptions_total"))}</Row>
-          <Row name="Sessions written, read">
+          <Row name="Turns preempted">{count(metric("weft_preemptions_total"))}</Row>
+          <Row name="Sessions parked, restored">
             {count(metric("weft_parks_total"))}, {count(metric("weft_restores_total"))}
           </Row>
         </dl>

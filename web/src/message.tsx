@@ -42,15 +42,15 @@ function Why({ message }: { message: Message }) {
 
 function Reading({ done, total, perSecond, behind }: Progress) {
   if (behind > 0) {
-    const before = `Waits behind ${count(behind)} tokens of other prompts`;
+    const before = `Waiting for ${count(behind)} tokens of other prompts`;
     return <p class="reading" role="status">{before} · {count(done)} of {count(total)} read</p>;
   }
   const left = perSecond > 0 ? duration((1000 * (total - done)) / perSecond) : "";
-  const parts = [`Reading ${count(done)} of ${count(total)} tokens`];
+  const parts = [`Prefill: ${count(done)} of ${count(total)} tokens`];
   if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`, `${left} left`);
   return (
     <p class="reading" role="status">
-      <progress value={done} max={total} aria-label="How much of the prompt is read" />
+      <progress value={done} max={total} aria-label="Prefill progress" />
       {parts.join(" · ")}
     </p>
   );
@@ -104,7 +104,7 @@ function Drawn({ entry, message, isLast, focus }: Props) {
         <div class="actions">
           {!isUsers && <Facts message={message} />}
           {isLast && !isUsers && (
-            <button class="small" onClick={() => retry(entry)} title="Ask again" aria-label="Ask again">
+            <button class="small" onClick={() => retry(entry)} title="Regenerate" aria-label="Regenerate">
               <Icon name="retry" />
             </button>
           )}
@@ -116,8 +116,8 @@ function Drawn({ entry, message, isLast, focus }: Props) {
           <button
             class="small"
             onClick={() => focus(fork(entry, message).peek().id)}
-            title={isUsers ? "Fork before this and say it differently" : "Fork here"}
-            aria-label={isUsers ? "Say it differently in a fork" : "Fork here"}
+            title={isUsers ? "Edit this message in a fork" : "Fork here"}
+            aria-label={isUsers ? "Edit in a fork" : "Fork here"}
           >
             <Icon name={isUsers ? "edit" : "fork"} />
           </button>

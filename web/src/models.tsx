@@ -24,8 +24,16 @@ export interface LocalModel {
   session?: { tokens: number; bytes: number };
 }
 
+/** A file's title up to its size: "Smollm2 135M 8k Lc100K Mix1 Ep2" is SmolLM2 135M. */
+export function shortName(title: string): string {
+  const words = title.replace(/[-_]+/g, " ").split(" ");
+  const size = words.findIndex((word) => /^\d+(\.\d+)?[KMBT]$/i.test(word));
+  const name = size > 0 ? words.slice(0, size + 1).join(" ") : title;
+  return name.replace(/^smollm/i, "SmolLM");
+}
+
 export function nameOf({ id, meta }: Model): string {
-  return meta.title || id;
+  return shortName(meta.title || id);
 }
 
 /** A one-line summary of the model. */
@@ -50,8 +58,8 @@ async function load(): Promise<void> {
     list.value = null;
     trouble.value =
       error instanceof ApiError && error.status === 403
-        ? "Which models are on this machine is for the server's operator to see."
-        : `They cannot be listed: ${error instanceof Error ? error.message : error}`;
+        ? "Only the server's operator can see the models on its computer."
+        : `The models cannot be listed: ${error instanceof Error ? error.message : error}`;
   }
 }
 
@@ -73,7 +81,7 @@ function Cost({ of }: { of: LocalModel }) {
   const now = model.value?.meta.size ?? 0;
   return (
     <div class="cost">
-      <p>The server has one model as long as it runs. Stop it with Ctrl-C, and start it with this one:</p>
+      <p>A server runs one model. Stop it with Ctrl-C and start it with:</p>
       <p class="command">
         <code tabIndex={0}>{of.command}</code>
         {navigator.clipboard && (
@@ -101,12 +109,12 @@ function Cost({ of }: { of: LocalModel }) {
 export function ModelsList() {
   useEffect(() => void load(), []);
   if (trouble.value) return <p class="hint">{trouble.value}</p>;
-  if (!list.value) return <p class="hint">Looking …</p>;
+  if (!list.value) return <p class="hint">Searching …</p>;
   const selected = list.value.find(({ id }) => id === chosen.value) ?? list.value.find(({ served }) => served);
   return (
     <>
       <fieldset class="models">
-        <legend class="hidden">Models on the machine of the server</legend>
+        <legend class="hidden">Models on the server's computer</legend>
         {list.value.map((of) => (
           <label>
             <input
@@ -117,7 +125,7 @@ export function ModelsList() {
               onChange={() => (chosen.value = of.id)}
             />
             <span>
-              <strong>{of.title || of.id}</strong>
+              <strong>{shortName(of.title || of.id)}</strong>
               {of.served && <span class="badge">served</span>}
               <span class="detail">{of.title && of.title !== of.id ? `${of.id} · ` : ""}<LocalFacts of={of} /></span>
             </span>

@@ -72,10 +72,10 @@ function valuesOf(tool: Tool, text: string): Record<string, string> {
   try {
     given = JSON.parse(text || "{}");
   } catch {
-    throw new Error("The arguments are no JSON.");
+    throw new Error("The arguments are not JSON.");
   }
   if (typeof given !== "object" || given === null || Array.isArray(given)) {
-    throw new Error("The arguments are no object.");
+    throw new Error("The arguments are not an object.");
   }
   const values: Record<string, string> = {};
   for (const [name, value] of Object.entries(given)) {

@@ -86,7 +86,7 @@ describe("the board", () => {
 
     // At what the user said: it is not in the fork, but ready to be said differently.
     await card(page, 0).locator(".message.user").nth(1).hover();
-    await card(page, 0).getByRole("button", { name: "Say it differently in a fork" }).nth(1).click();
+    await card(page, 0).getByRole("button", { name: "Edit in a fork" }).nth(1).click();
     await page.waitForFunction(() => document.querySelectorAll(".card").length === 3);
     assert.equal(await card(page, 1).locator(".message").count(), 2);
     assert.match(await card(page, 1).locator("footer textarea").inputValue(), /^Second /);
@@ -115,12 +115,12 @@ describe("the board", () => {
     await page.waitForFunction(() => window.tell);
     await tell({ prompt_progress: { ...progress, waits_behind_tokens: 5000 } });
     const reading = page.locator(".reading");
-    const waits = "Waits behind 5000 tokens of other prompts · 812 of 9000 read";
+    const waits = "Waiting for 5000 tokens of other prompts · 812 of 9000 read";
     await reading.filter({ hasText: waits }).waitFor();
-    await page.getByText("Waiting behind 5000 tokens").waitFor();
+    await page.getByText("Waiting for 5000 tokens of others").waitFor();
     assert.deepEqual(await audit(page), []);
     await tell({ prompt_progress: { ...progress, processed: 1812, time_ms: 1000 } });
-    await reading.filter({ hasText: /^Reading 1812 of 9000 tokens · 1000 tokens\/s/ }).waitFor();
+    await reading.filter({ hasText: /^Prefill: 1812 of 9000 tokens · 1000 tokens\/s/ }).waitFor();
     await tell({ choices: [{ delta: { content: "Here." }, finish_reason: "stop" }] });
     await tell({ ended: true });
     await untilAnswered(page, 1);
@@ -140,7 +140,7 @@ describe("the board", () => {
     await untilAnswered(page, 1);
     const readings = await page.evaluate(() => window.readings);
     assert.ok(readings.length > 0, "no progress was shown");
-    for (const text of readings) assert.match(text, /^Reading .* of .* tokens/);
+    for (const text of readings) assert.match(text, /^Prefill: .* of .* tokens/);
     assert.equal(await page.locator(".reading").count(), 0);
     assert.equal(await lastAnswer(page, 0), "I have read it.");
   });
@@ -191,7 +191,7 @@ describe("the board", () => {
     await all.press("Enter");
     await untilAnswered(page, 6);
     for (let i = 0; i < 3; ++i) assert.equal(await lastAnswer(page, i), "Together.");
-    await card(page, 1).getByRole("button", { name: "Ask again" }).click();
+    await card(page, 1).getByRole("button", { name: "Regenerate" }).click();
     await untilAnswered(page, 6);
     await say(page, 2, `Now ${script("It breaks<<fail>>")}`);
     await card(page, 2).getByRole("alert").waitFor();
@@ -219,7 +219,7 @@ describe("the board", () => {
     await page.keyboard.press("Enter");
     assert.equal(await card(page, 0).locator("h2").innerText(), "Renamed");
     await page.keyboard.press("?");
-    await page.getByRole("dialog", { name: "Keys" }).waitFor();
+    await page.getByRole("dialog", { name: "Keyboard shortcuts" }).waitFor();
     await page.keyboard.press("Escape");
     await page.keyboard.press("s");
     await page.getByRole("dialog", { name: "Settings" }).waitFor();
@@ -245,16 +245,16 @@ describe("the board", () => {
     await page.waitForSelector('[data-health="ready"]');
     assert.equal(await page.locator(".card").count(), 1);
     await until(async () => (await sessionsOf(server.url)).every((session) => session.id !== id));
-    await choose(0, "Put away");
+    await choose(0, "Park");
     await page.waitForFunction(() => !document.querySelector(".card"));
-    await page.getByTitle("Bring it back").click();
+    await page.getByTitle("Restore").click();
     assert.equal(await lastAnswer(page, 0), "Kept.");
   });
 
   bounded("keeps to its settings, and gives everything away as files", async () => {
     const { page } = opened;
     await page.getByRole("button", { name: "Settings" }).click();
-    await page.getByLabel("Most tokens").fill("5");
+    await page.getByLabel("Max tokens").fill("5");
     await page.getByLabel("System prompt", { exact: true }).fill("Be brief.");
     await page.keyboard.press("Escape");
     await startSeveral(page, [`Hello ${script("A long answer that is cut.")}`]);

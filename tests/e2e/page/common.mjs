@@ -138,7 +138,7 @@ export function card(page, n) {
 
 /** One new conversation for each line. */
 export async function startSeveral(page, lines) {
-  await page.getByRole("button", { name: "Start several at once" }).first().click();
+  await page.getByRole("button", { name: "Start several conversations" }).first().click();
   await page.getByLabel("Each line begins a conversation").fill(lines.join("\n"));
   await page.getByRole("button", { name: `Start ${lines.length}`, exact: true }).click();
 }

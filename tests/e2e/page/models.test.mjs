@@ -24,7 +24,7 @@ describe("the page of weft serve", () => {
     const { page, context, faults } = await open(browser, server.url);
     assert.match(await page.locator(".welcome .about").innerText(), /parameters · Q8_0 · .*iB · context of [\d,]+ tokens/);
     await page.keyboard.press("o");
-    const dialog = page.getByRole("dialog", { name: "Models at hand" });
+    const dialog = page.getByRole("dialog", { name: "Local models" });
     await dialog.getByText("served", { exact: true }).waitFor();
     assert.equal(await dialog.getByText("served", { exact: true }).count(), 1);
     assert.ok(await dialog.getByRole("radio", { name: /served one/ }).isChecked());
@@ -46,7 +46,7 @@ describe("the page of weft serve", () => {
     let looks = 0;
     page.on("request", (request) => (looks += request.url().endsWith("/metrics")));
     await page.getByRole("button", { name: "Settings" }).click();
-    await page.getByLabel("Most tokens").fill("40");
+    await page.getByLabel("Max tokens").fill("40");
     await page.keyboard.press("Escape");
     await startSeveral(page, ["One conversation, long enough for some pages of its own and a few more words."]);
     await untilAnswered(page, 1);

@@ -8,7 +8,7 @@ const [url, out, colorScheme = "light", device] = process.argv.slice(2);
 const phone = { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 };
 const browser = await launch();
 const { page } = await open(browser, url, { colorScheme, ...(device === "phone" ? phone : {}) });
-await page.getByRole("button", { name: "Start several at once" }).first().click();
+await page.getByRole("button", { name: "Start several conversations" }).first().click();
 const [, then] = /“(.*)”/.exec(await page.getByRole("dialog").innerText());
 await page.getByRole("button", { name: "Start 8" }).click();
 await untilAnswered(page, 8);

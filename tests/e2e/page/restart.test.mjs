@@ -32,7 +32,7 @@ describe("what stays", () => {
     let server = await startWeft("--port", "0", "--state-dir", state);
     const { page, context, faults } = await open(browser, server.url);
     await page.getByRole("button", { name: "Settings" }).click();
-    await page.getByLabel("Most tokens").fill("24");
+    await page.getByLabel("Max tokens").fill("24");
     await page.keyboard.press("Escape");
     await startSeveral(page, lines);
     await untilAnswered(page, 8);
@@ -87,7 +87,7 @@ describe("what stays", () => {
     await page.getByRole("button", { name: "Use" }).click();
     await page.waitForSelector('[data-health="ready"]');
     await page.getByRole("button", { name: "Settings" }).click();
-    await page.getByLabel("Most tokens").fill("8");
+    await page.getByLabel("Max tokens").fill("8");
     await page.keyboard.press("Escape");
     await startSeveral(page, lines.slice(0, 2));
     await untilAnswered(page, 2);

@@ -89,9 +89,9 @@ describe("tools", () => {
       ["2 + 3 * 4", "14"], ["(2 + 3) * 4", "20"], ["-2^2", "-4"], ["2^3^2", "512"], ["2 ** 10", "1024"],
       ["10 / 4 - 7 % 4", "-0.5"], ["0.1 + 0.2", "0.3"], ["1,250 * 2", "2500"], ["max(1,2) + sqrt(16)", "6"],
       ["round(2 * pi)", "6"], ["6 × 7 ÷ 2", "21"], ["1.5e3 / 3", "500"],
-      ["1 / 0", /divides by zero/], ["2 +", /missing at the end/], ["(1 + 2", /not closed/], ["alert(1)", /“alert” is not understood/],
+      ["1 / 0", /Division by zero/], ["2 +", /is incomplete/], ["(1 + 2", /not closed/], ["alert(1)", /“alert” is not understood/],
       ["constructor", /not understood/], ["2; 3", /“;” is not understood/], ["(".repeat(80) + "1", /too deeply/],
-      ["9".repeat(501), /too long/], ["", /nothing to compute/], ["sqrt(-1)", /no value/],
+      ["9".repeat(501), /too long/], ["", /is empty/], ["sqrt(-1)", /not a number/],
     ];
     const calls = sums.map(([expression]) => call("calculator", { expression }));
     calls.push(`<tool_call>{"name": "clock", "arguments": {"format": "${hidden("Done.")}"}}</tool_call>`);
@@ -113,7 +113,7 @@ describe("tools", () => {
     await startSeveral(page, [`Sum ${script(call("calculator", { expression: "1 / 0" }))}`]);
     await card(page, 0).locator('.message[data-status="failed"]').waitFor();
     assert.match(await card(page, 0).getByRole("alert").innerText(), /called tools 8 times/);
-    assert.match(await card(page, 0).locator(".call").first().innerText(), /divides by zero/);
+    assert.match(await card(page, 0).locator(".call").first().innerText(), /Division by zero/);
   });
 });
 
@@ -123,7 +123,7 @@ describe("one conversation alone", () => {
     const names = ["Mira", "Tomas", "Ines", "Jonas", "Aiko", "Omar", "Greta", "Lena"];
     await startSeveral(page, names.map((name) => `I am ${name}. ${script(`Hello ${name}.`)}`));
     await untilAnswered(page, 8);
-    await card(page, 2).getByRole("button", { name: "This conversation alone" }).click();
+    await card(page, 2).getByRole("button", { name: "Show only this conversation" }).click();
     await page.waitForFunction(() => document.querySelectorAll(".card").length === 1);
     assert.equal(await lastAnswer(page, 0), "Hello Ines.");
     const list = page.getByRole("navigation", { name: "Conversations" });
@@ -192,7 +192,7 @@ describe("every state", () => {
       await at("a new conversation");
       await say(page, 0, `Slowly ${script(`<<slow>>${"so it goes on ".repeat(200)}`)}`);
       await card(page, 0).locator('.message[data-status="running"]').waitFor();
-      await page.getByText(/^Writing/).waitFor();
+      await page.getByText(/^Decode/).waitFor();
       await at("while an answer is written");
       await page.keyboard.press("Alt+x");
       await untilAnswered(page, 4);
