@@ -20,19 +20,18 @@ thread_local TaskPool* current_pool = nullptr;
 
 TaskPool::TaskPool(const Options& options)
     : max_threads_(static_cast<size_t>(std::max(1, options.max_threads))),
-      max_posted_(static_cast<size_t>(std::max(1, options.max_posted))),
-      max_waiting_(static_cast<size_t>(std::max(0, options.max_waiting))),
-      waiting_(options.waiting) {}
+      waiting_(options.waiting),
+      posted_(static_cast<size_t>(std::max(1, options.max_posted)),
+              static_cast<size_t>(std::max(0, options.max_waiting))) {}
 
 TaskPool::~TaskPool() { Stop(); }
 
 TaskPool* TaskPool::Current() { return current_pool; }
 
-bool TaskPool::Post(std::function<void()> work) {
+bool TaskPool::Post(const std::string& tenant, std::function<void()> work) {
   MutexLock lock(&mutex_);
-  if (stopping_ || posted_.size() >= FreePlaces() + max_waiting_) return false;
-  if (threads_.empty() && !AddThread()) return false;
-  posted_.push_back(std::move(work));
+  if (stopping_ || (threads_.empty() && !AddThread())) return false;
+  if (!posted_.Push(tenant, std::move(work), FreeThreads())) return false;
   TellWaiting();
   Wake();
   return true;
@@ -77,19 +76,18 @@ void TaskPool::Stop() {
   for (const pthread_t thread : threads) pthread_join(thread, nullptr);
 }
 
-size_t TaskPool::FreePlaces() const {
-  const size_t threads = idle_ + (max_threads_ - std::min(max_threads_, threads_.size()));
-  return std::min(threads, max_posted_ - n_posted_running_);
+size_t TaskPool::FreeThreads() const {
+  return idle_ + (max_threads_ - std::min(max_threads_, threads_.size()));
 }
 
 void TaskPool::TellWaiting() {
   if (waiting_ == nullptr) return;
-  *waiting_ = static_cast<int64_t>(posted_.size() - std::min(posted_.size(), FreePlaces()));
+  const size_t begins = std::min(posted_.n_ready(), FreeThreads());
+  *waiting_ = static_cast<int64_t>(posted_.n_waiting() - begins);
 }
 
 void TaskPool::Wake() {
-  const size_t runnable =
-      resumed_.size() + std::min(posted_.size(), max_posted_ - n_posted_running_);
+  const size_t runnable = resumed_.size() + posted_.n_ready();
   if (runnable > idle_ && threads_.size() < max_threads_ && !stopping_) (void)AddThread();
   changed_.NotifyOne();
 }
@@ -128,8 +126,8 @@ void* TaskPool::ThreadMain(void* pool) {
 void TaskPool::Run() {
   mutex_.Lock();
   while (true) {
-    bool is_posted = false;
-    Work work = Take(&is_posted);
+    std::optional<TenantQueues::Tenants::iterator> tenant;
+    Work work = Take(&tenant);
     if (!work) {
       if (!WaitForWork()) break;
       continue;
@@ -139,23 +137,25 @@ void TaskPool::Run() {
     work = nullptr;
     mutex_.Lock();
     ++idle_;
-    if (is_posted) --n_posted_running_;
+    if (tenant) posted_.Ended(*tenant);
     TellWaiting();
   }
   mutex_.Unlock();
 }
 
-TaskPool::Work TaskPool::Take(bool* is_posted) {
+TaskPool::Work TaskPool::Take(std::optional<TenantQueues::Tenants::iterator>* tenant) {
   TakeExpired();
-  std::deque<Work>* from = &resumed_;
-  if (resumed_.empty()) {
-    if (posted_.empty() || n_posted_running_ == max_posted_) return nullptr;
-    from = &posted_;
-    *is_posted = true;
-    ++n_posted_running_;
+  Work work;
+  if (!resumed_.empty()) {
+    work = std::move(resumed_.front());
+    resumed_.pop_front();
+  } else if (posted_.n_ready() > 0) {
+    TenantQueues::Taken taken = posted_.Take();
+    work = std::move(taken.work);
+    *tenant = taken.tenant;
+  } else {
+    return nullptr;
   }
-  Work work = std::move(from->front());
-  from->pop_front();
   --idle_;
   TellWaiting();
   return work;
@@ -172,7 +172,7 @@ void TaskPool::TakeExpired() {
 }
 
 bool TaskPool::WaitForWork() {
-  if (stopping_ && posted_.empty()) {
+  if (stopping_ && posted_.n_waiting() == 0) {
     changed_.NotifyAll();  // others may wait for the work that was posted last to have an end
     return false;
   }
@@ -186,7 +186,7 @@ bool TaskPool::WaitForWork() {
   Clock::time_point until = may_leave ? leave : timers_.begin()->first.first;
   if (!timers_.empty()) until = std::min(until, timers_.begin()->first.first);
   if (changed_.WaitUntil(&mutex_, until)) return true;
-  const bool has_work = !resumed_.empty() || !posted_.empty() ||
+  const bool has_work = !resumed_.empty() || posted_.n_ready() > 0 ||
                         (!timers_.empty() && timers_.begin()->first.first <= Clock::now());
   if (stopping_ || has_work || threads_.size() <= 1 || Clock::now() < leave) return true;
   LeaveThread();

@@ -1,5 +1,5 @@
-// A few threads that run what is to be done now: work that is posted, and tasks that have waited
-// and can go on. Tasks that wait hold none of them.
+// A few threads that run what is to be done now: work that tenants post, who take turns
+// (TenantQueues), and tasks that have waited and can go on. Tasks that wait hold none of them.
 //
 // Threads are created on demand, up to a limit, and leave when they have had nothing to do for a
 // while. They run at a lower priority than the engine's.
@@ -18,9 +18,12 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "async/tenant_queues.h"
 #include "base/mutex.h"
 
 namespace weft {
@@ -33,10 +36,10 @@ class TaskPool {
 
   struct Options {
     int max_threads = 1;
-    // How many of them may run posted work at a time. The rest are for tasks that go on, so that
-    // long work delays none of those.
+    // How many of them may run posted work at a time; one tenant's, one fewer. The rest are for
+    // tasks that go on, so that long work delays none of those.
     int max_posted = 1;
-    int max_waiting = 256;  // posted work without a thread
+    int max_waiting = 256;  // posted work without a thread, of a tenant alone
     // If not null: outlives the pool, and always holds the number of such works.
     std::atomic<int64_t>* waiting = nullptr;
   };
@@ -46,8 +49,9 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
-  // False if too much is waiting, or after Stop.
-  bool Post(std::function<void()> work);
+  // `tenant`: an API key or, without one, an address (HttpRequest::Account). False if too much of
+  // the tenant's work is waiting, or after Stop.
+  bool Post(const std::string& tenant, std::function<void()> work);
   // Goes on with a task, before any posted work.
   void Resume(std::coroutine_handle<> task);
   // Calls `expired` on one of the threads, unless removed before.
@@ -68,13 +72,30 @@ class TaskPool {
   };
   Entry Enter() { return {this}; }
 
+  // `co_await pool.EnterInTurn(tenant)`: the task goes on here as work that the tenant posts. False
+  // if it was refused: the task then goes on where it was.
+  struct EntryInTurn {
+    TaskPool* pool;
+    std::string tenant;
+    bool entered = true;
+    bool await_ready() const noexcept { return false; }
+    bool await_suspend(std::coroutine_handle<> task) {
+      // Once posted, the task may have ended before Post returns, and this with it.
+      if (pool->Post(tenant, [task] { task.resume(); })) return true;
+      entered = false;
+      return false;
+    }
+    bool await_resume() const noexcept { return entered; }
+  };
+  EntryInTurn EnterInTurn(std::string tenant) { return {this, std::move(tenant)}; }
+
  private:
   using Work = std::function<void()>;
 
   static void* ThreadMain(void* pool);
   void Run();
-  // The next thing to do; empty if there is nothing. `is_posted` says which limit it counts for.
-  Work Take(bool* is_posted) WEFT_REQUIRES(mutex_);
+  // The next thing to do; empty if there is nothing. Of posted work, also its tenant.
+  Work Take(std::optional<TenantQueues::Tenants::iterator>* tenant) WEFT_REQUIRES(mutex_);
   void TakeExpired() WEFT_REQUIRES(mutex_);
   // False if the thread should end.
   bool WaitForWork() WEFT_REQUIRES(mutex_);
@@ -82,25 +103,22 @@ class TaskPool {
   void Wake() WEFT_REQUIRES(mutex_);
   bool AddThread() WEFT_REQUIRES(mutex_);
   void LeaveThread() WEFT_REQUIRES(mutex_);
-  // How many further posted works could begin now.
-  size_t FreePlaces() const WEFT_REQUIRES(mutex_);
+  // Threads that are idle or could be created.
+  size_t FreeThreads() const WEFT_REQUIRES(mutex_);
   void TellWaiting() WEFT_REQUIRES(mutex_);
 
   const size_t max_threads_;
-  const size_t max_posted_;
-  const size_t max_waiting_;
   std::atomic<int64_t>* const waiting_;
 
   Mutex mutex_;
   CondVar changed_;
   std::deque<Work> resumed_ WEFT_GUARDED_BY(mutex_);
-  std::deque<Work> posted_ WEFT_GUARDED_BY(mutex_);
+  TenantQueues posted_ WEFT_GUARDED_BY(mutex_);
   std::map<TimerKey, Work> timers_ WEFT_GUARDED_BY(mutex_);
   uint64_t last_timer_ WEFT_GUARDED_BY(mutex_) = 0;
   std::vector<pthread_t> threads_ WEFT_GUARDED_BY(mutex_);
   std::vector<pthread_t> ended_ WEFT_GUARDED_BY(mutex_);  // not joined yet
   size_t idle_ WEFT_GUARDED_BY(mutex_) = 0;               // threads without work
-  size_t n_posted_running_ WEFT_GUARDED_BY(mutex_) = 0;
   bool stopping_ WEFT_GUARDED_BY(mutex_) = false;
 };
 

@@ -125,7 +125,8 @@ Status GenerateCall::Begin(grpc::ByteBuffer* message) {
                          "' is running; choose another or abort it");
   }
   const bool may_run = table.size() <= service_.max_calls;
-  if (may_run && service_.pool->Post([this] { StartTask(Run()); })) return OkStatus();
+  if (may_run && service_.pool->Post(head().account, [this] { StartTask(Run()); }))
+    return OkStatus();
   table.Remove(this);
   return ResourceExhausted("too many requests at once; try again later");
 }

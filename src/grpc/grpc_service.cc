@@ -20,8 +20,8 @@ using smg::grpc::common::GetTokenizerRequest;
 
 // Besides the turns that the engine takes: finished ones whose clients still read.
 constexpr int kReadingCalls = 64;
-// For all calls: they only send on what the engine has computed.
-constexpr int kThreads = 2;
+// For all calls: they only send on what the engine has computed. Two of one tenant.
+constexpr int kThreads = 3;
 constexpr std::string_view kHealthCheck = "/mlx.grpc.engine.MlxEngine/HealthCheck";
 constexpr int kWaitingForBundle = 256;
 // Limit on the ids in one Abort, which runs on a thread that should not be held up.
@@ -59,7 +59,7 @@ class BundleCall final : public RpcCall {
   void OnMessage(grpc::ByteBuffer* message) override {
     GetTokenizerRequest request;
     Status status = ParseMessage(message, &request);
-    if (status.ok() && !bundlers_.Post([this] { Begin(get_bundle_()); })) {
+    if (status.ok() && !bundlers_.Post(head().account, [this] { Begin(get_bundle_()); })) {
       status = ResourceExhausted("too many requests for the tokenizer at once; try again later");
     }
     if (!status.ok()) End(status);

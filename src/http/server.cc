@@ -40,8 +40,9 @@ void SetUp(tcp::socket* socket) {
   socket->set_option(asio::socket_base::send_buffer_size(16 << 10), ignored);
 }
 
-// For handlers that never wait: one can answer while the other builds a long list.
-constexpr int kQuickThreads = 2;
+// For handlers that never wait: one can answer while the other builds a long list, and one is there
+// for another tenant.
+constexpr int kQuickThreads = 3;
 
 // Allocates no memory, which may be what is missing.
 void LogFailure(const char* what, const std::exception& error) {
@@ -89,7 +90,8 @@ class Server : public HttpServer {
       const auto& is_quick = shared_.hooks.is_quick;
       const bool quick = is_quick && is_quick(exchange->request());
       TaskPool& pool = quick ? quick_pool_ : pool_;
-      return pool.Post([this, exchange = std::move(exchange)] {
+      const std::string tenant = exchange->request().Account();
+      return pool.Post(tenant, [this, exchange = std::move(exchange)] {
         if (!exchange->gone()) StartTask(Handle(exchange));
       });
     };
@@ -306,7 +308,8 @@ class Server : public HttpServer {
 
   static TaskPool::Options PoolOptions(const HttpServerOptions& options, HttpLoad* load) {
     const int n_cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    const int n_beginning = options.max_threads > 0 ? options.max_threads : n_cores;
+    const int n_of_one = options.max_threads > 0 ? options.max_threads : n_cores;
+    const int n_beginning = n_of_one + 1;
     return {.max_threads = n_beginning + 1,
             .max_posted = n_beginning,
             .max_waiting = options.max_waiting,

@@ -1,11 +1,11 @@
 // HTTP/1.1 over TCP: reads requests, hands each to its handler, and sends what that writes.
 //
 // One thread does all reading and sending; a few run the handlers, which hold none of them while
-// they wait. A request that finds no free thread waits in a bounded queue; if that is full it gets
-// 503. Handlers that are quick have their own threads and queue, so they are answered even if all
-// others are taken. While a request waits or is handled, its connection is still read, so that a
-// client's departure is noticed at once; a bounded number of bytes of further (pipelined) requests
-// is kept. A client that shuts down its sending half counts as gone.
+// they wait. A request that finds no free thread waits in its tenant's bounded queue; if that is
+// full it gets 503. Handlers that are quick have their own threads and queue, so they are answered
+// even if all others are taken. While a request waits or is handled, its connection is still read,
+// so that a client's departure is noticed at once; a bounded number of bytes of further (pipelined)
+// requests is kept. A client that shuts down its sending half counts as gone.
 //
 // Any thread may call any method.
 #ifndef WEFT_HTTP_SERVER_H_
@@ -38,10 +38,10 @@ struct HttpServerOptions {
     std::string way_out;  // advice if another program uses the port
   };
   std::optional<Second> second;
-  // Requests that begin at a time: one thread each. One more is for those that go on. 0: one per
-  // core.
+  // Requests of one tenant that begin at a time: one thread each. One more is for other tenants,
+  // and one for requests that go on. 0: one per core.
   int max_threads = 0;
-  int max_waiting = 256;       // requests waiting for a thread
+  int max_waiting = 256;       // requests of a tenant alone waiting for a thread
   int max_connections = 1024;  // one more gets 503
   uint32_t max_header_bytes = 64 << 10;
   uint64_t max_body_bytes = 32 << 20;  // until SetMaxBodyBytes changes it

@@ -146,6 +146,20 @@ TEST_F(ServerTest, HandlersThatWaitHoldNoThread) {
   EXPECT_THAT(other.Until("]\n"), HasSubstr("200 OK"));
 }
 
+TEST_F(ServerTest, AnotherKeyIsAnsweredWhileOneHoldsItsThreads) {
+  StartServer({.max_threads = 1, .max_waiting = 8});
+  std::vector<std::unique_ptr<Client>> holding;
+  for (int i = 0; i < 4; ++i) {
+    holding.push_back(std::make_unique<Client>(port()));
+    ASSERT_TRUE(holding.back()->Say("GET /hold HTTP/1.1\r\nHost: h\r\nX-Key: a\r\n\r\n"));
+  }
+  ASSERT_TRUE(waiting_.Wait());
+  Client other(port());
+  ASSERT_TRUE(other.Say("GET /echo HTTP/1.1\r\nHost: h\r\nX-Key: b\r\n\r\n"));
+  EXPECT_THAT(other.Until("]\n"), HasSubstr("200 OK"));
+  EXPECT_FALSE(release_.happened());
+}
+
 TEST_F(ServerTest, ARequestWhoseClientLeavesWhileItWaitsIsNeverHandled) {
   StartServer({.max_threads = 1});
   Client busy(port());

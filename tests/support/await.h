@@ -50,7 +50,7 @@ T Await(Task<T> task) {
   const auto promise = std::make_shared<std::promise<T>>();
   std::future<T> result = promise->get_future();
   TaskPool pool({.max_threads = 1});
-  pool.Post([&] { StartTask(Deliver(std::move(task), promise)); });
+  pool.Post("test", [&] { StartTask(Deliver(std::move(task), promise)); });
   result.wait();
   pool.Stop();
   return result.get();

@@ -283,9 +283,10 @@ Task<void> HandlePull(Host& host, const OllamaPull& pull, TaskPool& pullers,
   if (!is_served) {
     status = MayPull(request, pull);
     if (status.ok()) {
-      co_await pullers.Enter();
       const auto is_wanted = [&responder] { return !responder.gone(); };
-      status = pull(wish->name, tell, is_wanted);
+      const bool entered = co_await pullers.EnterInTurn(request.Account());
+      status = entered ? pull(wish->name, tell, is_wanted)
+                       : ResourceExhausted("too many models are being downloaded; try again later");
     }
   }
   if (!status.ok() && !lines.begun()) {
@@ -368,7 +369,8 @@ void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
              [&host](const HttpRequest& request, HttpResponder& responder) {
                HandleShow(host, request, responder);
              });
-  const auto pullers = std::make_shared<TaskPool>(TaskPool::Options{.max_threads = kMaxPulls});
+  const auto pullers = std::make_shared<TaskPool>(
+      TaskPool::Options{.max_threads = kMaxPulls + 1, .max_posted = kMaxPulls + 1});
   router.Add({.method = "POST",
               .pattern = "/api/pull",
               .shape = ErrorShape::kOllama,
