@@ -5,7 +5,7 @@
 
 COMMAND starts a server that has OpenAI's /v1/chat/completions; {model} and {port} in it are
 replaced, as in
-  'weft=build/release/weft serve -m {model} --port {port} --max-connections 3000 --max-queue 3000'
+  'weft=build/release/weft serve -m {model} --port {port} --max-connections 5000 --max-queue 3000'
 Each server is started afresh for each run, alone on the machine. All connections are opened first;
 then each asks for a short answer to a question of its own, as a stream, and stays open until the
 last answer is complete. One in --slow-every leaves little room for what is sent to it, and waits

@@ -65,7 +65,14 @@ HttpConnection::HttpConnection(Socket socket, ConnectionShared* shared, bool by_
       closed_callback_(std::move(closed)),
       address_(AddressOf(socket_)) {}
 
+std::optional<HttpConnection::HeadWait> HttpConnection::WaitForHead() const {
+  const bool has_head = parser_.has_value() && head_seen_;
+  if (closed_ || exchange_ != nullptr || is_lingering_ || has_head) return std::nullopt;
+  return head_wait_;
+}
+
 void HttpConnection::Start() {
+  head_wait_.since = Clock::now();
   SetDeadline(shared_.options.header_timeout);
   Read();
 }
@@ -356,6 +363,7 @@ void HttpConnection::FinishExchange() {
   parser_.reset();
   body_hold_ = {};
   if (must_close) return Linger();
+  head_wait_ = {.is_reused = true, .since = Clock::now()};
   SetDeadline(shared_.options.idle_timeout);
   ParseBuffered();
   Read();

@@ -14,6 +14,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
+#include <compare>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,6 +53,14 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
                  std::function<void(HttpConnection*)> closed);
 
   void Start();
+  const std::string& address() const { return address_; }
+  // The wait for a request's head; nothing while there is a request.
+  struct HeadWait {
+    bool is_reused = false;  // a request was answered before
+    std::chrono::steady_clock::time_point since;
+    auto operator<=>(const HeadWait&) const = default;
+  };
+  std::optional<HeadWait> WaitForHead() const;
   // Instead of Start: answers any request with an error and closes.
   void Refuse(const ApiError& error);
   // The server is stopping: closes now if nothing is being answered.
@@ -105,6 +114,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   uint64_t max_body_bytes_ = 0;      // for the request being read
   ByteBudget::Hold body_hold_;       // for the body being read or worked on
   const std::string address_;        // the client's
+
+  HeadWait head_wait_;  // the last one
 
   std::shared_ptr<HttpExchange> exchange_;  // being answered; nothing is parsed meanwhile
   std::string interim_;                     // "100 Continue", sent before anything else

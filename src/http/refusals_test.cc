@@ -200,15 +200,5 @@ TEST_F(ServerTest, MoreThanCanWaitAreRefused) {
   EXPECT_EQ(load_->waiting, 0) << "without a further request";
 }
 
-TEST_F(ServerTest, MoreConnectionsThanAllowedAreRefused) {
-  StartServer({.max_connections = 2});
-  Client one(port()), two(port());
-  ASSERT_TRUE(one.Say(kGet) && two.Say(kGet));
-  EXPECT_THAT(one.Until("]\n"), HasSubstr("200 OK"));
-  EXPECT_THAT(two.Until("]\n"), HasSubstr("200 OK"));
-  Client three(port());
-  EXPECT_THAT(three.UntilEnd(), StartsWith("HTTP/1.1 503 "));
-}
-
 }  // namespace
 }  // namespace weft::serve

@@ -1,5 +1,7 @@
 #include "http/server.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
@@ -12,7 +14,6 @@
 #include <exception>
 #include <future>
 #include <random>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "base/strings.h"
 #include "base/system.h"
 #include "http/connection.h"
+#include "http/connection_table.h"
 
 namespace weft::serve {
 namespace {
@@ -43,6 +45,19 @@ void SetUp(tcp::socket* socket) {
 // For handlers that never wait: one can answer while the other builds a long list, and one is there
 // for another tenant.
 constexpr int kQuickThreads = 3;
+
+// Every connection is a descriptor; files must find one too.
+size_t MostConnections(const HttpServerOptions& options) {
+  const auto wanted = static_cast<size_t>(options.max_connections);
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  const size_t most = MaxServedConnections(wanted, limit.rlim_cur);
+  if (most < wanted) {
+    LogLine(StrCat("at most ", most, " of ", wanted, " connections are served, because this ",
+                   "process may open ", limit.rlim_cur, " files: raise the limit (ulimit -n)"));
+  }
+  return most;
+}
 
 // Allocates no memory, which may be what is missing.
 void LogFailure(const char* what, const std::exception& error) {
@@ -85,6 +100,7 @@ class Server : public HttpServer {
                      .max_posted = kQuickThreads,
                      .max_waiting = options.max_waiting}),
         shared_(std::move(options), std::move(hooks)),
+        connections_(MostConnections(shared_.options)),
         work_(io_.get_executor()) {
     shared_.submit = [this](std::shared_ptr<HttpExchange> exchange) {
       const auto& is_quick = shared_.hooks.is_quick;
@@ -131,7 +147,7 @@ class Server : public HttpServer {
         listener->acceptor.close(ignored);
         listener->retry.cancel();
       }
-      for (const auto& connection : Connections()) connection->StopWhenIdle();
+      for (const auto& connection : connections_.All()) connection->StopWhenIdle();
     });
     {
       MutexLock count_lock(&count_mutex_);
@@ -139,7 +155,7 @@ class Server : public HttpServer {
       }
     }
     OnIoThread([this] {
-      for (const auto& connection : Connections()) connection->Close();
+      for (const auto& connection : connections_.All()) connection->Close();
     });
     {
       MutexLock count_lock(&count_mutex_);
@@ -248,33 +264,29 @@ class Server : public HttpServer {
   }
 
   void Add(tcp::socket socket, bool by_second_port) {
-    const auto most = static_cast<size_t>(shared_.options.max_connections);
-    // Even a refusal takes a connection, so these must be limited too.
-    if (connections_.size() >= 2 * most) return;
     SetUp(&socket);
     const auto connection =
         std::make_shared<HttpConnection>(std::move(socket), &shared_, by_second_port,
                                          [this](HttpConnection* closed) { Remove(closed); });
-    const bool refused = connections_.size() >= most;
-    connections_.insert(connection);
+    const auto verdict = connections_.Judge(connection->address());
+    if (verdict == ConnectionTable::Verdict::kTurnAway) return;
+    connections_.Add(connection, verdict);
     CountConnections();
-    if (!refused) return connection->Start();
+    if (verdict == ConnectionTable::Verdict::kServe) return connection->Start();
     connection->Refuse(FullError(Unavailable("too many connections are open; try again later")));
   }
 
   void Remove(HttpConnection* closed) {
-    connections_.erase(closed->shared_from_this());
+    connections_.Remove(closed);
     CountConnections();
   }
 
   void CountConnections() {
     load_->connections = static_cast<int64_t>(connections_.size());
     MutexLock lock(&count_mutex_);
-    n_connections_ = std::ssize(connections_);
+    n_connections_ = static_cast<int64_t>(connections_.size());
     if (n_connections_ == 0) none_left_.NotifyAll();
   }
-
-  std::set<std::shared_ptr<HttpConnection>> Connections() const { return connections_; }
 
   // One handled request, counted until its handler has let go of everything.
   class Handled {
@@ -322,8 +334,8 @@ class Server : public HttpServer {
   ConnectionShared shared_;  // outlives the parts of connections that io_ holds at its end
   asio::io_context io_{1};
   std::vector<std::unique_ptr<Listener>> listeners_;
+  ConnectionTable connections_;  // I/O thread only
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  std::set<std::shared_ptr<HttpConnection>> connections_;  // I/O thread only
   int port_ = 0;
   int second_port_ = 0;
   Mutex shutdown_mutex_;

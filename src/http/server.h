@@ -41,8 +41,10 @@ struct HttpServerOptions {
   // Requests of one tenant that begin at a time: one thread each. One more is for other tenants,
   // and one for requests that go on. 0: one per core.
   int max_threads = 0;
-  int max_waiting = 256;       // requests of a tenant alone waiting for a thread
-  int max_connections = 1024;  // one more gets 503
+  int max_waiting = 256;  // requests of a tenant alone waiting for a thread
+  // Half of them of one address. One more takes the place of one that waits for a request, or gets
+  // 503. Fewer if the process may not open so many descriptors.
+  int max_connections = 1024;
   uint32_t max_header_bytes = 64 << 10;
   uint64_t max_body_bytes = 32 << 20;  // until SetMaxBodyBytes changes it
   // Limits for all requests being read or handled (one more gets 503), and for those of one key or

@@ -26,6 +26,7 @@ class SocketClient {
   struct Options {
     int receive_buffer = 0;  // bytes; 0: the system's choice
     bool ipv6 = false;
+    const char* from = nullptr;  // its own IPv4 address; null: the system's choice
   };
 
   explicit SocketClient(int port) : SocketClient(port, Options()) {}
@@ -45,6 +46,10 @@ class SocketClient {
     } else {
       sockaddr_in address = {};
       address.sin_family = AF_INET;
+      if (options.from != nullptr) {
+        inet_pton(AF_INET, options.from, &address.sin_addr);
+        if (bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return;
+      }
       address.sin_port = net_port;
       address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
       connected_ = Connect(&address, sizeof(address));

@@ -50,8 +50,10 @@ void AddDoorFlags(CLI::App* app, DoorFlags* flags) {
       "--allowed-host", flags->allowed_hosts,
       "An additional host name for the server; may be repeated. On 127.0.0.1 only localhost and "
       "these names are accepted; elsewhere any name is, unless this option is given");
-  app->add_option("--max-connections", flags->max_connections,
-                  "Maximum number of open connections; further ones get 503")
+  app->add_option(
+         "--max-connections", flags->max_connections,
+         "Maximum number of open connections, half of them of one address; for a further one "
+         "the oldest that waits for a request is closed, else it gets 503")
       ->check(CLI::Range(1, 60000))
       ->capture_default_str();
   app->add_option("--max-sessions-per-key", flags->max_sessions_per_key,
