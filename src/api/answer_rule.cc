@@ -201,17 +201,18 @@ void AddAnswerRule(ApiFields* fields, const TurnOptions& turn, std::optional<Ans
   }
 }
 
-void ReadTextRule(ApiFields* fields, const Model& model, TurnOptions* turn) {
+void ReadTextRule(ApiFields* fields, const Model& model, std::string_view tenant,
+                  TurnOptions* turn) {
   const auto rule = ReadAnswerRule(fields, *turn);
   if (!rule || !fields->ok()) return;
-  auto state = BeginAnswer(model, *rule, "");
+  auto state = BeginAnswer(model, *rule, "", tenant);
   if (!state.ok()) return fields->Adopt(state.status());
   turn->token_mask = MaskOf(model.tokenizer(), *std::move(state));
 }
 
 StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const AnswerRule& rule,
-                                                  std::string_view begun) {
-  auto compiled = CompileConstraint(model, rule.spec);
+                                                  std::string_view begun, std::string_view tenant) {
+  auto compiled = CompileConstraint(model, rule.spec, tenant);
   if (!compiled.ok()) {
     // Sending it again would fail again.
     return WithCode(

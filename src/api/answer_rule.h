@@ -43,12 +43,13 @@ AnswerRule ObjectRule(std::string field);
 // Fails if the turn has options that conflict with a constraint.
 void CheckGoesWith(const TurnOptions& turn, ApiFields* fields);
 
-// Reads the rule for a text completion and constrains the turn to it.
-void ReadTextRule(ApiFields* fields, const Model& model, TurnOptions* turn);
+// Reads the tenant's rule for a text completion and constrains the turn to it.
+void ReadTextRule(ApiFields* fields, const Model& model, std::string_view tenant,
+                  TurnOptions* turn);
 
 // The state of an answer that continues after `begun`. Errors name the rule's field.
 StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const AnswerRule& rule,
-                                                  std::string_view begun);
+                                                  std::string_view begun, std::string_view tenant);
 
 }  // namespace weft::serve
 

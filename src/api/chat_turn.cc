@@ -178,7 +178,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
   }
   if (call.answer) {
     // Report its errors as errors of the answer.
-    WEFT_RETURN_IF_ERROR(BeginAnswer(host.model(), *call.answer, "").status());
+    WEFT_RETURN_IF_ERROR(BeginAnswer(host.model(), *call.answer, "", turn.tenant).status());
   }
   const CallPolicy policy{
       .choice = choice.must_call ? CallPolicy::Choice::kRequired : CallPolicy::Choice::kAuto,
@@ -187,7 +187,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
       .may_think = host.chat().has_reasoning(),
       .thinks_already = prompt.reasoning_is_open};
   const auto compiled = CompileReply(host.model(), host.chat(), tools, policy,
-                                     call.answer ? &call.answer->spec : nullptr);
+                                     call.answer ? &call.answer->spec : nullptr, turn.tenant);
   if (!compiled.ok()) {
     if (!must_hold) return Began(std::nullopt);
     const std::string field = choice.must_call ? "tool_choice"
@@ -201,7 +201,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
   if (begun.empty() || state.AdvanceText(begun)) return Began(std::move(state));
   if (call.answer && !choice.must_call) {
     // The prompt already has the marks that precede an answer.
-    auto answer = BeginAnswer(host.model(), *call.answer, begun);
+    auto answer = BeginAnswer(host.model(), *call.answer, begun, turn.tenant);
     if (!answer.ok()) return answer.status();
     return Began(*std::move(answer));
   }

@@ -2,9 +2,18 @@
 
 #include <algorithm>
 
+#include "base/strings.h"
 #include "constraint/vocabulary_bytes.h"
 
 namespace weft::constraint {
+namespace {
+
+// Nobody follows it: only the cache has it.
+bool IsIdle(const std::shared_ptr<const Constraint>& constraint) {
+  return constraint.use_count() == 1;
+}
+
+}  // namespace
 
 std::shared_ptr<const TokenTable> ConstraintCache::Table() {
   MutexLock lock(&table_mutex_);
@@ -13,7 +22,9 @@ std::shared_ptr<const TokenTable> ConstraintCache::Table() {
 }
 
 ConstraintCache::Made ConstraintCache::Get(
-    const std::string& key, FunctionRef<Made(std::shared_ptr<const TokenTable>)> make) {
+    std::string_view tenant, std::string_view key_of_tenant,
+    FunctionRef<Made(std::shared_ptr<const TokenTable>)> make) {
+  const std::string key = StrCat(tenant.size(), ":", tenant, key_of_tenant);
   std::shared_ptr<const Constraint> wanted;
   std::vector<std::shared_ptr<const Constraint>> too_much;
   {
@@ -29,7 +40,7 @@ ConstraintCache::Made ConstraintCache::Get(
     WEFT_ASSIGN_OR_RETURN(wanted, make(Table()));
     MutexLock lock(&mutex_);
     if (by_key_.contains(key)) return wanted;  // somebody was quicker
-    entries_.push_front({key, wanted});
+    entries_.push_front({std::string(tenant), key, wanted});
     by_key_.emplace(entries_.front().key, entries_.begin());
     too_much = Trim();
   }
@@ -41,37 +52,60 @@ ConstraintCache::Made ConstraintCache::Get(
 // Returns those that shall give their automata back. All are asked what they take; they are few.
 std::vector<std::shared_ptr<const Constraint>> ConstraintCache::Trim() {
   std::vector<std::shared_ptr<const Constraint>> too_much;
-  const auto is_idle = [](const Entry& entry) { return entry.constraint.use_count() == 1; };
-  for (; entries_.size() > limits_.most_kept; entries_.pop_back()) {
-    by_key_.erase(entries_.back().key);
-    // Freed outside of the lock.
-    if (is_idle(entries_.back())) too_much.push_back(entries_.back().constraint);
-  }
+  TrimToCount(&too_much);
   int64_t bytes = 0, in_use = 0;
-  for (const Entry& entry : entries_) {
-    bytes += entry.constraint->bytes() + static_cast<int64_t>(entry.key.size());
-    in_use += is_idle(entry) ? 0 : 1;
+  std::vector<Part> parts;
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    parts.push_back({entry, entry->constraint->bytes() + static_cast<int64_t>(entry->key.size())});
+    bytes += parts.back().amount;
+    in_use += IsIdle(entry->constraint) ? 0 : 1;
   }
   const int64_t share =
       std::max(limits_.most_bytes / std::max<int64_t>(in_use, 1), limits_.least_share);
   for (const Entry& entry : entries_) entry.constraint->SetShare(share);
-  for (auto it = entries_.end(); it != entries_.begin() && bytes > limits_.most_bytes;) {
-    --it;
-    if (!is_idle(*it)) continue;
-    bytes -= it->constraint->bytes() - it->constraint->least_bytes();
-    too_much.push_back(it->constraint);
+  if (bytes <= limits_.most_bytes) return too_much;
+  SortToGo(limits_.most_bytes, &parts);
+  std::erase_if(parts, [](const Part& part) { return !IsIdle(part.entry->constraint); });
+  for (const auto& [entry, amount] : parts) {
+    if (bytes <= limits_.most_bytes) return too_much;
+    bytes -= entry->constraint->bytes() - entry->constraint->least_bytes();
+    too_much.push_back(entry->constraint);
   }
   // Even what they are made of is too much.
-  for (auto it = entries_.end(); it != entries_.begin() && bytes > limits_.most_bytes;) {
-    --it;
-    // Those that are to give back are held once more.
-    const bool idle = std::ranges::find(too_much, it->constraint) != too_much.end();
-    if (!idle) continue;
-    bytes -= it->constraint->least_bytes() + static_cast<int64_t>(it->key.size());
-    by_key_.erase(it->key);
-    it = entries_.erase(it);
+  for (const auto& [entry, amount] : parts) {
+    if (bytes <= limits_.most_bytes) return too_much;
+    bytes -= entry->constraint->least_bytes() + static_cast<int64_t>(entry->key.size());
+    Erase(entry);
   }
   return too_much;
+}
+
+void ConstraintCache::TrimToCount(std::vector<std::shared_ptr<const Constraint>>* too_much) {
+  if (entries_.size() <= limits_.most_kept) return;
+  std::vector<Part> parts;
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) parts.push_back({entry, 1});
+  SortToGo(static_cast<int64_t>(limits_.most_kept), &parts);
+  for (const auto& [entry, amount] : parts) {
+    if (entries_.size() <= limits_.most_kept) return;
+    // Freed outside of the lock.
+    if (IsIdle(entry->constraint)) too_much->push_back(entry->constraint);
+    Erase(entry);
+  }
+}
+
+void ConstraintCache::Erase(Entries::iterator entry) {
+  by_key_.erase(entry->key);
+  entries_.erase(entry);
+}
+
+void ConstraintCache::SortToGo(int64_t most, std::vector<Part>* parts) {
+  std::unordered_map<std::string_view, int64_t> of_tenant;
+  for (const Part& part : *parts) of_tenant[part.entry->tenant] += part.amount;
+  const auto n_tenants = static_cast<int64_t>(of_tenant.size());
+  std::reverse(parts->begin(), parts->end());  // the longest unused first
+  std::stable_partition(parts->begin(), parts->end(), [&](const Part& part) {
+    return of_tenant[part.entry->tenant] * n_tenants > most;
+  });
 }
 
 }  // namespace weft::constraint

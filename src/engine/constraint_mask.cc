@@ -70,9 +70,10 @@ Structure StructureOf(const ConstraintSpec& spec) {
 }
 
 StatusOr<std::shared_ptr<const Constraint>> CompileConstraint(const Model& model,
-                                                              const ConstraintSpec& spec) {
+                                                              const ConstraintSpec& spec,
+                                                              std::string_view tenant) {
   const ConstraintOptions options = OptionsOf(spec);
-  return model.constraints().Get(KeyOf(spec), [&](std::shared_ptr<const TokenTable> table) {
+  const auto make = [&](std::shared_ptr<const TokenTable> table) {
     if (!spec.triggers.empty()) {
       return Constraint::Structured(StructureOf(spec), options, std::move(table));
     }
@@ -87,7 +88,8 @@ StatusOr<std::shared_ptr<const Constraint>> CompileConstraint(const Model& model
         break;
     }
     return Constraint::Choice(spec.choices, options, std::move(table));
-  });
+  };
+  return model.constraints().Get(tenant, KeyOf(spec), make);
 }
 
 absl::StatusOr<TokenMaskFactory> MakeConstraint(const Model& model, const ConstraintSpec& spec,

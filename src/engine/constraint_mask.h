@@ -23,9 +23,9 @@ namespace weft {
 TokenMaskFactory MaskOf(std::shared_ptr<const Tokenizer> tokenizer,
                         constraint::ConstraintState state);
 
-// Gets the constraint that `spec` describes from the model's cache.
+// Gets the constraint that `spec` describes from the model's cache, which keeps it for the tenant.
 StatusOr<std::shared_ptr<const constraint::Constraint>> CompileConstraint(
-    const Model& model, const ConstraintSpec& spec);
+    const Model& model, const ConstraintSpec& spec, std::string_view tenant = {});
 
 // What a constraint is compiled from.
 constraint::ConstraintOptions OptionsOf(const ConstraintSpec& spec);

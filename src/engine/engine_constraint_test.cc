@@ -264,7 +264,7 @@ TEST(EngineConstraint, TheCacheLooksAfterWhatGrows) {
       model->tokenizer(), {.most_kept = 8, .most_bytes = 4 << 20, .least_share = 256 << 10});
   const auto get = [&](int i) {
     const std::string pattern = StrCat("[a-z]{", 20'000 + i, "}");
-    auto made = cache.Get(pattern, [&](std::shared_ptr<const constraint::TokenTable> table) {
+    auto made = cache.Get("", pattern, [&](std::shared_ptr<const constraint::TokenTable> table) {
       return constraint::Constraint::Regex(pattern, {}, std::move(table));
     });
     EXPECT_TRUE(made.ok()) << made.status();
@@ -300,6 +300,37 @@ TEST(EngineConstraint, TheCacheLooksAfterWhatGrows) {
     follow(&state, 100);
     EXPECT_LE(state.constraint().bytes(), 2 << 20);
   }
+}
+
+TEST(EngineConstraint, TenantsHaveConstraintsOfTheirOwn) {
+  const auto model = TinyModel("llama");
+  const ConstraintSpec spec{.kind = ConstraintSpec::Kind::kRegex, .text = "[a-f]{3}"};
+  const auto of = [&](std::string_view tenant) { return *CompileConstraint(*model, spec, tenant); };
+  const auto first = of("a");
+  EXPECT_EQ(of("a"), first);
+  EXPECT_NE(of("b"), first) << "what a uses could be measured";
+}
+
+TEST(EngineConstraint, ATenantOfManyConstraintsLeavesOthersTheirs) {
+  const auto model = TinyModel("llama");
+  constraint::ConstraintCache cache(model->tokenizer(), {.most_kept = 8});
+  int n_made = 0;
+  const auto get = [&](std::string_view tenant, int i) {
+    const std::string pattern = StrCat("[a-z]{", i, "}");
+    const auto made = [&](std::shared_ptr<const constraint::TokenTable> table) {
+      ++n_made;
+      return constraint::Constraint::Regex(pattern, {}, std::move(table));
+    };
+    EXPECT_TRUE(cache.Get(tenant, pattern, made).ok());
+  };
+  for (int i = 1; i <= 4; ++i) get("b", i);
+  for (int i = 1; i <= 100; ++i) get("a", i);
+  EXPECT_EQ(n_made, 104);
+  for (int i = 1; i <= 4; ++i) get("b", i);
+  for (int i = 97; i <= 100; ++i) get("a", i);
+  EXPECT_EQ(n_made, 104) << "the last four of each are kept";
+  get("a", 96);
+  EXPECT_EQ(n_made, 105);
 }
 
 }  // namespace

@@ -54,11 +54,9 @@ constraint::ConstraintOptions Both(constraint::ConstraintOptions calls,
 
 }  // namespace
 
-StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(const Model& model,
-                                                                     const ChatFormat& chat,
-                                                                     const ToolList& tools,
-                                                                     CallPolicy policy,
-                                                                     const ConstraintSpec* answer) {
+StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
+    const Model& model, const ChatFormat& chat, const ToolList& tools, CallPolicy policy,
+    const ConstraintSpec* answer, std::string_view tenant) {
   constraint::ConstraintOptions options;
   std::string key = StrCat("reply ", chat.reply_format(), " ");
   if (answer != nullptr) {
@@ -80,7 +78,7 @@ StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(const Model
     return constraint::Constraint::Structured(
         reply.structure, tools.empty() ? options : Both(reply.options, options), std::move(table));
   };
-  return model.constraints().Get(key, make);
+  return model.constraints().Get(tenant, key, make);
 }
 
 StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* chat,

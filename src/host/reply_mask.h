@@ -43,12 +43,11 @@ struct ReplyRules {
 };
 
 // The allowed replies in the model's own format: a thought where allowed, then calls of `tools` as
-// `policy` requires, or the form in `answer` (null: none). From the model's cache.
-StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(const Model& model,
-                                                                     const ChatFormat& chat,
-                                                                     const ToolList& tools,
-                                                                     CallPolicy policy,
-                                                                     const ConstraintSpec* answer);
+// `policy` requires, or the form in `answer` (null: none). From the model's cache, which keeps it
+// for the tenant.
+StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
+    const Model& model, const ChatFormat& chat, const ToolList& tools, CallPolicy policy,
+    const ConstraintSpec* answer, std::string_view tenant = {});
 
 // The mask for a reply to a prompt given as text. `chat` is null if the model has no format. Null
 // if there is nothing to restrict.

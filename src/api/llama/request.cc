@@ -135,7 +135,7 @@ Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, Llama
   fields->CannotMatter({"t_max_prompt_ms"});  // unused by llama-server too
   fields->Refuse("image_data", "is not supported: no model here sees images", Json::array());
   ReadForeignFields(fields, &read->turn);
-  ReadTextRule(fields, host.model(), &read->turn);
+  ReadTextRule(fields, host.model(), request.Account(), &read->turn);
   read->tells_cache_report = WantsCacheReport(request, fields);
   WEFT_ASSIGN_OR_RETURN(read->session, FinishFields(host, request, model, read->prompts.size(),
                                                     fields, &read->ignored));

@@ -176,7 +176,7 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
   ReadLegacyFields(&fields, &read);
   ReadSuffix(&fields, host.model(), suffix, &read);
   ReadForeignFields(&fields, &read.turn);
-  ReadTextRule(&fields, host.model(), &read.turn);
+  ReadTextRule(&fields, host.model(), request.Account(), &read.turn);
   RefuseProgress(&fields);
   ReadAccountFields(&fields);
   read.stream = ReadStreamChoice(&fields, &read.ignored);
