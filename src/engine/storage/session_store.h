@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "base/tokens.h"
 #include "engine/sessions/state_memory.h"
+#include "engine/storage/session_jobs.h"
 #include "engine/storage/worker.h"
 #include "state/session_file.h"
 #include "state/state_directory.h"
@@ -51,7 +52,8 @@ class SessionStore {
                                                       RowTable* rows, PostBack post_back);
 
   const std::string& path() const { return directory_->path(); }
-  // For other work that must not block a step; runs in order with this store's jobs.
+  // For other work that must not block a step. This store's jobs that were posted earlier run
+  // earlier, but for those that a restore went before.
   Worker* worker() { return &worker_; }
 
   // The directory's sessions. Call only before the first operation.
@@ -86,6 +88,7 @@ class SessionStore {
         rows_(*rows),
         post_back_(std::move(post_back)) {}
 
+  void PostJob(const std::string& domain, SessionJobs::Kind kind, std::function<void()> job);
   // On the worker thread.
   SessionHead MakeHead(const std::string& domain, const std::string& name,
                        const SessionSnapshot& snapshot) const;
@@ -109,6 +112,7 @@ class SessionStore {
   int64_t file_bytes_ = 0;
   int64_t written_bytes_ = 0;
   std::function<void(int64_t)> changed_;
+  SessionJobs jobs_;
   Worker worker_;  // last, so that it ends first
 };
 
