@@ -1,8 +1,12 @@
 #include "grpc/generate_call.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <variant>
 
 #include "base/strings.h"
@@ -27,11 +31,12 @@ std::optional<std::chrono::steady_clock::time_point> DeadlineOf(
 
 // --- the table -----------------------------------------------------------------------
 
-bool CallTable::Add(const std::string& domain, const std::string& id, GenerateCall* call) {
+bool CallTable::Add(const std::string& domain, const std::string& account, const std::string& id,
+                    GenerateCall* call) {
   MutexLock lock(&mutex_);
   if (closed_) return false;
   if (!id.empty() && !by_id_.emplace(Key(domain, id), call).second) return false;
-  calls_.insert(call);
+  calls_.emplace(call, account);
   return true;
 }
 
@@ -62,7 +67,7 @@ void CallTable::Abort(const std::string& domain, const std::string& id) {
 void CallTable::Close() {
   MutexLock lock(&mutex_);
   closed_ = true;
-  for (GenerateCall* const call : calls_) call->Cut();
+  for (const auto& [call, account] : calls_) call->Cut();
 }
 
 bool CallTable::closed() const {
@@ -73,6 +78,14 @@ bool CallTable::closed() const {
 int64_t CallTable::size() const {
   MutexLock lock(&mutex_);
   return static_cast<int64_t>(calls_.size());
+}
+
+bool CallTable::IsWithinShare(const std::string& account, int64_t max_calls) const {
+  MutexLock lock(&mutex_);
+  std::map<std::string_view, int64_t> n_calls = {{account, 0}};
+  for (const auto& [call, its_account] : calls_) ++n_calls[its_account];
+  const int64_t share = max_calls / std::ssize(n_calls);
+  return n_calls[account] <= std::max<int64_t>(share, 1);
 }
 
 // --- one call --------------------------------------------------------------------------
@@ -119,12 +132,12 @@ Status GenerateCall::Begin(grpc::ByteBuffer* message) {
         tokens.first(std::min(tokens.size(), kLoggedTextBytes)), /*render_special=*/true);
   }
   CallTable& table = *service_.table;
-  if (!table.Add(head().domain, request.request_id(), this)) {
+  if (!table.Add(head().domain, head().account, request.request_id(), this)) {
     if (table.closed()) return Unavailable("the server is shutting down");
     return AlreadyExists("a request with the id '", Printable(request.request_id()),
                          "' is running; choose another or abort it");
   }
-  const bool may_run = table.size() <= service_.max_calls;
+  const bool may_run = table.IsWithinShare(head().account, service_.max_calls);
   if (may_run && service_.pool->Post(head().account, [this] { StartTask(Run()); }))
     return OkStatus();
   table.Remove(this);

@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -31,7 +30,9 @@ class GenerateCall;
 class CallTable {
  public:
   // False if the domain already has a running request with that id. Empty ids never collide.
-  bool Add(const std::string& domain, const std::string& id, GenerateCall* call);
+  // `account`: the tenant.
+  bool Add(const std::string& domain, const std::string& account, const std::string& id,
+           GenerateCall* call);
   void Remove(GenerateCall* call);
   // Aborts the request, whatever its stage; does nothing if there is none.
   void Abort(const std::string& domain, const std::string& id);
@@ -42,13 +43,16 @@ class CallTable {
   void Close();
   bool closed() const;
   int64_t size() const;
+  // Whether the account's calls are at most its share: an equal one of `max_calls` for each account
+  // with calls, and at least one call.
+  bool IsWithinShare(const std::string& account, int64_t max_calls) const;
 
  private:
   using Key = std::pair<std::string, std::string>;
 
   mutable Mutex mutex_;
   CondVar removed_;
-  std::set<GenerateCall*> calls_ WEFT_GUARDED_BY(mutex_);
+  std::map<GenerateCall*, std::string> calls_ WEFT_GUARDED_BY(mutex_);  // and their accounts
   std::map<Key, GenerateCall*> by_id_ WEFT_GUARDED_BY(mutex_);
   bool closed_ WEFT_GUARDED_BY(mutex_) = false;
 };
@@ -60,7 +64,7 @@ class GenerateCall final : public RpcCall {
     Host* host;
     CallTable* table;
     TaskPool* pool;
-    int64_t max_calls;  // at a time
+    int64_t max_calls;  // at a time, of a tenant alone
     std::chrono::milliseconds stall_timeout;
   };
   GenerateCall(const Service& service, grpc::CallbackServerContext* context, RpcHead head);

@@ -1,6 +1,10 @@
 // Access by keys, checked before anything is read.
 #include <grpcpp/generic/generic_stub.h>
 
+#include <array>
+#include <string>
+
+#include "grpc/generate_call.h"
 #include "grpc/grpc_server_test_util.h"
 
 namespace weft::serve {
@@ -88,6 +92,26 @@ TEST_F(GrpcServerTest, KeysSeparateDomains) {
   bool complete = false;
   while (reader->Read(&response)) complete = response.has_complete();
   EXPECT_TRUE(complete);
+}
+
+TEST(CallTable, EveryAccountHasAnEqualShare) {
+  CallTable table;
+  std::array<char, 12> places;  // calls are known by their addresses alone
+  size_t n_calls = 0;
+  const auto add = [&](const std::string& account) {
+    auto* const call = reinterpret_cast<GenerateCall*>(&places.at(n_calls++));
+    EXPECT_TRUE(table.Add(account, account, "", call));
+    const bool fits = table.IsWithinShare(account, /*max_calls=*/4);
+    if (!fits) table.Remove(call);
+    return fits;
+  };
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(add("a")) << i;
+  EXPECT_FALSE(add("a")) << "alone it has all";
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(add("b")) << i;
+  EXPECT_FALSE(add("b"));
+  EXPECT_TRUE(add("c"));
+  EXPECT_FALSE(add("c"));
+  EXPECT_EQ(table.size(), 7);
 }
 
 }  // namespace
