@@ -113,6 +113,17 @@ TEST_F(EmbeddingsTest, ABatchIsInOrderAndGivesTheBitsOfEachTextAlone) {
   EXPECT_EQ(Embed(lists)["usage"]["prompt_tokens"], 7);
 }
 
+TEST_F(EmbeddingsTest, ATextThatCannotFitIsNotEncodedToItsEnd) {
+  std::string text;
+  while (text.size() < 1 << 20) text += "the loom ";
+  const size_t all = EncodeText(host().model(), text).size();
+  const size_t some = EncodeText(host().model(), text, kContext).size();
+  EXPECT_GT(some, static_cast<size_t>(kContext));
+  EXPECT_LT(some, all / 4);
+  const auto answer = Post("/v1/embeddings", {{"input", text}});
+  EXPECT_EQ(answer.status(), 400) << answer.body();
+}
+
 TEST_F(EmbeddingsTest, TextsInLlamaServersForms) {
   const auto encode = [](const char* text, bool special) {
     return host().model().Encode(text, special, false);

@@ -33,7 +33,8 @@ StatusOr<EmbeddingRequest> ReadEmbedding(Host& host, const nlohmann::ordered_jso
   read.norm = fields.Integer("embd_normalize", kNoNorm, kMostNorm).value_or(kEuclidean);
   const Status gives = CheckGivesVectors(host);
   if (gives.ok()) {
-    ReadTexts(&fields, has_content ? "content" : "input", host.model(), &read.texts);
+    ReadTexts(&fields, has_content ? "content" : "input", host.model(),
+              host.model().context_tokens(), &read.texts);
   }
   if (fields.ok()) WEFT_RETURN_IF_ERROR(gives);
   WEFT_RETURN_IF_ERROR(fields.Finish(&read.ignored));

@@ -42,7 +42,9 @@ StatusOr<EmbedRequest> ReadEmbed(Host& host, const HttpRequest& request) {
   const Status gives = CheckGivesVectors(host);
   if (gives.ok()) {
     read.dimensions = fields.Integer("dimensions", 0, model.vector_width()).value_or(0);
-    ReadTexts(&fields, read.is_former ? "prompt" : "input", model, &read.texts);
+    // Of a text that is cut, the tokens up to there are those of the whole text.
+    ReadTexts(&fields, read.is_former ? "prompt" : "input", model,
+              truncate ? 0 : model.context_tokens(), &read.texts);
   }
   if (fields.ok()) WEFT_RETURN_IF_ERROR(gives);
   WEFT_RETURN_IF_ERROR(fields.Finish(&read.ignored));

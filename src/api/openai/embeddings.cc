@@ -33,7 +33,7 @@ StatusOr<EmbeddingsRequest> ReadEmbeddings(Host& host, const HttpRequest& reques
   const Status gives = CheckGivesVectors(host);
   if (gives.ok()) {
     read.dimensions = fields.Integer("dimensions", 1, model.vector_width()).value_or(0);
-    ReadTexts(&fields, "input", model, &read.texts);
+    ReadTexts(&fields, "input", model, model.context_tokens(), &read.texts);
   }
   if (fields.ok()) WEFT_RETURN_IF_ERROR(gives);
   WEFT_RETURN_IF_ERROR(fields.Finish(&read.ignored));
