@@ -142,5 +142,31 @@ TEST_F(InfoTest, TheModelAndTheServer) {
   EXPECT_EQ(Get("/load"), Json({{"server_load", 0}}));
 }
 
+TEST_F(InfoTest, AKeySeesItsOwnLoad) {
+  TurnOptions options;
+  options.tokens = {1, 2, 3};
+  options.ignore_eos = true;
+  auto turn = host().engine().SubmitOnce("key a", options);  // pauses, as nobody takes its tokens
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  const auto load = [](const char* domain) { return Get("/load", domain)["server_load"]; };
+  const auto reqs = [](const char* domain) {
+    const Json state = Get("/server_info", domain)["internal_states"][0];
+    return state["num_running_reqs"].get<int>() + state["num_waiting_reqs"].get<int>();
+  };
+  EXPECT_EQ(load("key a"), 1);
+  EXPECT_EQ(reqs("key a"), 1);
+  EXPECT_EQ(load("key b"), 0);
+  EXPECT_EQ(reqs("key b"), 0);
+  Router router;
+  RegisterInfoApi(router, host());
+  HttpRequest request{.method = "GET", .path = "/load"};
+  request.is_operators = true;
+  testing::MemoryResponder responder;
+  testing::RunHandler(*router.Find("GET", {"load"}).route, request, responder);
+  EXPECT_EQ(responder.json()["server_load"], 1);
+  (*turn)->Cancel();
+  while ((*turn)->Next()) continue;
+}
+
 }  // namespace
 }  // namespace weft::serve
