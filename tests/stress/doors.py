@@ -9,6 +9,7 @@ A server is started for each case. B asks for two tokens, first alone, then whil
   silent        2,000 connections that send nothing, and are opened again when they are closed
   half_heads    the same with the first half of a request's head
   bombs         16 requests at a time whose constraints take long to compile
+  texts         30 requests at a time for the vectors of 2,048 texts each
   pings         64 connections that list models without a pause
 
 A and B have an address each or, with --keys, an API key each and the same address. One JSON line is
@@ -139,6 +140,12 @@ def bombs(client, statuses):
         statuses, lambda n: client.post("/v1/chat/completions", bomb(16 * n + i))))
 
 
+def texts(client, statuses):
+    body = json.dumps({"input": [f"river lamp {i}" for i in range(2048)]})
+    in_threads(30, lambda _: again_and_again(
+        statuses, lambda _: client.post("/v1/embeddings", body)))
+
+
 def pings(client, statuses):
     def ping(_):
         connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60,
@@ -147,7 +154,7 @@ def pings(client, statuses):
     in_threads(64, ping)
 
 
-CASES = {case.__name__: case for case in (count_tokens, silent, half_heads, bombs, pings)}
+CASES = {case.__name__: case for case in (count_tokens, silent, half_heads, bombs, texts, pings)}
 
 
 def attack(case, client, statuses):
@@ -164,6 +171,7 @@ class Server:
         keys = pathlib.Path(folder) / "keys"
         keys.write_text("key-of-a-0123456789 a\nkey-of-b-0123456789 b\n")
         command = [options.weft, "serve", "-m", options.model, "--port", "0",
+                   "--pooling", "mean",
                    *(["--api-key-file", str(keys)] if options.keys else [])]
         self.log = open(pathlib.Path(folder) / "log", "w+", encoding="utf-8")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
