@@ -44,7 +44,11 @@ Value JsonValue(const Json& json, int depth, Meter* meter) {
       return Value::Borrowed(json.get_ref<const std::string&>());
     case Json::value_t::array: {
       std::vector<Value> items;
+      jinja::Held held(meter);
+      if (!held.Add(json.size() * sizeof(Value))) return Value();
+      items.reserve(json.size());
       for (const Json& item : json) items.push_back(JsonValue(item, depth + 1, meter));
+      held.Release();
       return Value::List(std::move(items), meter);
     }
     case Json::value_t::object: {

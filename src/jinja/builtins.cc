@@ -13,6 +13,17 @@ namespace weft::jinja {
 
 // --- arguments --------------------------------------------------------------
 
+bool Arguments::Copy(const Arguments& others, std::span<const Value> rest, Meter* meter) {
+  if (!meter->Spend(rest.size() + others.keyword.size()) || !held.Grow(&positional, rest.size()) ||
+      !held_keywords.Grow(&keyword, others.keyword.size())) {
+    return false;
+  }
+  positional.assign(rest.begin(), rest.end());
+  keyword = others.keyword;
+  kept = others.kept;
+  return true;
+}
+
 const Value* Arguments::Take(std::string_view name) {
   if (next_ < positional.size()) return &positional[next_++];
   return TakeKeyword(name);
@@ -126,7 +137,7 @@ struct LoopMethod : CallableObject {
   }
 
   StatusOr<Value> Changed(Interpreter* in, std::span<const Value> given) const {
-    Value now = in->NewList({given.begin(), given.end()}, ListKind::kTuple);
+    Value now = in->CopyList(given, ListKind::kTuple);
     if (loop->has_changed && Equal(loop->changed, now, in->meter())) return Value::Bool(false);
     // A finished loop stores nothing: the value could refer back to it.
     if (loop->running) {
@@ -175,7 +186,7 @@ bool LoopObject::Attribute(Interpreter* in, std::string_view name, Value* value)
     *value = index + 1 < n ? all[index + 1] : Value::Undefined("there is no next item");
   } else if (name == "cycle" || name == "changed") {
     auto method = std::make_shared<LoopMethod>(shared_from_this(), name == "cycle", in->meter());
-    method->Hold(sizeof(LoopMethod));
+    method->Hold(SharedBytes<LoopMethod>());
     *value = Value::Callable(std::shared_ptr<CallableObject>(std::move(method)));
   } else {
     return false;
@@ -189,6 +200,7 @@ namespace {
 
 // The most numbers that Jinja's sandbox allows in a range.
 constexpr int64_t kMaxRange = 100000;
+constexpr size_t kMaxRaisedBytes = 64 << 10;
 
 StatusOr<Value> Range(Interpreter* in, const Value&, Arguments* args) {
   const size_t n = args->positional.size();
@@ -206,12 +218,12 @@ StatusOr<Value> Range(Interpreter* in, const Value&, Arguments* args) {
   if (count > kMaxRange) {
     return ResourceExhausted("a range can have at most ", kMaxRange, " numbers");
   }
-  if (!in->meter()->Fits(static_cast<size_t>(count) * sizeof(Value))) return in->meter()->status();
-  std::vector<Value> numbers;
+  ListBuilder numbers(in->meter());
+  if (!numbers.Reserve(static_cast<size_t>(count))) return in->meter()->status();
   for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
-    numbers.push_back(Value::Int(start + i * step));
+    numbers.Add(Value::Int(start + i * step));
   }
-  return in->NewList(std::move(numbers), ListKind::kRange);
+  return numbers.Finish(ListKind::kRange);
 }
 
 // The entries from the arguments of dict() and namespace().
@@ -233,7 +245,7 @@ StatusOr<Value> DictFrom(Interpreter* in, Arguments* args) {
   }
   if (!args->TakeRest().empty()) return InvalidArgument("dict takes at most one argument");
   for (const auto& [name, value] : args->keyword) {
-    dict->Set(in->NewString(std::string(name)), value, in->meter());
+    dict->Set(in->CopyText(name), value, in->meter());
   }
   return Value::Dict(std::move(dict));
 }
@@ -259,7 +271,8 @@ StatusOr<Value> RaiseException(Interpreter* in, const Value&, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
   const Value text = ToStr(*message, in->meter());
   if (!in->meter()->ok()) return in->meter()->status();
-  return in->Raise(text.text());
+  // It is copied from error to error, by which nothing is held.
+  return in->Raise(text.text().substr(0, kMaxRaisedBytes));
 }
 
 StatusOr<Value> StrftimeNow(Interpreter* in, const Value&, Arguments* args) {
@@ -319,7 +332,7 @@ StatusOr<Value> MakeCycler(Interpreter* in, const Value&, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
   if (items.empty()) return InvalidArgument("a cycler needs something to cycle through");
   auto cycler = std::make_unique<CyclerObject>(in->meter());
-  cycler->Hold(items.size() * sizeof(Value));
+  if (!cycler->Hold(items.size() * sizeof(Value) + kAllocationBytes)) return in->meter()->status();
   cycler->items.assign(items.begin(), items.end());
   return in->Keep(std::move(cycler));
 }
@@ -400,7 +413,7 @@ bool FindMethod(const Value& self, const Value& name, Meter* meter, Value* metho
     for (const MethodEntry& entry : table) {
       if (name.text() != entry.name) continue;
       auto object = std::make_shared<MethodObject>(self, &entry, meter);
-      object->Hold(sizeof(MethodObject));
+      object->Hold(SharedBytes<MethodObject>());
       *method = Value::Callable(std::shared_ptr<CallableObject>(std::move(object)));
       return true;
     }

@@ -20,6 +20,12 @@ class Interpreter;
 // The arguments of a call. A builtin takes its parameters in order, then calls Finish.
 class Arguments {
  public:
+  explicit Arguments(Meter* meter) : held(meter), held_keywords(meter) {}
+  // Copies `others`, with `rest` of their positional ones. False if there is no room.
+  bool Copy(const Arguments& others, std::span<const Value> rest, Meter* meter);
+
+  // What the lists below take, where they may be long.
+  Held held, held_keywords;
   std::vector<Value> positional;
   std::vector<std::pair<std::string_view, Value>> keyword;
   Value kept;  // owns what the names of keyword arguments may refer to
@@ -52,21 +58,25 @@ class Arguments {
 // Builds a list as large as the meter allows.
 class ListBuilder {
  public:
-  explicit ListBuilder(Meter* meter) : meter_(meter) {}
+  explicit ListBuilder(Meter* meter) : meter_(meter), held_(meter) {}
   // False if there is no room; the value is dropped.
   bool Add(Value value) {
-    if (!meter_->Spend() || !meter_->Fits((items_.size() + 1) * sizeof(Value))) return false;
+    if (!meter_->Spend() || !held_.Grow(&items_, 1)) return false;
     items_.push_back(std::move(value));
     return true;
   }
   size_t size() const { return items_.size(); }
   std::vector<Value>& items() { return items_; }
+  // For so many more.
+  bool Reserve(size_t n) { return held_.Grow(&items_, n); }
   Value Finish(ListKind kind = ListKind::kList) {
+    held_.Release();
     return Value::List(std::exchange(items_, {}), meter_, kind);
   }
 
  private:
   Meter* const meter_;
+  Held held_;
   std::vector<Value> items_;
 };
 
@@ -117,8 +127,9 @@ StatusOr<Value> FormatBraces(Interpreter* in, std::string_view format, const Arg
 // text.replace(old, replacement, count); a negative count means all.
 Value ReplaceText(Interpreter* in, std::string_view text, std::string_view old,
                   std::string_view replacement, int64_t count);
-// text.splitlines(): views of `text`.
+// text.splitlines(): views of `text`; and what that takes, at most.
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
+size_t SplitLinesBytes(std::string_view text);
 // Text padded with spaces on both sides, like str.center.
 // Without white space, or without characters that are in `chars`, at the ends.
 StatusOr<Value> StripText(Interpreter* in, const Value& self, const Value* chars, bool left,

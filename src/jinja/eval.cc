@@ -95,13 +95,13 @@ Value Interpreter::Lookup(const Expr& e) {
 }
 
 StatusOr<Value> Interpreter::EvalList(const Expr& e, ListKind kind) {
-  std::vector<Value> items;
-  items.reserve(e.children.size());
+  ListBuilder items(meter_);
+  if (!items.Reserve(e.children.size())) return meter_->status();
   for (const ExprPtr& child : e.children) {
     WEFT_ASSIGN_OR_RETURN(Value item, Eval(*child));
-    items.push_back(std::move(item));
+    if (!items.Add(std::move(item))) return meter_->status();
   }
-  return NewList(std::move(items), kind);
+  return items.Finish(kind);
 }
 
 StatusOr<Value> Interpreter::EvalDict(const Expr& e) {
@@ -252,10 +252,11 @@ StatusOr<Value> SliceString(Interpreter* in, const Value& text, const Value& sta
     const size_t bytes = ByteOffset(all.substr(from), bounds.stop - bounds.start);
     return text.Substring(all.substr(from, bytes));
   }
-  if (!in->meter()->Fits(all.size() * sizeof(std::string_view))) return Value();
+  if (!in->meter()->Fits(CharsBytes(all) + all.size())) return Value();
   in->meter()->SpendChars(all.size());
   const std::vector<std::string_view> chars = Chars(all);
   std::string out;
+  out.reserve(all.size());
   ForSlice(bounds, [&](int64_t i) { out += chars[i]; });
   return in->NewString(std::move(out));
 }
@@ -275,10 +276,10 @@ StatusOr<Value> Interpreter::EvalSlice(const Expr& e) {
   const std::vector<Value>& items = owner.list().items;
   WEFT_ASSIGN_OR_RETURN(const SliceBounds slice, BoundsOf(bounds[0], bounds[1], bounds[2],
                                                           static_cast<int64_t>(items.size())));
-  if (!meter_->Fits(items.size() * sizeof(Value))) return meter_->status();
-  std::vector<Value> taken;
-  ForSlice(slice, [&](int64_t i) { taken.push_back(items[i]); });
-  return NewList(std::move(taken), owner.list().kind);
+  ListBuilder taken(meter_);
+  ForSlice(slice, [&](int64_t i) { taken.Add(items[i]); });
+  if (!meter_->ok()) return meter_->status();
+  return taken.Finish(owner.list().kind);
 }
 
 StatusOr<Value> Interpreter::Iterate(const Value& value) {
@@ -286,24 +287,26 @@ StatusOr<Value> Interpreter::Iterate(const Value& value) {
     case Kind::kUndefined:
       return NewList({});
     case Kind::kString: {
-      if (!meter_->Fits(value.text().size() * sizeof(Value))) return meter_->status();
-      std::vector<Value> chars;
-      for (const std::string_view c : Chars(value.text())) chars.push_back(value.Substring(c));
-      return NewList(std::move(chars));
+      Held held(meter_);
+      ListBuilder chars(meter_);
+      const std::string_view text = value.text();
+      if (!held.Add(CharsBytes(text)) || !chars.Reserve(CountChars(text))) return meter_->status();
+      for (const std::string_view c : Chars(text)) chars.Add(value.Substring(c));
+      return chars.Finish();
     }
     case Kind::kList: {
       const ListObject& list = value.list();
       if (list.kind != ListKind::kGenerator) return value;
-      std::vector<Value> rest(list.items.begin() + static_cast<int64_t>(list.next),
-                              list.items.end());
-      list.next = list.items.size();
-      return NewList(std::move(rest));
+      ListBuilder rest(meter_);
+      if (!rest.Reserve(list.items.size() - list.next)) return meter_->status();
+      while (list.next < list.items.size()) rest.Add(list.items[list.next++]);
+      return rest.Finish();
     }
     case Kind::kDict: {
-      std::vector<Value> keys;
-      if (!meter_->Fits(value.dict().entries.size() * sizeof(Value))) return meter_->status();
-      for (const auto& [key, unused] : value.dict().entries) keys.push_back(key);
-      return NewList(std::move(keys));
+      ListBuilder keys(meter_);
+      if (!keys.Reserve(value.dict().entries.size())) return meter_->status();
+      for (const auto& [key, unused] : value.dict().entries) keys.Add(key);
+      return keys.Finish();
     }
     default:
       return InvalidArgument("a ", TypeName(value), " cannot be iterated");
@@ -313,6 +316,10 @@ StatusOr<Value> Interpreter::Iterate(const Value& value) {
 // --- calls ------------------------------------------------------------------
 
 Status Interpreter::EvalArguments(const CallArguments& from, Arguments* to) {
+  if (!to->held.Grow(&to->positional, from.positional.size()) ||
+      !to->held_keywords.Grow(&to->keyword, from.keyword.size())) {
+    return meter_->status();
+  }
   for (const ExprPtr& e : from.positional) {
     WEFT_ASSIGN_OR_RETURN(Value value, Eval(*e));
     to->positional.push_back(std::move(value));
@@ -321,8 +328,10 @@ Status Interpreter::EvalArguments(const CallArguments& from, Arguments* to) {
     WEFT_ASSIGN_OR_RETURN(const Value star, Eval(*from.star));
     WEFT_ASSIGN_OR_RETURN(const Value items, Iterate(star));
     const std::vector<Value>& more = items.list().items;
-    if (!meter_->Hold(more.size() * sizeof(Value))) return meter_->status();
-    meter_->Release(more.size() * sizeof(Value));
+    if (!meter_->SpendBytes(more.size() * sizeof(Value)) ||
+        !to->held.Grow(&to->positional, more.size())) {
+      return meter_->status();
+    }
     to->positional.insert(to->positional.end(), more.begin(), more.end());
   }
   for (const auto& [name, e] : from.keyword) {
@@ -333,6 +342,7 @@ Status Interpreter::EvalArguments(const CallArguments& from, Arguments* to) {
   WEFT_ASSIGN_OR_RETURN(const Value dict, Eval(*from.double_star));
   if (!dict.is_dict()) return InvalidArgument("** needs a dict, not a ", TypeName(dict));
   to->kept = dict;
+  if (!to->held_keywords.Grow(&to->keyword, dict.dict().entries.size())) return meter_->status();
   for (const auto& [key, value] : dict.dict().entries) {
     if (!key.is_string()) return InvalidArgument("argument names must be strings");
     meter_->Spend();
@@ -351,7 +361,7 @@ StatusOr<Value> Interpreter::EvalCall(const Expr& e, const Value* caller) {
     const Value owner = std::exchange(callee, Value());
     WEFT_ASSIGN_OR_RETURN(callee, Attribute(owner, Value::Borrowed(target.name)));
   }
-  Arguments args;
+  Arguments args(meter_);
   WEFT_RETURN_IF_ERROR(EvalArguments(*e.arguments, &args));
   if (change != nullptr) return change->call(this, callee, &args);
   if (caller != nullptr) args.keyword.emplace_back("caller", *caller);
@@ -366,7 +376,7 @@ StatusOr<Value> Interpreter::EvalFilter(const Expr& e) {
     WEFT_ASSIGN_OR_RETURN(subject, Eval(*e.children[0]));
   }
   if (e.filter == nullptr) return InvalidArgument("there is no filter '", Printable(e.name), "'");
-  Arguments args;
+  Arguments args(meter_);
   if (e.arguments != nullptr) WEFT_RETURN_IF_ERROR(EvalArguments(*e.arguments, &args));
   return e.filter->apply(this, subject, &args);
 }
@@ -381,7 +391,7 @@ StatusOr<Value> Interpreter::ApplyBlockFilters(const Expr& chain, Value text) {
 StatusOr<Value> Interpreter::EvalTest(const Expr& e) {
   WEFT_ASSIGN_OR_RETURN(const Value subject, Eval(*e.children[0]));
   if (e.test == nullptr) return InvalidArgument("there is no test '", Printable(e.name), "'");
-  Arguments args;
+  Arguments args(meter_);
   if (e.arguments != nullptr) WEFT_RETURN_IF_ERROR(EvalArguments(*e.arguments, &args));
   WEFT_ASSIGN_OR_RETURN(const Value answer, e.test->holds(this, subject, &args));
   return Value::Bool(Truth(answer) != e.negated);

@@ -323,8 +323,7 @@ class BraceFormatter {
       const bool item = field[at] == '[';
       const size_t end = item ? field.find(']', at) : field.find_first_of(".[", at + 1);
       if (item && end == std::string_view::npos) return InvalidArgument("a [ is not closed");
-      const Value name =
-          in_->NewString(std::string(field.substr(at + 1, std::min(end, field.size()) - at - 1)));
+      const Value name = in_->CopyText(field.substr(at + 1, std::min(end, field.size()) - at - 1));
       int64_t index = 0;
       if (!item) {
         WEFT_ASSIGN_OR_RETURN(value, in_->Attribute(value, name));

@@ -7,7 +7,10 @@
 namespace weft::jinja {
 namespace {
 
-constexpr size_t kVariableBytes = sizeof(std::pair<Symbol, Value>);
+// With its places in two lists, which grow by doubling.
+constexpr size_t kFrameBytes = sizeof(Frame) + kAllocationBytes + 4 * sizeof(Frame*);
+// The largest of those that are kept, and its place in a list.
+constexpr size_t kKeptBytes = 128 + kAllocationBytes + 2 * sizeof(Object*);
 
 // Sets a variable for a scope and restores the old value afterwards.
 template <typename T>
@@ -30,7 +33,7 @@ Interpreter::Interpreter(const Program* program, const DictObject* context, int6
 Interpreter::~Interpreter() {
   // Values refer to objects; only these two refer back.
   for (const auto& frame : frames_) {
-    meter_->Release(frame->variables.size() * kVariableBytes);
+    meter_->Release(frame->held_bytes);
     frame->variables.clear();
   }
 }
@@ -48,7 +51,7 @@ StatusOr<std::string> Interpreter::Render() {
 
 Frame* Interpreter::NewFrame(Frame* parent) {
   if (free_frames_.empty()) {
-    meter_->Hold(sizeof(Frame) + 16);
+    meter_->Hold(kFrameBytes);
     frames_.push_back(std::make_unique<Frame>());
     free_frames_.push_back(frames_.back().get());
   }
@@ -60,7 +63,6 @@ Frame* Interpreter::NewFrame(Frame* parent) {
 
 void Interpreter::FreeFrame(Frame* frame) {
   if (frame->captured) return;
-  meter_->Release(frame->variables.size() * kVariableBytes);
   frame->variables.clear();
   free_frames_.push_back(frame);
 }
@@ -71,7 +73,15 @@ void Interpreter::Define(Frame* frame, Symbol symbol, Value value) {
     old = std::move(value);
     return;
   }
-  if (meter_->Hold(kVariableBytes)) frame->variables.emplace_back(symbol, std::move(value));
+  auto& variables = frame->variables;
+  if (variables.size() == variables.capacity()) {
+    const size_t wanted = std::max<size_t>(2, 2 * variables.capacity());
+    const size_t bytes = wanted * sizeof(variables[0]) + kAllocationBytes;
+    if (!meter_->Hold(bytes)) return;
+    variables.reserve(wanted);
+    meter_->Release(std::exchange(frame->held_bytes, bytes));
+  }
+  if (meter_->SpendBytes(sizeof(variables[0]))) variables.emplace_back(symbol, std::move(value));
 }
 
 const Value* Interpreter::FindVariable(Symbol symbol) const {
@@ -92,7 +102,7 @@ Value Interpreter::NewMacro(const MacroNode& macro) {
 }
 
 Value Interpreter::Keep(std::unique_ptr<CallableObject> callable) {
-  callable->Hold(sizeof(MacroObject) + 64);
+  callable->Hold(kKeptBytes);
   const Value value = Value::Callable(callable.get());
   objects_.push_back(std::move(callable));
   return value;
@@ -100,7 +110,7 @@ Value Interpreter::Keep(std::unique_ptr<CallableObject> callable) {
 
 Value Interpreter::NewNamespace(NamespaceObject** ns) {
   auto object = std::make_unique<NamespaceObject>(meter_);
-  object->Hold(sizeof(NamespaceObject));
+  object->Hold(kKeptBytes);
   *ns = object.get();
   objects_.push_back(std::move(object));
   return Value::Namespace(*ns);
@@ -224,7 +234,7 @@ Status Interpreter::ExecFor(const Stmt& s) {
 StatusOr<Value> Interpreter::LoopItems(const Stmt& s, const Value& iterable) {
   WEFT_ASSIGN_OR_RETURN(Value items, Iterate(iterable));
   if (s.condition == nullptr) return items;
-  std::vector<Value> passed;
+  ListBuilder passed(meter_);
   Frame* const outer = frame_;
   Status status;
   const std::vector<Value>& all = items.list().items;
@@ -235,21 +245,21 @@ StatusOr<Value> Interpreter::LoopItems(const Stmt& s, const Value& iterable) {
     if (status.ok()) {
       StatusOr<Value> condition = Eval(*s.condition);
       status = condition.status();
-      if (condition.ok() && Truth(*condition)) passed.push_back(item);
+      if (condition.ok() && Truth(*condition)) passed.Add(item);
     }
     FreeFrame(frame_);
     if (!status.ok() || !meter_->ok()) break;
   }
   frame_ = outer;
   WEFT_RETURN_IF_ERROR(status);
-  return NewList(std::move(passed));
+  return passed.Finish();
 }
 
 Status Interpreter::RunLoop(const Stmt& s, const Value& iterable, int depth) {
   WEFT_ASSIGN_OR_RETURN(const Value items, LoopItems(s, iterable));
   if (items.list().items.empty()) return ExecScope(s.orelse);
   auto loop = std::make_shared<LoopObject>(meter_);
-  loop->Hold(sizeof(LoopObject));
+  loop->Hold(SharedBytes<LoopObject>());
   loop->statement = &s;
   loop->frame = frame_;
   loop->items = items;
@@ -326,11 +336,12 @@ Status Interpreter::ExecCallBlock(const Stmt& s) {
 }
 
 Status Interpreter::ExecWith(const Stmt& s) {
-  std::vector<Value> values;
+  ListBuilder evaluated(meter_);
   for (const auto& [target, value] : s.assignments) {
-    WEFT_ASSIGN_OR_RETURN(Value evaluated, Eval(*value));
-    values.push_back(std::move(evaluated));
+    WEFT_ASSIGN_OR_RETURN(Value one, Eval(*value));
+    if (!evaluated.Add(std::move(one))) return meter_->status();
   }
+  const std::vector<Value>& values = evaluated.items();
   Frame* const outer = frame_;
   Frame* const inner = NewFrame(outer);
   frame_ = inner;
@@ -349,11 +360,11 @@ Status Interpreter::ExecWith(const Stmt& s) {
 namespace {
 
 // The keyword arguments not taken by a parameter, as a dict.
-Value RestOfKeywords(Arguments* args, const std::vector<bool>& used, Meter* meter) {
-  auto dict = std::make_shared<DictObject>(meter);
+Value RestOfKeywords(Interpreter* in, Arguments* args, const std::vector<bool>& used) {
+  auto dict = std::make_shared<DictObject>(in->meter());
   for (size_t i = 0; i < args->keyword.size(); ++i) {
     const auto& [name, value] = args->keyword[i];
-    if (!used[i]) dict->Set(Value::String(std::string(name), meter), value, meter);
+    if (!used[i]) dict->Set(in->CopyText(name), value, in->meter());
   }
   return Value::Dict(std::move(dict));
 }
@@ -394,14 +405,13 @@ StatusOr<Value> Interpreter::CallMacro(const MacroNode& macro, Frame* frame, Arg
   if (macro.uses_varargs) {
     const size_t taken = std::min(n_parameters, args->positional.size());
     Define(inner, program_.varargs,
-           NewList({args->positional.begin() + static_cast<int64_t>(taken), args->positional.end()},
-                   ListKind::kTuple));
+           CopyList(std::span<const Value>(args->positional).subspan(taken), ListKind::kTuple));
   } else if (args->positional.size() > n_parameters) {
     return InvalidArgument("macro '", name, "' takes ", n_parameters, " arguments, not ",
                            args->positional.size());
   }
   if (macro.uses_kwargs) {
-    Define(inner, program_.kwargs, RestOfKeywords(args, used, meter_));
+    Define(inner, program_.kwargs, RestOfKeywords(this, args, used));
   } else if (const auto it = std::ranges::find(used, false); it != used.end()) {
     return InvalidArgument("macro '", name, "' takes no argument '",
                            Printable(args->keyword[it - used.begin()].first), "'");

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +27,7 @@ struct Frame {
   Frame* parent = nullptr;
   bool captured = false;
   std::vector<std::pair<Symbol, Value>> variables;
+  size_t held_bytes = 0;  // of `variables`, also while they are empty
 };
 
 struct LoopObject;
@@ -61,6 +63,13 @@ class Interpreter {
   Value Keep(std::unique_ptr<CallableObject> callable);
   Value NewNamespace(NamespaceObject** ns);
   Value NewString(std::string text) { return Value::String(std::move(text), meter_); }
+  Value CopyText(std::string_view text) {
+    return meter_->Fits(text.size()) ? NewString(std::string(text)) : Value::Borrowed("");
+  }
+  Value CopyList(std::span<const Value> items, ListKind kind) {
+    if (!meter_->Fits(items.size_bytes())) return NewList({}, kind);
+    return NewList({items.begin(), items.end()}, kind);
+  }
   Value NewList(std::vector<Value> items, ListKind kind = ListKind::kList) {
     return Value::List(std::move(items), meter_, kind);
   }

@@ -10,6 +10,9 @@
 namespace weft::jinja {
 namespace {
 
+// Longer names of attributes would take many times their memory.
+constexpr size_t kMaxAttributeBytes = 1000;
+
 // The keys along the path "a.b.0" of an attribute argument.
 std::vector<Value> AttributePath(const Value& attribute, std::string_view text) {
   std::vector<Value> path;
@@ -25,6 +28,9 @@ std::vector<Value> AttributePath(const Value& attribute, std::string_view text) 
 
 StatusOr<std::vector<Value>> AttributePath(const Value& attribute) {
   if (attribute.is_integral()) return std::vector<Value>{attribute};
+  if (attribute.is_string() && attribute.text().size() > kMaxAttributeBytes) {
+    return InvalidArgument("the name of an attribute is too long");
+  }
   if (attribute.is_string()) return AttributePath(attribute, attribute.text());
   return InvalidArgument("an attribute is named by a string or an integer");
 }
@@ -51,7 +57,7 @@ struct SortKey {
     }
     const Value* const attribute = args->Take("attribute");
     if (attribute == nullptr || attribute->is_none()) return key;
-    if (attribute->is_string()) {
+    if (attribute->is_string() && attribute->text().size() <= kMaxAttributeBytes) {
       for (const std::string_view one : StrSplit(attribute->text(), ',')) {
         key.paths.push_back(AttributePath(*attribute, one));
       }
@@ -64,6 +70,7 @@ struct SortKey {
 
   Value Fold(Interpreter* in, Value value) const {
     if (case_sensitive || !value.is_string()) return value;
+    if (!in->meter()->Fits(3 * value.text().size())) return value;
     in->meter()->SpendChars(value.text().size());
     return in->NewString(ToLower(value.text()));
   }
@@ -85,11 +92,13 @@ struct Keyed {
   Value item;
 };
 
+// With `held` for the result, and as much again to sort it.
 StatusOr<std::vector<Keyed>> KeyedItems(Interpreter* in, const Value& self, const SortKey& key,
-                                        const Value* absent = nullptr) {
+                                        Held* held, const Value* absent = nullptr) {
   WEFT_ASSIGN_OR_RETURN(const Value items, in->Iterate(self));
-  if (!in->meter()->Fits(items.list().items.size() * sizeof(Keyed))) return in->meter()->status();
   std::vector<Keyed> keyed;
+  if (!held->Add(2 * items.list().items.size() * sizeof(Keyed))) return in->meter()->status();
+  keyed.reserve(items.list().items.size());
   for (const Value& item : items.list().items) {
     WEFT_ASSIGN_OR_RETURN(Value k, key.Of(in, item, absent));
     keyed.push_back({std::move(k), item});
@@ -113,7 +122,8 @@ StatusOr<Value> FilterSort(Interpreter* in, const Value& self, Arguments* args) 
   WEFT_ASSIGN_OR_RETURN(const bool reverse, args->TakeBool("reverse", false));
   WEFT_ASSIGN_OR_RETURN(const SortKey key, SortKey::Take(args, true));
   WEFT_RETURN_IF_ERROR(args->Finish());
-  WEFT_ASSIGN_OR_RETURN(std::vector<Keyed> keyed, KeyedItems(in, self, key));
+  Held held(in->meter());
+  WEFT_ASSIGN_OR_RETURN(std::vector<Keyed> keyed, KeyedItems(in, self, key, &held));
   WEFT_RETURN_IF_ERROR(SortItems(in, reverse, &keyed));
   ListBuilder out(in->meter());
   for (Keyed& k : keyed) out.Add(std::move(k.item));
@@ -133,6 +143,9 @@ StatusOr<Value> FilterDictSort(Interpreter* in, const Value& self, Arguments* ar
   if (by != "key" && by != "value") return InvalidArgument("dictsort sorts by key or by value");
   if (!self.is_dict()) return InvalidArgument("dictsort needs a dict, not a ", TypeName(self));
   std::vector<Keyed> keyed;
+  Held held(in->meter());
+  if (!held.Add(2 * self.dict().entries.size() * sizeof(Keyed))) return in->meter()->status();
+  keyed.reserve(self.dict().entries.size());
   for (const auto& [name, value] : self.dict().entries) {
     keyed.push_back({key.Fold(in, by == "key" ? name : value), PairOf(in, name, value)});
     if (!in->meter()->Spend()) return in->meter()->status();
@@ -146,7 +159,8 @@ StatusOr<Value> FilterDictSort(Interpreter* in, const Value& self, Arguments* ar
 StatusOr<Value> FilterUnique(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_ASSIGN_OR_RETURN(const SortKey key, SortKey::Take(args, true));
   WEFT_RETURN_IF_ERROR(args->Finish());
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Keyed> keyed, KeyedItems(in, self, key));
+  Held held(in->meter());
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Keyed> keyed, KeyedItems(in, self, key, &held));
   const auto seen = std::make_shared<DictObject>(in->meter());
   ListBuilder out(in->meter());
   for (const Keyed& k : keyed) {
@@ -162,7 +176,8 @@ StatusOr<Value> FilterUnique(Interpreter* in, const Value& self, Arguments* args
 StatusOr<Value> Extreme(Interpreter* in, const Value& self, Arguments* args, int sign) {
   WEFT_ASSIGN_OR_RETURN(const SortKey key, SortKey::Take(args, true));
   WEFT_RETURN_IF_ERROR(args->Finish());
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Keyed> keyed, KeyedItems(in, self, key));
+  Held held(in->meter());
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Keyed> keyed, KeyedItems(in, self, key, &held));
   if (keyed.empty()) return Value::Undefined("the minimum or maximum of an empty sequence");
   const Keyed* best = &keyed[0];
   for (const Keyed& k : keyed) {
@@ -184,7 +199,8 @@ StatusOr<Value> FilterGroupBy(Interpreter* in, const Value& self, Arguments* arg
   const Value* const absent = args->Take("default");
   WEFT_ASSIGN_OR_RETURN(key.case_sensitive, args->TakeBool("case_sensitive", false));
   WEFT_RETURN_IF_ERROR(args->Finish());
-  WEFT_ASSIGN_OR_RETURN(std::vector<Keyed> keyed, KeyedItems(in, self, key, absent));
+  Held held(in->meter());
+  WEFT_ASSIGN_OR_RETURN(std::vector<Keyed> keyed, KeyedItems(in, self, key, &held, absent));
   WEFT_RETURN_IF_ERROR(SortItems(in, false, &keyed));
   const SortKey shown{key.paths, /*case_sensitive=*/true};
   ListBuilder out(in->meter());
@@ -251,7 +267,7 @@ StatusOr<Value> FilterItems(Interpreter* in, const Value& self, Arguments* args)
 StatusOr<Value> FilterReverse(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
   if (self.is_string()) {
-    if (!in->meter()->Fits(self.text().size() * sizeof(std::string_view))) return Value();
+    if (!in->meter()->Fits(CharsBytes(self.text()) + self.text().size())) return Value();
     in->meter()->SpendChars(self.text().size());
     std::vector<std::string_view> chars = Chars(self.text());
     std::ranges::reverse(chars);
@@ -347,16 +363,6 @@ StatusOr<Value> FilterSlice(Interpreter* in, const Value& self, Arguments* args)
 
 // --- filters that apply filters and tests -----------------------------------
 
-// A copy of the remaining arguments, to be passed on for each item.
-Arguments RestOf(Arguments* args) {
-  Arguments rest;
-  const std::span<const Value> positional = args->TakeRest();
-  rest.positional.assign(positional.begin(), positional.end());
-  rest.keyword = args->keyword;
-  rest.kept = args->kept;
-  return rest;
-}
-
 StatusOr<Value> FilterMap(Interpreter* in, const Value& self, Arguments* args) {
   if (!Truth(self)) return in->NewList({}, ListKind::kGenerator);
   WEFT_ASSIGN_OR_RETURN(const Value items, in->Iterate(self));
@@ -376,9 +382,10 @@ StatusOr<Value> FilterMap(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_ASSIGN_OR_RETURN(const std::string_view name, args->RequireString("name"));
   const FilterEntry* const filter = FindFilter(name);
   if (filter == nullptr) return InvalidArgument("there is no filter '", Printable(name), "'");
-  const Arguments rest = RestOf(args);
+  const std::span<const Value> rest = args->TakeRest();
   for (const Value& item : items.list().items) {
-    Arguments each = rest;
+    Arguments each(in->meter());
+    if (!each.Copy(*args, rest, in->meter())) break;
     WEFT_ASSIGN_OR_RETURN(Value mapped, filter->apply(in, item, &each));
     if (!out.Add(std::move(mapped))) break;
   }
@@ -401,13 +408,14 @@ StatusOr<Value> Choose(Interpreter* in, const Value& self, Arguments* args, bool
                              "'");
     }
   }
-  const Arguments rest = RestOf(args);
+  const std::span<const Value> rest = args->TakeRest();
   WEFT_ASSIGN_OR_RETURN(const Value items, in->Iterate(self));
   ListBuilder out(in->meter());
   for (const Value& item : items.list().items) {
     WEFT_ASSIGN_OR_RETURN(Value subject, Follow(in, item, path));
     if (test != nullptr) {
-      Arguments each = rest;
+      Arguments each(in->meter());
+      if (!each.Copy(*args, rest, in->meter())) break;
       WEFT_ASSIGN_OR_RETURN(subject, test->holds(in, subject, &each));
     }
     if (Truth(subject) == wanted) out.Add(item);

@@ -6,8 +6,10 @@
 #ifndef WEFT_JINJA_METER_H_
 #define WEFT_JINJA_METER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "base/status.h"
 
@@ -33,15 +35,18 @@ class Meter {
   // For work that reads every character of this many bytes.
   bool SpendChars(size_t bytes) { return Spend(1 + bytes / 2); }
 
-  // Call before allocating memory; Release returns it.
+  // Call before allocating memory; Release returns it. What counts is what is allocated: the
+  // capacity of a string or vector, not its size, and the new memory besides the old one while its
+  // content moves.
   bool Hold(size_t bytes) {
     if (bytes > max_bytes_ - held_) [[unlikely]]
       return FailBytes();
     held_ += bytes;
-    return SpendBytes(bytes);
+    return true;
   }
   void Release(size_t bytes) { held_ -= bytes; }
-  // Whether this many more bytes could be held now; fails the meter if not.
+  // Whether this many more bytes could be held now; fails the meter if not. For what is freed, or
+  // held, before anything else is allocated.
   bool Fits(size_t bytes) { return bytes <= max_bytes_ - held_ || FailBytes(); }
 
   // Stops the rendering with the caller's error.
@@ -59,6 +64,52 @@ class Meter {
   size_t held_ = 0;
   bool failed_ = false;
   Status status_;
+};
+
+// What the allocator takes besides.
+inline constexpr size_t kAllocationBytes = 16;
+// An object made by make_shared.
+template <typename T>
+constexpr size_t SharedBytes() {
+  return sizeof(T) + 16 + kAllocationBytes;
+}
+// What a string or vector has allocated.
+template <typename Container>
+size_t CapacityBytes(const Container& all) {
+  return all.capacity() * sizeof(all[0]) + kAllocationBytes;
+}
+
+// Memory that a scope holds, such as that of a growing string or vector.
+class Held {
+ public:
+  explicit Held(Meter* meter) : meter_(meter) {}
+  ~Held() { Release(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  bool Add(size_t bytes) {
+    if (!meter_->Hold(bytes)) return false;
+    bytes_ += bytes;
+    return true;
+  }
+  // Makes room for `more` elements. False if there is none; then nothing has changed.
+  template <typename Container>
+  bool Grow(Container* all, size_t more) {
+    if (more <= all->capacity() - all->size()) return true;
+    constexpr size_t kSize = sizeof((*all)[0]);
+    if (more > SIZE_MAX / 4 / kSize) return meter_->Fits(SIZE_MAX);
+    const size_t wanted = std::max(all->size() + more, 2 * all->capacity());
+    if (!meter_->Hold(wanted * kSize + kAllocationBytes)) return false;
+    all->reserve(wanted);
+    Release();
+    bytes_ = wanted * kSize + kAllocationBytes;
+    return true;
+  }
+  void Release() { meter_->Release(std::exchange(bytes_, 0)); }
+
+ private:
+  Meter* const meter_;
+  size_t bytes_ = 0;
 };
 
 }  // namespace weft::jinja

@@ -28,8 +28,24 @@ Value ReplaceText(Interpreter* in, std::string_view text, std::string_view old,
   return out.Finish();
 }
 
+namespace {
+
+// The last bytes of what ends lines, and some others.
+size_t MostLines(std::string_view text) {
+  return 2 + static_cast<size_t>(std::ranges::count_if(text, [](char c) {
+           const auto byte = static_cast<unsigned char>(c);
+           return (byte >= 10 && byte <= 13) || (byte >= 0x1C && byte <= 0x1E) || byte == 0x85 ||
+                  byte == 0xA8 || byte == 0xA9;
+         }));
+}
+
+}  // namespace
+
+size_t SplitLinesBytes(std::string_view text) { return MostLines(text) * sizeof(text); }
+
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) {
   std::vector<std::string_view> lines;
+  lines.reserve(MostLines(text));
   size_t start = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t bytes = CharBytes(text.substr(at));
@@ -57,6 +73,7 @@ StatusOr<Value> StripText(Interpreter* in, const Value& self, const Value* chars
     if (right) text = StripRight(text);
   } else {
     factor += chars->text().size() / 8;
+    if (!in->meter()->Fits(CharsBytes(chars->text()))) return in->meter()->status();
     if (!in->meter()->SpendBytes(text.size() * factor)) return in->meter()->status();
     if (left) text = StripLeft(text, chars->text());
     if (right) text = StripRight(text, chars->text());
@@ -82,6 +99,8 @@ namespace {
 template <std::string (*kMap)(std::string_view)>
 StatusOr<Value> MapText(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
+  // A text that becomes longer is moved to twice its room.
+  if (!in->meter()->Fits(3 * self.text().size())) return Value();
   in->meter()->SpendChars(self.text().size());
   return in->NewString(kMap(self.text()));
 }
@@ -175,7 +194,8 @@ StatusOr<Value> SplitMethod(Interpreter* in, const Value& self, Arguments* args)
 StatusOr<Value> SplitLinesMethod(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_ASSIGN_OR_RETURN(const bool keep_ends, args->TakeBool("keepends", false));
   WEFT_RETURN_IF_ERROR(args->Finish());
-  if (!in->meter()->Fits(self.text().size() * sizeof(std::string_view))) return Value();
+  Held held(in->meter());
+  if (!held.Add(SplitLinesBytes(self.text()))) return Value();
   in->meter()->SpendChars(self.text().size());
   ListBuilder lines(in->meter());
   for (const std::string_view line : SplitLines(self.text(), keep_ends)) {

@@ -113,6 +113,7 @@ StatusOr<Value> Repeat(Interpreter* in, const Value& what, int64_t times) {
         !meter->Fits(static_cast<size_t>(times) * items.size() * sizeof(Value))) {
       return ResourceExhausted("the repeated list does not fit into the template's memory");
     }
+    out.reserve(static_cast<size_t>(times) * items.size());
     for (int64_t i = 0; i < times; ++i) out.insert(out.end(), items.begin(), items.end());
   }
   return in->NewList(std::move(out), what.list().kind);
@@ -134,7 +135,9 @@ bool SequenceArithmetic(Interpreter* in, Op op, const Value& a, const Value& b,
       *result = in->meter()->status();
       return true;
     }
-    std::vector<Value> items = a.list().items;
+    std::vector<Value> items;
+    items.reserve(n);
+    items.insert(items.end(), a.list().items.begin(), a.list().items.end());
     items.insert(items.end(), b.list().items.begin(), b.list().items.end());
     *result = in->NewList(std::move(items), a.list().kind);
   } else if (op == Op::kMultiply && a_sequence && b.is_integral()) {

@@ -11,12 +11,31 @@ bool TextBuilder::AppendRepeated(std::string_view text, int64_t times) {
   if (times <= 0 || text.empty()) return true;
   const auto n = static_cast<uint64_t>(times);
   const size_t bytes = n > SIZE_MAX / text.size() ? SIZE_MAX : n * text.size();
-  if (!meter_->Hold(bytes)) return false;
+  if (!held_.Grow(&text_, bytes) || !meter_->SpendBytes(bytes)) return false;
   for (uint64_t i = 0; i < n; ++i) text_.append(text);
   return true;
 }
 
 namespace {
+
+// Escapes a text without ever holding much more of it than a piece: escaped, it may be six times as
+// long. Code points stay whole.
+template <typename Escape>
+void InPieces(std::string_view text, TextBuilder* out, Escape escape) {
+  constexpr size_t kPieceBytes = 16 << 10, kMostOver = 3;
+  std::string escaped;
+  while (!text.empty()) {
+    size_t end = std::min(text.size(), kPieceBytes);
+    const auto continues = [&](size_t at) {
+      return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+    };
+    for (size_t i = 0; i < kMostOver && end < text.size() && continues(end); ++i) --end;
+    escaped.clear();
+    escape(text.substr(0, end), &escaped);
+    if (!out->Append(escaped)) return;
+    text.remove_prefix(end);
+  }
+}
 
 void AppendItems(const std::vector<Value>& items, std::string_view open, std::string_view close,
                  TextBuilder* out, Meter* meter, int depth) {
@@ -107,10 +126,12 @@ void AppendRepr(const Value& value, TextBuilder* out, Meter* meter, int depth) {
       out->Append(value.digits().empty() ? FloatRepr(value.number()) : std::string(value.digits()));
       return;
     case Kind::kString: {
-      if (!meter->Fits(value.text().size()) || !meter->SpendScan(value.text().size())) return;
-      std::string quoted;
-      AppendQuoted(value.text(), &quoted);
-      out->Append(quoted);
+      if (!meter->SpendScan(value.text().size())) return;
+      const char quote = QuoteFor(value.text());
+      out->Append(quote);
+      InPieces(value.text(), out,
+               [&](std::string_view piece, std::string* to) { AppendQuoted(piece, quote, to); });
+      out->Append(quote);
       return;
     }
     case Kind::kList:
@@ -199,10 +220,12 @@ class JsonWriter {
   }
 
   void WriteString(std::string_view text) {
-    if (!meter_->Fits(text.size()) || !meter_->SpendScan(text.size())) return;
-    std::string quoted;
-    AppendJsonString(text, style_.ensure_ascii, &quoted);
-    out_->Append(quoted);
+    if (!meter_->SpendScan(text.size())) return;
+    out_->Append('"');
+    InPieces(text, out_, [&](std::string_view piece, std::string* to) {
+      AppendJsonText(piece, style_.ensure_ascii, to);
+    });
+    out_->Append('"');
   }
 
   void NewLine(int depth) {
@@ -257,6 +280,9 @@ class JsonWriter {
       return OkStatus();
     }
     std::vector<const ValuePair*> entries;
+    Held held(meter_);
+    if (!held.Add(2 * dict.entries.size() * sizeof(ValuePair*))) return meter_->status();
+    entries.reserve(dict.entries.size());
     for (const ValuePair& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) WEFT_RETURN_IF_ERROR(SortKeys(&entries));
     out_->Append('{');

@@ -41,6 +41,7 @@ size_t ByteOffset(std::string_view text, int64_t n_chars) {
 
 std::vector<std::string_view> Chars(std::string_view text) {
   std::vector<std::string_view> chars;
+  chars.reserve(text.size());
   while (!text.empty()) {
     const size_t bytes = CharBytes(text);
     chars.push_back(text.substr(0, bytes));
@@ -80,6 +81,8 @@ size_t FindLastText(Meter* meter, std::string_view text, std::string_view needle
   if (needle.size() > text.size()) return std::string_view::npos;
   // Searches forwards in a mirror image, in a window that doubles: linear in the distance from the
   // end.
+  // The second is held beside the first, and beside the next one while that is made.
+  if (!meter->Fits(2 * text.size() + needle.size())) return std::string_view::npos;
   const std::string mirrored_needle(needle.rbegin(), needle.rend());
   for (size_t window = needle.size() + 64;; window *= 2) {
     const size_t start = window >= text.size() ? 0 : text.size() - window;
@@ -409,10 +412,12 @@ char ShortEscape(char32_t c, bool json) {
 
 }  // namespace
 
-void AppendQuoted(std::string_view text, std::string* out) {
+char QuoteFor(std::string_view text) {
   const bool has_single = text.find('\'') != text.npos;
-  const char quote = has_single && text.find('"') == text.npos ? '"' : '\'';
-  out->push_back(quote);
+  return has_single && text.find('"') == text.npos ? '"' : '\'';
+}
+
+void AppendQuoted(std::string_view text, char quote, std::string* out) {
   while (!text.empty()) {
     const size_t bytes = CharBytes(text);
     const char32_t c = FirstChar(text);
@@ -429,11 +434,9 @@ void AppendQuoted(std::string_view text, std::string* out) {
     }
     text.remove_prefix(bytes);
   }
-  out->push_back(quote);
 }
 
-void AppendJsonString(std::string_view text, bool ensure_ascii, std::string* out) {
-  out->push_back('"');
+void AppendJsonText(std::string_view text, bool ensure_ascii, std::string* out) {
   while (!text.empty()) {
     const size_t bytes = CharBytes(text);
     const char32_t c = FirstChar(text);
@@ -455,11 +458,16 @@ void AppendJsonString(std::string_view text, bool ensure_ascii, std::string* out
     }
     text.remove_prefix(bytes);
   }
-  out->push_back('"');
 }
 
 std::string EscapeHtml(std::string_view text) {
+  constexpr size_t kMostAdded = 5;
+  const auto is_special = [](char c) {
+    return std::string_view("&<>\"'").find(c) != std::string_view::npos;
+  };
   std::string out;
+  out.reserve(text.size() +
+              kMostAdded * static_cast<size_t>(std::ranges::count_if(text, is_special)));
   for (const char c : text) {
     switch (c) {
       case '&':
@@ -487,6 +495,7 @@ std::string EscapeHtml(std::string_view text) {
 std::string UrlQuote(std::string_view text) {
   constexpr char kHex[] = "0123456789ABCDEF";
   std::string out;
+  out.reserve(3 * text.size());
   for (const char c : text) {
     const unsigned char byte = static_cast<unsigned char>(c);
     if (byte < 0x80 &&

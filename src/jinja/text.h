@@ -20,6 +20,8 @@ int64_t CountChars(std::string_view text);
 // Byte offset of the n-th code point, or the size if there are fewer.
 size_t ByteOffset(std::string_view text, int64_t n_chars);
 std::vector<std::string_view> Chars(std::string_view text);
+// What Chars takes.
+inline size_t CharsBytes(std::string_view text) { return text.size() * sizeof(std::string_view); }
 
 // Where `needle` first occurs at or after `from`, npos if nowhere. Takes linear time for any texts;
 // charges `meter` for the distance searched.
@@ -55,10 +57,11 @@ bool IsPrintable(char32_t c);
 
 // repr(float): the shortest digits that parse back to the same value, "1e+16", "nan".
 std::string FloatRepr(double value);
-// Appends repr(str).
-void AppendQuoted(std::string_view text, std::string* out);
-// Appends a JSON string.
-void AppendJsonString(std::string_view text, bool ensure_ascii, std::string* out);
+// The quotes of repr(str), and what stands between them: of each part of the text separately.
+char QuoteFor(std::string_view text);
+void AppendQuoted(std::string_view text, char quote, std::string* out);
+// What stands between the quotes of a JSON string.
+void AppendJsonText(std::string_view text, bool ensure_ascii, std::string* out);
 // & < > " ' as HTML entities.
 std::string EscapeHtml(std::string_view text);
 // Percent-encodes like urllib.parse.quote; keeps "/".

@@ -10,11 +10,17 @@
 namespace weft::jinja {
 namespace {
 
-// A filter without arguments that maps str(x).
-template <std::string (*kMap)(std::string_view)>
+// Bytes held for each byte of a text: while it is mapped (a text that becomes longer is moved to
+// twice its room), escaped, quoted for a URL, or read as a number.
+constexpr size_t kMappedHeld = 3, kEscapedHeld = 6, kQuotedHeld = 3, kParsedHeld = 4;
+constexpr size_t kMaxStyleBytes = 1000;
+
+// A filter without arguments that maps str(x). While it does, so many times its bytes are held.
+template <std::string (*kMap)(std::string_view), size_t kHeld = kMappedHeld>
 StatusOr<Value> MapText(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
   const Value text = ToStr(self, in->meter());
+  if (!in->meter()->Fits(kHeld * text.text().size())) return Value();
   in->meter()->SpendChars(text.text().size());
   return in->NewString(kMap(text.text()));
 }
@@ -22,6 +28,7 @@ StatusOr<Value> MapText(Interpreter* in, const Value& self, Arguments* args) {
 // Unlike str.title, only white space, hyphens and opening brackets start a new word.
 std::string TitleWords(std::string_view text) {
   std::string out;
+  out.reserve(text.size());
   while (!text.empty()) {
     const auto begins = [](std::string_view c) {
       return c.size() == 1 ? std::string_view("-({[<").find(c[0]) != std::string_view::npos ||
@@ -84,9 +91,12 @@ StatusOr<Value> FilterIndent(Interpreter* in, const Value& self, Arguments* args
   } else {
     return InvalidArgument("'width' must be an integer or a string");
   }
-  if (!in->meter()->Fits(self.text().size())) return Value();
+  Held held(in->meter());
+  if (!held.Add(self.text().size() + 1 + SplitLinesBytes(self.text()))) return Value();
   in->meter()->SpendChars(self.text().size());
-  const std::string text = StrCat(self.text(), "\n");
+  std::string text;
+  text.reserve(self.text().size() + 1);
+  text.append(self.text()).push_back('\n');
   TextBuilder out(in->meter());
   bool at_first = true;
   for (const std::string_view line : SplitLines(text, false)) {
@@ -114,6 +124,7 @@ StatusOr<Value> FilterTruncate(Interpreter* in, const Value& self, Arguments* ar
   if (length > (int64_t{1} << 40) || CountChars(self.text()) <= length + leeway) return self;
   std::string_view kept = self.text().substr(0, ByteOffset(self.text(), length - n_end));
   if (!kill_words) kept = kept.substr(0, kept.rfind(' '));
+  if (!in->meter()->Fits(kept.size() + end.size())) return Value();
   return in->NewString(StrCat(kept, end));
 }
 
@@ -148,7 +159,8 @@ StatusOr<Value> FilterUrlEncode(Interpreter* in, const Value& self, Arguments* a
   const auto quote = [in](const Value& value) {
     const Value text = ToStr(value, in->meter());
     in->meter()->SpendChars(text.text().size());
-    return UrlQuote(text.text());
+    return in->meter()->Fits(kQuotedHeld * text.text().size()) ? UrlQuote(text.text())
+                                                               : std::string();
   };
   if (!self.is_dict()) return in->NewString(quote(self));
   TextBuilder out(in->meter());
@@ -157,6 +169,8 @@ StatusOr<Value> FilterUrlEncode(Interpreter* in, const Value& self, Arguments* a
     // In a query, unlike in a path, slashes are quoted and spaces become pluses.
     for (const Value* part : {&key, &value}) {
       std::string quoted = quote(*part);
+      Held held(in->meter());
+      if (!held.Add(CapacityBytes(quoted))) return Value();
       for (char& c : quoted) {
         if (c == '/') c = '\1';
       }
@@ -177,13 +191,12 @@ StatusOr<Value> FilterFormat(Interpreter* in, const Value& self, Arguments* args
     }
     auto dict = std::make_shared<DictObject>(in->meter());
     for (const auto& [name, value] : args->keyword) {
-      dict->Set(in->NewString(std::string(name)), value, in->meter());
+      dict->Set(in->CopyText(name), value, in->meter());
     }
     return FormatPercent(in, format.text(), Value::Dict(std::move(dict)));
   }
   const std::span<const Value> rest = args->TakeRest();
-  return FormatPercent(in, format.text(),
-                       in->NewList({rest.begin(), rest.end()}, ListKind::kTuple));
+  return FormatPercent(in, format.text(), in->CopyList(rest, ListKind::kTuple));
 }
 
 // --- numbers ----------------------------------------------------------------
@@ -212,6 +225,7 @@ StatusOr<Value> FilterInt(Interpreter* in, const Value& self, Arguments* args) {
   }
   if (!self.is_string()) return absent;
   in->meter()->SpendChars(self.text().size());
+  if (!in->meter()->Fits(kParsedHeld * self.text().size())) return Value();
   if (ParseInt(self.text(), static_cast<int>(std::clamp<int64_t>(base, -1, 99)), &whole)) {
     return Value::Int(whole);
   }
@@ -226,6 +240,7 @@ StatusOr<Value> FilterFloat(Interpreter* in, const Value& self, Arguments* args)
   double real = 0;
   if (self.is_number()) return Value::Float(self.number());
   if (self.is_string()) in->meter()->SpendChars(self.text().size());
+  if (self.is_string() && !in->meter()->Fits(kParsedHeld * self.text().size())) return Value();
   if (self.is_string() && ParseFloat(self.text(), &real)) return Value::Float(real);
   return given != nullptr ? *given : Value::Float(0);
 }
@@ -319,6 +334,9 @@ Status ReadSeparators(const Value& given, JsonStyle* style) {
   const bool pair = given.is_list() && given.list().items.size() == 2 &&
                     given.list().items[0].is_string() && given.list().items[1].is_string();
   if (!pair) return InvalidArgument("'separators' must be a pair of strings");
+  for (const Value& text : given.list().items) {
+    if (text.text().size() > kMaxStyleBytes) return InvalidArgument("a separator is too long");
+  }
   style->item_separator = given.list().items[0].text();
   style->key_separator = given.list().items[1].text();
   return OkStatus();
@@ -335,6 +353,9 @@ StatusOr<Value> FilterToJson(Interpreter* in, const Value& self, Arguments* args
   if (indent != nullptr && !indent->is_none()) {
     style.multi_line = true;
     style.item_separator = ",";
+    if (indent->is_string() && indent->text().size() > kMaxStyleBytes) {
+      return InvalidArgument("'indent' is too long");
+    }
     if (indent->is_string()) {
       style.indent = indent->text();
     } else if (indent->is_integral()) {
@@ -355,9 +376,9 @@ constexpr FilterEntry kFilters[] = {
     {"lower", MapText<ToLower>},
     {"capitalize", MapText<Capitalize>},
     {"title", MapText<TitleWords>},
-    {"escape", MapText<EscapeHtml>},
-    {"e", MapText<EscapeHtml>},
-    {"forceescape", MapText<EscapeHtml>},
+    {"escape", MapText<EscapeHtml, kEscapedHeld>},
+    {"e", MapText<EscapeHtml, kEscapedHeld>},
+    {"forceescape", MapText<EscapeHtml, kEscapedHeld>},
     {"safe", FilterSafe},
     {"string", FilterString},
     {"trim", FilterTrim},

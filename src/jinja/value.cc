@@ -11,10 +11,10 @@
 namespace weft::jinja {
 namespace {
 
-// The bytes charged for a value in a list, and for an entry of a dict.
-constexpr size_t kItemBytes = sizeof(Value);
-constexpr size_t kEntryBytes = sizeof(ValuePair) + 16;
-constexpr size_t kObjectBytes = 64;
+// A node of a dict's index and its share of the buckets.
+constexpr size_t kIndexBytes = 64;
+// The work of making an object.
+constexpr size_t kObjectSteps = 2;
 // Larger dicts have an index.
 constexpr size_t kLinearEntries = 12;
 
@@ -74,7 +74,7 @@ Value Value::Float(double d) {
 Value Value::BigInt(std::string digits, Meter* meter) {
   Value v = Float(std::strtod(digits.c_str(), nullptr));
   auto object = std::make_shared<TextObject>(meter);
-  if (!object->Hold(kObjectBytes + digits.size())) return v;
+  if (!object->Hold(SharedBytes<TextObject>() + CapacityBytes(digits))) return v;
   object->text = std::move(digits);
   v.raw_ = object.get();
   v.owner_ = std::move(object);
@@ -97,7 +97,8 @@ Value Value::Borrowed(std::string_view text) {
 Value Value::String(std::string text, Meter* meter) {
   if (text.empty()) return Borrowed("");
   auto object = std::make_shared<TextObject>(meter);
-  if (!object->Hold(kObjectBytes + text.size())) return Borrowed("");
+  if (!object->Hold(SharedBytes<TextObject>() + CapacityBytes(text))) return Borrowed("");
+  if (meter != nullptr && !meter->SpendBytes(text.size() + 32 * kObjectSteps)) return Borrowed("");
   object->text = std::move(text);
   Value v = Borrowed(object->text);
   v.owner_ = std::move(object);
@@ -127,7 +128,10 @@ Value Value::UnsafeAttribute(const Value& name, const char* type_name) {
 Value Value::List(std::vector<Value> items, Meter* meter, ListKind kind) {
   auto object = std::make_shared<ListObject>(meter);
   object->kind = kind;
-  if (object->Hold(kObjectBytes + items.size() * kItemBytes)) {
+  const bool fits =
+      object->Hold(SharedBytes<ListObject>() + CapacityBytes(items)) &&
+      (meter == nullptr || meter->SpendBytes(items.size() * sizeof(Value) + 32 * kObjectSteps));
+  if (fits) {
     for (const Value& item : items) object->depth = ItemDepth(item, object->depth, meter);
     object->items = std::move(items);
   }
@@ -145,6 +149,7 @@ Value Value::Group(Value grouper, Value list, Meter* meter) {
 }
 
 Value Value::Dict(std::shared_ptr<DictObject> dict) {
+  dict->Hold(SharedBytes<DictObject>());
   Value v;
   v.kind_ = Kind::kDict;
   v.raw_ = static_cast<const DictObject*>(dict.get());
@@ -180,7 +185,7 @@ Status Value::Append(Value item, Meter* meter) const {
   const bool fits = item.depth() < kCallableDepth && item.identity() != identity() &&
                     (!object.is_member || deeper == object.depth);
   if (!fits) return InvalidArgument("a ", TypeName(item), " cannot be appended to this list");
-  if (!object.Hold(kItemBytes)) return meter->status();
+  if (!object.Grow(&object.items) || !meter->SpendBytes(sizeof(Value))) return meter->status();
   object.depth = ItemDepth(item, object.depth, meter);
   object.items.push_back(std::move(item));
   return OkStatus();
@@ -254,7 +259,9 @@ void DictObject::Set(Value key, Value value, Meter* meter) {
     entries[at].second = std::move(value);
     return;
   }
-  if (!Hold(kEntryBytes)) return;
+  if (!Grow(&entries) || !meter->SpendBytes(sizeof(ValuePair))) return;
+  const size_t n_indexed = entries.size() == kLinearEntries ? kLinearEntries + 1 : 1;
+  if (entries.size() >= kLinearEntries && !Hold(n_indexed * kIndexBytes)) return;
   if (entries.size() == kLinearEntries) {
     for (uint32_t i = 0; i < entries.size(); ++i) {
       by_hash_.emplace(*Hash(entries[i].first, meter), i);
@@ -292,7 +299,8 @@ void NamespaceObject::Set(std::string_view name, Value value) {
     old = std::move(value);
     return;
   }
-  if (Hold(kEntryBytes + name.size())) attributes.emplace_back(name, std::move(value));
+  if (!Grow(&attributes) || !Hold(name.size() + kAllocationBytes)) return;
+  attributes.emplace_back(name, std::move(value));
 }
 
 bool CallableObject::Attribute(Interpreter* in, std::string_view name, Value* value) {

@@ -9,6 +9,7 @@
 #ifndef WEFT_JINJA_VALUE_H_
 #define WEFT_JINJA_VALUE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -59,8 +60,24 @@ class Object {
     held_ += bytes;
     return true;
   }
+  // Makes room for one more element of a member, charged to this object.
+  template <typename T>
+  bool Grow(std::vector<T>* all) {
+    if (all->size() < all->capacity()) return true;
+    const size_t old = all->capacity(), wanted = std::max<size_t>(4, 2 * old);
+    if (!Hold(wanted * sizeof(T) + kAllocationBytes)) return false;
+    all->reserve(wanted);
+    if (old > 0) Return(old * sizeof(T) + kAllocationBytes);
+    return true;
+  }
 
  private:
+  void Return(size_t bytes) {
+    if (meter_ == nullptr) return;
+    meter_->Release(bytes);
+    held_ -= bytes;
+  }
+
   Meter* const meter_;
   size_t held_ = 0;
 };
@@ -216,16 +233,13 @@ StatusOr<int> Compare(const Value& a, const Value& b, Meter* meter);
 // Builds a string as large as the meter allows; charged as it grows.
 class TextBuilder {
  public:
-  explicit TextBuilder(Meter* meter) : meter_(meter) {}
-  TextBuilder(const TextBuilder&) = delete;
-  TextBuilder& operator=(const TextBuilder&) = delete;
-  ~TextBuilder() { meter_->Release(text_.size()); }
+  explicit TextBuilder(Meter* meter) : meter_(meter), held_(meter) {}
 
   // False if the text exceeded the meter; the rest is dropped.
   bool Append(std::string_view text) {
-    if (!meter_->Hold(text.size())) return false;
+    if (!held_.Grow(&text_, text.size())) return false;
     text_.append(text);
-    return true;
+    return meter_->SpendBytes(text.size());
   }
   bool Append(char c) { return Append(std::string_view(&c, 1)); }
   bool AppendRepeated(std::string_view text, int64_t times);
@@ -233,12 +247,13 @@ class TextBuilder {
   std::string_view view() const { return text_; }
   Value Finish() { return Value::String(Take(), meter_); }
   std::string Take() {
-    meter_->Release(text_.size());
+    held_.Release();
     return std::exchange(text_, {});
   }
 
  private:
   Meter* const meter_;
+  Held held_;
   std::string text_;
 };
 
