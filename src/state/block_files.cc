@@ -30,6 +30,7 @@ constexpr uint64_t kMaxIndexBytes = uint64_t{1} << 30;
 // File systems allocate 4 KiB pages; the directory entry and our own records take space too.
 constexpr int64_t kDiskPage = 4096;
 constexpr int64_t kBesideFile = 512;
+constexpr size_t kPieceBytes = size_t{16} << 10;  // of a payload
 
 template <typename Range>
 void PutRange(const Range& range, FieldWriter* out) {
@@ -209,15 +210,14 @@ void BlockFiles::ListOwn(Listing* listing) {
       continue;
     }
     if (size->bytes < std::ssize(kBlockMagic)) {
-      unlinkat(folder_.get(), file.c_str(), 0);
+      listing->useless.push_back(StrCat(folder_name_, "/", file));
       continue;
     }
     ++files_opened_;
     const auto source = OpenFileSource(folder_.get(), file, PathOf(file));
     auto header = source.ok() ? ReadHeader(**source) : StatusOr<Header>(source.status());
     if (!header.ok() || header->info.key.ToHex() != file) {
-      // Half written or damaged: useless.
-      unlinkat(folder_.get(), file.c_str(), 0);
+      listing->useless.push_back(StrCat(folder_name_, "/", file));
       continue;
     }
     header->info.bytes = OnDisk(size->bytes);
@@ -301,7 +301,7 @@ int64_t BlockFiles::BytesOf(const BlockInfo& info, std::string_view domain, int6
 }
 
 Status BlockFiles::Write(const BlockInfo& info, std::string_view domain,
-                         std::span<const std::byte> payload) const {
+                         std::span<const std::byte> payload, FunctionRef<void()> meanwhile) const {
   const std::string name = info.key.ToHex();
   const auto header = HeaderOf(info, domain, static_cast<int64_t>(payload.size()));
   uint64_t header_checksum = 0;
@@ -309,7 +309,12 @@ Status BlockFiles::Write(const BlockInfo& info, std::string_view domain,
   const uint64_t checksum = ChecksumOf(payload, header_checksum);
   WEFT_ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(folder_.get(), name, PathOf(name)));
   WEFT_RETURN_IF_ERROR(file->Append(header));
-  WEFT_RETURN_IF_ERROR(file->Append(payload));
+  for (auto left = payload; !left.empty();) {
+    const auto piece = left.first(std::min(left.size(), kPieceBytes));
+    WEFT_RETURN_IF_ERROR(file->Append(piece));
+    left = left.subspan(piece.size());
+    meanwhile();
+  }
   WEFT_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(&checksum, 1))));
   return file->CommitLoosely();
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/files/file_descriptor.h"
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "state/block_catalog.h"
 #include "state/hourly_writes.h"
@@ -34,18 +35,20 @@ class BlockFiles {
   struct Listing {
     std::vector<BlockInfo> own;
     std::vector<BlockCatalog::ForeignFile> foreign;
+    std::vector<std::string> useless;  // paths of files that are no intact blocks, to be removed
   };
   // Lists the blocks. The folder's index covers most of them in one read; other files are opened.
-  // Files that are not intact blocks are removed.
   StatusOr<Listing> List();
   // Speeds up the next List. Losing it costs only time.
   Status WriteIndex(const std::vector<BlockInfo>& blocks) const;
 
   // Its share of the budget: the file, and the overhead of the file system and of our own data.
   static int64_t BytesOf(const BlockInfo& info, std::string_view domain, int64_t payload_bytes);
-  // RESOURCE_EXHAUSTED if the disk is full; no partial file remains.
-  Status Write(const BlockInfo& info, std::string_view domain,
-               std::span<const std::byte> payload) const;
+  // RESOURCE_EXHAUSTED if the disk is full; no partial file remains. `meanwhile` is called after
+  // each piece, since a disk may be slow.
+  Status Write(
+      const BlockInfo& info, std::string_view domain, std::span<const std::byte> payload,
+      FunctionRef<void()> meanwhile = [] {}) const;
   // DATA_LOSS for anything but the block of exactly that prefix and size.
   StatusOr<std::vector<std::byte>> Read(const BlockInfo& info, std::string_view domain,
                                         int64_t payload_bytes) const;

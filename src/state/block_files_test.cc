@@ -54,7 +54,11 @@ class BlockFilesTest : public ::testing::Test {
     EXPECT_TRUE(files.ok()) << files.status();
     return *std::move(files);
   }
-  std::vector<BlockInfo> Own(BlockFiles* files) { return files->List()->own; }
+  std::vector<BlockInfo> Own(BlockFiles* files) {
+    BlockFiles::Listing listing = *files->List();
+    for (const std::string& path : listing.useless) files->Remove(path);
+    return std::move(listing.own);
+  }
   fs::path FileOf(const BlockInfo& info) const {
     return fs::path(path_) / "mine" / info.key.ToHex();
   }

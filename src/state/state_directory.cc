@@ -261,15 +261,17 @@ SavedSession StateDirectory::Describe(int domain_fd, const Place& place, std::st
   SavedSession saved;
   saved.domain = domain;
   saved.name = name;
-  const auto reader = LoadFrom(domain_fd, place, domain, name);
-  saved.health = reader.status();
-  if (!reader.ok()) {
-    struct stat info;
-    if (fstatat(domain_fd, place.file.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
-      saved.file_bytes = info.st_size;
-    }
+  struct stat info {};
+  const bool is_there = fstatat(domain_fd, place.file.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+  saved.file_bytes = is_there ? static_cast<int64_t>(info.st_size) : 0;
+  // Told apart without opening it: there may be thousands.
+  if (is_there && S_ISREG(info.st_mode) && info.st_size == 0) {
+    saved.health = DataLoss("cannot read ", Printable(place.path, 300), ": it is empty");
     return saved;
   }
+  const auto reader = LoadFrom(domain_fd, place, domain, name);
+  saved.health = reader.status();
+  if (!reader.ok()) return saved;
   saved.file_bytes = static_cast<int64_t>((*reader)->file_bytes());
   const SessionHead& head = (*reader)->head();
   saved.n_tokens = static_cast<int64_t>(head.tokens.size());

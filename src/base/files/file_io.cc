@@ -19,7 +19,7 @@
 namespace weft {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kBufferBytes = size_t{16} << 10;
 
 class MemorySource : public ByteSource {
  public:

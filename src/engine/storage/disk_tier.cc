@@ -59,6 +59,7 @@ StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(Options options, Worker* work
   std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), std::move(files),
                                               std::move(catalog), worker, std::move(post_back)));
   tier->stats_.foreign_blocks = std::ssize(listing.foreign);
+  tier->RemoveFiles(std::move(listing.useless));
   tier->RemoveFiles(tier->catalog_.Load(std::move(listing.own), std::move(listing.foreign)));
   tier->SetFileBytes(tier->options_.file_bytes);
   return tier;
@@ -68,6 +69,7 @@ void DiskTier::Notice(const std::string& text) const {
   if (options_.notice) options_.notice(text);
 }
 
+// Ahead of queued writes: a session's file may wait for the room.
 void DiskTier::RemoveFiles(BlockCatalog::Victims victims) {
   if (victims.empty()) return;
   changes_ += std::ssize(victims);
@@ -184,10 +186,11 @@ void DiskTier::Write(const Fingerprint& key, const std::string& domain,
                                                                   const Status& status) {
     if (!alive.expired()) FinishWrite(key, n, status);
   };
-  worker_->Post([files = files_, info = *info, tree = TreeName(domain), bytes, finish,
-                 writes = writes_, given_up = given_up_, post_back = post_back_] {
+  worker_->PostLast([files = files_, info = *info, tree = TreeName(domain), bytes, finish,
+                     writes = writes_, given_up = given_up_, post_back = post_back_,
+                     worker = worker_] {
     Status status = *given_up ? Cancelled("its write was given up") : files->RecordWrites(writes);
-    if (status.ok()) status = files->Write(info, tree, *bytes);
+    if (status.ok()) status = files->Write(info, tree, *bytes, [worker] { worker->RunOthers(); });
     post_back([finish, key = info.key, n = std::ssize(*bytes), status] { finish(key, n, status); });
   });
 }
@@ -218,8 +221,12 @@ void DiskTier::FinishWrite(const Fingerprint& key, int64_t bytes, const Status& 
 
 void DiskTier::Remove(const Fingerprint& key) {
   if (catalog_.Find(key) == nullptr) return;
+  const bool is_written = catalog_.IsWritten(key);
   catalog_.Remove(key);
-  RemoveFiles({catalog_.PathOf(key)});
+  if (is_written) return RemoveFiles({catalog_.PathOf(key)});
+  // Its write may still be queued.
+  ++changes_;
+  worker_->PostLast([files = files_, path = catalog_.PathOf(key)] { files->Remove(path); });
 }
 
 void DiskTier::Withdraw(const Fingerprint& key) {
@@ -258,7 +265,7 @@ Status DiskTier::MakeRoomForFile(int64_t bytes) {
 void DiskTier::WriteIndex() {
   index_us_ = NowMicros();
   if (std::exchange(changes_, 0) == 0) return;
-  worker_->Post([files = files_, blocks = catalog_.Blocks()] {
+  worker_->PostLast([files = files_, blocks = catalog_.Blocks()] {
     // Without the index, the next start reads each block's header.
     (void)files->WriteIndex(blocks);
   });

@@ -61,7 +61,7 @@ class DiskTierTest : public ::testing::Test {
   // The worker does all that it was given, and answers.
   void Finish() {
     std::promise<void> last;
-    worker_->Post([&last] { last.set_value(); });
+    worker_->PostLast([&last] { last.set_value(); });
     last.get_future().wait();
     for (const auto& answer : std::exchange(answers_, {})) answer();
   }

@@ -20,6 +20,8 @@ std::string DescribeLayout(const std::string& backend, const std::string& kv_typ
 // Limits on copies of sessions being written; one copy is always allowed.
 constexpr int64_t kLeastSaveBytes = int64_t{1} << 20;
 constexpr int64_t kMostSaveBytes = int64_t{64} << 20;
+// Strangers in the state directory that are told one by one.
+constexpr size_t kMostTold = 20;
 
 // How long ago the session in a file was used. A damaged file has no valid time, and the time in an
 // intact one is clamped, since files are not trusted.
@@ -64,10 +66,12 @@ Status SessionFiles::Open() {
     (*session)->last_used_us = NowMicros() - IdleMicros(file);
     publisher_->Touch(*session);
   }
-  for (const std::string& stranger : strangers) {
-    if (options_.on_notice) {
-      options_.on_notice(StrCat("ignored in the state directory: ", stranger));
-    }
+  for (size_t i = 0; i < std::min(strangers.size(), kMostTold) && options_.on_notice; ++i) {
+    options_.on_notice(StrCat("ignored in the state directory: ", strangers[i]));
+  }
+  if (strangers.size() > kMostTold && options_.on_notice) {
+    options_.on_notice(
+        StrCat("ignored in the state directory: ", strangers.size() - kMostTold, " more"));
   }
   return OpenBlocks(layout);
 }

@@ -1,5 +1,5 @@
-// One thread that runs jobs in order: the engine's file work (session files and blocks of state),
-// so that disk access never delays a step.
+// One thread for the engine's file work, so that disk access never delays a step. Session files go
+// before blocks of state, which can be recomputed: each kind runs in the order of posting.
 #ifndef WEFT_ENGINE_STORAGE_WORKER_H_
 #define WEFT_ENGINE_STORAGE_WORKER_H_
 
@@ -31,6 +31,14 @@ class Worker {
     }
     arrived_.NotifyAll();
   }
+  // Runs the job once no other is queued. A long one calls RunOthers now and then.
+  void PostLast(std::function<void()> job) WEFT_EXCLUDES(mutex_) {
+    {
+      MutexLock lock(&mutex_);
+      last_jobs_.push_back(std::move(job));
+    }
+    arrived_.NotifyAll();
+  }
   // Runs the job before all queued ones, because someone is waiting for it.
   void PostFirst(std::function<void()> job) WEFT_EXCLUDES(mutex_) {
     {
@@ -40,13 +48,12 @@ class Worker {
     arrived_.NotifyAll();
   }
 
- private:
-  void Loop() WEFT_EXCLUDES(mutex_) {
+  // Runs what was posted otherwise meanwhile. Only in a job of PostLast.
+  void RunOthers() WEFT_EXCLUDES(mutex_) {
     while (true) {
       std::function<void()> job;
       {
         MutexLock lock(&mutex_);
-        while (jobs_.empty() && !stopping_) arrived_.Wait(&mutex_);
         if (jobs_.empty()) return;
         job = std::move(jobs_.front());
         jobs_.pop_front();
@@ -55,9 +62,26 @@ class Worker {
     }
   }
 
+ private:
+  void Loop() WEFT_EXCLUDES(mutex_) {
+    while (true) {
+      std::function<void()> job;
+      {
+        MutexLock lock(&mutex_);
+        while (jobs_.empty() && last_jobs_.empty() && !stopping_) arrived_.Wait(&mutex_);
+        auto& next = jobs_.empty() ? last_jobs_ : jobs_;
+        if (next.empty()) return;
+        job = std::move(next.front());
+        next.pop_front();
+      }
+      job();
+    }
+  }
+
   Mutex mutex_;
   CondVar arrived_;
   std::deque<std::function<void()>> jobs_ WEFT_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> last_jobs_ WEFT_GUARDED_BY(mutex_);
   bool stopping_ WEFT_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
