@@ -83,6 +83,10 @@ struct EngineOptions {
   int64_t state_disk_bytes = 0;
   // Most bytes of such state written per hour, half of them for prompts; 0: half of its budget.
   int64_t state_disk_bytes_per_hour = 0;
+  // A turn of a named session sends its last event once the session's tokens are in `state_dir`
+  // (or could not be written), so that a crash after it loses nothing. Costs one write to disk per
+  // turn, ahead of blocks. Needs `state_dir`.
+  bool durable = false;
   // How long saving sessions may take at shutdown, after the turns have ended.
   std::chrono::milliseconds save_grace{30000};
   // Receives one sentence per event that concerns the operator but no caller, e.g. a full disk.

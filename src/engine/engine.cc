@@ -302,7 +302,7 @@ class EngineThread : public Engine {
       mailbox_->WaitUntil(std::min(core_->NextWake(), keep_end));
       RunMessages();
     }
-    // Files with tokens stand behind blocks of state, which can be recomputed.
+    // The disk is too slow for blocks of state, which can be recomputed.
     if (std::chrono::steady_clock::now() >= keep_end) core_->files().StopKeeping();
     core_->files().ParkAll();
     while (core_->files().FileWorkPending()) {

@@ -21,6 +21,9 @@ Status ValidateOptions(const EngineOptions& options) {
   if (options.max_step_tokens < 1 || options.max_pending_events < 1 || options.step_ms < 1) {
     return InvalidArgument("max_step_tokens, max_pending_events and step_ms must be at least 1");
   }
+  if (options.durable && options.state_dir.empty()) {
+    return InvalidArgument("durable turns need a state directory: set state_dir (--state-dir)");
+  }
   if (options.max_guesses < 0) return InvalidArgument("max_guesses must be at least 0");
   if (!(options.checkpoint_share >= 0 && options.checkpoint_share <= 1) ||
       options.checkpoint_tokens < 0) {
@@ -158,6 +161,7 @@ SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& opt
   files.disk_bytes = KeepsState(model.spec()) ? options.state_disk_bytes : -1;
   files.disk_bytes_per_hour = options.state_disk_bytes_per_hour;
   files.share_across_domains = options.share_prefixes_across_domains;
+  files.durable = options.durable;
   files.on_notice = options.on_notice;
   return files;
 }

@@ -533,6 +533,39 @@ class LifeTest(ServeTest):
                 self.assertIn(" disk=", server.log)
                 self.assertEqual(server.end(), 0, server.log)
 
+    def test_a_durable_turn_survives_a_kill_right_after_its_last_event(self):
+        body = {"messages": [{"role": "user", "content": "Once upon a time."}], "max_tokens": 4,
+                "stream": True, "session_id": "kitchen"}
+        with tempfile.TemporaryDirectory(dir=self.dir) as state:
+            flags = ("--state-dir", state, "--durable")
+            known = 0
+            for words in range(1, 9):
+                body["messages"][0]["content"] += " And then." * words
+                with self.serve(*flags) as server:
+                    server.ready()
+                    if known:
+                        self.assertEqual(self.tokens_of(server, "kitchen"), known)
+                    with server.open("POST", "/v1/chat/completions", body) as stream:
+                        self.assertEqual(stream.status, 200)
+                        for line in stream:
+                            if b'"finish_reason":"' in line:
+                                server.process.kill()
+                                break
+                    server.process.wait(TIMEOUT_S)
+                with self.serve(*flags) as server:
+                    server.ready()
+                    now = self.tokens_of(server, "kitchen")
+                    self.assertGreater(now, known, f"turn {words} is lost")
+                    known = now
+        done = weft("serve", "-m", self.model, "--port", "0", "--durable")
+        self.assertNotEqual(done.code, 0, done)
+        self.assertIn("--state-dir", done.err)
+
+    @staticmethod
+    def tokens_of(server, session):
+        listed = server.ask("GET", "/v1/sessions").json["data"]
+        return {s["id"]: s["tokens"] for s in listed}.get(session, 0)
+
     def test_a_service_manager_is_told_how_long_the_end_takes(self):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             path = self.dir / "notify"

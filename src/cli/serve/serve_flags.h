@@ -39,6 +39,7 @@ struct ServeFlags {
   bool grpc_open = false;
   OllamaFlags ollama;
   std::string state_dir;
+  bool durable = false;
   std::string slot_save_path;
   std::string memory = "auto";
   std::string state_disk = "auto";

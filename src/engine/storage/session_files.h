@@ -43,6 +43,7 @@ class SessionFiles {
     int64_t disk_bytes = 0;
     int64_t disk_bytes_per_hour = 0;
     bool share_across_domains = false;
+    bool durable = false;
     std::function<void(const std::string&)> on_notice;
   };
   // What the files act on. All must outlive the object.
@@ -106,7 +107,9 @@ class SessionFiles {
 
   // --- keeping ------------------------------------------------------------------------
   // A session that has no running turn has changed: if it has a name, its tokens are written.
-  void KeepChanged(Session* session);
+  // `then`, if given, is called at once, or with Options::durable once they are written or cannot
+  // be.
+  void KeepChanged(Session* session, std::function<void()> then = nullptr);
   // The computed state of the first tokens is worth keeping.
   void KeepState(Session* session, int64_t n_tokens);
   // The session found its first `n_tokens` in memory: whatever the disk has of them was of use too.
@@ -136,7 +139,7 @@ class SessionFiles {
   // --- shutdown -------------------------------------------------------------------------
   // Whether something is still on its way to disk.
   bool StillKeeping();
-  // Gives up what the disk is too slow for: blocks of state, behind which files with tokens wait.
+  // Gives up what the disk is too slow for: blocks of state.
   void StopKeeping();
   // Saves the rest.
   void ParkAll();

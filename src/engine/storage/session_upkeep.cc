@@ -111,8 +111,11 @@ void SessionFiles::CloseFile(const Closed& closed, bool listed, const Reply& rep
 
 // --- keeping ----------------------------------------------------------------------------
 
-void SessionFiles::KeepChanged(Session* session) {
-  if (keeper_ != nullptr && !session->name.empty()) keeper_->KeepSession(session);
+void SessionFiles::KeepChanged(Session* session, std::function<void()> then) {
+  const bool keeps = keeper_ != nullptr && !session->name.empty();
+  if (keeps && options_.durable) return keeper_->KeepSession(session, std::move(then));
+  if (keeps) keeper_->KeepSession(session);
+  if (then) then();
 }
 
 void SessionFiles::KeepState(Session* session, int64_t n_tokens) {

@@ -8,8 +8,11 @@
 namespace weft {
 namespace {
 
-// Time limit of one Pump between two steps; it may exceed it by one block.
-constexpr int64_t kPumpMicros = 2000;
+// Time limit of one Pump between two steps, which it may exceed by one block: this long, or a
+// thirtieth of the time since the last one. On a busy machine steps are long, and a crash should
+// not find more unwritten.
+constexpr int64_t kPumpMicros = 2000, kMostPumpMicros = 20'000;
+constexpr int64_t kPumpShare = 30;
 // Waiting prompts hold memory; beyond this many the oldest are dropped.
 constexpr size_t kMostJobs = 64;
 // After a failed write, until it is tried again.
@@ -41,20 +44,24 @@ void StateKeeper::WriteTokens(Session* session, History tokens,
                });
 }
 
-void StateKeeper::KeepSession(Session* session) {
+void StateKeeper::KeepSession(Session* session, std::function<void()> then) {
   KeepState(session, session->computed);
-  if (session->keeps_under_way > 0) {
+  if (session->keeps_under_way > 0 && !then) {
     session->keep_again = true;
     return;
   }
   session->keep_again = false;
-  if (session->is_kept()) return;
   // A session without any tokens need not be found again.
-  if (session->tokens.empty() && !session->has_file()) return;
+  if (session->is_kept() || (session->tokens.empty() && !session->has_file())) {
+    if (then) then();
+    return;
+  }
   if (session->is_saved()) session->saved_tokens = session->n_tokens();
   WriteTokens(session, session->tokens,
-              [this, id = session->id, version = session->changes](const Status& status) {
+              [this, id = session->id, version = session->changes,
+               then = std::move(then)](const Status& status) {
                 FinishTokens(id, version, status);
+                if (then) then();
               });
 }
 
@@ -218,13 +225,22 @@ Session* StateKeeper::HolderOf(Job* job) {
   return holder != nullptr && holder->computed >= job->n_tokens ? holder : nullptr;
 }
 
+// Sessions were promised to be kept; prompts may be computed again.
+StateKeeper::Job* StateKeeper::NextJob() {
+  const auto is_session = [this](const auto& job) { return !of_prompts_.contains(job.first); };
+  const auto first = std::find_if(jobs_.begin(), jobs_.end(), is_session);
+  return first != jobs_.end() ? &first->second : &jobs_.begin()->second;
+}
+
 bool StateKeeper::Pump() {
   RetryUnsaved();
+  const int64_t now_us = NowMicros();
+  const int64_t since_us = now_us - std::exchange(pumped_us_, now_us);
   if (jobs_.empty()) return false;
   bool any = false;
-  const int64_t end_us = NowMicros() + kPumpMicros;
+  const int64_t end_us = now_us + std::clamp(since_us / kPumpShare, kPumpMicros, kMostPumpMicros);
   while (!jobs_.empty() && NowMicros() < end_us) {
-    Job* const job = &jobs_.begin()->second;
+    Job* const job = NextJob();
     const Progress progress = Advance(job);
     if (progress == Progress::kLater) break;
     any = true;

@@ -40,8 +40,10 @@ class StateKeeper {
         touched_(std::move(touched)),
         notice_(std::move(notice)) {}
 
-  // A named session changed and has no running turn.
-  void KeepSession(Session* session);
+  // A named session changed and has no running turn. `then`, if given, is called once its tokens
+  // are on disk, or cannot be; at once if they are. Without it, changes in quick succession are one
+  // write.
+  void KeepSession(Session* session, std::function<void()> then = nullptr);
   // The state of the first `n_tokens`, as far as it is computed, is worth keeping.
   void KeepState(Session* session, int64_t n_tokens);
   // The session changes or goes away: unwritten state is dropped.
@@ -83,6 +85,7 @@ class StateKeeper {
 
   Job* JobOf(SessionId owner);
   Job* NewJob(SessionId owner);
+  Job* NextJob();
   void EndJob(Job* job);
   void Hold(const Session& session, int64_t n_tokens, Job* job);
   void LetGo(Job* job);
@@ -109,6 +112,7 @@ class StateKeeper {
   uint64_t next_job_ = 0;
   std::unordered_map<uint64_t, uint64_t> job_of_;
   std::set<uint64_t> of_prompts_;
+  int64_t pumped_us_ = 0;
   std::set<uint64_t> holding_;
   int64_t token_writes_ = 0;
   // Sessions whose last change could not be written, and the one that was last tried again.

@@ -16,18 +16,19 @@ constexpr int64_t kGrowthPages = 8;
 
 }  // namespace
 
-void TurnDisk::KeepAfter(const ActiveTurn& turn) {
+void TurnDisk::KeepAfter(const ActiveTurn& turn, std::function<void()> then) {
   Session* const session = turn.session;
   // A turn that was never admitted changed nothing; a parked session's tokens exist only on disk.
   const bool unchanged = turn.usage.prompt_tokens == 0;
-  if (!files_->keeps() || unchanged || session->is_parked()) return;
+  if (!files_->keeps() || unchanged || session->is_parked()) return then();
   ++session->changes;
   session->kept_tokens = 0;
-  if (session->stage == SessionStage::kPoisoned) return;
+  if (session->stage == SessionStage::kPoisoned) return then();
   if (!session->name.empty()) {
-    files_->KeepChanged(session);
+    files_->KeepChanged(session, std::move(then));
   } else {
     KeepPrompt(session, turn.usage);
+    then();
   }
   files_->Pump();
 }

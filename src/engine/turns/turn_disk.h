@@ -20,8 +20,9 @@ class TurnDisk {
   TurnDisk(const StateMemory* memory, const SessionTable* sessions, SessionFiles* files)
       : memory_(*memory), sessions_(*sessions), files_(files) {}
 
-  // Called after a turn has ended, while its computed state still exists.
-  void KeepAfter(const ActiveTurn& turn);
+  // Called after a turn has ended, while its computed state still exists. `then` is called when its
+  // consumer may be told: see EngineOptions::durable.
+  void KeepAfter(const ActiveTurn& turn, std::function<void()> then);
   // Keeps the complete pages of long turns while they run; looks at them now and then.
   void KeepRunning(const std::list<std::unique_ptr<ActiveTurn>>& running);
   // A prompt of which more is on disk than in memory waits until that is read; others go on. Each

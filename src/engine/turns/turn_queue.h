@@ -11,7 +11,9 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/mutex.h"
 #include "weft/events.h"
@@ -54,6 +56,23 @@ class TurnQueue {
   bool finished_ WEFT_GUARDED_BY(mutex_) = false;
   bool was_full_ WEFT_GUARDED_BY(mutex_) = false;
   std::function<void()> ready_ WEFT_GUARDED_BY(mutex_);
+};
+
+// Finishes a queue once: when asked to, or when nobody is left who would ask, because the engine
+// ended first.
+class LastEvent {
+ public:
+  explicit LastEvent(std::shared_ptr<TurnQueue> queue) : queue_(std::move(queue)) {}
+  ~LastEvent() { Send(); }
+  LastEvent(const LastEvent&) = delete;
+  LastEvent& operator=(const LastEvent&) = delete;
+
+  void Send() {
+    if (const auto queue = std::exchange(queue_, nullptr)) queue->Finish();
+  }
+
+ private:
+  std::shared_ptr<TurnQueue> queue_;
 };
 
 }  // namespace weft

@@ -391,11 +391,13 @@ void TurnScheduler::Retire(ActiveTurn* turn) {
     session->stage.Become(SessionStage::kReady);
   }
   parts_.publisher->Touch(session);
-  parts_.disk->KeepAfter(*turn);
+  auto last = std::make_shared<LastEvent>(turn->queue);
+  parts_.disk->KeepAfter(*turn, [publisher = parts_.publisher, last = std::move(last)] {
+    publisher->AfterPublish([last] { last->Send(); });
+  });
   if (turn->closes_session) parts_.sessions->Destroy(session);
   Count(turn->fate);
   parts_.memory->ReturnFreed();
-  parts_.publisher->AfterPublish([queue = turn->queue] { queue->Finish(); });
 }
 
 void TurnScheduler::Count(TurnFate fate) {
