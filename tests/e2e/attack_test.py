@@ -127,6 +127,40 @@ class AttackTest(serve_test.ServeTest):
                 self.assertEqual(server.ask("POST", "/completion", body).status, 400)
             self.assertLess(resident_kib(server.process) - resident_kb, 32 << 10)
 
+    def test_a_form_that_takes_too_much_is_the_requests_fault(self):
+        """When it is compiled or while it is followed: clients try 409 and 429 again."""
+        options = [{"properties": {f"k{j}": {"type": "integer"}}, "required": [f"k{j}"]}
+                   for j in range(8)]
+        pattern = ("^(?:(?:a|b|aa|bb|ab|ba|[a-z]{1,40}|[a-f]{2,60}|.{0,70})*x?.{0,300}[a-z])"
+                   "{1,40}$")
+        forms = ({"allOf": [{"anyOf": options}] * 12}, {"type": "string", "pattern": pattern})
+        user = [{"role": "user", "content": "Weave"}]
+        with self.serve() as server:
+            model = server.ready().ask("GET", "/v1/models").json["data"][0]["id"]
+            for form in forms:
+                named = {"name": "form", "schema": form}
+                tool = {"name": "t", "input_schema": {"type": "object", "properties": {"v": form},
+                                                      "required": ["v"]}}
+                asked = {"type": "json_schema", "json_schema": named}
+                statuses = []
+                for path, body in (
+                        ("/completion", {"prompt": "x", "n_predict": 60, "json_schema": form}),
+                        ("/v1/completions", {"prompt": "x", "response_format": asked}),
+                        ("/v1/chat/completions", {"messages": user, "response_format": asked}),
+                        ("/v1/responses", {"input": "x", "text": {"format": {
+                            "type": "json_schema", **named}}}),
+                        ("/v1/messages", {"messages": user, "max_tokens": 60, "tools": [tool],
+                                          "tool_choice": {"type": "any"}}),
+                        ("/api/chat", {"model": model, "messages": user, "stream": False,
+                                       "format": form})):
+                    answer = server.ask("POST", path, {"temperature": 0, "max_tokens": 60, **body})
+                    statuses.append(answer.status)
+                    if answer.status != 200:
+                        self.assertEqual(answer.status, 400, f"{path}: {answer}")
+                        self.assertIn(b"make it simpler", answer.body, path)
+                self.assertIn(400, statuses)
+            self.assertEqual(server.end(), 0, server.log[-2000:])
+
     def test_hostile_bodies_and_readers_take_at_most_twice_their_budget(self):
         budget = 96 << 20
         keys = self.dir / "attack.keys"
