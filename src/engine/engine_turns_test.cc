@@ -198,7 +198,7 @@ TEST_F(EngineTurnsTest, EndTokensEndATurnUnlessIgnored) {
   EXPECT_EQ(outcome.done().usage.completion_tokens, 3);
   // With ignore_eos it is banned: a script that allows nothing else leaves nothing.
   options.ignore_eos = true;
-  EXPECT_THAT(Once(options).done().status, IsError(StatusCode::kFailedPrecondition, "banned"));
+  EXPECT_THAT(Once(options).done().status, IsError(StatusCode::kInvalidArgument, "banned"));
   // An end token that the caller lists itself still ends the turn.
   options.ignore_eos = false;
   options.stop_tokens = {101};
