@@ -11,28 +11,6 @@ namespace weft::device {
 
 // --- storing ---------------------------------------------------------------------------------
 
-template <typename Kv>
-WEFT_DEVICE void StoreGroups(const StoreArgs& a) {
-  const int row = BlockY();
-  if (row >= *a.step.n_rows) return;
-  const int k_groups = CeilDiv(a.kv.k_dim, kScaleDims), v_groups = CeilDiv(a.kv.v_dim, kScaleDims);
-  int group = BlockX() * kColumnThreads + ThreadIndex();
-  const int position = a.step.positions[row];
-  std::byte* const page = PageOf(a.step, a.kv, a.step.sequences[row], position);
-  const int token = position & ((1 << a.kv.page_shift) - 1);
-  if (group < a.n_heads * k_groups) {
-    const int head = group / k_groups, dim = group % k_groups * kScaleDims;
-    Kv::Put(page, a.kv.keys, head, token, dim, Min(kScaleDims, a.kv.k_dim - dim),
-            a.k.values + row * a.k.stride + head * a.kv.k_dim + dim);
-    return;
-  }
-  group -= a.n_heads * k_groups;
-  if (a.v.values == nullptr || group >= a.n_heads * v_groups) return;
-  const int head = group / v_groups, dim = group % v_groups * kScaleDims;
-  Kv::Put(page, a.kv.values, head, token, dim, Min(kScaleDims, a.kv.v_dim - dim),
-          a.v.values + row * a.v.stride + head * a.kv.v_dim + dim);
-}
-
 // --- attention -------------------------------------------------------------------------------
 
 // Blocks of a multiprocessor: so many as its shared memory has room for, while registers suffice.
@@ -148,10 +126,5 @@ WEFT_COOPERATIVE_KERNEL(MergeParts, AttendArgs, kMostValueDims / 4) {
   }
   if (a.out.values != nullptr) PutMerged(a, row, head, dim, values);
 }
-
-WEFT_KERNEL(StoreKvF32, StoreArgs) { StoreGroups<KvOfF32>(a); }
-WEFT_KERNEL(StoreKvF16, StoreArgs) { StoreGroups<KvOfF16>(a); }
-WEFT_KERNEL(StoreKvBF16, StoreArgs) { StoreGroups<KvOfBF16>(a); }
-WEFT_KERNEL(StoreKvQ8_0, StoreArgs) { StoreGroups<KvOfQ8_0>(a); }
 
 }  // namespace weft::device

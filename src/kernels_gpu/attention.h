@@ -30,18 +30,28 @@ struct KvView {
 enum class KvType : int32_t { kF32, kF16, kBF16, kQ8_0 };
 inline constexpr int kKvTypes = 4;
 
-// Stores a row's keys and values where its position belongs. x: runs of kColumnThreads groups of
-// 32 dimensions (of all heads, keys before values), y: rows.
-struct StoreArgs {
+// A row's queries normed and rotated in place; its keys likewise, and its values normed, and both
+// stored where its position belongs. Each part may be absent: queries where n_heads is 0, values
+// (only keys are stored), norms, the rotation of as many pairs of the table as RopeArgs has.
+// x: runs of kHeadWarps heads of q, k and v, y: rows; kHeadWarps warps.
+struct HeadsArgs {
   StepView step;
   KvView kv;
-  Rows k, v;  // head h at h * k_dim, h * v_dim; v absent: only keys are stored
-  int32_t n_heads = 0;
+  Rows q, k, v;  // head h of k and v at h * k_dim, h * v_dim
+  int64_t q_head = 0;
+  int32_t n_heads = 0, n_kv_heads = 0;
+  NormPart q_norm, k_norm, v_norm;  // of heads of up to kMostHeadNorm values
+  const float* rope = nullptr;
+  int32_t n_pairs = 0, adjacent = 0;
 };
-WEFT_DECLARE_KERNEL(StoreKvF32, StoreArgs);
-WEFT_DECLARE_KERNEL(StoreKvF16, StoreArgs);
-WEFT_DECLARE_KERNEL(StoreKvBF16, StoreArgs);
-WEFT_DECLARE_KERNEL(StoreKvQ8_0, StoreArgs);
+inline constexpr int kHeadWarps = 4;
+inline constexpr int kMostHeadDims = 1024;
+inline constexpr int kMostHeadNorm = 256;
+static_assert(NormThreads(kMostHeadNorm) == 32, "a warp norms a head in the order of NormRows");
+WEFT_DECLARE_KERNEL(FinishHeadsF32, HeadsArgs);
+WEFT_DECLARE_KERNEL(FinishHeadsF16, HeadsArgs);
+WEFT_DECLARE_KERNEL(FinishHeadsBF16, HeadsArgs);
+WEFT_DECLARE_KERNEL(FinishHeadsQ8_0, HeadsArgs);
 
 // Softmax attention of query heads of rows to the positions that these see.
 //

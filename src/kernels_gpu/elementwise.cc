@@ -2,6 +2,7 @@
 #include "device/dialect.h"
 #include "kernels_gpu/kernels.h"
 #include "kernels_gpu/math.h"
+#include "kernels_gpu/quantize_device.h"
 
 namespace weft::device {
 
@@ -73,6 +74,16 @@ WEFT_KERNEL(ScaleRows, ScaleArgs) {
   });
 }
 
+WEFT_DEVICE float ActivateValue(const ActivateArgs& a, float gate, bool has_up, float up) {
+  if (a.kind == Act::kClampedSwiglu) {
+    const float g = Min(gate, a.limit);
+    const float swish = g * Sigmoid(g * 1.702f);
+    return has_up ? swish * (Max(Min(up, a.limit), -a.limit) + 1.0f) : swish;
+  }
+  const float value = ActivateOne(a.kind, gate);
+  return has_up ? value * up : value;
+}
+
 WEFT_KERNEL(ActivateRows, ActivateArgs) {
   const int row = BlockY();
   if (row >= *a.n_rows) return;
@@ -80,16 +91,26 @@ WEFT_KERNEL(ActivateRows, ActivateArgs) {
   const float* const up = a.up.values + row * a.up.stride;
   float* const out = a.out.values + row * a.out.stride;
   const bool has_up = a.up.values != nullptr;
-  ForColumns(a.width, [&](int c) {
-    if (a.kind == Act::kClampedSwiglu) {
-      const float g = Min(gate[c], a.limit);
-      const float swish = g * Sigmoid(g * 1.702f);
-      out[c] = has_up ? swish * (Max(Min(up[c], a.limit), -a.limit) + 1.0f) : swish;
-    } else {
-      const float value = ActivateOne(a.kind, gate[c]);
-      out[c] = has_up ? value * up[c] : value;
+  ForColumns(a.width,
+             [&](int c) { out[c] = ActivateValue(a, gate[c], has_up, has_up ? up[c] : 0.0f); });
+}
+
+WEFT_COOPERATIVE_KERNEL(ActivateBytes, ActivateBytesArgs, kQuantizeThreads) {
+  const int row = BlockY(), block = BlockX() * kQuantizeBlocks + ThreadIndex() / kQuantizeLanes;
+  if (row >= *a.rows.n_rows) return;
+  const bool there = block < a.n_blocks, has_up = a.rows.up.values != nullptr;
+  const int64_t at =
+      static_cast<int64_t>(block) * kBlockInputs + ThreadIndex() % kQuantizeLanes * kQuantizeEach;
+  float values[kQuantizeEach] = {}, up[kQuantizeEach] = {};
+  if (there) {
+    LoadFour(a.rows.gate.values + row * a.rows.gate.stride + at, values);
+    if (has_up) LoadFour(a.rows.up.values + row * a.rows.up.stride + at, up);
+    WEFT_UNROLL
+    for (int i = 0; i < kQuantizeEach; ++i) {
+      values[i] = ActivateValue(a.rows, values[i], has_up, up[i]);
     }
-  });
+  }
+  QuantizeBlock(values, a.out, row, block, a.n_blocks, there);
 }
 
 WEFT_KERNEL(GateRows, GateArgs) {

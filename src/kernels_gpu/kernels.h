@@ -69,6 +69,13 @@ struct PoolView {
   int64_t bytes = 0;
 };
 
+// Activations in blocks of 32: q = round(x * (127 / max)), scale = max / 127.
+struct Int8View {
+  int8_t* q = nullptr;      // (row, n_in)
+  float* scales = nullptr;  // (row, n_in / 32)
+  int32_t* sums = nullptr;  // likewise: of the first and the last 16 q, in the low and high half
+};
+
 // --- elements -----------------------------------------------------------------------------
 
 // Threads of kernels that take a value each, or a few.
@@ -117,6 +124,15 @@ struct ActivateArgs {
 };
 WEFT_DECLARE_KERNEL(ActivateRows, ActivateArgs);
 
+// The same to bytes, of n_blocks blocks a row; `rows.out` is absent.
+// x: runs of kQuantizeBlocks blocks, y: rows; kQuantizeThreads threads.
+struct ActivateBytesArgs {
+  ActivateArgs rows;
+  Int8View out;
+  int32_t n_blocks = 0;
+};
+WEFT_DECLARE_KERNEL(ActivateBytes, ActivateBytesArgs);
+
 // x = x * sigmoid(gate), head by head; gate_step 0: one gate for a head. x: columns of a head,
 // y: rows, z: heads.
 struct GateArgs {
@@ -157,6 +173,41 @@ inline constexpr int kMostNormThreads = 128;
 constexpr int NormThreads(int64_t width) { return width <= 256 ? 32 : kMostNormThreads; }
 WEFT_DECLARE_KERNEL(NormRows, NormArgs);
 
+// A norm as part of another kernel; as in NormArgs, absent where `width` is 0.
+struct NormPart {
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  int32_t weight_values = 0, width = 0, layer = 0;
+  float epsilon = 0, factor = 1;
+};
+
+// What lies between two products, a row in one block:
+//   x = y, or post(y), of a path, added to the stream: stream = (stream + x * y_scale) * scale
+//   out, bytes = norm(stream)
+// Without y, x or row index[r] of it is normed; without `norm` nothing is; floats and bytes are put
+// where there is room for them. width: a multiple of 32, up to what the kernel is for.
+// x: one, y: rows; StreamThreads(width) threads.
+struct StreamArgs {
+  Rows x, y;
+  const int32_t* index = nullptr;
+  NormPart post, norm;
+  float y_scale = 1, scale = 1;
+  Rows out;
+  Int8View bytes;
+  int32_t width = 0;
+  const int32_t* n_rows = nullptr;
+};
+inline constexpr int kStreamEach = 4;  // neighbours that a thread takes
+inline constexpr int kMostStreamThreads = 256;
+inline constexpr int kShortRow = 4096, kLongRow = 11264;
+constexpr int StreamThreads(int64_t width) {
+  const auto wanted = static_cast<int>((width + 127) / 128 * 32);
+  const int least = NormThreads(width);
+  return wanted < least ? least : wanted > kMostStreamThreads ? kMostStreamThreads : wanted;
+}
+WEFT_DECLARE_KERNEL(AdvanceShortRows, StreamArgs);
+WEFT_DECLARE_KERNEL(AdvanceLongRows, StreamArgs);
+
 // Brings each head of `width` values to `length`, or less where it is shorter than epsilon.
 // x: heads, y: rows; 32 threads.
 struct LengthArgs {
@@ -169,12 +220,6 @@ WEFT_DECLARE_KERNEL(SetLengths, LengthArgs);
 
 // --- products -----------------------------------------------------------------------------
 
-// Activations in blocks of 32: q = round(x * (127 / max)), scale = max / 127.
-struct Int8View {
-  int8_t* q = nullptr;      // (row, n_in)
-  float* scales = nullptr;  // (row, n_in / 32)
-  int32_t* sums = nullptr;  // likewise: of the first and the last 16 q, in the low and high half
-};
 // Row r of head h becomes row h * head_rows + r. x: runs of kQuantizeBlocks blocks of a row, y:
 // rows, z: heads.
 struct QuantizeArgs {

@@ -5,6 +5,7 @@
 
 #include "device/dialect.h"
 #include "kernels_gpu/attention.h"
+#include "kernels_gpu/math.h"
 
 namespace weft::device {
 
@@ -31,13 +32,12 @@ struct FloatKv {
   WEFT_DEVICE static void Read(Shared& words, int word, int first, float* x) {
     Element::template Read<kN>(words, word, first, x);
   }
-  // Up to 32 dimensions from `dim` on.
+  // Up to 32 dimensions from `dim` on, one from each lane whose dimension is there.
   WEFT_DEVICE static void Put(std::byte* page, const KvPlane& p, int head, int token, int dim,
-                              int n, const float* x) {
+                              bool there, float x) {
     auto* const values = reinterpret_cast<typename Element::Stored*>(page + p.offset);
-    for (int i = 0; i < n; ++i) {
-      values[head * p.head + token * p.token + (dim + i) * p.dim] = Element::FromFloat(x[i]);
-    }
+    const int64_t at = head * p.head + token * p.token + (dim + ThreadIndex() % 32) * p.dim;
+    if (there) values[at] = Element::FromFloat(x);
   }
 };
 
@@ -115,22 +115,22 @@ struct KvInt8 {
   WEFT_DEVICE static int64_t ScaleAt(const KvPlane& p, int head, int token, int dim) {
     return head * p.scale_head + token * p.scale_token + dim / kScaleDims * p.scale_group;
   }
+  // `x` is 0 where it is not there. A NaN is no maximum.
   WEFT_DEVICE static void Put(std::byte* page, const KvPlane& p, int head, int token, int dim,
-                              int n, const float* x) {
+                              bool there, float x) {
+    const int lane = ThreadIndex() % 32;
     auto* const values = reinterpret_cast<int8_t*>(page + p.offset);
     auto* const scales = reinterpret_cast<uint16_t*>(page + p.scale_offset);
-    float max = 0.0f;
-    for (int i = 0; i < n; ++i) max = Max(max, Abs(x[i]));
+    const float max = WarpMax(Max(0.0f, Abs(x)));
     const uint16_t bits = FloatToHalf(Min(max / 127.0f, 65504.0f));
     const float scale = HalfToFloat(bits);
     const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    for (int i = 0; i < n; ++i) {
-      const float clamped = Min(Max(x[i] * inverse, -127.0f), 127.0f);
-      const float rounded = (clamped + 12582912.0f) - 12582912.0f;
-      values[head * p.head + token * p.token + (dim + i) * p.dim] =
-          static_cast<int8_t>(static_cast<int>(rounded));
-    }
-    scales[ScaleAt(p, head, token, dim)] = bits;
+    const float clamped = Min(Max(x * inverse, -127.0f), 127.0f);
+    const float rounded = (clamped + 12582912.0f) - 12582912.0f;
+    if (!there) return;
+    values[head * p.head + token * p.token + (dim + lane) * p.dim] =
+        static_cast<int8_t>(static_cast<int>(rounded));
+    if (lane == 0) scales[ScaleAt(p, head, token, dim)] = bits;
   }
 };
 

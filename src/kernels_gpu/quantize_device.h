@@ -71,6 +71,15 @@ WEFT_DEVICE void LoadFour(const float* p, float* values) {
   }
 }
 
+WEFT_DEVICE void StoreFour(float* p, const float* values) {
+  if (reinterpret_cast<uintptr_t>(p) % 16 == 0) {
+    StoreWords4(p, {{BitsOf(values[0]), BitsOf(values[1]), BitsOf(values[2]), BitsOf(values[3])}});
+  } else {
+    WEFT_UNROLL
+    for (int i = 0; i < 4; ++i) p[i] = values[i];
+  }
+}
+
 }  // namespace weft::device
 
 #endif  // WEFT_KERNELS_GPU_QUANTIZE_DEVICE_H_

@@ -12,12 +12,12 @@ using namespace device;  // NOLINT(google-build-using-namespace): a hundred name
 
 std::vector<const Kernel*> AllKernels() {
   std::vector<const Kernel*> kernels = {
-      &CopyRows,     &AddRows,         &MultiplyRows,      &ScaleRows,    &ActivateRows,
-      &GateRows,     &RotateRows,      &NormRows,          &SetLengths,   &QuantizeRows,
-      &RouteRows,    &SortPairs,       &MixRows,           &ConvolveRows, &KeepInputs,
-      &ComputeGates, &AdvanceDeltaNet, &AdvanceStateSpace, &StoreKvF32,   &StoreKvF16,
-      &StoreKvBF16,  &StoreKvQ8_0,     &MergeParts,        &ChangeRows,   &FindBest,
-      &MergeBest,    &WeighRows};
+      &CopyRows,        &AddRows,         &MultiplyRows,      &ScaleRows,       &ActivateRows,
+      &GateRows,        &RotateRows,      &NormRows,          &SetLengths,      &QuantizeRows,
+      &RouteRows,       &SortPairs,       &MixRows,           &ConvolveRows,    &KeepInputs,
+      &ComputeGates,    &AdvanceDeltaNet, &AdvanceStateSpace, &FinishHeadsF32,  &FinishHeadsF16,
+      &FinishHeadsBF16, &FinishHeadsQ8_0, &MergeParts,        &ChangeRows,      &FindBest,
+      &MergeBest,       &WeighRows,       &AdvanceShortRows,  &AdvanceLongRows, &ActivateBytes};
 #define WEFT_OF_FORM_(name, ...)                                                                  \
   for (const Kernel* kernel :                                                                     \
        {static_cast<const Kernel*>(&MultiplyOne##name),                                           \

@@ -8,6 +8,7 @@ namespace weft::gpu {
 
 using device::AttendArgs;
 using device::AttendKind;
+using device::HeadsArgs;
 using device::KernelOf;
 using device::KvType;
 using device::KvView;
@@ -33,10 +34,16 @@ const KernelOf<AttendArgs>* AttendKernelOf(KvType type, size_t vectors, AttendKi
   return kernels[static_cast<size_t>(type)][static_cast<size_t>(kind)][vectors];
 }
 
-const KernelOf<device::StoreArgs>& StoreKernelOf(KvType type) {
-  static const KernelOf<device::StoreArgs>* const kernels[] = {
-      &device::StoreKvF32, &device::StoreKvF16, &device::StoreKvBF16, &device::StoreKvQ8_0};
+const KernelOf<HeadsArgs>& HeadsKernelOf(KvType type) {
+  static const KernelOf<HeadsArgs>* const kernels[] = {
+      &device::FinishHeadsF32, &device::FinishHeadsF16, &device::FinishHeadsBF16,
+      &device::FinishHeadsQ8_0};
   return *kernels[static_cast<int>(type)];
+}
+
+// Whether a head's norm is a part of what lies between its product and attention.
+bool NormsHeads(const BoundNorm& norm, int64_t width) {
+  return !norm || (norm.spec.width == width && width <= device::kMostHeadNorm);
 }
 
 // Which of 2, 4, 8, 16 vectors of 32 dimensions.
@@ -102,19 +109,36 @@ int64_t TextKvBytes(const ModelSpec& spec, int64_t n_rows) {
   return floats * 4 * n_rows;
 }
 
-void Builder::StoreKv(KvType type, const KvView& kv, int64_t n_heads, const Rows& k,
-                      const Rows& v) {
-  device::StoreArgs args;
+void Builder::FinishHeads(KvType type, HeadsArgs args, int rope, const BoundNorm& q_norm,
+                          const BoundNorm& k_norm, const BoundNorm& v_norm) {
+  const auto norm = [&](const BoundNorm& bound, const Rows& x, int64_t n_heads, int64_t head,
+                        int64_t width) {
+    if (NormsHeads(bound, width)) return PartOf(bound);
+    if (bound.spec.width == width) {
+      NormGroups(bound, x, n_heads, head, x);
+    } else {
+      Norm(bound, x, n_heads * head, x);
+    }
+    return device::NormPart{};
+  };
+  const int64_t k_dim = args.kv.k_dim, v_dim = args.kv.v_dim;
   args.step = buffer_.view();
-  args.kv = kv;
-  args.k = k;
-  args.v = v;
-  args.n_heads = static_cast<int32_t>(n_heads);
-  const int64_t groups =
-      device::CeilDiv(kv.k_dim, device::kScaleDims) + device::CeilDiv(kv.v_dim, device::kScaleDims);
-  Launch(StoreKernelOf(type),
-         {device::CeilDiv(n_heads * groups, device::kColumnThreads), static_cast<int>(size_.rows),
-          1, device::kColumnThreads},
+  args.q_norm = norm(q_norm, args.q, args.n_heads, args.q_head, k_dim);
+  args.k_norm = norm(k_norm, args.k, args.n_kv_heads, k_dim, k_dim);
+  args.v_norm = norm(v_norm, args.v, args.n_kv_heads, v_dim, v_dim);
+  if (rope >= 0) {
+    const Rope& form = spec_.ropes[static_cast<size_t>(rope)];
+    args.rope = buffer_.rope(rope);
+    args.n_pairs = static_cast<int32_t>(form.frequencies.size());
+    args.adjacent = form.pairs == RopePairs::kAdjacent ? 1 : 0;
+  } else if (args.q_norm.width == 0) {
+    args.n_heads = 0;
+  }
+  const int n = args.n_heads + args.n_kv_heads * (args.v.values != nullptr ? 2 : 1);
+  if (n == 0) return;
+  Launch(HeadsKernelOf(type),
+         {device::CeilDiv(n, device::kHeadWarps), static_cast<int>(size_.rows), 1,
+          device::kHeadWarps * 32},
          args);
 }
 
@@ -128,7 +152,7 @@ int64_t Builder::MostItems(int64_t n, int group) const {
 Input Builder::Attend(KvType type, AttendArgs args, const BoundLinear* next) {
   Input sums = {args.out, {}};
   if (next != nullptr && next->form->int8 && args.kv.v_dim % device::kBlockInputs == 0) {
-    sums.q = args.bytes = NewBytes(int64_t{args.n_heads} * args.kv.v_dim);
+    sums.q = args.bytes = NewBytes(size_.rows, int64_t{args.n_heads} * args.kv.v_dim);
     args.out.values = nullptr;
   }
   args.step = buffer_.view();
@@ -153,27 +177,24 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
   const Rows q = NewRows(spec.n_heads * head);
   const Input input = Prepare(x, spec_.d_model, {&op.q, &op.k, &op.v}, step_rows());
   Multiply(op.q, input, q);
-  if (spec.gated_query) {
-    if (op.q_norm) NormGroups(op.q_norm, q, spec.n_heads, head, q);
-  } else {
-    Norm(op.q_norm, q, spec.n_heads * head, q);
-  }
-  Rotate(spec.rope, q, spec.n_heads, head);
-
   const KvView kv = state_.kv(spec.kv_layer);
+  HeadsArgs finish;
+  finish.kv = kv;
+  finish.q = q;
+  finish.q_head = head;
+  finish.n_heads = spec.n_heads;
   if (spec.writes_kv) {
-    const Rows k = NewRows(k_width), v = NewRows(v_width);
-    Multiply(op.k, input, k);
-    if (spec.v_from_k) {
-      Copy(k, 0, v, 0, 1, v_width);
-    } else {
-      Multiply(op.v, input, v);
+    finish.n_kv_heads = spec.n_kv_heads;
+    finish.k = NewRows(k_width);
+    Multiply(op.k, input, finish.k);
+    finish.v = spec.v_from_k && NormsHeads(op.k_norm, spec.k_dim) ? finish.k : NewRows(v_width);
+    if (!spec.v_from_k) {
+      Multiply(op.v, input, finish.v);
+    } else if (finish.v.values != finish.k.values) {
+      Copy(finish.k, 0, finish.v, 0, 1, v_width);
     }
-    Norm(op.k_norm, k, k_width, k);
-    Norm(op.v_norm, v, v_width, v);
-    Rotate(spec.rope, k, spec.n_kv_heads, spec.k_dim);
-    StoreKv(state_.kv_type(), kv, spec.n_kv_heads, k, v);
   }
+  FinishHeads(state_.kv_type(), finish, spec.rope, op.q_norm, op.k_norm, op.v_norm);
 
   const Rows heads = NewRows(spec.n_heads * spec.v_dim);
   AttendArgs args;
@@ -230,7 +251,11 @@ void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, 
   }
   Rotate(spec.rope, Columns(keys, spec.latent_dim), 1, k_dim);
   const KvView kv = state_.kv(spec.kv_layer);
-  StoreKv(state_.kv_type(), kv, 1, keys, {});
+  HeadsArgs finish;
+  finish.kv = kv;
+  finish.k = keys;
+  finish.n_kv_heads = 1;
+  FinishHeads(state_.kv_type(), finish, -1);
 
   const Rows sums = NewRows(spec.n_heads * spec.latent_dim);
   AttendArgs args;
@@ -256,12 +281,16 @@ void Builder::Run(const Bound<BidirectionalAttention>& op, const Rows& x, const 
   Multiply(op.q, input, q);
   Multiply(op.k, input, k);
   Multiply(op.v, input, v);
-  Norm(op.q_norm, q, q_width, q);
-  Norm(op.k_norm, k, k_width, k);
-  Rotate(spec.rope, q, spec.n_heads, spec.k_dim);
-  Rotate(spec.rope, k, spec.n_kv_heads, spec.k_dim);
   const KvView kv = TextKv(spec, buffer_);
-  StoreKv(KvType::kF32, kv, spec.n_kv_heads, k, v);
+  HeadsArgs finish;
+  finish.kv = kv;
+  finish.q = q;
+  finish.k = k;
+  finish.v = v;
+  finish.q_head = spec.k_dim;
+  finish.n_heads = spec.n_heads;
+  finish.n_kv_heads = spec.n_kv_heads;
+  FinishHeads(KvType::kF32, finish, spec.rope, op.q_norm, op.k_norm);
 
   const Rows heads = NewRows(spec.n_heads * spec.v_dim);
   AttendArgs args;

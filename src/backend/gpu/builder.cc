@@ -6,19 +6,6 @@
 
 namespace weft::gpu {
 
-namespace {
-
-device::Int8View NewInt8(Arena* arena, int64_t n_rows, int64_t width) {
-  const int64_t n_blocks = width / device::kBlockInputs;
-  device::Int8View view;
-  view.q = arena->Take<int8_t>(n_rows * width);
-  view.scales = arena->Take<float>(n_rows * n_blocks);
-  view.sums = arena->Take<int32_t>(n_rows * n_blocks);
-  return view;
-}
-
-}  // namespace
-
 // --- arguments ----------------------------------------------------------------------------------
 
 device::QuantizeArgs QuantizeArgsOf(const Rows& x, int64_t width, const device::Int8View& to,
@@ -102,6 +89,19 @@ device::NormArgs NormArgsOf(const BoundNorm& norm, const Rows& x, int64_t group,
   return args;
 }
 
+device::NormPart PartOf(const BoundNorm& norm) {
+  device::NormPart part;
+  if (!norm) return part;
+  part.weight = norm.weight;
+  part.bias = norm.bias;
+  part.weight_values = static_cast<int32_t>(norm.weight_values);
+  part.width = static_cast<int32_t>(norm.spec.width);
+  part.layer = norm.spec.kind == NormKind::kLayer ? 1 : 0;
+  part.epsilon = norm.spec.epsilon;
+  part.factor = norm.spec.factor;
+  return part;
+}
+
 void LaunchNorm(device::Stream* stream, const BoundNorm& norm, const Rows& x, int64_t width,
                 const Rows& out, const RowSet& rows) {
   stream->Launch(device::NormRows,
@@ -125,6 +125,15 @@ Rows Builder::NewRows(int64_t width, int64_t n_rows) {
   return {arena_.Take<float>(width * (n_rows > 0 ? n_rows : size_.rows)), width};
 }
 
+device::Int8View Builder::NewBytes(int64_t n_rows, int64_t width) {
+  const int64_t n_blocks = width / device::kBlockInputs;
+  device::Int8View view;
+  view.q = arena_.Take<int8_t>(n_rows * width);
+  view.scales = arena_.Take<float>(n_rows * n_blocks);
+  view.sums = arena_.Take<int32_t>(n_rows * n_blocks);
+  return view;
+}
+
 void Builder::Embed(const BoundLinear& table, const int32_t* index, float scale, bool add,
                     const Rows& out) {
   device::EmbedArgs args;
@@ -144,17 +153,18 @@ void Builder::Embed(const BoundLinear& table, const int32_t* index, float scale,
 Input Builder::Prepare(const Rows& x, int64_t width,
                        std::initializer_list<const BoundLinear*> linears, const RowSet& rows) {
   Input input = {x, {}};
-  const bool wanted = std::any_of(linears.begin(), linears.end(), [](const BoundLinear* linear) {
-    return *linear && linear->form->int8;
-  });
-  if (!wanted) return input;
-  input.q = NewInt8(&arena_, rows.most, width);
+  const auto wants = [&](bool int8) {
+    return std::any_of(linears.begin(), linears.end(), [&](const BoundLinear* linear) {
+      return linear != nullptr && *linear && linear->form->int8 == int8;
+    });
+  };
+  if (x.values == entry_.x.values) return Entered(wants(false), wants(true));
+  if (!wants(true)) return input;
+  input.q = NewBytes(rows.most, width);
   Launch(device::QuantizeRows, QuantizeShapeOf(width, rows, 1),
          QuantizeArgsOf(x, width, input.q, rows));
   return input;
 }
-
-device::Int8View Builder::NewBytes(int64_t width) { return NewInt8(&arena_, size_.rows, width); }
 
 void Builder::Multiply(const BoundLinear& linear, const Input& x, const Rows& out) {
   if (!linear) return;
@@ -168,7 +178,7 @@ void Builder::MultiplyHeads(const BoundStack& stack, const Rows& x, int64_t x_he
   const RowSet rows = step_rows();
   const int64_t width = stack.matrix.n_in;
   if (stack.form->int8) {
-    input.q = NewInt8(&arena_, rows.most * stack.count, width);
+    input.q = NewBytes(rows.most * stack.count, width);
     device::QuantizeArgs args = QuantizeArgsOf(x, width, input.q, rows);
     args.x_head = x_head;
     Launch(device::QuantizeRows, QuantizeShapeOf(width, rows, stack.count), args);
@@ -252,6 +262,97 @@ void Builder::Activate(Activation kind, float limit, const Rows& gate, const Row
   args.limit = limit;
   args.n_rows = rows.n;
   Launch(device::ActivateRows, ColumnsShape(width, rows.most), args);
+}
+
+Input Builder::PrepareActivated(Activation kind, float limit, const Rows& gate, const Rows& up,
+                                const BoundLinear& linear, const Rows& out, const RowSet& rows) {
+  const int64_t width = linear.matrix.n_in;
+  if (!linear.form->int8) {
+    Activate(kind, limit, gate, up, width, out, rows);
+    return {out, {}};
+  }
+  device::ActivateBytesArgs args;
+  args.rows.gate = gate;
+  args.rows.up = up;
+  args.rows.kind = static_cast<device::Act>(kind);
+  args.rows.limit = limit;
+  args.rows.n_rows = rows.n;
+  args.out = NewBytes(rows.most, width);
+  args.n_blocks = static_cast<int32_t>(width / device::kBlockInputs);
+  Launch(device::ActivateBytes, QuantizeShapeOf(width, rows, 1), args);
+  return {{}, args.out};
+}
+
+// --- the stream between two products ------------------------------------------------------------
+
+Rows Builder::Enter(const BoundNorm& norm, const Rows& from, const Rows& to) {
+  entry_ = {from, norm ? &norm : nullptr, norm ? to : from, !norm, false};
+  return entry_.x;
+}
+
+Input Builder::Entered(bool floats, bool bytes) {
+  const bool makes_floats = floats && !entry_.floats, makes_bytes = bytes && !entry_.bytes;
+  const bool adds = residual_.has_value() && entry_.from.values == stream_.values;
+  if (makes_floats || makes_bytes || adds) {
+    Advance(entry_.from, entry_.norm, makes_floats ? entry_.x : Rows{},
+            makes_bytes ? entry_bytes_ : device::Int8View{});
+  }
+  entry_.floats = entry_.floats || floats;
+  entry_.bytes = entry_.bytes || bytes;
+  return {entry_.x, bytes ? entry_bytes_ : device::Int8View{}};
+}
+
+void Builder::AddToStream() {
+  if (residual_) Advance(stream_, nullptr, {}, {});
+}
+
+void Builder::Advance(const Rows& from, const BoundNorm* norm, const Rows& out,
+                      const device::Int8View& bytes) {
+  const int64_t width = spec_.d_model;
+  device::StreamArgs args;
+  args.x = from;
+  if (norm != nullptr) args.norm = PartOf(*norm);
+  args.out = out;
+  args.bytes = bytes;
+  args.width = static_cast<int32_t>(width);
+  args.n_rows = step_rows().n;
+  if (residual_ && from.values == stream_.values) {
+    args.y = residual_->y;
+    if (residual_->post != nullptr) args.post = PartOf(*residual_->post);
+    args.y_scale = residual_->y_scale;
+    args.scale = residual_->scale;
+  }
+  const auto fits = [&](const device::NormPart& part) {
+    return part.width == 0 || part.width == width;
+  };
+  if (width % device::kStreamEach != 0 || width > device::kLongRow || !fits(args.post) ||
+      !fits(args.norm)) {
+    return AdvanceInSteps(from, norm, bytes);
+  }
+  residual_.reset();
+  Launch(width <= device::kShortRow ? device::AdvanceShortRows : device::AdvanceLongRows,
+         {1, static_cast<int>(size_.rows), 1, device::StreamThreads(width)}, args);
+}
+
+void Builder::AdvanceInSteps(const Rows& from, const BoundNorm* norm,
+                             const device::Int8View& bytes) {
+  const int64_t width = spec_.d_model;
+  if (residual_ && from.values == stream_.values) {
+    if (residual_->post != nullptr) Norm(*residual_->post, residual_->y, width, residual_->y);
+    device::ScaleArgs args;
+    args.stream = stream_;
+    args.y = residual_->y;
+    args.width = static_cast<int32_t>(width);
+    args.y_scale = residual_->y_scale;
+    args.scale = residual_->scale;
+    args.n_rows = step_rows().n;
+    Launch(device::ScaleRows, ColumnsShape(width, size_.rows), args);
+    residual_.reset();
+  }
+  const Rows x = norm != nullptr ? Norm(*norm, from, width, entry_.x) : from;
+  if (bytes.q == nullptr) return;
+  Launch(device::QuantizeRows, QuantizeShapeOf(width, step_rows(), 1),
+         QuantizeArgsOf(x, width, bytes, step_rows()));
 }
 
 }  // namespace weft::gpu

@@ -13,12 +13,14 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/gpu/gpu_state.h"
 #include "backend/gpu/gpu_weights.h"
 #include "backend/gpu/step_buffer.h"
 #include "device/runtime.h"
+#include "kernels_gpu/attention.h"
 #include "kernels_gpu/experts.h"
 
 namespace weft::gpu {
@@ -56,6 +58,9 @@ struct ProgramSize {
   auto operator<=>(const ProgramSize&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
+// Steps of more rows may pause between two blocks: they are a graph for each.
+inline constexpr int64_t kMostWholeRows = 32;
+
 // Rows as they enter a product: floats, and bytes where some product wants them.
 struct Input {
   Rows x;
@@ -84,6 +89,7 @@ class Builder {
   }
   RowSet step_rows() const { return {buffer_.view().n_rows, size_.rows}; }
   Rows NewRows(int64_t width, int64_t n_rows = 0);
+  device::Int8View NewBytes(int64_t n_rows, int64_t width);
   // A block of columns of rows.
   static Rows Columns(const Rows& rows, int64_t first) {
     return {rows.values + first, rows.stride};
@@ -101,8 +107,9 @@ class Builder {
   Input Prepare(const Rows& x, const BoundLinear& linear) {
     return Prepare(x, linear.matrix.n_in, {&linear}, step_rows());
   }
-  // Room for the step's rows as bytes.
-  device::Int8View NewBytes(int64_t width);
+  // act(gate) * up, or act(gate), as the linear wants it; `out` is room for floats.
+  Input PrepareActivated(Activation kind, float limit, const Rows& gate, const Rows& up,
+                         const BoundLinear& linear, const Rows& out, const RowSet& rows);
   void Multiply(const BoundLinear& linear, const Input& x, const Rows& out);
   // Head h of x through member h, to head h of out.
   void MultiplyHeads(const BoundStack& stack, const Rows& x, int64_t x_head, const Rows& out,
@@ -124,6 +131,16 @@ class Builder {
   void BuildInputs();
   void BuildPerLayerInputs();
   void BuildBlock(const BoundBlock& block);
+  // Of x, a norm of `from`: it is launched when a product says in which form it wants that,
+  // together with what is still to be added to the stream.
+  Rows Enter(const BoundNorm& norm, const Rows& from, const Rows& to);
+  // What is entered, in the forms that are wanted.
+  Input Entered(bool floats, bool bytes);
+  void AddToStream();
+  void Advance(const Rows& from, const BoundNorm* norm, const Rows& out,
+               const device::Int8View& bytes);
+  // The same by several launches, of rows that no kernel takes whole.
+  void AdvanceInSteps(const Rows& from, const BoundNorm* norm, const device::Int8View& bytes);
 
   // --- operations: out = op(x); `raw` is the block's input before any norm -----------------------
   void Run(const Bound<Attention>& op, const Rows& x, const Rows& raw, const Rows& out);
@@ -137,8 +154,11 @@ class Builder {
   void Run(const Bound<GatedDeltaNet>& op, const Rows& x, const Rows& raw, const Rows& out);
   void Run(const Bound<StateSpace>& op, const Rows& x, const Rows& raw, const Rows& out);
 
-  void StoreKv(device::KvType type, const device::KvView& kv, int64_t n_heads, const Rows& k,
-               const Rows& v);
+  // All that lies between the products and attention, of heads that begin as the products left
+  // them: args names step, kv, rows and heads. Norms that no kernel does on the way come first.
+  void FinishHeads(device::KvType type, device::HeadsArgs args, int rope,
+                   const BoundNorm& q_norm = {}, const BoundNorm& k_norm = {},
+                   const BoundNorm& v_norm = {});
   // The heads' sums, to args.out; or as bytes alone, if only `next` wants them and they can be.
   Input Attend(device::KvType type, device::AttendArgs args, const BoundLinear* next);
   // Items of a group of layers, the most that a launch is for.
@@ -166,6 +186,21 @@ class Builder {
   device::Graph* graph_ = nullptr;
   int64_t n_launches_ = 0;
   Rows stream_, block_input_, path_input_, path_output_, path_sum_, per_layer_;
+  // What has not been added to the stream yet.
+  struct Residual {
+    Rows y;
+    const BoundNorm* post;  // of y; or null
+    float y_scale, scale;
+  };
+  std::optional<Residual> residual_;
+  struct Entry {
+    Rows from;
+    const BoundNorm* norm = nullptr;
+    Rows x;
+    bool floats = false, bytes = false;  // are there
+  };
+  Entry entry_;
+  device::Int8View entry_bytes_;
 };
 
 // The bytes that keys and values take which last as long as an operation, for so many rows.
@@ -193,6 +228,8 @@ struct AttendLaunch {
 };
 AttendLaunch AttendLaunchOf(device::KvType type, const device::AttendArgs& args, int64_t n_items);
 device::LaunchShape MergeShapeOf(const device::AttendArgs& args, int64_t n_rows);
+// A norm as a part of other kernels; of an absent one, nothing.
+device::NormPart PartOf(const BoundNorm& norm);
 device::NormArgs NormArgsOf(const BoundNorm& norm, const Rows& x, int64_t group, const Rows& out,
                             const RowSet& rows);
 inline device::LaunchShape ColumnsShape(int64_t width, int64_t n_rows, int64_t n_heads = 1) {

@@ -118,7 +118,7 @@ TEST_F(CudaBackendTest, WhateverIsRefusedNothingStays) {
     int n_failed = 0;
     for (int64_t n = 1;; n += 1 + n / 4) {
       fake_.Plant(function, n, device::cuda::kOutOfMemory);
-      const auto logits = LogitsOn(backend_.get(), 0, 12);
+      const auto logits = LogitsOn(backend_.get(), 0, 40);
       if (!fake_.struck()) break;
       n_failed += logits.ok() ? 0 : 1;
       EXPECT_EQ(fake_.n_alive(), 0) << function << ' ' << n;

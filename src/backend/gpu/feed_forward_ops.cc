@@ -11,9 +11,10 @@ void Builder::Run(const Bound<DenseFfn>& op, const Rows& x, const Rows&, const R
   const Rows up = NewRows(width), gate = op.gate ? NewRows(width) : Rows{};
   Multiply(op.up, input, up);
   Multiply(op.gate, input, gate);
-  Activate(op.spec->activation, op.spec->limit, op.gate ? gate : up, op.gate ? up : Rows{}, width,
-           up, step_rows());
-  Multiply(op.down, Prepare(up, op.down), out);
+  Multiply(op.down,
+           PrepareActivated(op.spec->activation, op.spec->limit, op.gate ? gate : up,
+                            op.gate ? up : Rows{}, op.down, up, step_rows()),
+           out);
   if (!op.output_gate) return;
   device::GateArgs args;
   args.x = out;
@@ -29,9 +30,11 @@ void Builder::Run(const Bound<PerLayerGate>& op, const Rows& x, const Rows&, con
   const int64_t width = op.gate.matrix.n_out;
   const Rows gate = NewRows(width);
   Multiply(op.gate, Prepare(x, op.gate), gate);
-  Activate(op.spec->activation, 0, gate, Columns(per_layer_, op.spec->layer * width), width, gate,
-           step_rows());
-  Multiply(op.proj, Prepare(gate, op.proj), out);
+  Multiply(
+      op.proj,
+      PrepareActivated(op.spec->activation, 0, gate, Columns(per_layer_, op.spec->layer * width),
+                       op.proj, gate, step_rows()),
+      out);
 }
 
 // --- mixture of experts ----------------------------------------------------------------------
@@ -97,20 +100,25 @@ void Builder::Run(const Bound<MixtureOfExperts>& op, const Rows& x, const Rows& 
                   const Rows& out) {
   const MixtureOfExperts& spec = *op.spec;
   const Rows logits = NewRows(spec.n_experts);
-  const Rows router_input =
-      op.router_norm ? Norm(op.router_norm, raw, spec_.d_model, NewRows(spec_.d_model)) : x;
-  Multiply(op.router, Prepare(router_input, op.router), logits);
+  const Input input = Prepare(
+      x, spec_.d_model, {&op.up, &op.gate, op.router_norm ? nullptr : &op.router}, step_rows());
+  if (op.router_norm) {
+    const Rows normed = Norm(op.router_norm, raw, spec_.d_model, NewRows(spec_.d_model));
+    Multiply(op.router, Prepare(normed, op.router), logits);
+  } else {
+    Multiply(op.router, input, logits);
+  }
   const Pairs pairs = Route(op, logits);
 
   const int64_t width = op.up.matrix.n_out, n_pairs = pairs.rows.most;
-  const Input input = Prepare(x, spec_.d_model, {&op.up, &op.gate}, step_rows());
   const Rows up = NewRows(width, n_pairs), gate = op.gate ? NewRows(width, n_pairs) : Rows{};
   MultiplyPairs(op.up, input, pairs.sources, pairs, up);
   MultiplyPairs(op.gate, input, pairs.sources, pairs, gate);
-  Activate(spec.activation, spec.limit, op.gate ? gate : up, op.gate ? up : Rows{}, width, up,
-           pairs.rows);
   const Rows given = NewRows(op.down.matrix.n_out, n_pairs);
-  MultiplyPairs(op.down, Prepare(up, width, {&op.down}, pairs.rows), nullptr, pairs, given);
+  MultiplyPairs(op.down,
+                PrepareActivated(spec.activation, spec.limit, op.gate ? gate : up,
+                                 op.gate ? up : Rows{}, op.down, up, pairs.rows),
+                nullptr, pairs, given);
 
   device::MixArgs mix;
   mix.given = given;

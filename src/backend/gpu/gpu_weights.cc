@@ -72,10 +72,12 @@ class Binder {
   // What this backend cannot do of an operation is an error.
   void CheckOp(const auto& /*op*/) {}
   void CheckOp(const Attention& op);
-  void CheckOp(const LatentAttention& op) { CheckValueDims(op.latent_dim); }
-  void CheckOp(const BidirectionalAttention& op) { CheckValueDims(op.v_dim); }
+  void CheckOp(const LatentAttention& op) {
+    CheckHeads(op.latent_dim + op.rope_dim, op.latent_dim);
+  }
+  void CheckOp(const BidirectionalAttention& op) { CheckHeads(op.k_dim, op.v_dim); }
   void CheckOp(const MixtureOfExperts& op);
-  void CheckValueDims(int64_t v_dim);
+  void CheckHeads(int64_t k_dim, int64_t v_dim);
   BoundPath Of(const Path& path);
   BoundBlock Of(const Block& block);
 
@@ -215,14 +217,19 @@ BoundConvolution Binder::Of(const Convolution& convolution) {
   return bound;
 }
 
-void Binder::CheckValueDims(int64_t v_dim) {
-  if (v_dim <= device::kMostValueDims) return;
-  Fail(Unimplemented("the gpu backends have no attention to values of ", v_dim,
-                     " dimensions, but of up to ", device::kMostValueDims));
+void Binder::CheckHeads(int64_t k_dim, int64_t v_dim) {
+  if (v_dim > device::kMostValueDims) {
+    Fail(Unimplemented("the gpu backends have no attention to values of ", v_dim,
+                       " dimensions, but of up to ", device::kMostValueDims));
+  }
+  if (k_dim > device::kMostHeadDims) {
+    Fail(Unimplemented("the gpu backends have no attention to keys of ", k_dim,
+                       " dimensions, but of up to ", device::kMostHeadDims));
+  }
 }
 
 void Binder::CheckOp(const Attention& op) {
-  CheckValueDims(op.v_dim);
+  CheckHeads(op.k_dim, op.v_dim);
   if (!GatesByHead(op)) {
     Fail(
         Unimplemented("the gpu backends need gated queries as wide as the values, and their "

@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "backend/gpu/builder.h"
+#include "base/check.h"
 
 namespace weft::gpu {
 
@@ -10,25 +11,32 @@ Status Builder::Build(device::Device* device, std::vector<std::unique_ptr<device
   for (Rows* rows : {&stream_, &block_input_, &path_input_, &path_output_, &path_sum_}) {
     *rows = NewRows(spec_.d_model);
   }
+  entry_bytes_ = NewBytes(size_.rows, spec_.d_model);
   if (spec_.per_layer_input) per_layer_ = NewRows(spec_.per_layer_input->proj.n_out);
   const int64_t used = arena_.used();
-  const auto build = [&](auto part) -> Status {
-    arena_.BackTo(used);
-    std::unique_ptr<device::Graph> graph;
-    if (device != nullptr) graph = device->NewGraph();
+  std::unique_ptr<device::Graph> graph;
+  const auto begin = [&] {
+    if (device != nullptr && graph == nullptr) graph = device->NewGraph();
     graph_ = graph.get();
-    part();
+    arena_.BackTo(used);
+  };
+  const auto end = [&]() -> Status {
     graph_ = nullptr;
     if (graph == nullptr) return OkStatus();
     WEFT_RETURN_IF_ERROR(graph->Finish());
     graphs->push_back(std::move(graph));
     return OkStatus();
   };
-  WEFT_RETURN_IF_ERROR(build([&] { BuildInputs(); }));
+  const bool pauses = size_.rows > kMostWholeRows;
+  begin();
+  BuildInputs();
   for (const BoundBlock& block : model_.blocks) {
-    WEFT_RETURN_IF_ERROR(build([&] { BuildBlock(block); }));
+    if (pauses) WEFT_RETURN_IF_ERROR(end());
+    begin();
+    BuildBlock(block);
   }
-  return OkStatus();
+  AddToStream();
+  return end();
 }
 
 void Builder::BuildInputs() {
@@ -53,26 +61,35 @@ void Builder::BuildPerLayerInputs() {
 
 void Builder::BuildBlock(const BoundBlock& block) {
   const int64_t width = spec_.d_model, used = arena_.used();
-  const Rows input = Norm(block.pre, stream_, width, block_input_);
+  const bool one_path = block.paths.size() == 1;
+  const Rows input = Enter(block.pre, stream_, block_input_);
   for (size_t p = 0; p < block.paths.size(); ++p) {
     arena_.BackTo(used);
     const BoundPath& path = block.paths[p];
-    const Rows x = Norm(path.pre, input, width, path_input_);
-    const Rows out = p == 0 ? path_sum_ : path_output_;
+    const bool at_input = entry_.x.values == input.values;
+    if (path.pre && block.pre && at_input) Entered(true, false);
+    if (path.pre) {
+      Enter(path.pre, input, path_input_);
+    } else if (!at_input) {
+      Enter(block.pre, stream_, block_input_);
+    }
+    const Rows x = entry_.x, out = p == 0 ? path_sum_ : path_output_;
     std::visit([&](const auto& op) { Run(op, x, stream_, out); }, path.op);
-    Norm(path.post, out, width, out);
+    if (!one_path || block.post) Norm(path.post, out, width, out);
     if (p > 0) Add(out, width, path_sum_);
   }
-  if (block.paths.empty()) Copy({}, 0, path_sum_, 0, 1, width);
-  Norm(block.post, path_sum_, width, path_sum_);
-  device::ScaleArgs args;
-  args.stream = stream_;
-  args.y = path_sum_;
-  args.width = static_cast<int32_t>(width);
-  args.y_scale = block.residual_scale;
-  args.scale = block.stream_scale;
-  args.n_rows = step_rows().n;
-  Launch(device::ScaleRows, ColumnsShape(width, size_.rows), args);
+  if (block.paths.empty()) {
+    AddToStream();
+    Copy({}, 0, path_sum_, 0, 1, width);
+  }
+  // What norms the sum as it is added.
+  const BoundNorm* post = block.post ? &block.post : nullptr;
+  if (post == nullptr && one_path && block.paths[0].post) post = &block.paths[0].post;
+  WEFT_CHECK(!residual_, "a path has not read the stream");
+  residual_ = Residual{path_sum_, post, block.residual_scale, block.stream_scale};
+  entry_ = {};
+  if (!block.stream_norm) return;
+  AddToStream();
   Norm(block.stream_norm, stream_, width, stream_);
 }
 

@@ -89,8 +89,10 @@ void Builder::Run(const Bound<GatedDeltaNet>& op, const Rows& x, const Rows&, co
          advance);
 
   Norm(op.norm, advance.values, n_values, advance.values);
-  Activate(Activation::kSilu, 0, gate, advance.values, n_values, advance.values, step_rows());
-  Multiply(op.out, Prepare(advance.values, op.out), out);
+  Multiply(op.out,
+           PrepareActivated(Activation::kSilu, 0, gate, advance.values, op.out, advance.values,
+                            step_rows()),
+           out);
 }
 
 void Builder::Run(const Bound<StateSpace>& op, const Rows& x, const Rows&, const Rows& out) {
