@@ -105,6 +105,172 @@ TEST_F(FusedKernelsTest, BytesAreThoseOfAPlainLoop) {
   }
 }
 
+device::NormArgs NormOf(const device::NormPart& part, const Rows& rows, const int32_t* n_rows) {
+  device::NormArgs args;
+  args.x = args.out = rows;
+  args.group = part.width;
+  args.weight = part.weight;
+  args.bias = part.bias;
+  args.weight_values = part.weight_values;
+  args.width = part.width;
+  args.layer = part.layer;
+  args.epsilon = part.epsilon;
+  args.factor = part.factor;
+  args.n_rows = n_rows;
+  return args;
+}
+
+// Adds, norms before and after, to floats and bytes, against a launch for each; any of them absent.
+TEST_F(FusedKernelsTest, WhatLiesBetweenProductsHasTheBitsOfItsSteps) {
+  for (int round = 0; round < 40; ++round) {
+    const int64_t n = Between(1, 3), width = 32 * Between(1, round < 30 ? 20 : 130);
+    const auto n_rows = static_cast<int32_t>(n);
+    const auto size = static_cast<size_t>(n * width);
+    const std::vector<float> weights = Floats(width), biases = Floats(width);
+    const auto part = [&]() -> device::NormPart {
+      if (Between(0, 2) == 0) return {};
+      return {weights.data(),
+              Between(0, 1) == 1 ? biases.data() : nullptr,
+              static_cast<int32_t>(width),
+              static_cast<int32_t>(width),
+              static_cast<int32_t>(Between(0, 1)),
+              1e-5f,
+              1.5f};
+    };
+    std::vector<float> stream = Floats(n * width), y = Floats(n * width), out(size, 0);
+    std::vector<float> expected_stream = stream, expected_y = y;
+    Bytes bytes(n, width), expected_bytes(n, width);
+    const bool adds = Between(0, 3) > 0;
+    device::StreamArgs args;
+    args.x = {stream.data(), width};
+    if (adds) args.y = {y.data(), width};
+    if (adds) args.post = part();
+    args.norm = part();
+    args.y_scale = 0.7f;
+    args.scale = Between(0, 1) == 1 ? 1.0f : 1.3f;
+    args.out = {out.data(), width};
+    args.bytes = bytes.view();
+    args.width = static_cast<int32_t>(width);
+    args.n_rows = &n_rows;
+    const device::LaunchShape shape = {1, static_cast<int>(n) + 1, 1, device::StreamThreads(width)};
+    RunKernel(width <= device::kShortRow ? device::AdvanceShortRows : device::AdvanceLongRows,
+              shape, args);
+
+    const auto norm = [&](const device::NormPart& how, float* values) {
+      if (how.width == 0) return;
+      RunKernel(device::NormRows, {1, static_cast<int>(n), 1, device::NormThreads(width)},
+                NormOf(how, {values, width}, &n_rows));
+    };
+    norm(args.post, expected_y.data());
+    device::ScaleArgs sum;
+    sum.stream = {expected_stream.data(), width};
+    sum.y = {expected_y.data(), width};
+    sum.width = args.width;
+    sum.y_scale = args.y_scale;
+    sum.scale = args.scale;
+    sum.n_rows = &n_rows;
+    if (adds) RunKernel(device::ScaleRows, ColumnsShape(width, n), sum);
+    ASSERT_TRUE(Same(stream, expected_stream)) << round;
+    norm(args.norm, expected_stream.data());
+    ASSERT_TRUE(Same(out, expected_stream)) << round;
+    const RowSet rows = {&n_rows, n};
+    RunKernel(device::QuantizeRows, QuantizeShapeOf(width, rows, 1),
+              QuantizeArgsOf({expected_stream.data(), width}, width, expected_bytes.view(), rows));
+    ASSERT_TRUE(Same(bytes, expected_bytes)) << round;
+  }
+}
+
+TEST_F(FusedKernelsTest, AnActivationIsQuantizedAsItWouldBe) {
+  for (int round = 0; round < 30; ++round) {
+    const int64_t n = Between(1, 3), width = 32 * Between(1, 40);
+    const auto n_rows = static_cast<int32_t>(n);
+    std::vector<float> gate = Floats(n * width), up = Floats(n * width), out(gate.size());
+    device::ActivateBytesArgs args;
+    args.rows.gate = {gate.data(), width};
+    if (round % 4 > 0) args.rows.up = {up.data(), width};
+    args.rows.kind = static_cast<device::Act>(round % 6);
+    args.rows.limit = 1.5f;
+    args.rows.width = static_cast<int32_t>(width);
+    args.rows.n_rows = &n_rows;
+    args.n_blocks = static_cast<int32_t>(width / kBlockInputs);
+    Bytes bytes(n, width), expected(n, width);
+    args.out = bytes.view();
+    const RowSet rows = {&n_rows, n};
+    RunKernel(device::ActivateBytes, QuantizeShapeOf(width, rows, 1), args);
+    device::ActivateArgs floats = args.rows;
+    floats.out = {out.data(), width};
+    RunKernel(device::ActivateRows, ColumnsShape(width, n), floats);
+    RunKernel(device::QuantizeRows, QuantizeShapeOf(width, rows, 1),
+              QuantizeArgsOf(floats.out, width, expected.view(), rows));
+    ASSERT_TRUE(Same(bytes, expected)) << round;
+  }
+}
+
+// Heads of random sizes, normed, rotated and stored as floats in pages of one position.
+TEST_F(FusedKernelsTest, HeadsHaveTheBitsOfNormsRotationAndCopies) {
+  for (int round = 0; round < 30; ++round) {
+    const int64_t n = Between(1, 3), dim = 8 * Between(1, 32), n_heads = Between(0, 5),
+                  n_kv = Between(1, 3), pairs = Between(1, dim / 2);
+    const auto n_rows = static_cast<int32_t>(n);
+    const std::vector<float> weights = Floats(dim), table = Floats(n * 2 * pairs);
+    std::vector<float> q = Floats(n * std::max<int64_t>(1, n_heads) * dim),
+                       k = Floats(n * n_kv * dim), v = Floats(n * n_kv * dim);
+    std::vector<float> page(static_cast<size_t>(2 * n * n_kv * dim));
+    std::byte* const slab = reinterpret_cast<std::byte*>(page.data());
+    const std::vector<int32_t> positions(static_cast<size_t>(n), 0), numbers = {0, 1, 2};
+    device::HeadsArgs args;
+    args.step.n_rows = &n_rows;
+    args.step.positions = positions.data();
+    args.step.sequences = args.step.pages = args.step.table_begins = numbers.data();
+    args.kv.pool = {&slab, 30, 2 * n_kv * dim * 4};
+    args.kv.keys = {.head = dim, .token = 0, .dim = 1};
+    args.kv.values = {.offset = n_kv * dim * 4, .head = dim, .token = 0, .dim = 1};
+    args.kv.k_dim = args.kv.v_dim = static_cast<int32_t>(dim);
+    const device::NormPart norm = {
+        weights.data(), nullptr, args.kv.k_dim, args.kv.k_dim, static_cast<int32_t>(round % 2),
+        1e-6f,          1.0f};
+    if (round % 3 != 0) args.q_norm = args.k_norm = norm;
+    if (round % 5 == 0) args.v_norm = norm;
+    args.q = {q.data(), std::max<int64_t>(1, n_heads) * dim};
+    args.k = {k.data(), n_kv * dim};
+    args.v = {v.data(), n_kv * dim};
+    args.q_head = dim;
+    args.n_heads = static_cast<int32_t>(n_heads);
+    args.n_kv_heads = static_cast<int32_t>(n_kv);
+    args.rope = table.data();
+    args.n_pairs = static_cast<int32_t>(pairs);
+    args.adjacent = static_cast<int32_t>(Between(0, 1));
+
+    std::vector<float> expected_q = q, expected_k = k, expected_v = v;
+    const auto finish = [&](std::vector<float>& x, int64_t heads, const device::NormPart& how,
+                            bool turns) {
+      const Rows rows = {x.data(), heads * dim};
+      const auto n_groups = static_cast<int>(heads);
+      if (how.width != 0 && heads > 0) {
+        RunKernel(device::NormRows, {n_groups, static_cast<int>(n), 1, device::NormThreads(dim)},
+                  NormOf(how, rows, &n_rows));
+      }
+      if (!turns || heads == 0) return;
+      RunKernel(device::RotateRows, ColumnsShape(pairs, n, heads),
+                {rows, dim, table.data(), args.n_pairs, args.adjacent, &n_rows});
+    };
+    finish(expected_q, n_heads, args.q_norm, true);
+    finish(expected_k, n_kv, args.k_norm, true);
+    finish(expected_v, n_kv, args.v_norm, false);
+    RunKernel(device::FinishHeadsF32,
+              {device::CeilDiv(n_heads + 2 * n_kv, device::kHeadWarps), static_cast<int>(n) + 1, 1,
+               device::kHeadWarps * 32},
+              args);
+    ASSERT_TRUE(Same(q, expected_q)) << round;
+    for (int64_t row = 0; row < n; ++row) {
+      const float* const stored = page.data() + row * 2 * n_kv * dim;
+      const auto bytes = static_cast<size_t>(n_kv * dim * 4);
+      ASSERT_EQ(std::memcmp(stored, expected_k.data() + row * n_kv * dim, bytes), 0) << round;
+      ASSERT_EQ(std::memcmp(stored + n_kv * dim, expected_v.data() + row * n_kv * dim, bytes), 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fused
 }  // namespace weft::gpu

@@ -214,6 +214,23 @@ TEST_P(GpuBackendTest, PrefixesOfPrefixesHaveTheSameBits) {
   EXPECT_LT(n_tiles[true], n_tiles[false]);
 }
 
+// Launches are what small steps spend their time on: no more than these for attention and for a
+// feed-forward network, and eight for what a step begins and ends with.
+TEST_P(GpuBackendTest, AStepHasFewLaunches) {
+  const auto runner = NewRunner();
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const int sequence = (*runner)->Add();
+  ASSERT_TRUE((*runner)->Feed(sequence, tokens_).ok());
+  const int64_t before = device_->n_launches();
+  ASSERT_TRUE((*runner)->Feed(sequence, std::span(tokens_).first(1)).ok());
+  const int64_t n_launches = device_->n_launches() - before;
+  int64_t most = 8;
+  ForEachPath((*runner)->spec(), [&](const Path& path) {
+    most += std::holds_alternative<Attention>(path.op) ? 8 : 5;
+  });
+  EXPECT_LE(n_launches, most);
+}
+
 // What a page table says matters: one that is wrong by an entry gives other logits.
 TEST_P(GpuBackendTest, AWrongPageShows) {
   const auto runner = NewRunner();
