@@ -41,9 +41,10 @@ constexpr int64_t kBytesPerLaunch = 4096;
 // --- context ------------------------------------------------------------------------------------
 
 StatusOr<std::unique_ptr<StepContext>> StepContext::New(const GpuWeights& weights, GpuState* state,
-                                                        int64_t max_rows) {
+                                                        int64_t max_rows,
+                                                        device::Priority priority) {
   std::unique_ptr<StepContext> context(new StepContext(weights, state, RoundUp(max_rows)));
-  WEFT_RETURN_IF_ERROR(context->Start());
+  WEFT_RETURN_IF_ERROR(context->Start(priority));
   return context;
 }
 
@@ -51,10 +52,10 @@ StepContext::~StepContext() {
   if (stream_ != nullptr) static_cast<void>(stream_->Synchronize());
 }
 
-Status StepContext::Start() {
+Status StepContext::Start(device::Priority priority) {
   device::Device& device = gpu();
   const ModelSpec& spec = weights_.spec();
-  WEFT_ASSIGN_OR_RETURN(stream_, device.NewStream());
+  WEFT_ASSIGN_OR_RETURN(stream_, device.NewStream(priority));
   for (auto& event : events_) {
     WEFT_ASSIGN_OR_RETURN(event, device.NewEvent());
   }
@@ -364,9 +365,11 @@ StatusOr<std::unique_ptr<Executor>> GpuExecutor::New(std::shared_ptr<const GpuWe
   try {
     std::unique_ptr<GpuExecutor> executor(new GpuExecutor(std::move(weights), state, options));
     WEFT_ASSIGN_OR_RETURN(executor->context_,
-                          StepContext::New(*executor->weights_, state, executor->max_step_tokens_));
-    WEFT_ASSIGN_OR_RETURN(executor->beside_, StepContext::New(*executor->weights_, state,
-                                                              executor->max_beside_tokens_));
+                          StepContext::New(*executor->weights_, state, executor->max_step_tokens_,
+                                           device::Priority::kLow));
+    WEFT_ASSIGN_OR_RETURN(executor->beside_,
+                          StepContext::New(*executor->weights_, state, executor->max_beside_tokens_,
+                                           device::Priority::kUsual));
     return std::unique_ptr<Executor>(std::move(executor));
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("no memory for an executor");

@@ -34,7 +34,7 @@ struct Program {
 class StepContext {
  public:
   static StatusOr<std::unique_ptr<StepContext>> New(const GpuWeights& weights, GpuState* state,
-                                                    int64_t max_rows);
+                                                    int64_t max_rows, device::Priority priority);
   ~StepContext();
 
   // Takes over a step: its state has memory, its program is there, its inputs are on their way.
@@ -66,7 +66,7 @@ class StepContext {
  private:
   StepContext(const GpuWeights& weights, GpuState* state, int64_t max_rows)
       : weights_(weights), state_(*state), max_rows_(max_rows) {}
-  Status Start();
+  Status Start(device::Priority priority);
   // How much scratch memory the largest step takes. Counts launches.
   int64_t ScratchBytes();
   StatusOr<const Program*> ProgramFor(const ProgramSize& size);

@@ -46,10 +46,10 @@ Status StepBuffer::LayOut(int64_t max_pages) {
   vector_rows_ = take(n_pieces * kPieceRows);
   logit_counts_ = take(n_pieces);
   vector_counts_ = take(n_pieces);
-  ropes_.clear();
-  for (const Rope& rope : spec_.ropes) ropes_.push_back(take(n * 2 * std::ssize(rope.frequencies)));
   pages_ = take(n + max_pages);
   items_ = take(n_groups * attend_list_.most_items() * kItemWords);
+  ropes_.clear();
+  for (const Rope& rope : spec_.ropes) ropes_.push_back(take(n * 2 * std::ssize(rope.frequencies)));
 
   WEFT_ASSIGN_OR_RETURN(auto memory, device_.Allocate(words * 4));
   WEFT_ASSIGN_OR_RETURN(auto staging, device_.AllocatePinned(words * 4));
@@ -140,17 +140,31 @@ void StepBuffer::FillItems(const Step& step) {
   item_words_ = n * kItemWords;
 }
 
+const float* RopeTable::Of(int64_t position) {
+  const auto number = static_cast<size_t>(position / kChunk);
+  if (number >= chunks_.size()) chunks_.resize(number + 1);
+  std::vector<float>& chunk = chunks_[number];
+  const auto n_pairs = static_cast<int64_t>(rope_.frequencies.size());
+  if (chunk.empty()) {
+    chunk.resize(static_cast<size_t>(kChunk * 2 * n_pairs));
+    float* table = chunk.data();
+    for (int64_t at = position / kChunk * kChunk, i = 0; i < kChunk; ++i, table += 2 * n_pairs) {
+      for (int64_t pair = 0; pair < n_pairs; ++pair) {
+        const double angle =
+            static_cast<double>(at + i) * rope_.frequencies[static_cast<size_t>(pair)];
+        table[pair] = static_cast<float>(std::cos(angle) * rope_.magnitude);
+        table[n_pairs + pair] = static_cast<float>(std::sin(angle) * rope_.magnitude);
+      }
+    }
+  }
+  return chunk.data() + position % kChunk * 2 * n_pairs;
+}
+
 void StepBuffer::FillRopes() {
   for (size_t r = 0; r < spec_.ropes.size(); ++r) {
-    const Rope& rope = spec_.ropes[r];
-    const int64_t n_pairs = std::ssize(rope.frequencies);
-    float* table = HostAt<float>(ropes_[r]);
-    for (int64_t row = 0; row < n_rows_; ++row, table += 2 * n_pairs) {
-      for (int64_t i = 0; i < n_pairs; ++i) {
-        const double angle = Host(view_.positions)[row] * rope.frequencies[static_cast<size_t>(i)];
-        table[i] = static_cast<float>(std::cos(angle) * rope.magnitude);
-        table[n_pairs + i] = static_cast<float>(std::sin(angle) * rope.magnitude);
-      }
+    float* to = HostAt<float>(ropes_[r]);
+    for (int64_t row = 0; row < n_rows_; ++row) {
+      to = std::copy_n(rope_tables_[r].Of(Host(view_.positions)[row]), RopeWords(r), to);
     }
   }
 }
@@ -196,6 +210,10 @@ Status StepBuffer::Fill(const Step& step, device::Stream* stream) {
   if (item_words_ > 0) {
     stream->CopyToDevice(memory_->data() + items_ * 4, staging_->data() + items_ * 4,
                          item_words_ * 4);
+  }
+  for (size_t r = 0; r < ropes_.size(); ++r) {
+    stream->CopyToDevice(memory_->data() + ropes_[r] * 4, staging_->data() + ropes_[r] * 4,
+                         n_rows_ * RopeWords(r) * 4);
   }
   return OkStatus();
 }

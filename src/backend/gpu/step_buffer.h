@@ -24,6 +24,19 @@ struct RowSet {
   int64_t most = 0;
 };
 
+// Cosines and sines by position: n_pairs cosines, then as many sines. Each position's are computed
+// once, when a step first has it; 512 bytes for a position of 64 pairs.
+class RopeTable {
+ public:
+  explicit RopeTable(const Rope& rope) : rope_(rope) {}
+  const float* Of(int64_t position);
+
+ private:
+  static constexpr int64_t kChunk = 16;  // positions that are computed together
+  const Rope& rope_;
+  std::vector<std::vector<float>> chunks_;
+};
+
 class StepBuffer {
  public:
   // Rows of which results are computed together.
@@ -82,7 +95,8 @@ class StepBuffer {
         spec_(spec),
         max_rows_(max_rows),
         text_kv_(text_kv),
-        attend_list_(spec, page_tokens, max_rows) {}
+        attend_list_(spec, page_tokens, max_rows),
+        rope_tables_(spec.ropes.begin(), spec.ropes.end()) {}
 
   // Lays everything out for so many entries of page tables, and takes memory for it.
   Status LayOut(int64_t max_pages);
@@ -90,6 +104,8 @@ class StepBuffer {
   void FillTables(const Step& step);
   void FillItems(const Step& step);
   void FillRopes();
+  // Of a row.
+  int64_t RopeWords(size_t rope) const { return 2 * std::ssize(spec_.ropes[rope].frequencies); }
   void FillWanted(const Step& step);
   template <typename T>
   const T* At(int64_t word) const {
@@ -110,6 +126,7 @@ class StepBuffer {
   const int64_t max_rows_;
   std::byte* const text_kv_;
   AttendList attend_list_;
+  std::vector<RopeTable> rope_tables_;
   std::vector<int32_t> item_rows_;
   int64_t generation_ = 0, max_pages_ = 0;
   std::unique_ptr<device::Memory> memory_, staging_;
