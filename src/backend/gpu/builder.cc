@@ -102,6 +102,17 @@ device::NormPart PartOf(const BoundNorm& norm) {
   return part;
 }
 
+const device::KernelOf<device::StreamArgs>* AdvanceKernelOf(const device::StreamArgs& args) {
+  const auto fits = [&](const device::NormPart& part) {
+    return part.width == 0 || part.width == args.width;
+  };
+  if (args.width % device::kStreamEach != 0 || args.width > device::kLongRow || !fits(args.post) ||
+      !fits(args.norm)) {
+    return nullptr;
+  }
+  return args.width <= device::kShortRow ? &device::AdvanceShortRows : &device::AdvanceLongRows;
+}
+
 void LaunchNorm(device::Stream* stream, const BoundNorm& norm, const Rows& x, int64_t width,
                 const Rows& out, const RowSet& rows) {
   stream->Launch(device::NormRows,
@@ -322,16 +333,10 @@ void Builder::Advance(const Rows& from, const BoundNorm* norm, const Rows& out,
     args.y_scale = residual_->y_scale;
     args.scale = residual_->scale;
   }
-  const auto fits = [&](const device::NormPart& part) {
-    return part.width == 0 || part.width == width;
-  };
-  if (width % device::kStreamEach != 0 || width > device::kLongRow || !fits(args.post) ||
-      !fits(args.norm)) {
-    return AdvanceInSteps(from, norm, bytes);
-  }
+  const auto* const kernel = AdvanceKernelOf(args);
+  if (kernel == nullptr) return AdvanceInSteps(from, norm, bytes);
   residual_.reset();
-  Launch(width <= device::kShortRow ? device::AdvanceShortRows : device::AdvanceLongRows,
-         {1, static_cast<int>(size_.rows), 1, device::StreamThreads(width)}, args);
+  Launch(*kernel, {1, static_cast<int>(size_.rows), 1, device::StreamThreads(width)}, args);
 }
 
 void Builder::AdvanceInSteps(const Rows& from, const BoundNorm* norm,

@@ -230,6 +230,8 @@ AttendLaunch AttendLaunchOf(device::KvType type, const device::AttendArgs& args,
 device::LaunchShape MergeShapeOf(const device::AttendArgs& args, int64_t n_rows);
 // A norm as a part of other kernels; of an absent one, nothing.
 device::NormPart PartOf(const BoundNorm& norm);
+// The kernel for rows of args.width, which do as much at once; null where none does.
+const device::KernelOf<device::StreamArgs>* AdvanceKernelOf(const device::StreamArgs& args);
 device::NormArgs NormArgsOf(const BoundNorm& norm, const Rows& x, int64_t group, const Rows& out,
                             const RowSet& rows);
 inline device::LaunchShape ColumnsShape(int64_t width, int64_t n_rows, int64_t n_heads = 1) {

@@ -73,7 +73,6 @@ Status StepContext::Start(device::Priority priority) {
     constexpr int64_t n = StepBuffer::kPieceRows;
     Arena arena(begin);
     gathered_ = {arena.Take<float>(n * spec.d_model), spec.d_model};
-    normed_ = {arena.Take<float>(n * spec.d_model), spec.d_model};
     logits_ = {arena.Take<float>(n * spec.n_vocab), spec.n_vocab};
     int8_ = {arena.Take<int8_t>(n * spec.d_model), arena.Take<float>(n * spec.d_model / 32 + 1),
              arena.Take<int32_t>(n * spec.d_model / 32 + 1)};
@@ -172,21 +171,39 @@ Status StepContext::EnqueueInputs(const Step& step) {
   return OkStatus();
 }
 
-void StepContext::EnqueuePiece(const int32_t* rows, const RowSet& piece) {
+Input StepContext::EnqueuePiece(const int32_t* rows, const RowSet& piece, bool bytes) {
   const ModelSpec& spec = weights_.spec();
+  const BoundNorm& norm = weights_.model().output_norm;
+  device::StreamArgs args;
+  args.x = program_->stream;
+  args.index = rows;
+  args.norm = PartOf(norm);
+  if (!bytes) args.out = gathered_;
+  if (bytes) args.bytes = int8_;
+  args.width = static_cast<int32_t>(spec.d_model);
+  args.n_rows = piece.n;
+  if (const auto* const kernel = AdvanceKernelOf(args)) {
+    stream_->Launch(
+        *kernel, {1, static_cast<int>(piece.most), 1, device::StreamThreads(spec.d_model)}, args);
+    return {gathered_, int8_};
+  }
   device::CopyArgs gather;
   gather.from = program_->stream;
   gather.to = gathered_;
-  gather.width = static_cast<int32_t>(spec.d_model);
+  gather.width = args.width;
   gather.index = rows;
   gather.n_rows = piece.n;
   stream_->Launch(device::CopyRows, ColumnsShape(spec.d_model, piece.most), gather);
-  const BoundNorm& norm = weights_.model().output_norm;
   if (norm) LaunchNorm(stream_.get(), norm, gathered_, spec.d_model, gathered_, piece);
+  if (bytes) {
+    stream_->Launch(device::QuantizeRows, QuantizeShapeOf(spec.d_model, piece, 1),
+                    QuantizeArgsOf(gathered_, spec.d_model, int8_, piece));
+  }
+  return {gathered_, int8_};
 }
 
 void StepContext::EnqueueVectors(int64_t piece) {
-  EnqueuePiece(buffer_->vector_rows(piece), buffer_->vector_piece(piece));
+  EnqueuePiece(buffer_->vector_rows(piece), buffer_->vector_piece(piece), false);
   const int64_t n =
       std::min(StepBuffer::kPieceRows, buffer_->n_vectors() - piece * StepBuffer::kPieceRows);
   stream_->CopyToHost(results_->data(), reinterpret_cast<const std::byte*>(gathered_.values),
@@ -200,12 +217,8 @@ void StepContext::EnqueueLogits(int64_t piece) {
       std::min(StepBuffer::kPieceRows, buffer_->n_logits() - piece * StepBuffer::kPieceRows);
   RowSet rows = buffer_->logit_piece(piece);
   rows.most = n;
-  EnqueuePiece(buffer_->logit_rows(piece), rows);
-  if (output.form->int8) {
-    stream_->Launch(device::QuantizeRows, QuantizeShapeOf(spec.d_model, rows, 1),
-                    QuantizeArgsOf(gathered_, spec.d_model, int8_, rows));
-  }
-  const Product product = ProductOf(output, {gathered_, int8_}, logits_, rows);
+  const Input input = EnqueuePiece(buffer_->logit_rows(piece), rows, output.form->int8);
+  const Product product = ProductOf(output, input, logits_, rows);
   stream_->Launch(*product.kernel, product.shape, product.args);
   if (spec.logit_scale != 1 || spec.logit_softcap > 0) {
     device::ScaleArgs args;

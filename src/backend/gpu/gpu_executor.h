@@ -73,7 +73,8 @@ class StepContext {
   void DropOldest();
   ProgramSize SizeOf() const;
   Status EnqueueInputs(const Step& step);
-  void EnqueuePiece(const int32_t* rows, const RowSet& piece);
+  // Rows behind the output norm, as floats or as bytes.
+  Input EnqueuePiece(const int32_t* rows, const RowSet& piece, bool bytes);
   // Those rows of logits that are wanted whole.
   void EnqueueWhole(int64_t piece, int64_t n);
 
@@ -86,8 +87,8 @@ class StepContext {
   std::unique_ptr<BestFinder> finder_;
   std::array<std::unique_ptr<device::Event>, 3> events_;
   std::unique_ptr<device::Stream> stream_;
-  // Of a piece of the results: rows as gathered, normed, as bytes; and their logits.
-  Rows gathered_, normed_, logits_;
+  // Of a piece of the results: rows as gathered and normed, as bytes; and their logits.
+  Rows gathered_, logits_;
   device::Int8View int8_;
   int64_t piece_of_logits_ = -1;             // whose logits there are
   int64_t generation_ = 0;                   // of the buffer that the programs point into
