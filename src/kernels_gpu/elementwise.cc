@@ -99,16 +99,15 @@ WEFT_COOPERATIVE_KERNEL(ActivateBytes, ActivateBytesArgs, kQuantizeThreads) {
   const int row = BlockY(), block = BlockX() * kQuantizeBlocks + ThreadIndex() / kQuantizeLanes;
   if (row >= *a.rows.n_rows) return;
   const bool there = block < a.n_blocks, has_up = a.rows.up.values != nullptr;
-  const int64_t at =
-      static_cast<int64_t>(block) * kBlockInputs + ThreadIndex() % kQuantizeLanes * kQuantizeEach;
-  float values[kQuantizeEach] = {}, up[kQuantizeEach] = {};
-  if (there) {
-    LoadFour(a.rows.gate.values + row * a.rows.gate.stride + at, values);
-    if (has_up) LoadFour(a.rows.up.values + row * a.rows.up.stride + at, up);
-    WEFT_UNROLL
-    for (int i = 0; i < kQuantizeEach; ++i) {
-      values[i] = ActivateValue(a.rows, values[i], has_up, up[i]);
-    }
+  // Lanes without a block take the first one's values, and put nothing.
+  const int64_t at = (there ? static_cast<int64_t>(block) * kBlockInputs : 0) +
+                     ThreadIndex() % kQuantizeLanes * kQuantizeEach;
+  float values[kQuantizeEach], up[kQuantizeEach] = {};
+  LoadFour(a.rows.gate.values + row * a.rows.gate.stride + at, values);
+  if (has_up) LoadFour(a.rows.up.values + row * a.rows.up.stride + at, up);
+  WEFT_UNROLL
+  for (int i = 0; i < kQuantizeEach; ++i) {
+    values[i] = ActivateValue(a.rows, values[i], has_up, up[i]);
   }
   QuantizeBlock(values, a.out, row, block, a.n_blocks, there);
 }

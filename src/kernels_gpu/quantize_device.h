@@ -59,7 +59,8 @@ WEFT_DEVICE void QuantizeBlock(const float* values, const Int8View& out, int64_t
   out.sums[at] = static_cast<int32_t>((other << 16) | (sum & 0xFFFFu));
 }
 
-// Four values that lie one behind the other, in one go where they are aligned.
+// Four values that lie one behind the other, in one go where they are aligned. The others are
+// volatile, or the compiler makes one branch of both, and loads value by value.
 WEFT_DEVICE void LoadFour(const float* p, float* values) {
   if (reinterpret_cast<uintptr_t>(p) % 16 == 0) {
     const Words4 words = LoadWords4(p);
@@ -67,7 +68,7 @@ WEFT_DEVICE void LoadFour(const float* p, float* values) {
     for (int i = 0; i < 4; ++i) values[i] = FloatOf(words.w[i]);
   } else {
     WEFT_UNROLL
-    for (int i = 0; i < 4; ++i) values[i] = p[i];
+    for (int i = 0; i < 4; ++i) values[i] = static_cast<const volatile float*>(p)[i];
   }
 }
 
