@@ -173,10 +173,9 @@ Input Builder::Attend(KvType type, AttendArgs args, const BoundLinear* next) {
 void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const Rows& out) {
   const Attention& spec = *op.spec;
   const int64_t head = spec.k_dim * (spec.gated_query ? 2 : 1);
-  const int64_t k_width = spec.n_kv_heads * spec.k_dim, v_width = spec.n_kv_heads * spec.v_dim;
-  const Rows q = NewRows(spec.n_heads * head);
+  const int64_t v_width = spec.n_kv_heads * spec.v_dim;
   const Input input = Prepare(x, spec_.d_model, {&op.q, &op.k, &op.v}, step_rows());
-  Multiply(op.q, input, q);
+  const auto [q, k, own_v] = MultiplyAll(input, op.q, op.k, op.v);
   const KvView kv = state_.kv(spec.kv_layer);
   HeadsArgs finish;
   finish.kv = kv;
@@ -185,13 +184,14 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
   finish.n_heads = spec.n_heads;
   if (spec.writes_kv) {
     finish.n_kv_heads = spec.n_kv_heads;
-    finish.k = NewRows(k_width);
-    Multiply(op.k, input, finish.k);
-    finish.v = spec.v_from_k && NormsHeads(op.k_norm, spec.k_dim) ? finish.k : NewRows(v_width);
-    if (!spec.v_from_k) {
-      Multiply(op.v, input, finish.v);
-    } else if (finish.v.values != finish.k.values) {
-      Copy(finish.k, 0, finish.v, 0, 1, v_width);
+    finish.k = k;
+    finish.v = own_v;
+    if (spec.v_from_k) {
+      finish.v = k;
+      if (!NormsHeads(op.k_norm, spec.k_dim)) {
+        finish.v = NewRows(v_width);
+        Copy(k, 0, finish.v, 0, 1, v_width);
+      }
     }
   }
   FinishHeads(state_.kv_type(), finish, spec.rope, op.q_norm, op.k_norm, op.v_norm);
@@ -226,15 +226,11 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
 void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, const Rows& out) {
   const LatentAttention& spec = *op.spec;
   const int64_t q_dim = spec.nope_dim + spec.rope_dim, k_dim = spec.latent_dim + spec.rope_dim;
-  const Rows q = NewRows(spec.n_heads * q_dim), keys = NewRows(k_dim);
   const Input input = Prepare(x, spec_.d_model, {&op.q, &op.q_a, &op.kv_a}, step_rows());
-  Multiply(op.kv_a, input, keys);
-  if (op.q) {
-    Multiply(op.q, input, q);
-  } else {
+  const auto [keys, whole_q, low] = MultiplyAll(input, op.kv_a, op.q, op.q_a);
+  const Rows q = op.q ? whole_q : NewRows(spec.n_heads * q_dim);
+  if (!op.q) {
     const int64_t low_width = op.q_a.matrix.n_out;
-    const Rows low = NewRows(low_width);
-    Multiply(op.q_a, input, low);
     Norm(op.q_a_norm, low, low_width, low);
     Multiply(op.q_b, Prepare(low, op.q_b), q);
   }
@@ -275,12 +271,8 @@ void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, 
 void Builder::Run(const Bound<BidirectionalAttention>& op, const Rows& x, const Rows&,
                   const Rows& out) {
   const BidirectionalAttention& spec = *op.spec;
-  const int64_t q_width = spec.n_heads * spec.k_dim, k_width = spec.n_kv_heads * spec.k_dim;
-  const Rows q = NewRows(q_width), k = NewRows(k_width), v = NewRows(spec.n_kv_heads * spec.v_dim);
   const Input input = Prepare(x, spec_.d_model, {&op.q, &op.k, &op.v}, step_rows());
-  Multiply(op.q, input, q);
-  Multiply(op.k, input, k);
-  Multiply(op.v, input, v);
+  const auto [q, k, v] = MultiplyAll(input, op.q, op.k, op.v);
   const KvView kv = TextKv(spec, buffer_);
   HeadsArgs finish;
   finish.kv = kv;

@@ -183,6 +183,33 @@ void Builder::Multiply(const BoundLinear& linear, const Input& x, const Rows& ou
   Launch(*product.kernel, product.shape, product.args);
 }
 
+void Builder::MultiplyJoined(const Input& x, std::initializer_list<const BoundLinear*> linears,
+                             std::span<Rows> outs) {
+  // Side by side, so that outputs of one matrix follow those of the one before.
+  constexpr int64_t kAligned = 16;
+  int64_t width = 0;
+  const auto aligned = [](int64_t n) { return (n + kAligned - 1) / kAligned * kAligned; };
+  for (const BoundLinear* linear : linears) width += aligned(linear->matrix.n_out);
+  Rows next = NewRows(width);
+  BoundLinear whole;
+  Rows whole_out;
+  for (size_t i = 0; i < outs.size(); ++i) {
+    const BoundLinear& linear = *linears.begin()[i];
+    if (!linear) continue;
+    outs[i] = next;
+    next = Columns(next, aligned(linear.matrix.n_out));
+    if (Continues(whole, linear)) {
+      whole.matrix.n_out += linear.matrix.n_out;
+      whole.end = linear.end;
+      continue;
+    }
+    Multiply(whole, x, whole_out);
+    whole = linear;
+    whole_out = outs[i];
+  }
+  Multiply(whole, x, whole_out);
+}
+
 void Builder::MultiplyHeads(const BoundStack& stack, const Rows& x, int64_t x_head, const Rows& out,
                             int64_t out_head) {
   Input input = {x, {}};

@@ -9,11 +9,13 @@
 #define WEFT_BACKEND_GPU_BUILDER_H_
 
 #include <algorithm>
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "backend/gpu/gpu_state.h"
@@ -111,6 +113,16 @@ class Builder {
   Input PrepareActivated(Activation kind, float limit, const Rows& gate, const Rows& up,
                          const BoundLinear& linear, const Rows& out, const RowSet& rows);
   void Multiply(const BoundLinear& linear, const Input& x, const Rows& out);
+  // Products of one input with several matrices, each into rows of its own; in one launch where
+  // these are one matrix. A matrix that is absent has none.
+  template <typename... Linears>
+  std::array<Rows, sizeof...(Linears)> MultiplyAll(const Input& x, const Linears&... linears) {
+    std::array<Rows, sizeof...(Linears)> outs;
+    MultiplyJoined(x, {&linears...}, outs);
+    return outs;
+  }
+  void MultiplyJoined(const Input& x, std::initializer_list<const BoundLinear*> linears,
+                      std::span<Rows> outs);
   // Head h of x through member h, to head h of out.
   void MultiplyHeads(const BoundStack& stack, const Rows& x, int64_t x_head, const Rows& out,
                      int64_t out_head);

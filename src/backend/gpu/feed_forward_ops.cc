@@ -6,11 +6,8 @@
 namespace weft::gpu {
 
 void Builder::Run(const Bound<DenseFfn>& op, const Rows& x, const Rows&, const Rows& out) {
-  const int64_t width = op.up.matrix.n_out;
   const Input input = Prepare(x, spec_.d_model, {&op.gate, &op.up, &op.output_gate}, step_rows());
-  const Rows up = NewRows(width), gate = op.gate ? NewRows(width) : Rows{};
-  Multiply(op.up, input, up);
-  Multiply(op.gate, input, gate);
+  const auto [up, gate] = MultiplyAll(input, op.up, op.gate);
   Multiply(op.down,
            PrepareActivated(op.spec->activation, op.spec->limit, op.gate ? gate : up,
                             op.gate ? up : Rows{}, op.down, up, step_rows()),

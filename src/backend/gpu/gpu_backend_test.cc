@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "backend/gpu/gpu_weights.h"
 #include "device/emulated_device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -226,7 +227,7 @@ TEST_P(GpuBackendTest, AStepHasFewLaunches) {
   const int64_t n_launches = device_->n_launches() - before;
   int64_t most = 6;
   ForEachPath((*runner)->spec(), [&](const Path& path) {
-    most += std::holds_alternative<Attention>(path.op) ? 8 : 5;
+    most += std::holds_alternative<Attention>(path.op) ? 6 : 4;
   });
   EXPECT_LE(n_launches, most);
 }
@@ -322,6 +323,33 @@ TEST_P(GpuBackendTest, WithTilesTheSameBits) {
   const auto logits = (*with)->Feed((*with)->Add(), tokens_);
   ASSERT_TRUE(logits.ok());
   EXPECT_TRUE(SameBytes(*logits, *expected));
+}
+
+// Matrices of one input lie behind one another, biases too, and nothing else does.
+TEST_P(GpuBackendTest, MatricesOfOneInputAreOne) {
+  const auto model = Load(device_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  int n_attentions = 0, n_ffns = 0;
+  for (const BoundBlock& block : static_cast<const GpuWeights&>(*model->weights).model().blocks) {
+    for (const BoundPath& path : block.paths) {
+      if (const auto* op = std::get_if<Bound<Attention>>(&path.op)) {
+        ++n_attentions;
+        EXPECT_TRUE(Continues(op->q, op->k));
+        EXPECT_TRUE(Continues(op->k, op->v));
+        EXPECT_FALSE(Continues(op->q, op->v));
+        EXPECT_FALSE(Continues(op->v, op->out));
+        BoundLinear biased = op->q;
+        biased.bias = reinterpret_cast<const float*>(op->q.matrix.levels);
+        EXPECT_FALSE(Continues(biased, op->k));
+      } else if (const auto* ffn = std::get_if<Bound<DenseFfn>>(&path.op)) {
+        ++n_ffns;
+        EXPECT_TRUE(Continues(ffn->up, ffn->gate));
+        EXPECT_FALSE(Continues(ffn->gate, ffn->down));
+      }
+    }
+  }
+  EXPECT_GT(n_attentions, 0);
+  EXPECT_GT(n_ffns, 0);
 }
 
 // Loads to the test's device.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <map>
 #include <new>
 #include <span>
@@ -61,9 +62,26 @@ class Binder {
   std::byte* Take(int64_t bytes, const TensorInfo& tensor);
   const float* Put(std::vector<float> values, const TensorInfo& tensor);
 
+  // Where the rows of matrices lie.
+  struct Place {
+    std::byte *levels, *meta, *super;
+  };
+  Place TakeRows(int64_t n_rows, const PartBytes& bytes, const TensorInfo& tensor);
   BoundLinear Matrix(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
-                     int64_t count);
+                     int64_t count, const Place* place = nullptr);
   BoundLinear Of(const Linear& linear);
+  // Lays matrices of the same input one behind the other, so that their product is one launch:
+  // each run of neighbours for which that is possible.
+  void Join(std::initializer_list<const Linear*> linears);
+  bool MayJoin(const Linear& linear) const;
+  bool Joins(const Linear& a, const Linear& b) const;
+  void PlaceRun(std::span<const Linear* const> run);
+  void JoinInputs(const auto& /*op*/) {}
+  void JoinInputs(const Attention& op) { Join({&op.q, &op.k, &op.v}); }
+  void JoinInputs(const BidirectionalAttention& op) { Join({&op.q, &op.k, &op.v}); }
+  void JoinInputs(const LatentAttention& op) { Join({&op.kv_a, &op.q, &op.q_a}); }
+  void JoinInputs(const DenseFfn& op) { Join({&op.up, &op.gate}); }
+  void JoinInputs(const GatedDeltaNet& op) { Join({&op.qkv, &op.gate}); }
   BoundStack Of(const StackedLinear& stack);
   BoundNorm Of(const Norm& norm);
   BoundLinear Table(TensorRef ref);
@@ -131,8 +149,15 @@ const float* Binder::Put(std::vector<float> values, const TensorInfo& tensor) {
   return reinterpret_cast<const float*>(to);
 }
 
+Binder::Place Binder::TakeRows(int64_t n_rows, const PartBytes& bytes, const TensorInfo& tensor) {
+  Place place = {Take(n_rows * bytes.levels, tensor), nullptr, nullptr};
+  if (bytes.meta > 0) place.meta = Take(n_rows * bytes.meta, tensor);
+  if (bytes.super > 0) place.super = Take(n_rows * bytes.super, tensor);
+  return place;
+}
+
 BoundLinear Binder::Matrix(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
-                           int64_t count) {
+                           int64_t count, const Place* place) {
   if (!status_.ok()) return {};
   const TensorInfo& tensor = Info(weight);
   const WeightForm* const form = FormOf(tensor.type);
@@ -145,20 +170,77 @@ BoundLinear Binder::Matrix(TensorRef weight, int64_t first_row, int64_t n_in, in
   const auto [known, is_new] = matrix_of_.try_emplace({weight.index, first_row, n_out});
   if (!is_new) return known->second;
   const PartBytes bytes = BytesOfRow(tensor.type, n_in);
-  const int64_t n_rows = device::PaddedOutputs(n_out) * count;
-  Job job = {&tensor, first_row, n_out, tensor.dims[1], count, nullptr, nullptr, nullptr};
-  job.levels = Take(n_rows * bytes.levels, tensor);
-  if (bytes.meta > 0) job.meta = Take(n_rows * bytes.meta, tensor);
-  if (bytes.super > 0) job.super = Take(n_rows * bytes.super, tensor);
-  jobs_.push_back(job);
+  const Place at =
+      place != nullptr ? *place : TakeRows(device::PaddedOutputs(n_out) * count, bytes, tensor);
+  jobs_.push_back({&tensor, first_row, n_out, tensor.dims[1], count, at.levels, at.meta, at.super});
   BoundLinear& bound = known->second;
   bound.form = form;
   bound.by_tiles = form->multiply_tiles != nullptr && weights_.device_->multiplies_tiles();
-  bound.matrix = {reinterpret_cast<const uint32_t*>(job.levels),
-                  reinterpret_cast<const uint8_t*>(job.meta),
-                  reinterpret_cast<const uint16_t*>(job.super), static_cast<int32_t>(n_in),
+  bound.matrix = {reinterpret_cast<const uint32_t*>(at.levels),
+                  reinterpret_cast<const uint8_t*>(at.meta),
+                  reinterpret_cast<const uint16_t*>(at.super), static_cast<int32_t>(n_in),
                   static_cast<int32_t>(n_out)};
+  if (place != nullptr) {
+    bound.end = reinterpret_cast<const uint32_t*>(at.levels + n_out * bytes.levels);
+  }
   return bound;
+}
+
+bool Binder::MayJoin(const Linear& linear) const {
+  if (FormOf(Info(linear.weight).type) == nullptr ||
+      matrix_of_.contains({linear.weight.index, linear.first_row, linear.n_out})) {
+    return false;
+  }
+  if (!linear.bias) return true;
+  const TensorInfo& bias = Info(linear.bias);
+  return CanDequantize(bias.type) && bias.values() == linear.n_out &&
+         !vector_of_.contains(linear.bias.index);
+}
+
+bool Binder::Joins(const Linear& a, const Linear& b) const {
+  return MayJoin(a) && MayJoin(b) && Info(a.weight).type == Info(b.weight).type &&
+         a.n_in == b.n_in && device::PaddedOutputs(a.n_out) == a.n_out &&
+         static_cast<bool>(a.bias) == static_cast<bool>(b.bias);
+}
+
+void Binder::Join(std::initializer_list<const Linear*> linears) {
+  std::vector<const Linear*> run;
+  for (const Linear* linear : linears) {
+    if (!*linear) continue;
+    if (!run.empty() && !Joins(*run.back(), *linear)) {
+      PlaceRun(run);
+      run.clear();
+    }
+    run.push_back(linear);
+  }
+  PlaceRun(run);
+}
+
+void Binder::PlaceRun(std::span<const Linear* const> run) {
+  if (run.size() < 2 || !status_.ok()) return;
+  const TensorInfo& first = Info(run[0]->weight);
+  const PartBytes bytes = BytesOfRow(first.type, run[0]->n_in);
+  int64_t n_rows = 0;
+  std::vector<float> biases;
+  for (const Linear* linear : run) {
+    n_rows += device::PaddedOutputs(linear->n_out);
+    if (!linear->bias) continue;
+    const std::vector<float> values = ValuesOf(Info(linear->bias));
+    biases.insert(biases.end(), values.begin(), values.end());
+  }
+  const float* bias = biases.empty() ? nullptr : Put(std::move(biases), Info(run[0]->bias));
+  Place place = TakeRows(n_rows, bytes, first);
+  if (!status_.ok()) return;
+  for (const Linear* linear : run) {
+    const int64_t n = linear->n_out;
+    Matrix(linear->weight, linear->first_row, linear->n_in, n, 1, &place);
+    place.levels += n * bytes.levels;
+    if (place.meta != nullptr) place.meta += n * bytes.meta;
+    if (place.super != nullptr) place.super += n * bytes.super;
+    if (bias == nullptr) continue;
+    vector_of_.emplace(linear->bias.index, bias);
+    bias += n;
+  }
 }
 
 BoundLinear Binder::Of(const Linear& linear) {
@@ -248,6 +330,7 @@ void Binder::CheckOp(const MixtureOfExperts& op) {
 BoundPath Binder::Of(const Path& path) {
   const auto bind = [&]<typename Operation>(const Operation& op) -> BoundOp {
     CheckOp(op);
+    JoinInputs(op);
     Bound<Operation> bound;
     bound.spec = &op;
     op.Visit(spec_.d_model, TensorBinder{this}, bound);

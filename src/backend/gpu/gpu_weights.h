@@ -26,8 +26,17 @@ struct BoundLinear {
   const WeightForm* form = nullptr;
   const float* bias = nullptr;  // (member, n_out)
   bool by_tiles = false;        // whether more than a row go through multiply_tiles
+  // Where the levels of another matrix begin if that is this one's further outputs.
+  const uint32_t* end = nullptr;
   explicit operator bool() const { return form != nullptr; }
 };
+
+// Whether both are one matrix, with b's outputs behind a's.
+inline bool Continues(const BoundLinear& a, const BoundLinear& b) {
+  const bool biases = a.bias == nullptr ? b.bias == nullptr : a.bias + a.matrix.n_out == b.bias;
+  return a.end != nullptr && a.end == b.matrix.levels && a.form == b.form &&
+         a.matrix.n_in == b.matrix.n_in && biases;
+}
 
 struct BoundStack : BoundLinear {
   int64_t count = 0;

@@ -40,10 +40,9 @@ void Builder::Run(const Bound<GatedDeltaNet>& op, const Rows& x, const Rows&, co
   const int64_t width = 2 * n_keys + n_values, n_heads = spec.n_v_heads;
   const Input input = Prepare(
       x, spec_.d_model, {&op.qkv, &op.gate, &op.beta, &op.decay, &op.beta_decay}, step_rows());
-  const Rows projected = NewRows(width), qkv = NewRows(width), gate = NewRows(n_values);
+  const auto [projected, gate] = MultiplyAll(input, op.qkv, op.gate);
+  const Rows qkv = NewRows(width);
   const Rows betas = NewRows(2 * n_heads);  // and decays behind, or among them
-  Multiply(op.qkv, input, projected);
-  Multiply(op.gate, input, gate);
   Multiply(op.beta_decay, input, betas);
   Multiply(op.beta, input, betas);
   Multiply(op.decay, input, Columns(betas, n_heads));
