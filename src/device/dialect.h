@@ -18,7 +18,7 @@
 //   - A fused multiply-add is written Fma; nothing else is fused (nvcc gets -fmad=false). Only
 //     + - * / Fma SquareRoot and conversions, which IEEE defines, compute floats; exp and what
 //     is made of it are in kernels_gpu/math.h. No library's, no approximate ones.
-//   - No atomic operation on a float, and no sum whose order depends on who comes first.
+//   - No sum whose order depends on who comes first. Blocks meet by Arrive alone.
 //   - All threads of a block reach each barrier, at one place in the code; a thread may leave
 //     early only with its whole block, and all lanes of a warp take part in an exchange.
 //   - WEFT_SHARED stands at a kernel's top. Between a write to shared memory and another
@@ -35,6 +35,11 @@
 //   CopyWords4(shared, word, from)    begins to copy
 //   CommitCopies()                    what was begun since the last one is a group
 //   WaitCopies<n>()                   waits for the thread's own groups, all but the newest n
+//
+// Blocks of a launch, and of launches one after the other, that make something together:
+//   Arrive(count, n, all)    by one thread, between two barriers: adds n to *count, which begins as
+//                            0; whether that makes `all`. Then *count is 0 again, and the block may
+//                            read what the others wrote before they arrived.
 //
 // Other names of the dialect: ThreadIndex, ThreadCount, BlockX/Y/Z, Barrier, ShuffleXor, Shuffle,
 // CountTile, kProcessorSharedBytes, DotBytes, MultiplyTile16, MultiplyTile32, Fma, SquareRoot,

@@ -50,6 +50,14 @@ WEFT_DEVICE void Barrier() { __syncthreads(); }
 
 WEFT_DEVICE void CountTile() {}
 
+WEFT_DEVICE bool Arrive(int32_t* count, int n, int all) {
+  __threadfence();
+  if (atomicAdd(count, n) + n != all) return false;
+  *count = 0;
+  __threadfence();
+  return true;
+}
+
 // Without the assumption a pointer that was itself loaded may be anything's, and so is the load.
 template <typename T>
 WEFT_DEVICE const T* Global(const void* p) {

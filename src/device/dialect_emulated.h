@@ -94,6 +94,11 @@ inline void Barrier(const emulator::Site& site = emulator::Site::current()) {
 // Of keys and values, read by a warp; for tests.
 inline void CountTile() { ++emulator::n_tiles; }
 
+inline bool Arrive(int32_t* count, int n, int all,
+                   const emulator::Site& site = emulator::Site::current()) {
+  return emulator::Arrive(count, n, all, site);
+}
+
 template <typename T>
 T Load(const T* p, const emulator::Site& site = emulator::Site::current()) {
   emulator::CheckAligned(p, sizeof(T), site);

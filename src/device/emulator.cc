@@ -429,6 +429,15 @@ bool IsOwn(const void* p) {
   return at - reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) < Fiber::kStackBytes;
 }
 
+bool Arrive(int32_t* count, int n, int all, const Site& site) {
+  *count += n;
+  if (*count > all) launch.Complain("counts more arrivals than there are", place.thread, site);
+  const bool last = *count >= all;
+  if (last) *count = 0;
+  if (observer != nullptr) observer->OnArrival(count, last);
+  return last;
+}
+
 void ComplainOfAlignment(const Site& site) {
   launch.Complain("uses words of memory that are not aligned to all of them", place.thread, site);
 }

@@ -12,6 +12,7 @@
 //   - shared memory into which a copy is under way that is used by whoever has not waited for it,
 //     and a copy that nobody waits for;
 //   - several words loaded, stored or copied in one go that are not aligned to all of them;
+//   - a count of arrivals that gets beyond what was to arrive;
 //   - more shared memory or threads than devices have, or than the kernel is declared with.
 //
 // It does not see races in global memory. Blocks and threads can be taken in reverse order,
@@ -91,6 +92,8 @@ class Observer {
   // Of global memory, at an address in the code: by kernels that are compiled to tell of it
   // (tests/support/watched_accesses.h).
   virtual void OnGlobal(const void* /*p*/, size_t /*bytes*/, bool /*writes*/, uintptr_t /*code*/) {}
+  // Of the block at the count of others (dialect.h); whether it is the last.
+  virtual void OnArrival(const void* /*count*/, bool /*last*/) {}
   // What the emulated device does with its memory: gives it, takes it back, copies to it (`from`
   // null: fills it).
   virtual void OnAllocation(const void* /*p*/, size_t /*bytes*/) {}
@@ -127,6 +130,9 @@ void WriteSharedWords(int word, const Words4& x, const Site& site);
 void BeginCopy(int word, const void* from, const Site& site);
 void CommitCopies();
 void WaitCopies(int n_left);
+
+// See Arrive of dialect.h; a count that gets beyond `all` breaks a rule.
+bool Arrive(int32_t* count, int n, int all, const Site& site);
 
 void ComplainOfAlignment(const Site& site);
 // A load or store of so many bytes in one go.

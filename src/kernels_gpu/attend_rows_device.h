@@ -9,7 +9,6 @@ namespace weft::device {
 
 constexpr int kBlockTokens = 32;
 constexpr int kSplitBlocks = kSplitTokens / kBlockTokens;
-WEFT_DEVICE float MinusInfinity() { return FloatOf(0xFF800000u); }
 
 // What a row sees of its sequence: positions, and the splits that these are in.
 struct Sight {

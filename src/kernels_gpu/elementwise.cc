@@ -1,8 +1,8 @@
 // Kernels that take values one by one: copies, sums, activations, rotation.
 #include "device/dialect.h"
+#include "kernels_gpu/activate_device.h"
 #include "kernels_gpu/kernels.h"
 #include "kernels_gpu/math.h"
-#include "kernels_gpu/quantize_device.h"
 
 namespace weft::device {
 
@@ -12,26 +12,6 @@ WEFT_DEVICE void ForColumns(int width, Fn fn) {
   for (int i = 0; i < kColumnsEach; ++i) {
     const int column = BlockX() * kColumnsPerBlock + i * kColumnThreads + ThreadIndex();
     if (column < width) fn(column);
-  }
-}
-
-WEFT_DEVICE float ActivateOne(Act kind, float g) {
-  switch (kind) {
-    case Act::kSilu:
-      return g / (1.0f + Exp(-g));
-    case Act::kGeluTanh: {
-      // x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3).
-      const float cubic = Fma(g * g * g, 0.044715f, g);
-      return g / (1.0f + Exp(cubic * -1.5957691216f));
-    }
-    case Act::kGeluErf:
-      return g * 0.5f * (1.0f + Erf(g * 0.70710678118f));
-    case Act::kRelu:
-      return Max(g, 0.0f);
-    default: {
-      const float positive = Max(g, 0.0f);
-      return positive * positive;
-    }
   }
 }
 
@@ -74,18 +54,8 @@ WEFT_KERNEL(ScaleRows, ScaleArgs) {
   });
 }
 
-WEFT_DEVICE float ActivateValue(const ActivateArgs& a, float gate, bool has_up, float up) {
-  if (a.kind == Act::kClampedSwiglu) {
-    const float g = Min(gate, a.limit);
-    const float swish = g * Sigmoid(g * 1.702f);
-    return has_up ? swish * (Max(Min(up, a.limit), -a.limit) + 1.0f) : swish;
-  }
-  const float value = ActivateOne(a.kind, gate);
-  return has_up ? value * up : value;
-}
-
 WEFT_KERNEL(ActivateRows, ActivateArgs) {
-  const int row = BlockY();
+  const int64_t row = static_cast<int64_t>(BlockZ()) * kMostRunRows + BlockY();
   if (row >= *a.n_rows) return;
   const float* const gate = a.gate.values + row * a.gate.stride;
   const float* const up = a.up.values + row * a.up.stride;
@@ -96,20 +66,10 @@ WEFT_KERNEL(ActivateRows, ActivateArgs) {
 }
 
 WEFT_COOPERATIVE_KERNEL(ActivateBytes, ActivateBytesArgs, kQuantizeThreads) {
-  const int row = BlockY(), block = BlockX() * kQuantizeBlocks + ThreadIndex() / kQuantizeLanes;
+  const int64_t row = static_cast<int64_t>(BlockZ()) * kMostRunRows + BlockY();
+  const int block = BlockX() * kQuantizeBlocks + ThreadIndex() / kQuantizeLanes;
   if (row >= *a.rows.n_rows) return;
-  const bool there = block < a.n_blocks, has_up = a.rows.up.values != nullptr;
-  // Lanes without a block take the first one's values, and put nothing.
-  const int64_t at = (there ? static_cast<int64_t>(block) * kBlockInputs : 0) +
-                     ThreadIndex() % kQuantizeLanes * kQuantizeEach;
-  float values[kQuantizeEach], up[kQuantizeEach] = {};
-  LoadFour(a.rows.gate.values + row * a.rows.gate.stride + at, values);
-  if (has_up) LoadFour(a.rows.up.values + row * a.rows.up.stride + at, up);
-  WEFT_UNROLL
-  for (int i = 0; i < kQuantizeEach; ++i) {
-    values[i] = ActivateValue(a.rows, values[i], has_up, up[i]);
-  }
-  QuantizeBlock(values, a.out, row, block, a.n_blocks, there);
+  ActivateBlock(a, row, block, block < a.n_blocks);
 }
 
 WEFT_KERNEL(GateRows, GateArgs) {

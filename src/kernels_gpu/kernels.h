@@ -113,7 +113,11 @@ struct ScaleArgs {
 };
 WEFT_DECLARE_KERNEL(ScaleRows, ScaleArgs);
 
-// out = act(gate) * up, or act(gate); x: columns, y: rows. The kinds are model/operations.h's.
+// Of a grid's y; where there are more rows, z counts runs of so many.
+inline constexpr int kMostRunRows = 32768;
+
+// out = act(gate) * up, or act(gate); x: columns, y and z: rows. The kinds are
+// model/operations.h's.
 enum class Act : int32_t { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kClampedSwiglu };
 struct ActivateArgs {
   Rows gate, up, out;  // `up` may be absent
@@ -125,7 +129,7 @@ struct ActivateArgs {
 WEFT_DECLARE_KERNEL(ActivateRows, ActivateArgs);
 
 // The same to bytes, of n_blocks blocks a row; `rows.out` is absent.
-// x: runs of kQuantizeBlocks blocks, y: rows; kQuantizeThreads threads.
+// x: runs of kQuantizeBlocks blocks, y and z: rows; kQuantizeThreads threads.
 struct ActivateBytesArgs {
   ActivateArgs rows;
   Int8View out;
@@ -256,6 +260,12 @@ struct MatmulArgs {
   const int32_t* n_tiles = nullptr;
   const int32_t* sources = nullptr;  // which row of the activations a row is; absent: the same
   int32_t lanes = 32;                // of an output; a power of two. Of Multiply alone
+  // What is made of the outputs by the last of those blocks that compute them: each block of 32
+  // activations, which are one for each output, or for each of the first and of the last half.
+  // `arrivals`: per run of rows and such a block, the outputs that are there; zeros before and
+  // after. Absent: nothing.
+  ActivateBytesArgs then;
+  int32_t* arrivals = nullptr;
 };
 inline constexpr int kMatmulThreads = 128;
 inline constexpr int kMatmulRows = 8;  // of a run or a tile

@@ -7,6 +7,8 @@
 
 namespace weft::device {
 
+WEFT_DEVICE float MinusInfinity() { return FloatOf(0xFF800000u); }
+
 // e^x within 1.5 ulp; 0 below -86.5, and no more than e^88.37, which is finite.
 //
 // x = n ln 2 + r; e^r = 1 + r + r^2 P(r), P fitted on |r| <= ln(2)/2. Adding 1.5 * 2^23 rounds

@@ -7,6 +7,7 @@
 #define WEFT_KERNELS_GPU_MATMUL_DEVICE_H_
 
 #include "device/dialect.h"
+#include "kernels_gpu/activate_device.h"
 #include "kernels_gpu/kernels.h"
 #include "kernels_gpu/weights_device.h"
 
@@ -125,6 +126,33 @@ WEFT_DEVICE void PutOutput(const MatmulArgs& a, const MatmulRows& rows, int r, i
   a.out.values[(rows.first + r) * a.out.stride + BlockZ() * a.member_out + output] = value;
 }
 
+// Once a block has put `n` outputs from `first` on: activates what is complete by that. `flag`: a
+// word of shared memory that nobody uses any more.
+template <typename Shared>
+WEFT_DEVICE void ActivateOutputs(const MatmulArgs& a, const MatmulRows& rows, int first, int n,
+                                 Shared& flag) {
+  if (a.arrivals == nullptr) return;
+  const int n_blocks = a.then.n_blocks, all = a.matrix.n_out / n_blocks;
+  const int end = Min(first + n, a.matrix.n_out);
+  for (int at = first; at < end;) {
+    const int unit = at / kBlockInputs, next = Min(end, (unit + 1) * kBlockInputs);
+    const int block = unit % n_blocks;
+    Barrier();
+    if (ThreadIndex() == 0) {
+      int32_t* const count = a.arrivals + static_cast<int64_t>(BlockY()) * n_blocks + block;
+      flag[0] = Arrive(count, next - at, all) ? 1 : 0;
+    }
+    Barrier();
+    at = next;
+    if (flag[0] == 0) continue;
+    constexpr int kAtOnce = kMatmulThreads / kQuantizeLanes;
+    for (int r = 0; r < rows.count; r += kAtOnce) {
+      const int row = r + ThreadIndex() / kQuantizeLanes;
+      ActivateBlock(a.then, rows.first + Min(row, rows.count - 1), block, row < rows.count);
+    }
+  }
+}
+
 // Chunk sums meet in shared memory, where thread t adds those of the pairs t, t + kMatmulThreads
 // ... of outputs and rows.
 template <typename Product, int kRows>
@@ -164,6 +192,7 @@ WEFT_DEVICE void Multiply(const MatmulArgs& a) {
     if (r >= rows.count || o >= a.matrix.n_out) continue;
     PutOutput(a, rows, r, o, totals[i]);
   }
+  ActivateOutputs(a, rows, first_output, n_outputs, parts);
 }
 
 // One block of 32 values of a row.

@@ -142,6 +142,7 @@ WEFT_DEVICE void MultiplyOne(const MatmulArgs& a) {
   add_parts(n_passes - 1);
   const int output = BlockX() * kBandOutputs + t;
   if (t < kBandOutputs && output < a.matrix.n_out) PutOutput(a, rows, 0, output, total);
+  ActivateOutputs(a, rows, BlockX() * kBandOutputs, kBandOutputs, sums);
 }
 
 }  // namespace weft::device

@@ -258,6 +258,7 @@ WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, const
     const int output = BlockX() * kBandOutputs + pair % kBandOutputs;
     if (row < rows.count && output < a.matrix.n_out) PutOutput(a, rows, row, output, totals[i]);
   }
+  ActivateOutputs(a, rows, BlockX() * kBandOutputs, kBandOutputs, x.sums);
 }
 
 // Many rows: each warp has a band.
@@ -307,6 +308,8 @@ WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, cons
         PutOutput(a, rows, row, output, totals[j][i]);
     }
   }
+  constexpr int kOutputs = kTileBands * kBandOutputs;
+  ActivateOutputs(a, rows, BlockX() * kOutputs, kOutputs, x.sums);
 }
 
 template <typename Form, int kMostRows, int kBands>

@@ -12,10 +12,12 @@ void RaceFinder::OnLaunch(const device::Kernel& kernel) {
   ++launch_;
   block_ = 0;
   barrier_ = 0;
+  arrived_.clear();
 }
 
 void RaceFinder::OnBlockEnd(const device::Kernel& /*kernel*/) {
   ++block_;
+  passed_.clear();
   ++barrier_;
 }
 
@@ -23,9 +25,16 @@ void RaceFinder::OnCopy(const void* from, size_t bytes, const device::emulator::
   OnGlobal(from, bytes, false, 0);
 }
 
-bool RaceFinder::Meet(const Use& before, const Use& now) {
+// That a block wrote before it arrived, and not after, is not checked.
+void RaceFinder::OnArrival(const void* count, bool last) {
+  std::vector<int64_t>& blocks = arrived_[count];
+  if (last) passed_.insert(passed_.end(), blocks.begin(), blocks.end());
+  blocks.push_back(block_);
+}
+
+bool RaceFinder::Meet(const Use& before, const Use& now) const {
   if (before.launch != now.launch) return false;
-  if (before.block != now.block) return true;
+  if (before.block != now.block) return std::ranges::count(passed_, before.block) == 0;
   return before.barrier == now.barrier && before.thread != now.thread;
 }
 

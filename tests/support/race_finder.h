@@ -1,6 +1,7 @@
 // Finds races in global memory: a byte that one thread writes and another reads or writes in the
-// same launch, unless both are of one block with a barrier between. Blocks of a launch run in any
-// order and beside each other on a card; the emulator's one after the other hide it.
+// same launch, unless both are of one block with a barrier between, or of two where the later one
+// was the last to arrive at a count (dialect.h) at which the other had arrived. Blocks of a launch
+// run in any order and beside each other on a card; the emulator's one after the other hide it.
 //
 // Of kernels that are compiled for it (watched_accesses.h).
 #ifndef WEFT_TESTS_SUPPORT_RACE_FINDER_H_
@@ -35,6 +36,7 @@ class RaceFinder : public device::emulator::Observer {
   void OnBlockEnd(const device::Kernel& kernel) override;
   void OnCopy(const void* from, size_t bytes, const device::emulator::Site& site) override;
   void OnGlobal(const void* p, size_t bytes, bool writes, uintptr_t code) override;
+  void OnArrival(const void* count, bool last) override;
 
  private:
   // Who used a byte last: in which launch and block, behind how many barriers.
@@ -55,11 +57,13 @@ class RaceFinder : public device::emulator::Observer {
   using Page = std::array<Byte, kPage>;
 
   // Whether both may happen at once.
-  static bool Meet(const Use& before, const Use& now);
+  bool Meet(const Use& before, const Use& now) const;
   void Tell(const Use& before, const char* did, const Use& now, const char* does);
 
   const device::Kernel* kernel_ = nullptr;
   int64_t launch_ = 0, block_ = 0, barrier_ = 0;
+  std::unordered_map<const void*, std::vector<int64_t>> arrived_;  // blocks of the launch, by count
+  std::vector<int64_t> passed_;  // those that the running block has found arrived
   std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages_;
   std::vector<std::string> races_;
 };

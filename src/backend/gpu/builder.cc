@@ -124,13 +124,14 @@ void LaunchNorm(device::Stream* stream, const BoundNorm& norm, const Rows& x, in
 // --- launches ------------------------------------------------------------------------------------
 
 Builder::Builder(const GpuWeights& weights, const GpuState& state, const StepBuffer& buffer,
-                 const ProgramSize& size, Arena* arena)
+                 const ProgramSize& size, Arena* arena, int32_t* arrivals)
     : spec_(weights.spec()),
       model_(weights.model()),
       state_(state),
       buffer_(buffer),
       size_(size),
-      arena_(*arena) {}
+      arena_(*arena),
+      arrivals_(arrivals) {}
 
 Rows Builder::NewRows(int64_t width, int64_t n_rows) {
   return {arena_.Take<float>(width * (n_rows > 0 ? n_rows : size_.rows)), width};
@@ -299,7 +300,21 @@ void Builder::Activate(Activation kind, float limit, const Rows& gate, const Row
   args.kind = static_cast<device::Act>(kind);
   args.limit = limit;
   args.n_rows = rows.n;
-  Launch(device::ActivateRows, ColumnsShape(width, rows.most), args);
+  Launch(device::ActivateRows, InRuns(ColumnsShape(width, rows.most)), args);
+}
+
+device::ActivateBytesArgs Builder::ActivateBytesOf(Activation kind, float limit, const Rows& gate,
+                                                   const Rows& up, int64_t width,
+                                                   const RowSet& rows) {
+  device::ActivateBytesArgs args;
+  args.rows.gate = gate;
+  args.rows.up = up;
+  args.rows.kind = static_cast<device::Act>(kind);
+  args.rows.limit = limit;
+  args.rows.n_rows = rows.n;
+  args.out = NewBytes(rows.most, width);
+  args.n_blocks = static_cast<int32_t>(width / device::kBlockInputs);
+  return args;
 }
 
 Input Builder::PrepareActivated(Activation kind, float limit, const Rows& gate, const Rows& up,
@@ -309,15 +324,8 @@ Input Builder::PrepareActivated(Activation kind, float limit, const Rows& gate, 
     Activate(kind, limit, gate, up, width, out, rows);
     return {out, {}};
   }
-  device::ActivateBytesArgs args;
-  args.rows.gate = gate;
-  args.rows.up = up;
-  args.rows.kind = static_cast<device::Act>(kind);
-  args.rows.limit = limit;
-  args.rows.n_rows = rows.n;
-  args.out = NewBytes(rows.most, width);
-  args.n_blocks = static_cast<int32_t>(width / device::kBlockInputs);
-  Launch(device::ActivateBytes, QuantizeShapeOf(width, rows, 1), args);
+  const auto args = ActivateBytesOf(kind, limit, gate, up, width, rows);
+  Launch(device::ActivateBytes, InRuns(QuantizeShapeOf(width, rows, 1)), args);
   return {{}, args.out};
 }
 

@@ -72,14 +72,17 @@ struct Input {
 class Builder {
  public:
   // With null `device` nothing is built; the arena still learns how much memory it takes.
+  // `arrivals`: n_arrivals() zeros on the device, which are zeros again after each step; null with
+  // a null device.
   Builder(const GpuWeights& weights, const GpuState& state, const StepBuffer& buffer,
-          const ProgramSize& size, Arena* arena);
+          const ProgramSize& size, Arena* arena, int32_t* arrivals);
 
   // All of a step but its results, into `*graphs`.
   Status Build(device::Device* device, std::vector<std::unique_ptr<device::Graph>>* graphs);
   // The residual stream, which the results are made of.
   Rows stream() const { return stream_; }
   int64_t n_launches() const { return n_launches_; }
+  int64_t n_arrivals() const { return n_arrivals_; }
 
  private:
   // --- launches (builder.cc) -----------------------------------------------------------------
@@ -109,6 +112,8 @@ class Builder {
   Input Prepare(const Rows& x, const BoundLinear& linear) {
     return Prepare(x, linear.matrix.n_in, {&linear}, step_rows());
   }
+  device::ActivateBytesArgs ActivateBytesOf(Activation kind, float limit, const Rows& gate,
+                                            const Rows& up, int64_t width, const RowSet& rows);
   // act(gate) * up, or act(gate), as the linear wants it; `out` is room for floats.
   Input PrepareActivated(Activation kind, float limit, const Rows& gate, const Rows& up,
                          const BoundLinear& linear, const Rows& out, const RowSet& rows);
@@ -173,6 +178,7 @@ class Builder {
                    const BoundNorm& v_norm = {});
   // The heads' sums, to args.out; or as bytes alone, if only `next` wants them and they can be.
   Input Attend(device::KvType type, device::AttendArgs args, const BoundLinear* next);
+  Input MultiplyToActivate(const Bound<DenseFfn>& op, const Input& x);
   // Items of a group of layers, the most that a launch is for.
   int64_t MostItems(int64_t n, int group) const;
   // The experts' rows by expert, and what is needed to find them.
@@ -197,6 +203,8 @@ class Builder {
   Arena& arena_;
   device::Graph* graph_ = nullptr;
   int64_t n_launches_ = 0;
+  int32_t* const arrivals_;  // of one product at a time
+  int64_t n_arrivals_ = 0;
   Rows stream_, block_input_, path_input_, path_output_, path_sum_, per_layer_;
   // What has not been added to the stream yet.
   struct Residual {
@@ -249,6 +257,12 @@ device::NormArgs NormArgsOf(const BoundNorm& norm, const Rows& x, int64_t group,
 inline device::LaunchShape ColumnsShape(int64_t width, int64_t n_rows, int64_t n_heads = 1) {
   return {device::CeilDiv(width, device::kColumnsPerBlock), static_cast<int>(n_rows),
           static_cast<int>(n_heads), device::kColumnThreads};
+}
+// More rows than a grid's y can count, in runs.
+inline device::LaunchShape InRuns(device::LaunchShape shape) {
+  shape.grid_z = device::CeilDiv(shape.grid_y, device::kMostRunRows);
+  shape.grid_y = std::min(shape.grid_y, device::kMostRunRows);
+  return shape;
 }
 
 }  // namespace weft::gpu

@@ -5,13 +5,31 @@
 
 namespace weft::gpu {
 
+// act(gate) * up, or act(up), as `down` wants it. By the product itself where that is one launch.
+Input Builder::MultiplyToActivate(const Bound<DenseFfn>& op, const Input& x) {
+  const Activation kind = op.spec->activation;
+  const float limit = op.spec->limit;
+  if (!op.down.form->int8 || (op.gate && !Continues(op.up, op.gate))) {
+    const auto [up, gate] = MultiplyAll(x, op.up, op.gate);
+    return PrepareActivated(kind, limit, op.gate ? gate : up, op.gate ? up : Rows{}, op.down, up,
+                            step_rows());
+  }
+  const int64_t width = op.down.matrix.n_in;
+  BoundLinear whole = op.up;
+  if (op.gate) whole.matrix.n_out += op.gate.matrix.n_out;
+  const Rows up = NewRows(whole.matrix.n_out);
+  Product product = ProductOf(whole, x, up, step_rows());
+  product.args.then = ActivateBytesOf(kind, limit, op.gate ? Columns(up, width) : up,
+                                      op.gate ? up : Rows{}, width, step_rows());
+  product.args.arrivals = arrivals_;
+  n_arrivals_ = std::max(n_arrivals_, product.shape.grid_y * width / device::kBlockInputs);
+  Launch(*product.kernel, product.shape, product.args);
+  return {{}, product.args.then.out};
+}
+
 void Builder::Run(const Bound<DenseFfn>& op, const Rows& x, const Rows&, const Rows& out) {
   const Input input = Prepare(x, spec_.d_model, {&op.gate, &op.up, &op.output_gate}, step_rows());
-  const auto [up, gate] = MultiplyAll(input, op.up, op.gate);
-  Multiply(op.down,
-           PrepareActivated(op.spec->activation, op.spec->limit, op.gate ? gate : up,
-                            op.gate ? up : Rows{}, op.down, up, step_rows()),
-           out);
+  Multiply(op.down, MultiplyToActivate(op, input), out);
   if (!op.output_gate) return;
   device::GateArgs args;
   args.x = out;

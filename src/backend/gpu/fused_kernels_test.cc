@@ -1,5 +1,6 @@
 // Kernels that do in one launch what several did have the bits of those, and activations as bytes
 // those of a plain loop.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -7,6 +8,8 @@
 #include <vector>
 
 #include "backend/gpu/builder.h"
+#include "backend/gpu/weight_forms.h"
+#include "base/half.h"
 #include "device/emulator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -203,6 +206,81 @@ TEST_F(FusedKernelsTest, AnActivationIsQuantizedAsItWouldBe) {
     RunKernel(device::QuantizeRows, QuantizeShapeOf(width, rows, 1),
               QuantizeArgsOf(floats.out, width, expected.view(), rows));
     ASSERT_TRUE(Same(bytes, expected)) << round;
+  }
+}
+
+// A kernel of products, and the outputs (0: as many as its lanes leave) and rows of a block.
+struct ProductKernel {
+  const device::KernelOf<device::MatmulArgs>* kernel;
+  int outputs, rows;
+};
+ProductKernel ProductKernelOf(int number) {
+  const WeightForm& form = *FormOf(DType::kQ8_0);
+  const ProductKernel kernels[] = {
+      {form.multiply_one, device::kBandOutputs, 1},
+      {form.multiply, 0, device::kMatmulRows},
+      {form.multiply_few, device::kBandOutputs, device::kMatmulRows},
+      {form.multiply_tiles, device::kBandOutputs, device::kTileRows},
+      {form.multiply_many, device::kTileBands * device::kBandOutputs, device::kTileRows}};
+  return kernels[number];
+}
+
+// Every kernel of a product that activates its own outputs, of any width, with and without a gate.
+TEST_F(FusedKernelsTest, AProductThatActivatesHasTheBitsOfItsSteps) {
+  for (int round = 0; round < 30; ++round) {
+    const auto [kernel, outputs, run] = ProductKernelOf(round % 5);
+    const int64_t n = run == 1 ? 1 : Between(1, 40), width = 32 * Between(1, 5);
+    const int64_t n_in = 32 * Between(1, round % 2 == 0 ? 4 : 20);
+    const bool gated = round % 3 > 0;
+    const int64_t n_out = gated ? 2 * width : width;
+    const auto n_rows = static_cast<int32_t>(n);
+    const RowSet rows = {&n_rows, n + 1};
+    std::vector<uint32_t> levels(static_cast<size_t>(n_out * n_in / 4));
+    for (uint32_t& level : levels) level = static_cast<uint32_t>(random_());
+    std::vector<uint16_t> scales(static_cast<size_t>(n_out * n_in / 32));
+    for (uint16_t& scale : scales) scale = F32ToF16(Normal() / 500);
+    const std::vector<float> x = Floats(n * n_in), bias = Floats(n_out);
+    Bytes q(n, n_in);
+    RunKernel(device::QuantizeRows, QuantizeShapeOf(n_in, rows, 1),
+              QuantizeArgsOf({const_cast<float*>(x.data()), n_in}, n_in, q.view(), rows));
+
+    std::vector<float> out(static_cast<size_t>(n * n_out));
+    Bytes bytes(n, width), expected(n, width);
+    device::MatmulArgs args;
+    args.matrix = {levels.data(), reinterpret_cast<const uint8_t*>(scales.data()), nullptr,
+                   static_cast<int32_t>(n_in), static_cast<int32_t>(n_out)};
+    args.q = q.view();
+    args.out = {out.data(), n_out};
+    args.bias = bias.data();
+    args.n_rows = &n_rows;
+    args.lanes = device::MatmulLanes(n_in);
+    device::ActivateBytesArgs then;
+    then.rows.gate = {out.data() + (gated ? width : 0), n_out};
+    if (gated) then.rows.up = args.out;
+    then.rows.kind = static_cast<device::Act>(round % 6);
+    then.rows.limit = 1.5f;
+    then.rows.n_rows = &n_rows;
+    then.n_blocks = static_cast<int32_t>(width / kBlockInputs);
+    then.out = expected.view();
+    const device::LaunchShape shape = {
+        device::CeilDiv(n_out, outputs > 0 ? outputs : device::kMatmulThreads / args.lanes),
+        device::CeilDiv(rows.most, run), 1, device::kMatmulThreads};
+    RunKernel(*kernel, shape, args);
+    RunKernel(device::ActivateBytes, QuantizeShapeOf(width, rows, 1), then);
+
+    // Twice, as the counts of arrivals must be back at 0.
+    std::vector<int32_t> arrivals(static_cast<size_t>(shape.grid_y * then.n_blocks), 0);
+    then.out = bytes.view();
+    args.then = then;
+    args.arrivals = arrivals.data();
+    for (int time = 0; time < 2; ++time) {
+      bytes = Bytes(n, width);
+      args.then.out = bytes.view();
+      std::ranges::fill(out, -1.0f);
+      RunKernel(*kernel, shape, args);
+      ASSERT_TRUE(Same(bytes, expected)) << round;
+      ASSERT_THAT(arrivals, ::testing::Each(0)) << round;
+    }
   }
 }
 

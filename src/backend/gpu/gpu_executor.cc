@@ -68,6 +68,7 @@ Status StepContext::Start(device::Priority priority) {
       buffer_, StepBuffer::New(&device, spec, state_.layout().page_tokens, max_rows_, text_kv));
   generation_ = buffer_->generation();
   WEFT_ASSIGN_OR_RETURN(scratch_, device.Allocate(ScratchBytes()));
+  WEFT_ASSIGN_OR_RETURN(arrivals_, device.Allocate(std::max<int64_t>(1, n_arrivals_) * 4));
 
   const auto lay_out = [&](std::byte* begin) {
     constexpr int64_t n = StepBuffer::kPieceRows;
@@ -90,10 +91,11 @@ int64_t StepContext::ScratchBytes() {
   int64_t most = 256;
   for (int64_t rows = 1; rows <= max_rows_; rows *= 2) {
     Arena arena(nullptr);
-    Builder builder(weights_, state_, *buffer_, {rows, rows, 1, 1}, &arena);
+    Builder builder(weights_, state_, *buffer_, {rows, rows, 1, 1}, &arena, nullptr);
     static_cast<void>(builder.Build(nullptr, nullptr));
     most = std::max(most, arena.most());
     n_launches_ = std::max(n_launches_, builder.n_launches());
+    n_arrivals_ = std::max(n_arrivals_, builder.n_arrivals());
   }
   return most;
 }
@@ -119,7 +121,7 @@ StatusOr<const Program*> StepContext::ProgramFor(const ProgramSize& size) {
   }
   if (programs_.size() >= kMostPrograms) DropOldest();
   Arena arena(scratch_->data());
-  Builder builder(weights_, state_, *buffer_, size, &arena);
+  Builder builder(weights_, state_, *buffer_, size, &arena, arrivals_->As<int32_t>());
   Program program;
   WEFT_RETURN_IF_ERROR(builder.Build(&gpu(), &program.parts));
   program.stream = builder.stream();
@@ -136,6 +138,7 @@ void StepContext::DropOldest() {
 }
 
 Status StepContext::Begin(const Step& step) {
+  if (std::exchange(ended_early_, true)) stream_->Fill(arrivals_->data(), 0, arrivals_->bytes());
   WEFT_RETURN_IF_ERROR(state_.HoldFor(step));
   WEFT_RETURN_IF_ERROR(buffer_->Fill(step, stream_.get()));
   WEFT_RETURN_IF_ERROR(finder_->Fill(step, stream_.get()));
@@ -258,8 +261,8 @@ void StepContext::EnqueueWhole(int64_t piece, int64_t n) {
 }
 
 int64_t StepContext::bytes() const {
-  return scratch_->bytes() + piece_->bytes() + buffer_->bytes() + finder_->bytes() +
-         (text_kv_ != nullptr ? text_kv_->bytes() : 0) +
+  return scratch_->bytes() + arrivals_->bytes() + piece_->bytes() + buffer_->bytes() +
+         finder_->bytes() + (text_kv_ != nullptr ? text_kv_->bytes() : 0) +
          (inputs_ != nullptr ? inputs_->bytes() : 0);
 }
 
@@ -299,6 +302,7 @@ class GpuRun : public StepRun {
     WEFT_RETURN_IF_ERROR(FetchVectors());
     WEFT_RETURN_IF_ERROR(FetchLogits());
     WEFT_RETURN_IF_ERROR(Wait());
+    context_.NoteEnd();
     return true;
   }
 
@@ -370,8 +374,10 @@ class GpuRun : public StepRun {
 StatusOr<std::unique_ptr<Executor>> GpuExecutor::New(std::shared_ptr<const GpuWeights> weights,
                                                      GpuState* state,
                                                      const ExecutorOptions& options) {
+  // A tile of pairs is a block, and each expert may have a last one that is not full.
   const int64_t used = MostUsedExperts(weights->spec());
-  if (RoundUp(options.max_step_tokens) * used > device::kMaxGridYz) {
+  const int64_t n_tiles = RoundUp(options.max_step_tokens) * used / device::kMatmulRows;
+  if (used > 1 && n_tiles + device::kMostExperts > device::kMaxGridYz) {
     return InvalidArgument("steps of ", options.max_step_tokens, " tokens that go through ", used,
                            " experts each are too large for a device; use smaller steps");
   }

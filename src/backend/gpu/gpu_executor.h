@@ -61,6 +61,9 @@ class StepContext {
   // What its programs take of the device, at most.
   int64_t program_bytes() const;
 
+  // The step's work has passed without an error.
+  void NoteEnd() { ended_early_ = false; }
+
   bool in_use = false;  // by a run
 
  private:
@@ -81,7 +84,7 @@ class StepContext {
   const GpuWeights& weights_;
   GpuState& state_;
   const int64_t max_rows_;
-  std::unique_ptr<device::Memory> text_kv_, scratch_, piece_, results_;
+  std::unique_ptr<device::Memory> text_kv_, scratch_, arrivals_, piece_, results_;
   std::unique_ptr<device::Memory> inputs_;  // vectors in place of tokens; as large as ever needed
   std::unique_ptr<StepBuffer> buffer_;
   std::unique_ptr<BestFinder> finder_;
@@ -94,7 +97,9 @@ class StepContext {
   int64_t generation_ = 0;                   // of the buffer that the programs point into
   std::map<ProgramSize, Program> programs_;  // the latest used ones
   int64_t n_begun_ = 0;
-  int64_t n_launches_ = 0;  // of the longest program
+  int64_t n_launches_ = 0;   // of the longest program
+  int64_t n_arrivals_ = 0;   // of the largest
+  bool ended_early_ = true;  // the last step, and left what it counted; or there was none
   const Program* program_ = nullptr;
 };
 

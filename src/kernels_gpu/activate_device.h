@@ -1,0 +1,60 @@
+// Activations of feed-forward networks, as floats and as bytes.
+#ifndef WEFT_KERNELS_GPU_ACTIVATE_DEVICE_H_
+#define WEFT_KERNELS_GPU_ACTIVATE_DEVICE_H_
+
+#include "device/dialect.h"
+#include "kernels_gpu/kernels.h"
+#include "kernels_gpu/math.h"
+#include "kernels_gpu/quantize_device.h"
+
+namespace weft::device {
+
+WEFT_DEVICE float ActivateOne(Act kind, float g) {
+  switch (kind) {
+    case Act::kSilu:
+      return g / (1.0f + Exp(-g));
+    case Act::kGeluTanh: {
+      // x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+      const float cubic = Fma(g * g * g, 0.044715f, g);
+      return g / (1.0f + Exp(cubic * -1.5957691216f));
+    }
+    case Act::kGeluErf:
+      return g * 0.5f * (1.0f + Erf(g * 0.70710678118f));
+    case Act::kRelu:
+      return Max(g, 0.0f);
+    default: {
+      const float positive = Max(g, 0.0f);
+      return positive * positive;
+    }
+  }
+}
+
+WEFT_DEVICE float ActivateValue(const ActivateArgs& a, float gate, bool has_up, float up) {
+  if (a.kind == Act::kClampedSwiglu) {
+    const float g = Min(gate, a.limit);
+    const float swish = g * Sigmoid(g * 1.702f);
+    return has_up ? swish * (Max(Min(up, a.limit), -a.limit) + 1.0f) : swish;
+  }
+  const float value = ActivateOne(a.kind, gate);
+  return has_up ? value * up : value;
+}
+
+// Puts block `block` of a row, kQuantizeLanes lanes each; lanes for which there is none take part
+// and put nothing.
+WEFT_DEVICE void ActivateBlock(const ActivateBytesArgs& a, int64_t row, int block, bool there) {
+  const bool has_up = a.rows.up.values != nullptr;
+  const int64_t at = (there ? static_cast<int64_t>(block) * kBlockInputs : 0) +
+                     ThreadIndex() % kQuantizeLanes * kQuantizeEach;
+  float values[kQuantizeEach], up[kQuantizeEach] = {};
+  LoadFour(a.rows.gate.values + row * a.rows.gate.stride + at, values);
+  if (has_up) LoadFour(a.rows.up.values + row * a.rows.up.stride + at, up);
+  WEFT_UNROLL
+  for (int i = 0; i < kQuantizeEach; ++i) {
+    values[i] = ActivateValue(a.rows, values[i], has_up, up[i]);
+  }
+  QuantizeBlock(values, a.out, row, block, a.n_blocks, there);
+}
+
+}  // namespace weft::device
+
+#endif  // WEFT_KERNELS_GPU_ACTIVATE_DEVICE_H_
