@@ -2,9 +2,11 @@
 
 #include "device/dialect.h"
 #include "kernels_gpu/math.h"
+#include "kernels_gpu/quantize_device.h"
 
 namespace weft::device {
 
+// The sum is one thread's, in order.
 WEFT_DEVICE void SoftmaxInPlace(float* x, int n) {
   float max = x[0];
   for (int i = 1; i < n; ++i) max = Max(max, x[i]);
@@ -16,22 +18,46 @@ WEFT_DEVICE void SoftmaxInPlace(float* x, int n) {
   for (int i = 0; i < n; ++i) x[i] = x[i] / sum;
 }
 
-// One row's choice. Scores may be NaN in a damaged model: a best one is found all the same.
+WEFT_DEVICE int MinOfWarp(int value) {
+  WEFT_UNROLL
+  for (int mask = 16; mask > 0; mask /= 2) {
+    value = Min(value, static_cast<int>(ExchangeWord(static_cast<uint32_t>(value), mask)));
+  }
+  return value;
+}
+
+// One row's choice, by a warp: lane l has the experts l, l + 32 ... Scores may be NaN in a damaged
+// model: a best one is found all the same.
+template <typename Scores, typename GroupScores>
 struct RowRouter {
   const RouteArgs& a;
-  const float* scores;
-  int32_t* experts;
-  int n_chosen;
-  uint64_t groups;  // that may be chosen from, a bit each
+  Scores& scores;             // shared
+  GroupScores& group_scores;  // likewise
+  const int lane;
+  uint64_t groups = ~uint64_t{0};  // that may be chosen from, a bit each
+  uint32_t chosen = 0;             // of the lane's experts, a bit each
+
+  // The same bits as SoftmaxInPlace: only the sum depends on an order, and each lane adds it all.
+  WEFT_DEVICE void Softmax() {
+    float max = MinusInfinity();
+    for (int i = lane; i < a.n_experts; i += 32) max = Max(max, static_cast<float>(scores[i]));
+    WEFT_UNROLL
+    for (int mask = 16; mask > 0; mask /= 2) max = Max(max, ShuffleXor(max, mask));
+    const float first = scores[0];
+    if (first != first) max = first;
+    Barrier();
+    for (int i = lane; i < a.n_experts; i += 32) scores[i] = Exp(scores[i] - max);
+    Barrier();
+    float sum = 0.0f;
+    for (int i = 0; i < a.n_experts; ++i) sum = sum + scores[i];
+    Barrier();
+    for (int i = lane; i < a.n_experts; i += 32) scores[i] = scores[i] / sum;
+    Barrier();
+  }
 
   WEFT_DEVICE float Biased(int expert) const {
-    return a.selection_bias != nullptr ? scores[expert] + a.selection_bias[expert] : scores[expert];
-  }
-  WEFT_DEVICE bool IsChosen(int expert) const {
-    for (int i = 0; i < n_chosen; ++i) {
-      if (experts[i] == expert) return true;
-    }
-    return false;
+    const float score = scores[expert];
+    return a.selection_bias != nullptr ? score + a.selection_bias[expert] : score;
   }
   // The sum of a group's two best.
   WEFT_DEVICE float GroupScore(int group) const {
@@ -46,46 +72,55 @@ struct RowRouter {
     return second < 0 ? Biased(first) : Biased(first) + Biased(second);
   }
   WEFT_DEVICE void ChooseGroups() {
-    if (a.n_groups_used >= a.n_groups) {
-      groups = ~uint64_t{0};
-      return;
-    }
+    if (a.n_groups_used >= a.n_groups) return;
+    for (int group = lane; group < a.n_groups; group += 32) group_scores[group] = GroupScore(group);
+    Barrier();
     groups = 0;
     for (int n = 0; n < a.n_groups_used; ++n) {
       int best = -1;
       for (int group = 0; group < a.n_groups; ++group) {
         if ((groups >> group & 1) != 0) continue;
-        if (best < 0 || GroupScore(group) > GroupScore(best)) best = group;
+        if (best < 0 || group_scores[group] > group_scores[best]) best = group;
       }
       groups |= uint64_t{1} << best;
     }
   }
-  WEFT_DEVICE void ChooseNext() {
+
+  // The first of the best that are left: as one that is replaced by any that is greater. So a first
+  // one that is NaN stays, and no other NaN is chosen.
+  WEFT_DEVICE int ChooseNext() {
     const int size = a.n_experts / a.n_groups;
-    int best = -1;
-    for (int i = 0; i < a.n_experts; ++i) {
+    int first = a.n_experts, best = a.n_experts;
+    float best_score = MinusInfinity();
+    for (int i = lane; i < a.n_experts; i += 32) {
       if (a.n_groups > 1 && (groups >> (i / size) & 1) == 0) continue;
-      if (IsChosen(i)) continue;
-      if (best < 0 || Biased(i) > Biased(best)) best = i;
+      if ((chosen >> (i / 32) & 1) != 0) continue;
+      first = Min(first, i);
+      const float score = Biased(i);
+      if (score > best_score || (score == best_score && i < best)) {
+        best = i;
+        best_score = score;
+      }
     }
-    experts[n_chosen++] = best;
+    first = MinOfWarp(first);
+    const float first_score = first < a.n_experts ? Biased(first) : 0.0f;
+    WEFT_UNROLL
+    for (int mask = 16; mask > 0; mask /= 2) {
+      const int other = static_cast<int>(ExchangeWord(static_cast<uint32_t>(best), mask));
+      const float score = ShuffleXor(best_score, mask);
+      if (score > best_score || (score == best_score && other < best)) {
+        best = other;
+        best_score = score;
+      }
+    }
+    if (first_score != first_score) best = first;
+    if (best % 32 == lane) chosen |= uint32_t{1} << (best / 32);
+    return best;
   }
 };
 
-WEFT_KERNEL(RouteRows, RouteArgs) {
-  const int row = BlockX() * kRouteThreads + ThreadIndex();
-  if (row >= *a.n_rows) return;
-  float* const scores = a.scores.values + row * a.scores.stride;
-  if (a.router == Router::kSoftmax) SoftmaxInPlace(scores, a.n_experts);
-  if (a.router == Router::kSigmoid) {
-    for (int i = 0; i < a.n_experts; ++i) scores[i] = Sigmoid(scores[i]);
-  }
-  RowRouter router = {a, scores, a.experts + row * a.n_used, 0, 0};
-  router.ChooseGroups();
-  for (int i = 0; i < a.n_used; ++i) router.ChooseNext();
-
-  float* const weights = a.weights + row * a.n_used;
-  for (int i = 0; i < a.n_used; ++i) weights[i] = scores[router.experts[i]];
+// From the scores of the chosen experts.
+WEFT_DEVICE void WeighChosen(const RouteArgs& a, float* weights) {
   if (a.router == Router::kSoftmaxOfChosen) SoftmaxInPlace(weights, a.n_used);
   if (a.renormalize != 0) {
     float sum = 0.0f;
@@ -96,12 +131,66 @@ WEFT_KERNEL(RouteRows, RouteArgs) {
   for (int i = 0; i < a.n_used; ++i) weights[i] = weights[i] * a.weight_scale;
 }
 
-WEFT_COOPERATIVE_KERNEL(SortPairs, SortArgs, kSortThreads) {
-  WEFT_SHARED(int32_t, counts, kMostExperts);
+WEFT_COOPERATIVE_KERNEL(RouteRows, RouteArgs, kRouteThreads) {
+  WEFT_SHARED(float, scores, kMostExperts);
+  WEFT_SHARED(float, group_scores, kMostGroups);
+  const int row = BlockX(), lane = ThreadIndex();
+  if (row >= *a.n_rows) return;
+  const float* const logits = a.scores.values + row * a.scores.stride;
+  for (int i = lane; i < a.n_experts; i += 32) {
+    scores[i] = a.router == Router::kSigmoid ? Sigmoid(logits[i]) : logits[i];
+  }
+  Barrier();
+  RowRouter<decltype(scores), decltype(group_scores)> router = {a, scores, group_scores, lane};
+  if (a.router == Router::kSoftmax) router.Softmax();
+  router.ChooseGroups();
+  int32_t* const experts = a.experts + row * a.n_used;
+  float* const weights = a.weights + row * a.n_used;
+  for (int i = 0; i < a.n_used; ++i) {
+    const int expert = router.ChooseNext();
+    if (lane != 0) continue;
+    experts[i] = expert;
+    weights[i] = scores[expert];
+  }
+  if (lane == 0) WeighChosen(a, weights);
+}
+
+// A block's pairs: their experts, in shared memory.
+template <typename Shared>
+WEFT_DEVICE int LoadPairs(const SortArgs& a, int n_pairs, Shared& experts) {
+  const int first = BlockX() * kSortPairs, n = Min(kSortPairs, n_pairs - first);
+  for (int i = ThreadIndex(); i < n; i += kSortThreads) experts[i] = a.experts[first + i];
+  Barrier();
+  return n;
+}
+template <typename Shared>
+WEFT_DEVICE int CountOf(int expert, const Shared& experts, int n) {
+  int count = 0;
+  for (int i = 0; i < n; ++i) count += experts[i] == expert ? 1 : 0;
+  return count;
+}
+
+WEFT_COOPERATIVE_KERNEL(CountPairs, SortArgs, kSortThreads) {
+  WEFT_SHARED(int32_t, experts, kSortPairs);
   const int n_pairs = *a.n_rows * a.n_used;
+  if (BlockX() * kSortPairs >= n_pairs) return;
+  const int n = LoadPairs(a, n_pairs, experts);
   for (int expert = ThreadIndex(); expert < a.n_experts; expert += kSortThreads) {
-    int count = 0;
-    for (int pair = 0; pair < n_pairs; ++pair) count += a.experts[pair] == expert ? 1 : 0;
+    a.counts[BlockX() * a.n_experts + expert] = CountOf(expert, experts, n);
+  }
+}
+
+WEFT_COOPERATIVE_KERNEL(SortPairs, SortArgs, kSortThreads) {
+  WEFT_SHARED(int32_t, experts, kSortPairs);
+  WEFT_SHARED(int32_t, counts, kMostExperts);  // of all blocks' pairs
+  const int n_pairs = *a.n_rows * a.n_used, n_runs = Max(1, CeilDiv(n_pairs, kSortPairs));
+  if (BlockX() >= n_runs) return;
+  const int n = LoadPairs(a, n_pairs, experts);
+  for (int expert = ThreadIndex(); expert < a.n_experts; expert += kSortThreads) {
+    int count = n_runs == 1 ? CountOf(expert, experts, n) : 0;
+    for (int run = 0; n_runs > 1 && run < n_runs; ++run) {
+      count += a.counts[run * a.n_experts + expert];
+    }
     counts[expert] = count;
   }
   Barrier();
@@ -109,20 +198,23 @@ WEFT_COOPERATIVE_KERNEL(SortPairs, SortArgs, kSortThreads) {
     int place = 0, tile = 0;
     for (int i = 0; i < expert; ++i) {
       place += counts[i];
-      tile += (counts[i] + kMatmulRows - 1) / kMatmulRows;
+      tile += CeilDiv(counts[i], kMatmulRows);
     }
-    const int count = counts[expert];
-    for (int at = 0; at < count; at += kMatmulRows) {
-      a.tiles[tile++] = {expert, place + at, Min(kMatmulRows, count - at)};
+    const int count = counts[expert], n_tiles = CeilDiv(count, kMatmulRows);
+    for (int i = BlockX(); i < n_tiles; i += n_runs) {
+      const int at = i * kMatmulRows;
+      a.tiles[tile + i] = {expert, place + at, Min(kMatmulRows, count - at)};
     }
-    for (int pair = 0; pair < n_pairs; ++pair) {
-      if (a.experts[pair] != expert) continue;
+    if (BlockX() == 0 && expert == a.n_experts - 1) {
+      *a.n_tiles = tile + n_tiles;
+      *a.n_pairs = n_pairs;
+    }
+    for (int run = 0; run < BlockX(); ++run) place += a.counts[run * a.n_experts + expert];
+    for (int i = 0; i < n; ++i) {
+      if (experts[i] != expert) continue;
+      const int pair = BlockX() * kSortPairs + i;
       a.places[pair] = place;
       a.sources[place++] = pair / a.n_used;
-    }
-    if (expert == a.n_experts - 1) {
-      *a.n_tiles = tile;
-      *a.n_pairs = n_pairs;
     }
   }
 }

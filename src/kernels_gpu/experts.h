@@ -9,8 +9,7 @@ namespace weft::device {
 // As RouterWeights of model/operations.h.
 enum class Router : int32_t { kSoftmax, kSigmoid, kSoftmaxOfChosen };
 
-// Chooses the experts of each row; `scores` are the router's logits, and overwritten.
-// x: runs of 32 rows, a thread for each.
+// Chooses the experts of each row; `scores` are the router's logits. x: rows, a warp for each.
 struct RouteArgs {
   Rows scores;
   const float* selection_bias = nullptr;
@@ -27,7 +26,8 @@ inline constexpr int kMostGroups = 64;
 WEFT_DECLARE_KERNEL(RouteRows, RouteArgs);
 
 // Gives every pair (row, choice) a place among those of its expert, in the order of pairs, and
-// cuts each expert's places into tiles. One block of kSortThreads threads.
+// cuts each expert's places into tiles. x: runs of kSortPairs pairs; kSortThreads threads. Where
+// there may be several runs, each run's are counted by CountPairs before.
 struct SortArgs {
   const int32_t* experts = nullptr;  // (row, choice)
   int32_t n_experts = 0, n_used = 0;
@@ -36,10 +36,13 @@ struct SortArgs {
   MemberTile* tiles = nullptr;
   int32_t* n_tiles = nullptr;
   int32_t* n_pairs = nullptr;
+  int32_t* counts = nullptr;  // (run, expert)
   const int32_t* n_rows = nullptr;
 };
 inline constexpr int kSortThreads = 128;
+inline constexpr int kSortPairs = 512;
 inline constexpr int kMostExperts = 1024;
+WEFT_DECLARE_KERNEL(CountPairs, SortArgs);
 WEFT_DECLARE_KERNEL(SortPairs, SortArgs);
 
 // out = the sum of the chosen experts' results times their weights, in the order of choice.

@@ -17,7 +17,8 @@ std::vector<const Kernel*> AllKernels() {
       &RouteRows,       &SortPairs,       &MixRows,           &ConvolveRows,    &KeepInputs,
       &ComputeGates,    &AdvanceDeltaNet, &AdvanceStateSpace, &FinishHeadsF32,  &FinishHeadsF16,
       &FinishHeadsBF16, &FinishHeadsQ8_0, &MergeParts,        &ChangeRows,      &FindBest,
-      &MergeBest,       &WeighRows,       &AdvanceShortRows,  &AdvanceLongRows, &ActivateBytes};
+      &MergeBest,       &WeighRows,       &AdvanceShortRows,  &AdvanceLongRows, &ActivateBytes,
+      &CountPairs};
 #define WEFT_OF_FORM_(name, ...)                                                                  \
   for (const Kernel* kernel :                                                                     \
        {static_cast<const Kernel*>(&MultiplyOne##name),                                           \

@@ -82,8 +82,7 @@ Builder::Pairs Builder::Route(const Bound<MixtureOfExperts>& op, const Rows& log
   route.experts = pairs.experts;
   route.weights = pairs.weights;
   route.n_rows = step_rows().n;
-  Launch(device::RouteRows,
-         {device::CeilDiv(size_.rows, device::kRouteThreads), 1, 1, device::kRouteThreads}, route);
+  Launch(device::RouteRows, {static_cast<int>(size_.rows), 1, 1, device::kRouteThreads}, route);
 
   device::SortArgs sort;
   sort.experts = pairs.experts;
@@ -95,7 +94,13 @@ Builder::Pairs Builder::Route(const Bound<MixtureOfExperts>& op, const Rows& log
   sort.n_tiles = pairs.n_tiles;
   sort.n_pairs = counts + 1;
   sort.n_rows = step_rows().n;
-  Launch(device::SortPairs, {1, 1, 1, device::kSortThreads}, sort);
+  const int n_runs = device::CeilDiv(n_pairs, device::kSortPairs);
+  const device::LaunchShape shape = {n_runs, 1, 1, device::kSortThreads};
+  if (n_runs > 1) {
+    sort.counts = arena_.Take<int32_t>(int64_t{n_runs} * spec.n_experts);
+    Launch(device::CountPairs, shape, sort);
+  }
+  Launch(device::SortPairs, shape, sort);
   return pairs;
 }
 
