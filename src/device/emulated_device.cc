@@ -127,6 +127,7 @@ class EmulatedStream : public Stream {
   ~EmulatedStream() override { static_cast<void>(Synchronize()); }
 
   void Replay(const Graph& graph) override {
+    ++device_.n_graphs_;
     for (const Captured& launch : static_cast<const EmulatedGraph&>(graph).launches()) {
       Enqueue(launch);
     }
@@ -182,6 +183,7 @@ class EmulatedStream : public Stream {
 
  protected:
   void EnqueueLaunch(const Kernel& kernel, const LaunchShape& shape, const void* args) override {
+    ++device_.n_single_launches_;
     Enqueue(Capture(kernel, shape, args));
   }
 

@@ -47,6 +47,9 @@ class EmulatedDevice : public Device {
   void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
   // Launches that have run.
   int64_t n_launches() const { return n_launches_; }
+  // Graphs that were enqueued, and launches beside them.
+  int64_t n_graphs() const { return n_graphs_; }
+  int64_t n_single_launches() const { return n_single_launches_; }
   // Tiles of keys and values, 32 positions of a head, that warps have read.
   int64_t n_tiles() const { return n_tiles_; }
   int64_t pinned_bytes() const { return pinned_bytes_; }
@@ -62,6 +65,7 @@ class EmulatedDevice : public Device {
   const bool multiplies_tiles_;
   std::chrono::milliseconds patience_ = std::chrono::minutes(2);
   std::atomic<int64_t> held_bytes_ = 0, pinned_bytes_ = 0, n_launches_ = 0, n_tiles_ = 0;
+  std::atomic<int64_t> n_graphs_ = 0, n_single_launches_ = 0;
   Faults faults_;
 };
 

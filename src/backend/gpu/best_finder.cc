@@ -1,6 +1,7 @@
 #include "backend/gpu/best_finder.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -82,19 +83,18 @@ Status BestFinder::Fill(const Step& step, device::Stream* stream) {
     }
   }
   WEFT_RETURN_IF_ERROR(Reserve(n_changes * kChangeWords + n_words));
-  changes_ = rest_;
-  allowed_ = rest_ + n_changes * kChangeWords;
-  FillRows(step);
+  const int64_t allowed = rest_ + n_changes * kChangeWords;
+  FillRows(step, allowed);
   if (!step.best.empty()) {
-    stream->CopyToDevice(asked_->data(), staging_->data(), (allowed_ + n_words) * 4);
+    stream->CopyToDevice(asked_->data(), staging_->data(), (allowed + n_words) * 4);
   }
   return OkStatus();
 }
 
-void BestFinder::FillRows(const Step& step) {
-  auto* const changes = reinterpret_cast<LogitChange*>(staging_->As<int32_t>() + changes_);
-  uint32_t* const allowed = staging_->As<uint32_t>() + allowed_;
-  int64_t row = 0, n_changes = 0, n_words = 0;
+void BestFinder::FillRows(const Step& step, int64_t allowed) {
+  auto* const changes = reinterpret_cast<LogitChange*>(staging_->As<int32_t>() + rest_);
+  uint32_t* const words = staging_->As<uint32_t>();
+  int64_t row = 0, n_changes = 0;
   for (const StepSequence& sequence : step.sequences) {
     for (int64_t i = 0; i < sequence.n_logits; ++i, ++row) {
       HostRow<int32_t>(n_best_, 0)[row] = static_cast<int32_t>(sequence.n_best);
@@ -106,46 +106,59 @@ void BestFinder::FillRows(const Step& step) {
       std::ranges::copy(its.logits, changes + n_changes);
       n_changes += std::ssize(its.logits);
       if (its.allowed.empty()) continue;
-      HostRow<int32_t>(masks_, 0)[row] = static_cast<int32_t>(n_words);
-      std::ranges::copy(its.allowed, allowed + n_words);
-      n_words += std::ssize(its.allowed);
+      HostRow<int32_t>(masks_, 0)[row] = static_cast<int32_t>(allowed);
+      std::ranges::copy(its.allowed, words + allowed);
+      allowed += std::ssize(its.allowed);
     }
   }
   HostRow<int32_t>(first_changes_, 0)[row] = static_cast<int32_t>(n_changes);
 }
 
-void BestFinder::Enqueue(int64_t piece, const device::Rows& logits, const RowSet& rows,
-                         device::Stream* stream) {
+Asked BestFinder::AskedOf(int64_t piece, int64_t n) const {
   const int32_t* const n_best = HostRow<int32_t>(n_best_, piece);
-  args_.most = *std::max_element(n_best, n_best + rows.most);
-  if (args_.most == 0) return;
+  const float* const temperatures = HostRow<float>(temperatures_, piece);
+  const auto most = static_cast<uint32_t>(*std::max_element(n_best, n_best + n));
+  if (most == 0) return {};
+  return {static_cast<int64_t>(std::bit_ceil(most)),
+          std::any_of(temperatures, temperatures + n, [](float t) { return t != 0; })};
+}
+
+void BestFinder::Launch(int64_t piece, const Asked& asked, const device::Rows& logits,
+                        const RowSet& rows, const Launches& to) {
+  if (asked.most == 0) return;
+  args_.most = static_cast<int32_t>(asked.most);
   args_.logits = logits;
   args_.n_rows = rows.n;
   args_.n_best = DeviceRow<int32_t>(n_best_, piece);
   args_.first_changes = DeviceRow<int32_t>(first_changes_, piece);
   args_.masks = DeviceRow<int32_t>(masks_, piece);
   args_.temperatures = DeviceRow<float>(temperatures_, piece);
-  args_.changes = reinterpret_cast<const device::TokenChange*>(asked_->As<int32_t>() + changes_);
-  args_.allowed = asked_->As<uint32_t>() + allowed_;
+  args_.changes = reinterpret_cast<const device::TokenChange*>(asked_->As<int32_t>() + rest_);
+  args_.allowed = asked_->As<uint32_t>();
   device::LaunchShape slices = {args_.n_slices, static_cast<int>(rows.most), 1,
                                 device::kBestThreads};
   device::LaunchShape whole = slices;
   whole.grid_x = 1;
-  stream->Launch(device::ChangeRows, slices, args_);
-  stream->Launch(device::FindBest, slices, args_);
-  stream->Launch(device::MergeBest, whole, args_);
-  stream->CopyToHost(results_->data(), reinterpret_cast<const std::byte*>(args_.out),
-                     rows.most * args_.most * static_cast<int64_t>(sizeof(device::BestToken)));
-  const float* const temperatures = HostRow<float>(temperatures_, piece);
-  if (std::all_of(temperatures, temperatures + rows.most, [](float t) { return t == 0; })) return;
+  to.Add(device::ChangeRows, slices, args_);
+  to.Add(device::FindBest, slices, args_);
+  to.Add(device::MergeBest, whole, args_);
+  if (!asked.weighs) return;
   slices.threads = device::kWeightThreads;
-  stream->Launch(device::WeighRows, slices, args_);
+  to.Add(device::WeighRows, slices, args_);
+}
+
+void BestFinder::EnqueueCopies(const Asked& asked, int64_t n, device::Stream* stream) {
+  most_ = asked.most;
+  if (most_ == 0) return;
+  stream->CopyToHost(results_->data(), reinterpret_cast<const std::byte*>(args_.out),
+                     n * most_ * static_cast<int64_t>(sizeof(device::BestToken)));
+  if (!asked.weighs) return;
   stream->CopyToHost(results_->data() + weights_offset_,
-                     reinterpret_cast<const std::byte*>(args_.weights), rows.most * n_weights_ * 8);
+                     reinterpret_cast<const std::byte*>(args_.weights), n * n_weights_ * 8);
 }
 
 const device::BestToken* BestFinder::best(int64_t i) const {
-  return results_->As<device::BestToken>() + i * args_.most;
+  return results_->As<device::BestToken>() + i * most_;
 }
 
 double BestFinder::weight(int64_t i) const {

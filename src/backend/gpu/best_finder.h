@@ -6,6 +6,7 @@
 #ifndef WEFT_BACKEND_GPU_BEST_FINDER_H_
 #define WEFT_BACKEND_GPU_BEST_FINDER_H_
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,16 @@
 #include "kernels_gpu/best.h"
 
 namespace weft::gpu {
+
+class Launches;
+
+// What is found in the rows of a piece: the most best tokens of one, rounded up to a power of two;
+// 0: nothing. Whether weights are.
+struct Asked {
+  int64_t most = 0;
+  bool weighs = false;
+  auto operator<=>(const Asked&) const = default;  // NOLINT(modernize-use-nullptr)
+};
 
 class BestFinder {
  public:
@@ -33,9 +44,15 @@ class BestFinder {
     return HostRow<float>(temperatures_, piece)[i] != 0;
   }
 
-  // Enqueues the work on a piece's rows of logits, which it changes, and the results' way back.
-  void Enqueue(int64_t piece, const device::Rows& logits, const RowSet& rows,
-               device::Stream* stream);
+  // Of the first n rows of a piece.
+  Asked AskedOf(int64_t piece, int64_t n) const;
+  // Adds the work on a piece's rows of logits, which it changes. What is captured serves every step
+  // that asks for the same, while base() stays.
+  void Launch(int64_t piece, const Asked& asked, const device::Rows& logits, const RowSet& rows,
+              const Launches& to);
+  const void* base() const { return asked_->data(); }
+  // Enqueues the way back of what was found in n rows.
+  void EnqueueCopies(const Asked& asked, int64_t n, device::Stream* stream);
   // Once the stream has passed: of row i of that piece.
   const device::BestToken* best(int64_t i) const;
   double weight(int64_t i) const;
@@ -47,7 +64,8 @@ class BestFinder {
   Status Start();
   // Makes room for so many words beside those of the rows.
   Status Reserve(int64_t words);
-  void FillRows(const Step& step);
+  // `allowed`: where masks begin.
+  void FillRows(const Step& step, int64_t allowed);
   template <typename T>
   T* HostRow(int64_t array, int64_t piece) const {
     return staging_->As<T>() + array + piece * StepBuffer::kPieceRows;
@@ -65,8 +83,8 @@ class BestFinder {
   std::unique_ptr<device::Memory> asked_, staging_;
   std::unique_ptr<device::Memory> work_, results_;
   device::BestArgs args_;
-  int64_t changes_ = 0, allowed_ = 0;  // where those of this step begin
-  int64_t weights_offset_ = 0;         // of results_
+  int64_t weights_offset_ = 0;  // of results_
+  int64_t most_ = 0;            // of a row, in results_
 };
 
 }  // namespace weft::gpu

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/gpu/builder.h"
 #include "backend/gpu/gpu_backend.h"
 #include "device/emulated_device.h"
 #include "engine/sampling/sampler.h"
@@ -89,8 +90,11 @@ class OnDevice {
     }
     *n_rows_->As<int32_t>() = static_cast<int32_t>(n);
     EXPECT_TRUE(finder_->Fill({.sequences = sequences, .best = any}, stream_.get()).ok());
-    finder_->Enqueue(0, {logits_->As<float>(), n_vocab_},
-                     {n_rows_->As<int32_t>(), static_cast<int64_t>(n)}, stream_.get());
+    const auto n_rows = static_cast<int64_t>(n);
+    const Asked asked = finder_->AskedOf(0, n_rows);
+    finder_->Launch(0, asked, {logits_->As<float>(), n_vocab_}, {n_rows_->As<int32_t>(), n_rows},
+                    Launches(stream_.get()));
+    finder_->EnqueueCopies(asked, n_rows, stream_.get());
     const Status status = stream_->Synchronize();
     EXPECT_TRUE(status.ok()) << status;
     std::vector<Found> found(n);

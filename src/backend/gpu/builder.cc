@@ -113,12 +113,12 @@ const device::KernelOf<device::StreamArgs>* AdvanceKernelOf(const device::Stream
   return args.width <= device::kShortRow ? &device::AdvanceShortRows : &device::AdvanceLongRows;
 }
 
-void LaunchNorm(device::Stream* stream, const BoundNorm& norm, const Rows& x, int64_t width,
-                const Rows& out, const RowSet& rows) {
-  stream->Launch(device::NormRows,
-                 {static_cast<int>(width / norm.spec.width), static_cast<int>(rows.most), 1,
-                  device::NormThreads(norm.spec.width)},
-                 NormArgsOf(norm, x, norm.spec.width, out, rows));
+void LaunchNorm(const BoundNorm& norm, const Rows& x, int64_t width, const Rows& out,
+                const RowSet& rows, const Launches& to) {
+  to.Add(device::NormRows,
+         {static_cast<int>(width / norm.spec.width), static_cast<int>(rows.most), 1,
+          device::NormThreads(norm.spec.width)},
+         NormArgsOf(norm, x, norm.spec.width, out, rows));
 }
 
 // --- launches ------------------------------------------------------------------------------------

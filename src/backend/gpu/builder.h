@@ -18,9 +18,11 @@
 #include <span>
 #include <vector>
 
+#include "backend/gpu/best_finder.h"
 #include "backend/gpu/gpu_state.h"
 #include "backend/gpu/gpu_weights.h"
 #include "backend/gpu/step_buffer.h"
+#include "base/function_ref.h"
 #include "device/runtime.h"
 #include "kernels_gpu/attention.h"
 #include "kernels_gpu/experts.h"
@@ -57,11 +59,34 @@ struct ProgramSize {
   int64_t sequences = 0;
   int64_t row_items = 0;   // of attention (attend_list.h): of single rows
   int64_t tile_items = 0;  // and of several
+  // Of steps of up to kMostWholeRows rows: rows of logits, and what is found in them.
+  int64_t logits = 0;
+  Asked asked;
   auto operator<=>(const ProgramSize&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // Steps of more rows may pause between two blocks: they are a graph for each.
 inline constexpr int64_t kMostWholeRows = 32;
+
+// Where launches go: to a stream, or to a graph.
+class Launches {
+ public:
+  explicit Launches(device::Stream* stream) : stream_(stream) {}
+  explicit Launches(device::Graph* graph) : graph_(graph) {}
+  template <typename Args>
+  void Add(const device::KernelOf<Args>& kernel, const device::LaunchShape& shape,
+           const Args& args) const {
+    if (graph_ != nullptr) {
+      graph_->Add(kernel, shape, args);
+    } else {
+      stream_->Launch(kernel, shape, args);
+    }
+  }
+
+ private:
+  device::Stream* stream_ = nullptr;
+  device::Graph* graph_ = nullptr;
+};
 
 // Rows as they enter a product: floats, and bytes where some product wants them.
 struct Input {
@@ -77,8 +102,9 @@ class Builder {
   Builder(const GpuWeights& weights, const GpuState& state, const StepBuffer& buffer,
           const ProgramSize& size, Arena* arena, int32_t* arrivals);
 
-  // All of a step but its results, into `*graphs`.
-  Status Build(device::Device* device, std::vector<std::unique_ptr<device::Graph>>* graphs);
+  // All of a step, into `*graphs`; `add_results` adds what it likes to the last.
+  Status Build(device::Device* device, std::vector<std::unique_ptr<device::Graph>>* graphs,
+               FunctionRef<void(const Launches&)> add_results);
   // The residual stream, which the results are made of.
   Rows stream() const { return stream_; }
   int64_t n_launches() const { return n_launches_; }
@@ -226,9 +252,8 @@ class Builder {
 // The bytes that keys and values take which last as long as an operation, for so many rows.
 int64_t TextKvBytes(const ModelSpec& spec, int64_t n_rows);
 
-// Launches that are not captured: a run's results.
-void LaunchNorm(device::Stream* stream, const BoundNorm& norm, const Rows& x, int64_t width,
-                const Rows& out, const RowSet& rows);
+void LaunchNorm(const BoundNorm& norm, const Rows& x, int64_t width, const Rows& out,
+                const RowSet& rows, const Launches& to);
 device::QuantizeArgs QuantizeArgsOf(const Rows& x, int64_t width, const device::Int8View& to,
                                     const RowSet& rows);
 device::LaunchShape QuantizeShapeOf(int64_t width, const RowSet& rows, int64_t n_heads);

@@ -232,6 +232,28 @@ TEST_P(GpuBackendTest, AStepHasFewLaunches) {
   EXPECT_LE(n_launches, most);
 }
 
+// Steps of few rows are a graph each, whatever their results: whole rows of logits, or best tokens.
+TEST_P(GpuBackendTest, ADecodeStepIsOneGraph) {
+  const auto runner = NewRunner();
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const std::span<const TokenId> tokens(tokens_);
+  std::vector<ModelRunner::Part> parts;
+  for (const int64_t n_best : {4, 0, 7}) {
+    const int sequence = (*runner)->Add();
+    ASSERT_TRUE((*runner)->Feed(sequence, tokens).ok());
+    parts.push_back({.sequence = sequence, .tokens = tokens.first(1), .n_best = n_best});
+  }
+  for (int time = 0; time < 2; ++time) {
+    const int64_t n_graphs = device_->n_graphs(), n_single = device_->n_single_launches();
+    const auto results = (*runner)->StepFor(parts);
+    ASSERT_TRUE(results.ok()) << results.status();
+    EXPECT_EQ(results->best.size(), 11);
+    EXPECT_EQ(std::ssize(results->logits), (*runner)->spec().n_vocab);
+    EXPECT_EQ(device_->n_graphs() - n_graphs, 1);
+    EXPECT_EQ(device_->n_single_launches() - n_single, 0);
+  }
+}
+
 // What a page table says matters: one that is wrong by an entry gives other logits.
 TEST_P(GpuBackendTest, AWrongPageShows) {
   const auto runner = NewRunner();

@@ -92,7 +92,7 @@ int64_t StepContext::ScratchBytes() {
   for (int64_t rows = 1; rows <= max_rows_; rows *= 2) {
     Arena arena(nullptr);
     Builder builder(weights_, state_, *buffer_, {rows, rows, 1, 1}, &arena, nullptr);
-    static_cast<void>(builder.Build(nullptr, nullptr));
+    static_cast<void>(builder.Build(nullptr, nullptr, [](const Launches&) {}));
     most = std::max(most, arena.most());
     n_launches_ = std::max(n_launches_, builder.n_launches());
     n_arrivals_ = std::max(n_arrivals_, builder.n_arrivals());
@@ -107,12 +107,18 @@ ProgramSize StepContext::SizeOf() const {
   ProgramSize size = {rows, counts ? RoundUp(buffer_->n_sequences()) : rows, 0, 0};
   size.row_items = RoundUpItems(buffer_->n_items(0));
   size.tile_items = RoundUpItems(buffer_->n_items(1));
+  const int64_t n_logits = buffer_->n_logits();
+  if (rows > kMostWholeRows || n_logits == 0) return size;
+  static_assert(kMostWholeRows <= StepBuffer::kPieceRows);
+  size.logits = RoundUp(n_logits);
+  size.asked = finder_->AskedOf(0, n_logits);
   return size;
 }
 
 StatusOr<const Program*> StepContext::ProgramFor(const ProgramSize& size) {
-  if (generation_ != buffer_->generation()) programs_.clear();
+  if (generation_ != buffer_->generation() || base_ != finder_->base()) programs_.clear();
   generation_ = buffer_->generation();
+  base_ = finder_->base();
   ++n_begun_;
   const auto known = programs_.find(size);
   if (known != programs_.end()) {
@@ -123,8 +129,12 @@ StatusOr<const Program*> StepContext::ProgramFor(const ProgramSize& size) {
   Arena arena(scratch_->data());
   Builder builder(weights_, state_, *buffer_, size, &arena, arrivals_->As<int32_t>());
   Program program;
-  WEFT_RETURN_IF_ERROR(builder.Build(&gpu(), &program.parts));
+  const auto add_results = [&](const Launches& to) {
+    if (size.logits > 0) LaunchLogits(0, size.logits, size.asked, builder.stream(), to);
+  };
+  WEFT_RETURN_IF_ERROR(builder.Build(&gpu(), &program.parts, add_results));
   program.stream = builder.stream();
+  program.has_logits = size.logits > 0;
   program.last_used = n_begun_;
   return &programs_.emplace(size, std::move(program)).first->second;
 }
@@ -143,6 +153,7 @@ Status StepContext::Begin(const Step& step) {
   WEFT_RETURN_IF_ERROR(buffer_->Fill(step, stream_.get()));
   WEFT_RETURN_IF_ERROR(finder_->Fill(step, stream_.get()));
   WEFT_ASSIGN_OR_RETURN(program_, ProgramFor(SizeOf()));
+  piece_of_logits_ = -1;
   WEFT_RETURN_IF_ERROR(EnqueueInputs(step));
   return state_.LetWait(stream_.get());
 }
@@ -174,55 +185,56 @@ Status StepContext::EnqueueInputs(const Step& step) {
   return OkStatus();
 }
 
-Input StepContext::EnqueuePiece(const int32_t* rows, const RowSet& piece, bool bytes) {
+Input StepContext::LaunchPiece(const int32_t* index, const RowSet& piece, bool bytes,
+                               const Rows& stream, const Launches& to) {
   const ModelSpec& spec = weights_.spec();
   const BoundNorm& norm = weights_.model().output_norm;
   device::StreamArgs args;
-  args.x = program_->stream;
-  args.index = rows;
+  args.x = stream;
+  args.index = index;
   args.norm = PartOf(norm);
   if (!bytes) args.out = gathered_;
   if (bytes) args.bytes = int8_;
   args.width = static_cast<int32_t>(spec.d_model);
   args.n_rows = piece.n;
   if (const auto* const kernel = AdvanceKernelOf(args)) {
-    stream_->Launch(
-        *kernel, {1, static_cast<int>(piece.most), 1, device::StreamThreads(spec.d_model)}, args);
+    to.Add(*kernel, {1, static_cast<int>(piece.most), 1, device::StreamThreads(spec.d_model)},
+           args);
     return {gathered_, int8_};
   }
   device::CopyArgs gather;
-  gather.from = program_->stream;
+  gather.from = stream;
   gather.to = gathered_;
   gather.width = args.width;
-  gather.index = rows;
+  gather.index = index;
   gather.n_rows = piece.n;
-  stream_->Launch(device::CopyRows, ColumnsShape(spec.d_model, piece.most), gather);
-  if (norm) LaunchNorm(stream_.get(), norm, gathered_, spec.d_model, gathered_, piece);
+  to.Add(device::CopyRows, ColumnsShape(spec.d_model, piece.most), gather);
+  if (norm) LaunchNorm(norm, gathered_, spec.d_model, gathered_, piece, to);
   if (bytes) {
-    stream_->Launch(device::QuantizeRows, QuantizeShapeOf(spec.d_model, piece, 1),
-                    QuantizeArgsOf(gathered_, spec.d_model, int8_, piece));
+    to.Add(device::QuantizeRows, QuantizeShapeOf(spec.d_model, piece, 1),
+           QuantizeArgsOf(gathered_, spec.d_model, int8_, piece));
   }
   return {gathered_, int8_};
 }
 
 void StepContext::EnqueueVectors(int64_t piece) {
-  EnqueuePiece(buffer_->vector_rows(piece), buffer_->vector_piece(piece), false);
+  LaunchPiece(buffer_->vector_rows(piece), buffer_->vector_piece(piece), false, program_->stream,
+              Launches(stream_.get()));
   const int64_t n =
       std::min(StepBuffer::kPieceRows, buffer_->n_vectors() - piece * StepBuffer::kPieceRows);
   stream_->CopyToHost(results_->data(), reinterpret_cast<const std::byte*>(gathered_.values),
                       n * weights_.spec().d_model * 4);
 }
 
-void StepContext::EnqueueLogits(int64_t piece) {
+void StepContext::LaunchLogits(int64_t piece, int64_t n, const Asked& asked, const Rows& stream,
+                               const Launches& to) {
   const ModelSpec& spec = weights_.spec();
   const BoundLinear& output = weights_.model().output;
-  const int64_t n =
-      std::min(StepBuffer::kPieceRows, buffer_->n_logits() - piece * StepBuffer::kPieceRows);
   RowSet rows = buffer_->logit_piece(piece);
   rows.most = n;
-  const Input input = EnqueuePiece(buffer_->logit_rows(piece), rows, output.form->int8);
+  const Input input = LaunchPiece(buffer_->logit_rows(piece), rows, output.form->int8, stream, to);
   const Product product = ProductOf(output, input, logits_, rows);
-  stream_->Launch(*product.kernel, product.shape, product.args);
+  to.Add(*product.kernel, product.shape, product.args);
   if (spec.logit_scale != 1 || spec.logit_softcap > 0) {
     device::ScaleArgs args;
     args.stream = logits_;
@@ -230,10 +242,20 @@ void StepContext::EnqueueLogits(int64_t piece) {
     args.scale = spec.logit_scale;
     args.softcap = spec.logit_softcap;
     args.n_rows = rows.n;
-    stream_->Launch(device::ScaleRows, ColumnsShape(spec.n_vocab, n), args);
+    to.Add(device::ScaleRows, ColumnsShape(spec.n_vocab, n), args);
+  }
+  finder_->Launch(piece, asked, logits_, rows, to);
+}
+
+void StepContext::EnqueueLogits(int64_t piece) {
+  const int64_t n =
+      std::min(StepBuffer::kPieceRows, buffer_->n_logits() - piece * StepBuffer::kPieceRows);
+  const Asked asked = finder_->AskedOf(piece, n);
+  if (!program_->has_logits) {
+    LaunchLogits(piece, n, asked, program_->stream, Launches(stream_.get()));
   }
   piece_of_logits_ = piece;
-  finder_->Enqueue(piece, logits_, rows, stream_.get());
+  finder_->EnqueueCopies(asked, n, stream_.get());
   EnqueueWhole(piece, n);
 }
 
@@ -301,7 +323,8 @@ class GpuRun : public StepRun {
     }
     WEFT_RETURN_IF_ERROR(FetchVectors());
     WEFT_RETURN_IF_ERROR(FetchLogits());
-    WEFT_RETURN_IF_ERROR(Wait());
+    // Who fetched something has waited for all before it.
+    if (context_.buffer().n_logits() == 0) WEFT_RETURN_IF_ERROR(Wait());
     context_.NoteEnd();
     return true;
   }

@@ -1,9 +1,10 @@
 // Runs steps on a device: see backend.h for the contract.
 //
 // A step's launches are captured once for steps of its size (rows, sequences, items of
-// attention, each rounded up to a power of two), block by block, and replayed. A step in
-// progress is a few blocks ahead of Advance. The step beside a paused one has a stream, a buffer
-// and scratch memory of its own, so an error of one is never the other's.
+// attention, each rounded up to a power of two) and replayed: those of few rows as one graph with
+// their logits, others block by block. A step in progress is a few blocks ahead of Advance. The
+// step beside a paused one has a stream, a buffer and scratch memory of its own, so an error of one
+// is never the other's.
 #ifndef WEFT_BACKEND_GPU_GPU_EXECUTOR_H_
 #define WEFT_BACKEND_GPU_GPU_EXECUTOR_H_
 
@@ -26,7 +27,8 @@ namespace weft::gpu {
 // The launches of steps of one size.
 struct Program {
   std::vector<std::unique_ptr<device::Graph>> parts;
-  Rows stream;  // the residual stream behind the last part
+  Rows stream;              // the residual stream after the last block
+  bool has_logits = false;  // computed by the last part, and the best of them found
   int64_t last_used = 0;
 };
 
@@ -77,7 +79,12 @@ class StepContext {
   ProgramSize SizeOf() const;
   Status EnqueueInputs(const Step& step);
   // Rows behind the output norm, as floats or as bytes.
-  Input EnqueuePiece(const int32_t* rows, const RowSet& piece, bool bytes);
+  // Those rows of the stream that `index` names, gathered, normed and, if asked for, as bytes.
+  Input LaunchPiece(const int32_t* index, const RowSet& piece, bool bytes, const Rows& stream,
+                    const Launches& to);
+  // The logits of n rows of a piece, and what is found in them.
+  void LaunchLogits(int64_t piece, int64_t n, const Asked& asked, const Rows& stream,
+                    const Launches& to);
   // Those rows of logits that are wanted whole.
   void EnqueueWhole(int64_t piece, int64_t n);
 
@@ -95,6 +102,7 @@ class StepContext {
   device::Int8View int8_;
   int64_t piece_of_logits_ = -1;             // whose logits there are
   int64_t generation_ = 0;                   // of the buffer that the programs point into
+  const void* base_ = nullptr;               // of the finder that they point into
   std::map<ProgramSize, Program> programs_;  // the latest used ones
   int64_t n_begun_ = 0;
   int64_t n_launches_ = 0;   // of the longest program

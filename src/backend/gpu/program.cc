@@ -1,4 +1,4 @@
-// A step from its tokens to the stream behind the last block.
+// A step from its tokens to the stream after the last block.
 #include <utility>
 #include <variant>
 
@@ -7,7 +7,8 @@
 
 namespace weft::gpu {
 
-Status Builder::Build(device::Device* device, std::vector<std::unique_ptr<device::Graph>>* graphs) {
+Status Builder::Build(device::Device* device, std::vector<std::unique_ptr<device::Graph>>* graphs,
+                      FunctionRef<void(const Launches&)> add_results) {
   for (Rows* rows : {&stream_, &block_input_, &path_input_, &path_output_, &path_sum_}) {
     *rows = NewRows(spec_.d_model);
   }
@@ -36,6 +37,7 @@ Status Builder::Build(device::Device* device, std::vector<std::unique_ptr<device
     BuildBlock(block);
   }
   AddToStream();
+  if (graph != nullptr) add_results(Launches(graph.get()));
   return end();
 }
 
