@@ -284,7 +284,8 @@ Task<void> HandlePull(Host& host, const OllamaPull& pull, TaskPool& pullers,
     status = MayPull(request, pull);
     if (status.ok()) {
       const auto is_wanted = [&responder] { return !responder.gone(); };
-      const bool entered = co_await pullers.EnterInTurn(request.Account());
+      TaskPool::EntryInTurn turn = pullers.EnterInTurn(request.Account());
+      const bool entered = co_await turn;
       status = entered ? pull(wish->name, tell, is_wanted)
                        : ResourceExhausted("too many models are being downloaded; try again later");
     }
