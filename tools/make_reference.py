@@ -38,7 +38,8 @@ def help_of(weft, *command):
     """What --help prints, without defaults that depend on the machine or the build."""
     shown = subprocess.run([weft, *command, "--help"], capture_output=True, text=True, check=True,
                            env={**os.environ, "COLUMNS": "100"}).stdout
-    return re.sub(r"cpu\|emu\|reference(\|cuda)?(\|mlx)?", "cpu|reference|...", shown).rstrip()
+    return re.sub(r"cpu,emu,reference(,\w[\w-]*)*|cpu\|emu\|reference(\|\w[\w-]*)*", "cpu ...",
+                  shown).rstrip()
 
 
 def commands(weft):
