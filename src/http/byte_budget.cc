@@ -32,10 +32,17 @@ void ByteBudget::Hold::Take(uint64_t bytes) {
   bytes_ = bytes;
 }
 
+uint64_t ByteBudget::ShareBeside(uint64_t others) const {
+  const auto left = static_cast<double>(total_ - std::min(total_, others));
+  const double share =
+      left * static_cast<double>(share_) / static_cast<double>(std::max<uint64_t>(1, total_));
+  return std::min(share_, static_cast<uint64_t>(share));
+}
+
 Status ByteBudget::Check(uint64_t of_account, uint64_t from, uint64_t to) const {
   if (to <= from) return OkStatus();
   const uint64_t more = to - from;
-  if (of_account > from && of_account + more > share_) {
+  if (of_account > from && of_account + more > ShareBeside(held_ - of_account)) {
     return ResourceExhausted("too many of your large requests are in progress; try again later");
   }
   if (held_ > from && held_ + more > total_) {

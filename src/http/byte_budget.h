@@ -1,5 +1,6 @@
-// Limits the bytes that requests hold while they are read and answered: a total, and a share of it
-// per account (a key or an address), so that no client can starve the others.
+// Limits the bytes that requests hold while they are read and answered: a total, and for an account
+// (a key or an address) a share of what the others leave. So however many fill theirs, whoever
+// comes next finds room.
 //
 // Any thread. The budget outlives its holds.
 #ifndef WEFT_HTTP_BYTE_BUDGET_H_
@@ -19,7 +20,8 @@ namespace weft::serve {
 
 class ByteBudget {
  public:
-  // `total` is the limit for all accounts together, `share` the limit for one.
+  // `total` is the limit for all accounts together, `share` the limit for one alone; beside others
+  // it is the same fraction of what they leave.
   ByteBudget(uint64_t total, uint64_t share) : total_(total), share_(share) {}
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;
@@ -52,6 +54,7 @@ class ByteBudget {
   size_t n_accounts() const;
 
  private:
+  uint64_t ShareBeside(uint64_t others) const;
   Status Check(uint64_t of_account, uint64_t from, uint64_t to) const WEFT_REQUIRES(mutex_);
   Status Change(const std::string& account, uint64_t from, uint64_t to, bool may_refuse);
 

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace weft::serve {
 namespace {
@@ -20,7 +21,20 @@ TEST(ByteBudget, AnAccountHasItsShareAndAllHaveTheTotal) {
   EXPECT_EQ(budget.held(), 95u) << "what was refused is not held";
   EXPECT_TRUE(third.Resize(5).ok());
   EXPECT_TRUE(first.Resize(10).ok()) << "less is always possible";
-  EXPECT_TRUE(second.Resize(50).ok());
+  EXPECT_EQ(second.Resize(27).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(second.Resize(26).ok()) << "36 of the 60 that others leave";
+}
+
+TEST(ByteBudget, HoweverManyFillTheirSharesTheNextFindsRoom) {
+  ByteBudget budget(1000, 500);
+  std::vector<ByteBudget::Hold> holds;
+  for (const char* account : {"a", "b", "c", "d"}) {
+    while (holds.emplace_back(&budget, account).Resize(1).ok()) continue;
+    EXPECT_LE(budget.held(), 940u) << account;
+  }
+  EXPECT_GT(budget.held(), 900u);
+  ByteBudget::Hold next(&budget, "e");
+  EXPECT_TRUE(next.Resize(50).ok());
 }
 
 TEST(ByteBudget, WhatIsAloneIsNeverRefusedAndLeavesOthersTheirShare) {

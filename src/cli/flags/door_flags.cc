@@ -69,9 +69,10 @@ void AddDoorFlags(CLI::App* app, DoorFlags* flags) {
                "Maximum size of a request body (default: 1M plus 64 bytes per token of the "
                "context, and room "
                "for vectors with --enable-prompt-embeds)");
-  AddBytesFlag(app, "--request-memory", &flags->request_bytes,
-               "Memory for requests being read and handled, half of it per key or address; further "
-               "ones get 503 or 429 (default: 768M)");
+  AddBytesFlag(
+      app, "--request-memory", &flags->request_bytes,
+      "Memory for requests being read and handled; a key or address gets at most half of what "
+      "others leave, and 429 or 503 beyond that (default: 768M)");
   app->add_option("--metrics", flags->metrics, "Whether to serve /metrics: on or off")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
