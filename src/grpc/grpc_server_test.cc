@@ -280,7 +280,7 @@ TEST_F(GrpcServerTest, OneFailingRequestTouchesNoOther) {
     (*banned.mutable_sampling_params()->mutable_logit_bias())[id] =
         -std::numeric_limits<float>::infinity();
   }
-  EXPECT_EQ(Generate(banned).status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(Generate(banned).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(other.get().tokens, expected);
   backend_.faults().fail_forward = backend_.faults().forwards + 3;
   const Outcome failed = Generate(Greedy(prompt, 30));
