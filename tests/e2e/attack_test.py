@@ -2,15 +2,19 @@
 """Hostile requests, many of them: nothing stays behind, and memory keeps to its budget."""
 
 import concurrent.futures
+import contextlib
 import errno
 import http.client
 import json
 import random
+import shlex
 import socket
 import time
 import unittest
+from unittest import mock
 
 import serve_test
+import weft_process
 from weft_process import TIMEOUT_S, descriptor_count, peak_kib, resident_kib
 
 POSTS = ("/completion", "/completions", "/infill", "/tokenize", "/detokenize", "/apply-template",
@@ -114,6 +118,28 @@ class AttackTest(serve_test.ServeTest):
             self.assertLess(resident_kib(server.process) - resident_kb, 64 << 10)
             after = server.complete("The loom", n=12)
             self.assertEqual(after.json["content"], before.json["content"])
+            self.assertEqual(server.end(), 0, server.log[-2000:])
+
+    def test_silent_connections_leave_room_for_requests_and_files(self):
+        """More of them than connections may be open, and those are capped by the descriptors."""
+        limited = self.dir / "limited"
+        limited.write_text(f'#!/bin/sh\nulimit -n 100\nexec {shlex.quote(weft_process.WEFT)} "$@"\n')
+        limited.chmod(0o700)
+        with mock.patch("weft_process.WEFT", str(limited)), contextlib.ExitStack() as silent, \
+                self.serve("--state-dir", self.dir / "few") as server:
+            server.ready()
+            self.assertRegex(server.log, "at most 64 of 1024 connections are served")
+            for _ in range(200):
+                silent.enter_context(socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S))
+            for name in ("one", "two", "three"):
+                answer = server.ask("POST", "/completion", {"prompt": "The loom", "n_predict": 4},
+                                    x_session_id=name)
+                self.assertEqual(answer.status, 200, answer)
+                self.assertIsNone(answer.headers["X-Weft-Warning"])
+                answer = server.ask("POST", f"/v1/sessions/{name}/park")
+                self.assertEqual(answer.status, 200, answer)
+            self.assertLessEqual(descriptor_count(server.process), 100)
+            self.assertEqual(server.ask("GET", "/health").json, {"status": "ok"})
             self.assertEqual(server.end(), 0, server.log[-2000:])
 
     def test_what_large_requests_took_is_given_back(self):
