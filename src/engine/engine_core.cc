@@ -300,9 +300,7 @@ std::chrono::steady_clock::time_point EngineCore::NextWake() const {
   const auto now = std::chrono::steady_clock::now();
   auto wake = turns_.NextWake(now + std::chrono::seconds(1));
   if (const auto us = files_.NextWake(); us.has_value()) {
-    // Work in flight wakes the engine by itself.
-    const auto left = std::chrono::microseconds(*us - NowMicros());
-    if (left.count() > 0) wake = std::min(wake, now + left);
+    wake = std::min(wake, now + std::chrono::microseconds(std::max<int64_t>(0, *us - NowMicros())));
   }
   return wake;
 }

@@ -105,6 +105,7 @@ class DiskTier {
   Status MakeRoomForFile(int64_t bytes);
   // When Ask may stop returning kLater without an answer from the worker; in NowMicros time.
   int64_t next_write_us() const { return next_write_us_; }
+  bool awaits_answers() const { return in_flight_bytes_ > 0; }
 
   // Writes an index of all blocks, so that the next start is fast.
   void WriteIndex();

@@ -194,7 +194,7 @@ Status SessionFiles::MakeRoomForRows(int64_t bytes, const Session* spared) {
 bool SessionFiles::StillKeeping() {
   if (keeper_ == nullptr) return false;
   Pump();
-  return keeper_->NextWake().has_value() || keeper_->writes_tokens();
+  return keeper_->pending() > 0;
 }
 
 void SessionFiles::ParkAll() {

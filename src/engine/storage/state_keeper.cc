@@ -252,7 +252,11 @@ bool StateKeeper::Pump() {
 
 std::optional<int64_t> StateKeeper::NextWake() const {
   if (jobs_.empty()) return std::nullopt;
-  return disk_->next_write_us();
+  const int64_t next_us = disk_->next_write_us();
+  // An answer wakes the engine. Without one nothing would, on a machine so busy that the moment
+  // has passed since Pump looked.
+  if (next_us <= NowMicros() && disk_->awaits_answers()) return std::nullopt;
+  return next_us;
 }
 
 StateKeeper::Progress StateKeeper::Advance(Job* job) {

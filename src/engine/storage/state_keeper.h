@@ -57,14 +57,13 @@ class StateKeeper {
 
   // Copies what the write rate allows now. True if that was anything.
   bool Pump();
-  // When there may be more to do, in NowMicros time, unless that depends on an answer.
+  // When there may be more to do, in NowMicros time; none if that depends on an answer.
   std::optional<int64_t> NextWake() const;
   // Releases all held state. False if there was none.
   bool ReleaseMemory();
 
   // Sessions and prompts whose state is not all handed over, and tokens not yet written.
   int64_t pending() const { return static_cast<int64_t>(jobs_.size()) + token_writes_; }
-  bool writes_tokens() const { return token_writes_ > 0; }
   void FillStats(EngineStats* stats);
   // Whether all of an idle session is on disk.
   bool IsKept(const Session& session) const;
