@@ -39,12 +39,12 @@ WEFT_DEVICE float ActivateValue(const ActivateArgs& a, float gate, bool has_up, 
   return has_up ? value * up : value;
 }
 
-// Puts block `block` of a row, kQuantizeLanes lanes each; lanes for which there is none take part
-// and put nothing.
+// Puts block `block` of a row, kQuantizeLanes lanes each. Lanes that are to put nothing take part,
+// and read a block all the same.
 WEFT_DEVICE void ActivateBlock(const ActivateBytesArgs& a, int64_t row, int block, bool there) {
   const bool has_up = a.rows.up.values != nullptr;
-  const int64_t at = (there ? static_cast<int64_t>(block) * kBlockInputs : 0) +
-                     ThreadIndex() % kQuantizeLanes * kQuantizeEach;
+  const int64_t at =
+      static_cast<int64_t>(block) * kBlockInputs + ThreadIndex() % kQuantizeLanes * kQuantizeEach;
   float values[kQuantizeEach], up[kQuantizeEach] = {};
   LoadFour(a.rows.gate.values + row * a.rows.gate.stride + at, values);
   if (has_up) LoadFour(a.rows.up.values + row * a.rows.up.stride + at, up);

@@ -69,7 +69,7 @@ WEFT_COOPERATIVE_KERNEL(ActivateBytes, ActivateBytesArgs, kQuantizeThreads) {
   const int64_t row = static_cast<int64_t>(BlockZ()) * kMostRunRows + BlockY();
   const int block = BlockX() * kQuantizeBlocks + ThreadIndex() / kQuantizeLanes;
   if (row >= *a.rows.n_rows) return;
-  ActivateBlock(a, row, block, block < a.n_blocks);
+  ActivateBlock(a, row, Min(block, a.n_blocks - 1), block < a.n_blocks);
 }
 
 WEFT_KERNEL(GateRows, GateArgs) {
