@@ -198,13 +198,15 @@ TEST(PredictionHeadTest, BackendsAgree) {
     const std::vector<float> hidden = RandomHidden(40 * 64);
     const auto reference = Head("reference", file).Compute(tokens, hidden, 0);
     const auto cpu = Head("cpu", file).Compute(tokens, hidden, 0);
-    ASSERT_TRUE(reference.ok() && cpu.ok());
+    const auto gpu = Head("emu", file).Compute(tokens, hidden, 0);
+    ASSERT_TRUE(reference.ok() && cpu.ok() && gpu.ok());
     EXPECT_LT(LargestDifference(*reference, *cpu), 0.15);  // of weights of 8 bits
+    EXPECT_LT(LargestDifference(*reference, *gpu), 0.15);
   }
 }
 
 TEST(PredictionHeadTest, HasTheSameBitsInAnySteps) {
-  for (const char* backend : {"cpu", "reference"}) {
+  for (const char* backend : {"cpu", "emu", "reference"}) {
     const auto file = FileOf("qwen35-mtp");
     const std::vector<TokenId> tokens = testing::RandomTokens(24, 3);
     const std::vector<float> hidden = RandomHidden(24 * 64);
@@ -226,7 +228,7 @@ TEST(PredictionHeadTest, HasTheSameBitsInAnySteps) {
 TEST(PredictionHeadTest, NeedsItsHiddenValues) {
   const auto file = FileOf("qwen35-mtp");
   const std::vector<TokenId> tokens{5, 6};
-  for (const char* backend : {"cpu", "reference"}) {
+  for (const char* backend : {"cpu", "emu", "reference"}) {
     Head head(backend, file);
     EXPECT_FALSE(head.Compute(tokens, {}, 0).ok());
     EXPECT_FALSE(head.Compute(tokens, RandomHidden(64), 0).ok());
@@ -265,7 +267,7 @@ TEST(PredictionHeadTest, VectorsComeFromBothSidesOfTheOutputNorm) {
   const auto file = FileOf("glm4moe-mtp");
   const auto spec = BuildModelSpec(*file, {});
   const std::vector<float> weight = ValuesOf(*file, spec->output_norm.weight);
-  for (const char* name : {"cpu", "reference"}) {
+  for (const char* name : {"cpu", "emu", "reference"}) {
     const Backend& backend = **FindBackend(name);
     const auto weights = *backend.Load(file, *spec, {});
     const auto state = *backend.NewState(*weights, {.kv_type = DType::kF32});

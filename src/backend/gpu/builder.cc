@@ -124,14 +124,14 @@ void LaunchNorm(const BoundNorm& norm, const Rows& x, int64_t width, const Rows&
 // --- launches ------------------------------------------------------------------------------------
 
 Builder::Builder(const GpuWeights& weights, const GpuState& state, const StepBuffer& buffer,
-                 const ProgramSize& size, Arena* arena, int32_t* arrivals)
+                 const ProgramSize& size, Arena* arena, const StepMemory& memory)
     : spec_(weights.spec()),
       model_(weights.model()),
       state_(state),
       buffer_(buffer),
       size_(size),
       arena_(*arena),
-      arrivals_(arrivals) {}
+      memory_(memory) {}
 
 Rows Builder::NewRows(int64_t width, int64_t n_rows) {
   return {arena_.Take<float>(width * (n_rows > 0 ? n_rows : size_.rows)), width};

@@ -65,6 +65,14 @@ struct ProgramSize {
   auto operator<=>(const ProgramSize&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
+// What a step finds on the device beside its buffer and its scratch memory.
+struct StepMemory {
+  // As many zeros as Builder::n_arrivals(), which are zeros again after each step: what the blocks
+  // of one product at a time have computed.
+  int32_t* arrivals = nullptr;
+  Rows hidden;  // of a prediction head's step
+};
+
 // Steps of more rows may pause between two blocks: they are a graph for each.
 inline constexpr int64_t kMostWholeRows = 32;
 
@@ -97,10 +105,8 @@ struct Input {
 class Builder {
  public:
   // With null `device` nothing is built; the arena still learns how much memory it takes.
-  // `arrivals`: n_arrivals() zeros on the device, which are zeros again after each step; null with
-  // a null device.
   Builder(const GpuWeights& weights, const GpuState& state, const StepBuffer& buffer,
-          const ProgramSize& size, Arena* arena, int32_t* arrivals);
+          const ProgramSize& size, Arena* arena, const StepMemory& memory);
 
   // All of a step, into `*graphs`; `add_results` adds what it likes to the last.
   Status Build(device::Device* device, std::vector<std::unique_ptr<device::Graph>>* graphs,
@@ -173,6 +179,8 @@ class Builder {
   // --- the whole (program.cc) ------------------------------------------------------------------
   void BuildInputs();
   void BuildPerLayerInputs();
+  // A prediction head's stream, of embeddings and hidden values.
+  void JoinHidden(const BoundHiddenInput& input);
   void BuildBlock(const BoundBlock& block);
   // Of x, a norm of `from`: it is launched when a product says in which form it wants that,
   // together with what is still to be added to the stream.
@@ -229,7 +237,7 @@ class Builder {
   Arena& arena_;
   device::Graph* graph_ = nullptr;
   int64_t n_launches_ = 0;
-  int32_t* const arrivals_;  // of one product at a time
+  const StepMemory memory_;
   int64_t n_arrivals_ = 0;
   Rows stream_, block_input_, path_input_, path_output_, path_sum_, per_layer_;
   // What has not been added to the stream yet.

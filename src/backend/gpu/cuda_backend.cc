@@ -71,10 +71,12 @@ class CudaBackendImpl : public GpuBackend {
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
-    WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
-    WEFT_ASSIGN_OR_RETURN(const device::KernelImages images, images_);
-    WEFT_ASSIGN_OR_RETURN(auto device, device::CudaDevice::Open(functions(), options.device, images,
-                                                                {.graphs = GraphsAreWanted()}));
+    std::shared_ptr<device::Device> device = GpuWeights::DeviceOf(options.beside.get());
+    if (device == nullptr) {
+      WEFT_ASSIGN_OR_RETURN(const device::KernelImages images, images_);
+      WEFT_ASSIGN_OR_RETURN(device, device::CudaDevice::Open(functions(), options.device, images,
+                                                             {.graphs = GraphsAreWanted()}));
+    }
     return LoadTo(std::move(device), options.device, std::move(file), std::move(spec), options);
   }
 

@@ -21,7 +21,7 @@ Input Builder::MultiplyToActivate(const Bound<DenseFfn>& op, const Input& x) {
   Product product = ProductOf(whole, x, up, step_rows());
   product.args.then = ActivateBytesOf(kind, limit, op.gate ? Columns(up, width) : up,
                                       op.gate ? up : Rows{}, width, step_rows());
-  product.args.arrivals = arrivals_;
+  product.args.arrivals = memory_.arrivals;
   n_arrivals_ = std::max(n_arrivals_, product.shape.grid_y * width / device::kBlockInputs);
   Launch(*product.kernel, product.shape, product.args);
   return {{}, product.args.then.out};

@@ -23,6 +23,7 @@ const BackendCapabilities& Capabilities() {
       .max_best = device::kMostBest,
       .changes_rows = true,
       .rows = true,
+      .prediction_heads = true,
       .same_bits = true,
   };
   return capabilities;
@@ -45,9 +46,10 @@ class EmulatedBackendImpl : public gpu::GpuBackend {
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
-    WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
-    return gpu::LoadTo(std::make_shared<device::EmulatedDevice>(), options.device, std::move(file),
-                       std::move(spec), options);
+    auto device = gpu::GpuWeights::DeviceOf(options.beside.get());
+    if (device == nullptr) device = std::make_shared<device::EmulatedDevice>();
+    return gpu::LoadTo(std::move(device), options.device, std::move(file), std::move(spec),
+                       options);
   }
 };
 

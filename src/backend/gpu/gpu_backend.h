@@ -39,7 +39,8 @@ using DriverFinder = const device::cuda::LoadedDriver& (*)();
 std::unique_ptr<const Backend> NewCudaBackend(DriverFinder driver,
                                               StatusOr<device::KernelImages> images);
 
-// Loads weights to a device that the caller made: what the backends do with their own.
+// Loads weights to a device that the caller made: what the backends do with their own, or with that
+// of the weights that these are loaded beside.
 StatusOr<std::shared_ptr<const Weights>> LoadTo(std::shared_ptr<device::Device> device, int number,
                                                 std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec, const LoadOptions& options);

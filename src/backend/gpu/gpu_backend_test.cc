@@ -374,6 +374,23 @@ TEST_P(GpuBackendTest, MatricesOfOneInputAreOne) {
   EXPECT_GT(n_ffns, 0);
 }
 
+// A prediction head loaded beside its model names the model's memory.
+TEST(GpuFormsTest, AHeadHasTheModelsMatrices) {
+  const auto file = ModelFile::Open(weft::testing::TinyModelFile("qwen35-mtp"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto spec = BuildModelSpec(**file, {});
+  ASSERT_TRUE(spec.ok() && spec->prediction_head != nullptr) << spec.status();
+  const auto model = EmulatedBackend()->Load(*file, *spec, {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto head = EmulatedBackend()->Load(*file, *spec->prediction_head, {.beside = *model});
+  ASSERT_TRUE(head.ok()) << head.status();
+  const auto& of_model = static_cast<const GpuWeights&>(**model);
+  const auto& of_head = static_cast<const GpuWeights&>(**head);
+  EXPECT_EQ(of_head.gpu(), of_model.gpu());
+  EXPECT_EQ(of_head.model().output.matrix.levels, of_model.model().output.matrix.levels);
+  EXPECT_EQ(of_head.model().embedding.matrix.levels, of_model.model().embedding.matrix.levels);
+}
+
 // Loads to the test's device.
 class OnDeviceBackend : public weft::testing::WrappedBackend {
  public:

@@ -31,6 +31,15 @@ int64_t MostUsedExperts(const ModelSpec& spec) {
   return most;
 }
 
+// Calls `use` for each run of what `is` says yes to, of n.
+template <typename Is, typename Use>
+void ForRuns(int64_t n, const Is& is, const Use& use) {
+  for (int64_t begin = 0, end = 0; begin < n; begin = end) {
+    while (end < n && is(end) == is(begin)) ++end;
+    if (is(begin)) use(begin, end);
+  }
+}
+
 constexpr size_t kMostPrograms = 48;
 // A device holds graphs in memory of its own. A driver does not say how much; this is more than a
 // launch with its arguments is known to take.
@@ -70,6 +79,12 @@ Status StepContext::Start(device::Priority priority) {
   WEFT_ASSIGN_OR_RETURN(scratch_, device.Allocate(ScratchBytes()));
   WEFT_ASSIGN_OR_RETURN(arrivals_, device.Allocate(std::max<int64_t>(1, n_arrivals_) * 4));
 
+  if (spec.hidden_input) {
+    const int64_t hidden_bytes = max_rows_ * spec.d_model * 4;
+    WEFT_ASSIGN_OR_RETURN(hidden_, device.Allocate(hidden_bytes));
+    WEFT_ASSIGN_OR_RETURN(hidden_staging_, device.AllocatePinned(hidden_bytes));
+  }
+
   const auto lay_out = [&](std::byte* begin) {
     constexpr int64_t n = StepBuffer::kPieceRows;
     Arena arena(begin);
@@ -91,7 +106,7 @@ int64_t StepContext::ScratchBytes() {
   int64_t most = 256;
   for (int64_t rows = 1; rows <= max_rows_; rows *= 2) {
     Arena arena(nullptr);
-    Builder builder(weights_, state_, *buffer_, {rows, rows, 1, 1}, &arena, nullptr);
+    Builder builder(weights_, state_, *buffer_, {rows, rows, 1, 1}, &arena, {});
     static_cast<void>(builder.Build(nullptr, nullptr, [](const Launches&) {}));
     most = std::max(most, arena.most());
     n_launches_ = std::max(n_launches_, builder.n_launches());
@@ -127,7 +142,8 @@ StatusOr<const Program*> StepContext::ProgramFor(const ProgramSize& size) {
   }
   if (programs_.size() >= kMostPrograms) DropOldest();
   Arena arena(scratch_->data());
-  Builder builder(weights_, state_, *buffer_, size, &arena, arrivals_->As<int32_t>());
+  Builder builder(weights_, state_, *buffer_, size, &arena,
+                  {arrivals_->As<int32_t>(), hidden_rows()});
   Program program;
   const auto add_results = [&](const Launches& to) {
     if (size.logits > 0) LaunchLogits(0, size.logits, size.asked, builder.stream(), to);
@@ -154,6 +170,7 @@ Status StepContext::Begin(const Step& step) {
   WEFT_RETURN_IF_ERROR(finder_->Fill(step, stream_.get()));
   WEFT_ASSIGN_OR_RETURN(program_, ProgramFor(SizeOf()));
   piece_of_logits_ = -1;
+  EnqueueHidden(step);
   WEFT_RETURN_IF_ERROR(EnqueueInputs(step));
   return state_.LetWait(stream_.get());
 }
@@ -185,45 +202,76 @@ Status StepContext::EnqueueInputs(const Step& step) {
   return OkStatus();
 }
 
-Input StepContext::LaunchPiece(const int32_t* index, const RowSet& piece, bool bytes,
-                               const Rows& stream, const Launches& to) {
+Rows StepContext::hidden_rows() const {
+  if (hidden_ == nullptr) return {};
+  return {hidden_->As<float>(), weights_.spec().d_model};
+}
+
+void StepContext::EnqueueHidden(const Step& step) {
+  if (hidden_ == nullptr) return;
+  float* to = hidden_staging_->As<float>();
+  for (const StepSequence& sequence : step.sequences) {
+    to = std::ranges::copy(sequence.hidden, to).out;
+  }
+  stream_->CopyToDevice(hidden_->data(), hidden_staging_->data(),
+                        (to - hidden_staging_->As<float>()) * 4);
+}
+
+Input StepContext::LaunchPiece(const Piece& piece, const Rows& stream, const Launches& to) {
   const ModelSpec& spec = weights_.spec();
-  const BoundNorm& norm = weights_.model().output_norm;
+  const RowSet& rows = piece.rows;
   device::StreamArgs args;
   args.x = stream;
-  args.index = index;
-  args.norm = PartOf(norm);
-  if (!bytes) args.out = gathered_;
-  if (bytes) args.bytes = int8_;
+  args.index = piece.index;
+  if (piece.norms) args.norm = PartOf(weights_.model().output_norm);
+  if (!piece.bytes) args.out = gathered_;
+  if (piece.bytes) args.bytes = int8_;
   args.width = static_cast<int32_t>(spec.d_model);
-  args.n_rows = piece.n;
+  args.n_rows = rows.n;
   if (const auto* const kernel = AdvanceKernelOf(args)) {
-    to.Add(*kernel, {1, static_cast<int>(piece.most), 1, device::StreamThreads(spec.d_model)},
-           args);
+    to.Add(*kernel, {1, static_cast<int>(rows.most), 1, device::StreamThreads(spec.d_model)}, args);
     return {gathered_, int8_};
   }
   device::CopyArgs gather;
   gather.from = stream;
   gather.to = gathered_;
   gather.width = args.width;
-  gather.index = index;
-  gather.n_rows = piece.n;
-  to.Add(device::CopyRows, ColumnsShape(spec.d_model, piece.most), gather);
-  if (norm) LaunchNorm(norm, gathered_, spec.d_model, gathered_, piece, to);
-  if (bytes) {
-    to.Add(device::QuantizeRows, QuantizeShapeOf(spec.d_model, piece, 1),
-           QuantizeArgsOf(gathered_, spec.d_model, int8_, piece));
+  gather.index = piece.index;
+  gather.n_rows = rows.n;
+  to.Add(device::CopyRows, ColumnsShape(spec.d_model, rows.most), gather);
+  const BoundNorm& norm = weights_.model().output_norm;
+  if (piece.norms && norm) LaunchNorm(norm, gathered_, spec.d_model, gathered_, rows, to);
+  if (piece.bytes) {
+    to.Add(device::QuantizeRows, QuantizeShapeOf(spec.d_model, rows, 1),
+           QuantizeArgsOf(gathered_, spec.d_model, int8_, rows));
   }
   return {gathered_, int8_};
 }
 
+// Vectors from before the output norm, and those from after it, go through the same memory.
 void StepContext::EnqueueVectors(int64_t piece) {
-  LaunchPiece(buffer_->vector_rows(piece), buffer_->vector_piece(piece), false, program_->stream,
-              Launches(stream_.get()));
-  const int64_t n =
-      std::min(StepBuffer::kPieceRows, buffer_->n_vectors() - piece * StepBuffer::kPieceRows);
-  stream_->CopyToHost(results_->data(), reinterpret_cast<const std::byte*>(gathered_.values),
-                      n * weights_.spec().d_model * 4);
+  const int64_t first = piece * StepBuffer::kPieceRows;
+  const int64_t n = std::min(StepBuffer::kPieceRows, buffer_->n_vectors() - first);
+  for (const bool raw : {false, true}) {
+    bool is_there = false;
+    ForRuns(
+        n, [&](int64_t i) { return buffer_->is_raw(first + i) == raw; },
+        [&](int64_t begin, int64_t end) {
+          if (!std::exchange(is_there, true)) {
+            LaunchPiece({buffer_->vector_rows(piece), buffer_->vector_piece(piece), !raw, false},
+                        program_->stream, Launches(stream_.get()));
+          }
+          EnqueueRows(gathered_, begin, end);
+        });
+  }
+}
+
+// To the same place of the results.
+void StepContext::EnqueueRows(const Rows& rows, int64_t begin, int64_t end) {
+  const int64_t row_bytes = rows.stride * 4;
+  stream_->CopyToHost(results_->data() + begin * row_bytes,
+                      reinterpret_cast<const std::byte*>(rows.values) + begin * row_bytes,
+                      (end - begin) * row_bytes);
 }
 
 void StepContext::LaunchLogits(int64_t piece, int64_t n, const Asked& asked, const Rows& stream,
@@ -232,7 +280,8 @@ void StepContext::LaunchLogits(int64_t piece, int64_t n, const Asked& asked, con
   const BoundLinear& output = weights_.model().output;
   RowSet rows = buffer_->logit_piece(piece);
   rows.most = n;
-  const Input input = LaunchPiece(buffer_->logit_rows(piece), rows, output.form->int8, stream, to);
+  const Input input =
+      LaunchPiece({buffer_->logit_rows(piece), rows, true, output.form->int8}, stream, to);
   const Product product = ProductOf(output, input, logits_, rows);
   to.Add(*product.kernel, product.shape, product.args);
   if (spec.logit_scale != 1 || spec.logit_softcap > 0) {
@@ -268,18 +317,9 @@ void StepContext::EnqueueRow(int64_t piece, int64_t i) {
 }
 
 void StepContext::EnqueueWhole(int64_t piece, int64_t n) {
-  const auto is_whole = [&](int64_t i) { return finder_->n_best(piece, i) == 0; };
-  const int64_t row_bytes = weights_.spec().n_vocab * 4;
-  const auto* const from = reinterpret_cast<const std::byte*>(logits_.values);
-  for (int64_t begin = 0; begin < n;) {
-    int64_t end = begin;
-    while (end < n && is_whole(end) == is_whole(begin)) ++end;
-    if (is_whole(begin)) {
-      stream_->CopyToHost(results_->data() + begin * row_bytes, from + begin * row_bytes,
-                          (end - begin) * row_bytes);
-    }
-    begin = end;
-  }
+  ForRuns(
+      n, [&](int64_t i) { return finder_->n_best(piece, i) == 0; },
+      [&](int64_t begin, int64_t end) { EnqueueRows(logits_, begin, end); });
 }
 
 int64_t StepContext::bytes() const {
@@ -430,7 +470,7 @@ StatusOr<std::unique_ptr<StepRun>> GpuExecutor::Begin(const Step& step) {
   if (context->in_use) return FailedPrecondition("a step beside the paused one has not ended");
   const StepLimits limits{context == beside_.get() ? max_beside_tokens_ : max_step_tokens_,
                           device::kMostBest, /*rows=*/true,
-                          /*prediction_heads=*/false, /*changes=*/true};
+                          /*prediction_heads=*/true, /*changes=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   // What is on its way already reads buffers that the next step may replace.
   const auto failed = [&](Status why) {

@@ -79,9 +79,16 @@ class StepContext {
   ProgramSize SizeOf() const;
   Status EnqueueInputs(const Step& step);
   // Rows behind the output norm, as floats or as bytes.
-  // Those rows of the stream that `index` names, gathered, normed and, if asked for, as bytes.
-  Input LaunchPiece(const int32_t* index, const RowSet& piece, bool bytes, const Rows& stream,
-                    const Launches& to);
+  void EnqueueHidden(const Step& step);
+  Rows hidden_rows() const;
+  // Rows of the stream by their numbers, through the output norm or not, as floats or bytes.
+  struct Piece {
+    const int32_t* index;
+    RowSet rows;
+    bool norms, bytes;
+  };
+  Input LaunchPiece(const Piece& piece, const Rows& stream, const Launches& to);
+  void EnqueueRows(const Rows& rows, int64_t begin, int64_t end);
   // The logits of n rows of a piece, and what is found in them.
   void LaunchLogits(int64_t piece, int64_t n, const Asked& asked, const Rows& stream,
                     const Launches& to);
@@ -92,6 +99,7 @@ class StepContext {
   GpuState& state_;
   const int64_t max_rows_;
   std::unique_ptr<device::Memory> text_kv_, scratch_, arrivals_, piece_, results_;
+  std::unique_ptr<device::Memory> hidden_, hidden_staging_;  // of a prediction head
   std::unique_ptr<device::Memory> inputs_;  // vectors in place of tokens; as large as ever needed
   std::unique_ptr<StepBuffer> buffer_;
   std::unique_ptr<BestFinder> finder_;

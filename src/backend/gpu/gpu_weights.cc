@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
-#include <map>
 #include <new>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "backend/checks.h"
@@ -115,8 +113,6 @@ class Binder {
   std::vector<Job> jobs_;
   std::vector<Values> values_;
   std::span<std::byte> room_;  // what is free of the last memory
-  std::map<std::tuple<int, int64_t, int64_t>, BoundLinear> matrix_of_;  // tensor, row, outputs
-  std::map<int, const float*> vector_of_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<device::Memory> staging_;
 };
@@ -167,7 +163,7 @@ BoundLinear Binder::Matrix(TensorRef weight, int64_t first_row, int64_t n_in, in
                        "another type"));
     return {};
   }
-  const auto [known, is_new] = matrix_of_.try_emplace({weight.index, first_row, n_out});
+  const auto [known, is_new] = weights_.matrix_of_.try_emplace({weight.index, first_row, n_out});
   if (!is_new) return known->second;
   const PartBytes bytes = BytesOfRow(tensor.type, n_in);
   const Place at =
@@ -188,13 +184,13 @@ BoundLinear Binder::Matrix(TensorRef weight, int64_t first_row, int64_t n_in, in
 
 bool Binder::MayJoin(const Linear& linear) const {
   if (FormOf(Info(linear.weight).type) == nullptr ||
-      matrix_of_.contains({linear.weight.index, linear.first_row, linear.n_out})) {
+      weights_.matrix_of_.contains({linear.weight.index, linear.first_row, linear.n_out})) {
     return false;
   }
   if (!linear.bias) return true;
   const TensorInfo& bias = Info(linear.bias);
   return CanDequantize(bias.type) && bias.values() == linear.n_out &&
-         !vector_of_.contains(linear.bias.index);
+         !weights_.vector_of_.contains(linear.bias.index);
 }
 
 bool Binder::Joins(const Linear& a, const Linear& b) const {
@@ -238,7 +234,7 @@ void Binder::PlaceRun(std::span<const Linear* const> run) {
     if (place.meta != nullptr) place.meta += n * bytes.meta;
     if (place.super != nullptr) place.super += n * bytes.super;
     if (bias == nullptr) continue;
-    vector_of_.emplace(linear->bias.index, bias);
+    weights_.vector_of_.emplace(linear->bias.index, bias);
     bias += n;
   }
 }
@@ -277,7 +273,7 @@ const float* Binder::Of(TensorRef ref, int64_t* n_values) {
   if (!ref || !status_.ok()) return nullptr;
   const TensorInfo& tensor = Info(ref);
   if (n_values != nullptr) *n_values = tensor.values();
-  const auto [known, is_new] = vector_of_.try_emplace(ref.index, nullptr);
+  const auto [known, is_new] = weights_.vector_of_.try_emplace(ref.index, nullptr);
   if (!is_new) return known->second;
   if (!CanDequantize(tensor.type)) {
     Fail(Unimplemented("tensor ", Printable(tensor.name), " has type ", NameOf(tensor.type),
@@ -372,6 +368,10 @@ Status Binder::Bind() {
     model.per_layer_table = Table(spec_.per_layer_input->table);
     model.per_layer_proj = Of(spec_.per_layer_input->proj);
     model.per_layer_norm = Of(spec_.per_layer_input->norm);
+  }
+  if (spec_.hidden_input) {
+    const HiddenInput& input = *spec_.hidden_input;
+    model.hidden_input = {Of(input.token_norm), Of(input.hidden_norm), Of(input.proj)};
   }
   for (const Layer& layer : spec_.layers) {
     for (const Block& block : layer.blocks) model.blocks.push_back(Of(block));
@@ -469,6 +469,11 @@ Status Binder::Upload(const LoadOptions& options) {
   return OkStatus();
 }
 
+std::shared_ptr<device::Device> GpuWeights::DeviceOf(const Weights* beside) {
+  const auto* const weights = dynamic_cast<const GpuWeights*>(beside);
+  return weights != nullptr ? weights->device_ : nullptr;
+}
+
 StatusOr<std::shared_ptr<const GpuWeights>> GpuWeights::Load(std::shared_ptr<device::Device> device,
                                                              int number,
                                                              std::shared_ptr<const ModelFile> file,
@@ -476,6 +481,11 @@ StatusOr<std::shared_ptr<const GpuWeights>> GpuWeights::Load(std::shared_ptr<dev
                                                              const LoadOptions& options) {
   try {
     std::shared_ptr<GpuWeights> weights(new GpuWeights(std::move(device), number, std::move(spec)));
+    if (auto beside = std::dynamic_pointer_cast<const GpuWeights>(options.beside)) {
+      weights->matrix_of_ = beside->matrix_of_;
+      weights->vector_of_ = beside->vector_of_;
+      weights->beside_ = std::move(beside);
+    }
     Binder binder(weights.get(), *file);
     WEFT_RETURN_IF_ERROR(binder.Bind());
     WEFT_RETURN_IF_ERROR(binder.Upload(options));

@@ -6,8 +6,10 @@
 #define WEFT_BACKEND_GPU_GPU_WEIGHTS_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -78,11 +80,17 @@ using BoundOp = BoundOpOf<Bound>;
 using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
 using BoundBlock = BoundBlockOf<BoundNorm, BoundPath>;
 
+struct BoundHiddenInput {
+  BoundNorm token_norm, hidden_norm;
+  BoundLinear proj;
+};
+
 struct BoundModel {
   BoundLinear embedding, positions, token_types;
   BoundNorm input_norm;
   BoundLinear per_layer_table, per_layer_proj;
   BoundNorm per_layer_norm;
+  std::optional<BoundHiddenInput> hidden_input;
   std::vector<BoundBlock> blocks;  // of all layers, in order
   BoundNorm output_norm;
   BoundLinear output;
@@ -104,6 +112,8 @@ class GpuWeights : public Weights {
   const BoundModel& model() const { return model_; }
   // Where the weights lie. One such object for these weights; what is made over it is its own.
   const std::shared_ptr<device::Device>& gpu() const { return device_; }
+  // Of weights that others are to be loaded beside (LoadOptions); null: there are none.
+  static std::shared_ptr<device::Device> DeviceOf(const Weights* beside);
 
  private:
   friend class Binder;
@@ -115,6 +125,10 @@ class GpuWeights : public Weights {
   const ModelSpec spec_;
   int64_t memory_bytes_ = 0;
   std::vector<std::unique_ptr<device::Memory>> memory_;
+  // What lies there, or where `beside_` has it: matrices by tensor, first row and outputs.
+  std::shared_ptr<const GpuWeights> beside_;
+  std::map<std::tuple<int, int64_t, int64_t>, BoundLinear> matrix_of_;
+  std::map<int, const float*> vector_of_;
   BoundModel model_;
 };
 

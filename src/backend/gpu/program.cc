@@ -47,7 +47,23 @@ void Builder::BuildInputs() {
   if (model_.positions) Embed(model_.positions, step.positions, 1, true, stream_);
   if (model_.token_types) Embed(model_.token_types, step.types, 1, true, stream_);
   Norm(model_.input_norm, stream_, spec_.d_model, stream_);
+  if (model_.hidden_input) JoinHidden(*model_.hidden_input);
   if (spec_.per_layer_input) BuildPerLayerInputs();
+}
+
+void Builder::JoinHidden(const BoundHiddenInput& input) {
+  const int64_t width = spec_.d_model;
+  const Rows joined = NewRows(2 * width);
+  const auto put = [&](const BoundNorm& norm, const Rows& x, const Rows& to) {
+    if (norm) {
+      Norm(norm, x, width, to);
+    } else {
+      Copy(x, 0, to, 0, 1, width);
+    }
+  };
+  put(input.token_norm, stream_, joined);
+  put(input.hidden_norm, memory_.hidden, Columns(joined, width));
+  Multiply(input.proj, Prepare(joined, input.proj), stream_);
 }
 
 // ( norm(proj(x)_l * proj_scale) + table[t]_l * table_scale ) * sum_scale

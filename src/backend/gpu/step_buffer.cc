@@ -171,6 +171,7 @@ void StepBuffer::FillRopes() {
 
 void StepBuffer::FillWanted(const Step& step) {
   n_logits_ = n_vectors_ = 0;
+  raw_vectors_.clear();
   for (int64_t s = 0; s < n_sequences_; ++s) {
     const StepSequence& sequence = step.sequences[static_cast<size_t>(s)];
     const int32_t end = Host(view_.first_rows)[s + 1];
@@ -178,6 +179,7 @@ void StepBuffer::FillWanted(const Step& step) {
       HostAt<int32_t>(logit_rows_)[n_logits_++] = end - static_cast<int32_t>(i);
     }
     for (int64_t i = sequence.n_vectors; i > 0; --i) {
+      raw_vectors_.push_back(sequence.vectors_before_norm);
       HostAt<int32_t>(vector_rows_)[n_vectors_++] = end - static_cast<int32_t>(i);
     }
   }

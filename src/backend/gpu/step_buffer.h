@@ -63,6 +63,8 @@ class StepBuffer {
   int64_t most_parts() const { return attend_list_.most_parts(); }
   int64_t n_logits() const { return n_logits_; }
   int64_t n_vectors() const { return n_vectors_; }
+  // Whether vector i is taken before the output norm.
+  bool is_raw(int64_t i) const { return raw_vectors_[static_cast<size_t>(i)]; }
 
   // --- where things lie ---------------------------------------------------------------------
   const device::StepView& view() const { return view_; }
@@ -128,6 +130,7 @@ class StepBuffer {
   AttendList attend_list_;
   std::vector<RopeTable> rope_tables_;
   std::vector<int32_t> item_rows_;
+  std::vector<bool> raw_vectors_;
   int64_t generation_ = 0, max_pages_ = 0;
   std::unique_ptr<device::Memory> memory_, staging_;
   device::StepView view_;
