@@ -6,6 +6,8 @@
 #include "backend/gpu/gpu_executor.h"
 #include "backend/gpu/gpu_state.h"
 #include "backend/gpu/gpu_weights.h"
+#include "backend/gpu/weight_forms.h"
+#include "base/strings.h"
 #include "device/emulated_device.h"
 #include "device/stack_switch.h"
 #include "kernels_gpu/best.h"
@@ -63,6 +65,15 @@ const Backend* EmulatedBackend() {
 namespace gpu {
 
 const BackendCapabilities& GpuBackend::capabilities() const { return Capabilities(); }
+
+HeldAs GpuBackend::FormOf(DType type, bool is_stack) const {
+  const WeightForm* const form = gpu::FormOf(type);
+  if (form == nullptr || !form->int8) return Backend::FormOf(type, is_stack);
+  const PartBytes bytes = BytesOfRow(type, device::kSuperInputs);
+  return {
+      StrCat(NameOf(type), ", in bands of ", device::kBandOutputs, " rows"),
+      8.0 * static_cast<double>(bytes.levels + bytes.meta + bytes.super) / device::kSuperInputs};
+}
 
 StatusOr<std::unique_ptr<StateStore>> GpuBackend::NewState(const Weights& weights,
                                                            const StateOptions& options) const {

@@ -26,6 +26,7 @@ namespace gpu {
 class GpuBackend : public Backend {
  public:
   const BackendCapabilities& capabilities() const override;
+  HeldAs FormOf(DType type, bool is_stack) const override;
   StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
                                                  const StateOptions& options) const override;
   StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,

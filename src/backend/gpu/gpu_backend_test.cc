@@ -374,6 +374,20 @@ TEST_P(GpuBackendTest, MatricesOfOneInputAreOne) {
   EXPECT_GT(n_ffns, 0);
 }
 
+// What dividing a model counts with is what its matrices take.
+TEST(GpuFormsTest, MatricesTakeTheBitsThatTheBackendNames) {
+  const Backend& backend = *EmulatedBackend();
+  EXPECT_EQ(backend.FormOf(DType::kQ4_K, false).bits_per_weight, 4.625);
+  EXPECT_EQ(backend.FormOf(DType::kQ6_K, true).bits_per_weight, 6.5625);
+  EXPECT_EQ(backend.FormOf(DType::kQ8_0, false).bits_per_weight, 8.5);
+  EXPECT_EQ(backend.FormOf(DType::kBF16, false).bits_per_weight, 16);
+  for (const DType type : {DType::kQ4_0, DType::kQ2_K, DType::kQ3_K, DType::kIQ4_XS}) {
+    const PartBytes bytes = BytesOfRow(type, 2048);
+    EXPECT_EQ(backend.FormOf(type, false).bits_per_weight * 2048 / 8,
+              static_cast<double>(bytes.levels + bytes.meta + bytes.super));
+  }
+}
+
 // A prediction head loaded beside its model names the model's memory.
 TEST(GpuFormsTest, AHeadHasTheModelsMatrices) {
   const auto file = ModelFile::Open(weft::testing::TinyModelFile("qwen35-mtp"));
