@@ -51,10 +51,13 @@ WEFT_DEVICE void Barrier() { __syncthreads(); }
 WEFT_DEVICE void CountTile() {}
 
 WEFT_DEVICE bool Arrive(int32_t* count, int n, int all) {
-  __threadfence();
-  if (atomicAdd(count, n) + n != all) return false;
+  int before;
+  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(__cvta_generic_to_global(count)), "r"(n)
+               : "memory");
+  if (before + n != all) return false;
   *count = 0;
-  __threadfence();
   return true;
 }
 

@@ -260,10 +260,10 @@ struct MatmulArgs {
   const int32_t* n_tiles = nullptr;
   const int32_t* sources = nullptr;  // which row of the activations a row is; absent: the same
   int32_t lanes = 32;                // of an output; a power of two. Of Multiply alone
-  // What is made of the outputs by the last of those blocks that compute them: each block of 32
-  // activations, which are one for each output, or for each of the first and of the last half.
-  // `arrivals`: per run of rows and such a block, the outputs that are there; zeros before and
-  // after. Absent: nothing.
+  // Of a feed-forward network, bytes of act(gate) * up: outputs are the columns of `up` and then
+  // those of `gate`, or of `gate` alone. The last block that puts one of the outputs that 32
+  // activations need makes their bytes. `arrivals` counts these outputs, per run of rows and 32
+  // activations: zeros before the launch and after it. Null: only outputs are put.
   ActivateBytesArgs then;
   int32_t* arrivals = nullptr;
 };
