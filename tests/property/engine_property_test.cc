@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/strings.h"
 #include "tests/property/program.h"
 #include "tests/property/rounding_oracle.h"
 #include "tests/support/engine_harness.h"
@@ -96,17 +97,30 @@ TEST(EnginePropertyTest, Emulated) {
   }
 }
 
+void RunHeadPrograms(const char* name, const char* backend, int64_t programs) {
+  ModelOptions options;
+  options.backend = backend;
+  options.n_threads = 1;
+  options.context_tokens = 2048;  // more than any program's session
+  const auto model = Model::Load(TinyModelFile(name), options);
+  ASSERT_TRUE(model.ok()) << model.status();
+  Oracle oracle(*model);
+  RunPrograms(*model, &oracle, StrCat(backend, " ", name), programs);
+}
+
 // Heads that are hardly ever right, and ones that are right of all greedy answers.
 TEST(EnginePropertyTest, PredictionHeads) {
   for (const char* name :
        {"qwen35-mtp", "glm4moe-mtp", "foreseeing-qwen35-mtp", "foreseeing-glm4moe-mtp"}) {
-    ModelOptions options;
-    options.n_threads = 1;
-    options.context_tokens = 2048;  // more than any program's session
-    const auto model = Model::Load(TinyModelFile(name), options);
-    ASSERT_TRUE(model.ok()) << model.status();
-    Oracle oracle(*model);
-    RunPrograms(*model, &oracle, name, kHeadPrograms);
+    RunHeadPrograms(name, "cpu", kHeadPrograms);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(EnginePropertyTest, EmulatedPredictionHeads) {
+  if (testing::kSlowBuild) GTEST_SKIP() << "the emulator is slow enough";
+  for (const char* name : {"qwen35-mtp", "foreseeing-glm4moe-mtp"}) {
+    RunHeadPrograms(name, "emu", kEmulatedPrograms);
     if (HasFatalFailure()) return;
   }
 }
