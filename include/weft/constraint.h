@@ -1,6 +1,6 @@
 // What an answer must be: a JSON value that follows a schema, text that matches a regular
-// expression or a grammar, or one of a few choices. docs/structured-output.md says what is enforced, and
-// how.
+// expression or a grammar, or one of a few choices. docs/structured-output.md says what is
+// enforced, and how.
 //
 //   WEFT_ASSIGN_OR_RETURN(turn.token_mask,
 //                         MakeConstraint(*model, {.text = R"({"type": "object"})"}));
