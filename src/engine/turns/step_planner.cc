@@ -29,6 +29,9 @@ constexpr double kFullSteps = 4;
 constexpr double kMargin = 0.65;
 // The share of the allowance that a paused step keeps even when shorter prompts want all of it.
 constexpr double kPausedShare = 0.25;
+// Prompts of a tenant that is further ahead of one that decodes get that share too. A few short
+// prompts are not slowed.
+constexpr double kMaxLeadUs = 100'000;
 constexpr double kSmoothing = 0.2;
 // Smaller steps measure a step's fixed cost rather than the cost per row.
 constexpr int64_t kMeasurableRows = 32;
@@ -197,10 +200,7 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
   }
   if (decoding.empty() && paused == nullptr) return rows;
 
-  double budget_us = 1e18;
-  if (!decoding.empty()) {
-    budget_us = static_cast<double>(AllowanceUs()) * (paused != nullptr ? 1 - kPausedShare : 1);
-  }
+  double budget_us = PromptBudgetUs(lanes, prompts, decoding, paused);
   bool first = true;
   for (const size_t i : prompts) {
     const LaneView& lane = lanes[i];
@@ -214,6 +214,23 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
   }
   AddGuesses(lanes, room, /*only_sure=*/paused != nullptr || !prompts.empty(), &rows);
   return rows;
+}
+
+bool StepPlanner::IsAhead(const Tenant* of_prompt, const Tenant* of_decoding) {
+  if (of_prompt == of_decoding || of_prompt == nullptr || of_decoding == nullptr) return false;
+  return of_prompt->clock_us > of_decoding->clock_us + kMaxLeadUs;
+}
+
+// For the prompts of a short step, which are in order.
+double StepPlanner::PromptBudgetUs(std::span<const LaneView> lanes, std::span<const size_t> prompts,
+                                   std::span<const size_t> decoding, const LaneView* paused) const {
+  if (decoding.empty()) return 1e18;
+  const bool is_ahead =
+      !prompts.empty() && std::any_of(decoding.begin(), decoding.end(), [&](size_t i) {
+        return IsAhead(lanes[prompts[0]].tenant, lanes[i].tenant);
+      });
+  const double share = is_ahead ? kPausedShare : paused != nullptr ? 1 - kPausedShare : 1;
+  return static_cast<double>(AllowanceUs()) * share;
 }
 
 // To the lanes that have all their pending rows in the step.
@@ -276,11 +293,12 @@ std::vector<int64_t> StepPlanner::RowsBefore(std::span<const LaneView> lanes) co
   return before;
 }
 
-int64_t StepPlanner::SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const {
+int64_t StepPlanner::SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows,
+                                bool is_ahead) const {
   double slice_us = static_cast<double>(AllowanceUs());
   if (decode_rows == 0) {
     slice_us = static_cast<double>(short_us) * kPausedShare / (1 - kPausedShare);
-  } else if (prompt_rows > 0) {
+  } else if (prompt_rows > 0 || is_ahead) {
     slice_us *= kPausedShare;
   }
   return static_cast<int64_t>(slice_us);

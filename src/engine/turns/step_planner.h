@@ -8,10 +8,11 @@
 // completes.
 //
 // Tenants have turns, the one that is furthest behind first, and each row counts for its tenant at
-// once. Those of one tenant are computed one after the other, least remaining work first, but time
-// that a prompt has waited counts as work done, so that a stream of short ones cannot starve a long
-// one. A prompt with less work left than the paused step's, or of a tenant further behind, does not
-// wait for it: its rows go into short steps.
+// once. Prompts of a tenant ahead of one that decodes get a quarter of the allowance. Those of one
+// tenant are computed one after the other, least remaining work first, but time that a prompt has
+// waited counts as work done, so that a stream of short ones cannot starve a long one. A prompt
+// with less work left than the paused step's, or of a tenant further behind, does not wait for it:
+// its rows go into short steps.
 //
 // A short step without prompts may also compute guesses (GuessPlanner).
 //
@@ -73,8 +74,12 @@ class StepPlanner {
   // Rows per lane in a short step; those beyond the pending ones are for its guesses. `paused`: the
   // prompt of the paused long step, null if there is none.
   std::vector<int64_t> PlanShort(std::span<const LaneView> lanes, const LaneView* paused) const;
-  // How long a paused step continues after a short step of this duration.
-  int64_t SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows) const;
+  // How long a paused step continues after a short step of this duration. `is_ahead`: IsAhead of
+  // all tenants with rows in the paused step.
+  int64_t SliceAfter(int64_t short_us, int64_t decode_rows, int64_t prompt_rows,
+                     bool is_ahead = false) const;
+  // Whether prompts have had so much more time than decoding that they wait for it.
+  static bool IsAhead(const Tenant* of_prompt, const Tenant* of_decoding);
 
   // For each prompt: how many rows of other prompts come before its next one, as long as none is
   // added. 0 for those whose rows are in the open step.
@@ -94,6 +99,8 @@ class StepPlanner {
   double CostUs(int64_t rows, int64_t depth) const;
   int64_t RowsFor(double us, int64_t depth) const;
   int64_t LongRows(int64_t depth, bool beside_decoding) const;
+  double PromptBudgetUs(std::span<const LaneView> lanes, std::span<const size_t> prompts,
+                        std::span<const size_t> decoding, const LaneView* paused) const;
   bool IsSooner(const LaneView& lane, const LaneView& paused) const;
   bool GoesBefore(const LaneView& a, const LaneView& b) const;
   std::vector<size_t> InOrder(std::span<const LaneView> lanes, bool decoding) const;

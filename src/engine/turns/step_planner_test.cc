@@ -1,5 +1,6 @@
 #include "engine/turns/step_planner.h"
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 
@@ -230,6 +231,48 @@ TEST(StepPlannerTest, TenantsHaveTurnsWhateverTheirPrioritiesAndLengths) {
   piece.tenant = &heavy;
   EXPECT_THAT(planner.RowsBefore(std::vector{piece, piece, piece, piece, piece, urgent}),
               ElementsAre(0, 60, 120, 180, 320, 240));
+}
+
+// A tenant decodes and another has prompts, in simulated time: each has the time that its share
+// allows, whatever a prompt's length.
+TEST(StepPlannerTest, PromptsTakeNoMoreTimeFromDecodingThanTheirShare) {
+  std::mt19937 random(1);
+  const StepPlanner planner = Measured();
+  for (int program = 0; program < 200; ++program) {
+    const double weight = std::uniform_int_distribution<int>(1, 3)(random);
+    Tenant decodes{.id = 1, .weight = weight}, reads{.id = 2};
+    LaneView decoding = Decoding(), prompt = Prompt(0), rest;
+    decoding.tenant = &decodes;
+    prompt.tenant = &reads;
+    double paused_us = 0;  // what is left of the long step
+    double decode_us = 0, prompt_us = 0;
+    while (decode_us < 20e6) {
+      if (prompt.pending == 0) {
+        prompt.pending = std::uniform_int_distribution<int64_t>(1, 5000)(random);
+        prompt.depth = 0;
+      }
+      if (paused_us <= 0) {
+        const int64_t rows = planner.PlanLong(std::vector{decoding, prompt})[1];
+        paused_us = planner.PromptCostUs(rows, prompt.depth);
+        reads.Charge(paused_us);
+        prompt.pending -= rows;
+        if (prompt.pending == 0) continue;
+      }
+      rest = prompt;
+      const auto rows =
+          planner.PlanShort(std::vector{decoding, prompt}, paused_us > 0 ? &rest : nullptr);
+      const bool is_ahead = StepPlanner::IsAhead(&reads, &decodes);
+      const double cost_us = planner.PromptCostUs(rows[1], prompt.depth);
+      reads.Charge(cost_us);
+      decodes.Charge(planner.DecodeCostUs(1));
+      prompt.pending -= rows[1];
+      decode_us += planner.DecodeCostUs(1);
+      const auto slice_us = static_cast<double>(planner.SliceAfter(10000, 1, rows[1], is_ahead));
+      prompt_us += cost_us + std::clamp(paused_us, 0.0, slice_us);
+      paused_us -= slice_us;
+    }
+    EXPECT_NEAR(prompt_us * weight / decode_us, 1, 0.1) << "weight " << weight;
+  }
 }
 
 // Clients that send a short prompt as soon as their last one is done, and a long one among them: in

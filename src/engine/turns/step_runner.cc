@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "engine/turns/step_tenants.h"
 
 namespace weft {
 namespace {
@@ -240,7 +241,8 @@ Status StepRunner::Begin(OpenStep* step) {
       step->cost.attended_rows += part.rows * (part.first_row + part.rows / 2);
     }
   }
-  ChargeTenants(*step);
+  // Before the step has run, so that a tenant's rows count while a long step pauses.
+  ChargeTenants(step->parts, planner_, step->cost.decode_rows);
   PlaceResults(step);
   const int64_t begin_us = NowMicros();
   for (const StepPart& part : step->parts) {
@@ -255,14 +257,6 @@ Status StepRunner::Begin(OpenStep* step) {
   for (StepPart& part : step->parts) part.run = step->run.get();
   parts_.room->NoteBegun();
   return OkStatus();
-}
-
-// Before the step has run, so that a tenant's rows count while a long step pauses.
-void StepRunner::ChargeTenants(const OpenStep& step) const {
-  for (const StepPart& part : step.parts) {
-    part.turn->tenant->Charge(part.is_decoding ? planner_.DecodeCostUs(step.cost.decode_rows)
-                                               : planner_.PromptCostUs(part.rows, part.first_row));
-  }
 }
 
 void StepRunner::PlaceResults(OpenStep* step) const {
@@ -393,11 +387,12 @@ void StepRunner::RunShort() {
   OpenStep step{.parts = std::exchange(short_parts_, {}), .logits = std::move(logits_)};
   Status status = Begin(&step);
   if (status.ok()) status = Advance(&step, [] { return false; }).status();
+  const bool is_ahead = long_step_ != nullptr && IsAhead(long_step_->parts, step.parts);
   Land(&step, status);
   logits_ = std::move(step.logits);
   const int64_t now_us = NowMicros();
-  slice_end_us_ =
-      now_us + planner_.SliceAfter(now_us - begin_us, step.cost.decode_rows, step.cost.prompt_rows);
+  slice_end_us_ = now_us + planner_.SliceAfter(now_us - begin_us, step.cost.decode_rows,
+                                               step.cost.prompt_rows, is_ahead);
 }
 
 // Computes a row at a time, where texts need not be whole, so that the first real turn meets warm

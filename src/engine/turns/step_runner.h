@@ -115,7 +115,6 @@ class StepRunner {
   // The session's tokens [first, first + n), with its pages and its slot.
   static StepSequence SequenceOf(const Session& session, int64_t first, int64_t n);
   Status Begin(OpenStep* step);
-  void ChargeTenants(const OpenStep& step) const;
   // Gives its parts their places in the results.
   void PlaceResults(OpenStep* step) const;
   void NoteFirstRow(const StepPart& part, int64_t begin_us);

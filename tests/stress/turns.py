@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""How two tenants share the turns of one server.
+
+  tests/stress/turns.py [--weft PROGRAM] [--case NAME,...] [--seconds S] [--again N] MODEL
+
+A server with two API keys is started for each case. Key B asks for two tokens, N times alone, then
+N times while key A keeps these requests open:
+
+  forty        40 chat requests of 64 tokens
+  hundreds     300 of them
+  choices      one request of 256 prompts with n=16
+  embeddings   30 requests for the vectors of 2,048 texts
+  texts        30 completions requests of 256 texts, the most that one may have
+  loop         12 clients that send short prompts; A itself also sends a long one, which must end
+
+Or both keys keep two kinds of work open for S seconds (60 by default), and each key's computed
+tokens are counted, weighted by the time that a token of the kind takes alone: decode, prefill and
+lists, such as `decode+prefill`.
+
+One line of JSON is printed for each case. Its "holds" says whether no request of B took more than a
+second or was refused; for two kinds of work, whether the shares are within 10 % of each other. The
+exit status is 1 if a case does not hold. Best on a quiet machine.
+"""
+import argparse
+import http.client
+import itertools
+import json
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+MOST_SECONDS = 1.0
+MOST_APART = 0.10
+STARTUP_SECONDS = 120
+WORDS = "river lamp seven quiet table under".split()
+KINDS = ("decode", "prefill", "lists")
+
+
+def text(n_words, seed):
+    return " ".join(random.Random(seed).choices(WORDS, k=n_words))
+
+
+class Server:
+    def __init__(self, program, model, folder, *options):
+        keys = pathlib.Path(folder) / "keys"
+        keys.write_text("sk-a-0123456789abcdef alpha\nsk-b-0123456789abcdef beta\n")
+        keys.chmod(0o600)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.log = open(pathlib.Path(folder) / "log", "wb")
+        self.process = subprocess.Popen(
+            [program, "serve", "-m", model, "--port", str(self.port), "--api-key-file", str(keys),
+             *options], stdout=self.log, stderr=self.log)
+        deadline = time.monotonic() + STARTUP_SECONDS
+        while True:
+            try:
+                if self.ask("b", "/health")[0] == 200:
+                    return
+            except OSError:
+                pass
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                sys.exit("the server did not start: " +
+                         (pathlib.Path(folder) / "log").read_text()[-2000:])
+            time.sleep(0.1)
+
+    def ask(self, key, path, body=None, timeout=120):
+        """Status and JSON of the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            headers = {"Content-Type": "application/json",
+                       "Authorization": f"Bearer sk-{key}-0123456789abcdef"}
+            connection.request("POST" if body else "GET", path, body and json.dumps(body), headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            return answer.status, json.loads(content) if content.startswith(b"{") else {}
+        finally:
+            connection.close()
+
+    def chat(self, key, prompt, n_tokens, timeout=120):
+        return self.ask(key, "/v1/chat/completions",
+                        {"model": "m", "messages": [{"role": "user", "content": prompt}],
+                         "max_tokens": n_tokens, "ignore_eos": True}, timeout)
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+
+
+class Crowd:
+    """Threads that send requests one after the other, until it ends."""
+
+    def __init__(self):
+        self.ended = threading.Event()
+        self.lock = threading.Lock()
+        self.statuses = {}
+
+    def add(self, count, ask):
+        for number in range(count):
+            threading.Thread(target=self._loop, args=(number, ask), daemon=True).start()
+
+    def _loop(self, number, ask):
+        for i in itertools.count(number * 1_000_000):
+            if self.ended.is_set():
+                return
+            try:
+                status = ask(i)[0]
+            except (OSError, http.client.HTTPException):
+                status = 0
+            with self.lock:
+                self.statuses[status] = self.statuses.get(status, 0) + 1
+            if status != 200:
+                self.ended.wait(0.1)
+
+
+def a_forty(server, crowd, count=40):
+    crowd.add(count, lambda i: server.chat("a", text(30, i), 64, 600))
+
+
+def a_choices(server, crowd):
+    crowd.add(1, lambda i: server.ask("a", "/v1/completions", {
+        "model": "m", "prompt": [text(20, i + k) for k in range(256)], "n": 16, "max_tokens": 32,
+        "ignore_eos": True}, 3600))
+
+
+def a_texts(server, crowd, path, field, n_texts, more):
+    crowd.add(30, lambda i: server.ask("a", path, {
+        "model": "m", field: [text(20, i + k) for k in range(n_texts)], **more}, 3600))
+
+
+def a_loop(server, crowd):
+    crowd.add(12, lambda i: server.chat("a", text(100, i), 1, 600))
+
+
+CROWDS = {
+    "forty": a_forty,
+    "hundreds": lambda server, crowd: a_forty(server, crowd, 300),
+    "choices": a_choices,
+    "embeddings": lambda s, c: a_texts(s, c, "/v1/embeddings", "input", 2048, {}),
+    "texts": lambda s, c: a_texts(s, c, "/v1/completions", "prompt", 256, {"max_tokens": 4}),
+    "loop": a_loop,
+}
+
+
+def waits(server, again, first):
+    seconds, statuses = [], []
+    for i in range(again):
+        begin = time.monotonic()
+        statuses.append(server.chat("b", text(5, first + i), 2)[0])
+        seconds.append(time.monotonic() - begin)
+        time.sleep(0.3)
+    return sorted(seconds), statuses
+
+
+def beside(server, name, args):
+    waits(server, 2, -100)
+    alone, _ = waits(server, args.again, 0)
+    crowd = Crowd()
+    CROWDS[name](server, crowd)
+    time.sleep(3)
+    result = {}
+    if name == "loop":
+        begin = time.monotonic()
+        status = server.chat("a", text(5000, -1), 1, 600)[0]
+        result = {"long_status": status, "long_s": round(time.monotonic() - begin, 2)}
+    seconds, statuses = waits(server, args.again, 1000)
+    crowd.ended.set()
+    holds = (seconds[-1] <= MOST_SECONDS and set(statuses) == {200}
+             and result.get("long_status", 200) == 200)
+    return {"alone_s": round(alone[-1], 3), "p50_s": round(seconds[len(seconds) // 2], 3),
+            "max_s": round(seconds[-1], 3), "refused": sum(s == 429 for s in statuses),
+            "failed": sum(s not in (200, 429) for s in statuses), **result, "a": crowd.statuses,
+            "holds": holds}
+
+
+# What a tenant computes for each kind: how many clients, and what one asks for.
+def work(server, key, kind, crowd, count):
+    def ask(i):
+        seed = hash((key, i))
+        if kind == "decode":
+            status, answer = server.chat(key, text(5, seed), 128, 600)
+        elif kind == "prefill":
+            status, answer = server.chat(key, text(1500, seed), 1, 600)
+        else:
+            status, answer = server.ask(key, "/v1/completions", {
+                "model": "m", "prompt": [text(30, seed + k) for k in range(32)], "max_tokens": 16,
+                "ignore_eos": True}, 600)
+        usage = answer.get("usage", {})
+        cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+        if status == 200 and not crowd.ended.is_set():
+            count(usage["prompt_tokens"] - cached, usage["completion_tokens"])
+        return status, answer
+
+    crowd.add(2 if kind == "lists" else 12, ask)
+
+
+def measure(server, seconds, kinds):
+    """Tokens (prefill, decode) a second of each key, while all keep their work open."""
+    crowd = Crowd()
+    totals = {key: [0, 0] for key in kinds}
+
+    def count_for(key):
+        def count(n_prompt, n_decoded):
+            with crowd.lock:
+                totals[key][0] += n_prompt
+                totals[key][1] += n_decoded
+        return count
+
+    for key, kind in kinds.items():
+        work(server, key, kind, crowd, count_for(key))
+    time.sleep(seconds)
+    crowd.ended.set()
+    return {key: [n / seconds for n in total] for key, total in totals.items()}
+
+
+def pair(args, name):
+    kinds = name.split("+")
+    rates = []
+    for both in ({"a": kinds[0]}, {"b": kinds[1]}, {"a": kinds[0], "b": kinds[1]}):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(args.weft, args.model, folder)
+            try:
+                rates.append(measure(server, args.seconds if len(both) > 1 else args.seconds / 3,
+                                     both))
+            finally:
+                server.stop()
+    # Of what the tenant computes alone: its share of the machine.
+    shares = {key: sum(rates[2][key]) / max(1e-9, sum(rates[i][key]))
+              for i, key in enumerate("ab")}
+    apart = abs(shares["a"] - shares["b"]) / max(max(shares.values()), 1e-9)
+    tokens = {key: [round(n * args.seconds) for n in rates[2][key]] for key in "ab"}
+    return {"tokens": tokens, "shares": {k: round(v, 3) for k, v in shares.items()},
+            "apart": round(apart, 3), "holds": apart <= MOST_APART}
+
+
+def run(args, name):
+    if "+" in name:
+        return pair(args, name)
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--pooling", "mean"] if name == "embeddings" else []
+        server = Server(args.weft, args.model, folder, *options)
+        try:
+            return beside(server, name, args)
+        finally:
+            server.stop()
+
+
+def main():
+    pairs = ["+".join(kinds) for kinds in itertools.combinations_with_replacement(KINDS, 2)]
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--weft", default="build/release/weft")
+    parser.add_argument("--case", default=",".join([*CROWDS, *pairs]))
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--again", type=int, default=10)
+    args = parser.parse_args()
+    names = args.case.split(",")
+    for name in names:
+        if name not in CROWDS and name not in pairs:
+            parser.error(f"no such case: {name}; there are {', '.join([*CROWDS, *pairs])}")
+    holds = True
+    for name in names:
+        result = run(args, name)
+        holds = holds and result["holds"]
+        print(json.dumps({"case": name, **result}), flush=True)
+    sys.exit(0 if holds else 1)
+
+
+if __name__ == "__main__":
+    main()
