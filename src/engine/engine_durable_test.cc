@@ -1,4 +1,5 @@
-// EngineOptions::durable: whoever has seen the end of a turn finds it on disk.
+// What a client has been told is on disk: a turn with EngineOptions::durable, a save with its
+// state.
 #include <sys/wait.h>
 
 #include <fstream>
@@ -82,6 +83,19 @@ TEST_F(EngineDurableTest, ATurnThatCannotBeWrittenEndsAndTheSessionSaysWhy) {
   const SessionId session = NewSession(engine.get(), "s");
   EXPECT_OK(RunTurn(engine.get(), session, Greedy(RandomTokens(40, 1), 4)).done().status);
   EXPECT_NE(engine->Inspect(session)->unsaved, "");
+}
+
+// The next turn's file has tokens alone, so that a crash finds the state in blocks or nowhere.
+TEST_F(EngineDurableTest, ASavedSessionIsInBlocksToo) {
+  EngineOptions options = Options();
+  options.durable = false;
+  const auto engine = StartEngine(options);
+  for (uint64_t i = 1; i <= 30; ++i) {
+    const SessionId session = NewSession(engine.get(), StrCat("s", i));
+    RunTurn(engine.get(), session, Greedy(RandomTokens(200, i), 4));
+    EXPECT_OK(i % 2 == 0 ? engine->Park(session) : engine->Save(session));
+    EXPECT_EQ(engine->Stats().disk_pending, 0) << i;
+  }
 }
 
 TEST_F(EngineDurableTest, AnEngineThatEndsLeavesNobodyWaiting) {

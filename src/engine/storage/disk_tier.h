@@ -89,7 +89,7 @@ class DiskTier {
   void UseForSession(const Fingerprint& key);
   enum class Answer {
     kYes,    // room is reserved; Write must follow
-    kLater,  // too much is in flight
+    kLater,  // too much is in flight, for the worker or for the budget
     kNo,     // not worth what would be evicted, hourly limit reached, or disk full
   };
   Answer Ask(BlockInfo info, const std::string& domain);

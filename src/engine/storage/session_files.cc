@@ -211,23 +211,30 @@ void SessionFiles::SaveNow(Session* session, const WaitingSave& save) {
   }
   publisher_->Touch(session);
   save_bytes_ += bytes;
-  const int64_t n_tokens = session->n_tokens();
+  const auto finish = [this, id = session->id, version = session->changes, park = save.park,
+                       n_tokens = session->n_tokens(), reply = save.reply](const Status& status) {
+    works_.End(id);
+    Session* const self = sessions_->Find(id);
+    if (self != nullptr && status.ok()) self->SetKept(version);
+    if (self != nullptr) FinishSave(self, park, n_tokens, status);
+    reply(status);
+  };
+  // The next turn replaces the file by one of tokens alone, after which a crash finds the state in
+  // blocks or nowhere. So the session is free, and the caller told, once both are written.
+  const bool waits_for_blocks = !save.free_now;
   store_->Save(session->domain, session->name, *std::move(snapshot),
-               [this, id = session->id, version = session->changes, park = save.park, n_tokens,
-                bytes, reply = save.reply](const Status& status) {
-                 works_.End(id);
+               [=, this, id = session->id](const Status& status) {
                  save_bytes_ -= bytes;
-                 Session* const self = sessions_->Find(id);
-                 if (self != nullptr && status.ok()) self->SetKept(version);
-                 FinishSave(id, park, n_tokens, status);
-                 reply(status);
+                 if (status.ok() && waits_for_blocks) {
+                   keeper_->WhenStateIsWritten(id, [=] { finish(OkStatus()); });
+                 } else {
+                   finish(status);
+                 }
                  PumpSaves();
                });
 }
 
-void SessionFiles::FinishSave(SessionId id, bool park, int64_t n_tokens, const Status& status) {
-  Session* const session = sessions_->Find(id);
-  if (session == nullptr) return;
+void SessionFiles::FinishSave(Session* session, bool park, int64_t n_tokens, const Status& status) {
   if (!status.ok()) {
     session->note = StrCat("saving failed: ", Message(status));
     // Its tokens may be there all the same.

@@ -169,7 +169,7 @@ class SessionFiles {
   bool SaveHasRoom(const Session& session) const;
   void PumpSaves();
   void SaveNow(Session* session, const WaitingSave& save);
-  void FinishSave(SessionId id, bool park, int64_t n_tokens, const Status& status);
+  void FinishSave(Session* session, bool park, int64_t n_tokens, const Status& status);
   void BecomeParked(Session* session);
   void StartRestore(Session* session, const Reply& reply);
   void FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded, const Reply& reply);

@@ -79,6 +79,10 @@ class SessionStore {
   void Remove(const std::string& domain, const std::string& name, std::function<void(Status)> done);
   void Rename(const std::string& domain, const std::string& from, const std::string& to,
               std::function<void(Status)> done);
+  // Runs `then` once the worker has done what it was given so far, blocks included.
+  void AfterBlocks(std::function<void()> then) {
+    worker_.PostLast([this, then = std::move(then)] { post_back_(then); });
+  }
 
  private:
   SessionStore(std::unique_ptr<StateDirectory> directory, Identity identity, RowTable* rows,

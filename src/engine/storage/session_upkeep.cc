@@ -200,6 +200,7 @@ bool SessionFiles::StillKeeping() {
 void SessionFiles::ParkAll() {
   if (store_ == nullptr) return;
   keeper_->ReleaseMemory();
+  keeper_->StopWaiting();
   std::vector<SessionId> ids;
   sessions_->ForEach([&](Session* session) {
     if (session->stage != SessionStage::kReady || !CheckSavable(*session).ok()) return;

@@ -149,6 +149,7 @@ StateKeeper::Job* StateKeeper::NewJob(SessionId owner) {
 
 void StateKeeper::EndJob(Job* job) {
   LetGo(job);
+  for (auto& then : job->waiting) store_->AfterBlocks(std::move(then));
   const uint64_t number = job->number;
   of_prompts_.erase(number);
   job_of_.erase(job->owner.value);
@@ -203,6 +204,19 @@ void StateKeeper::Forget(Session* session) {
   // Its last slot stays: a crash may still bring back what is being discarded.
   (void)ExchangeKeptSlot(session, std::nullopt);
   if (Job* const job = JobOf(session->id)) EndJob(job);
+}
+
+void StateKeeper::WhenStateIsWritten(SessionId owner, std::function<void()> then) {
+  Job* const job = JobOf(owner);
+  if (job == nullptr || stopped_waiting_) return store_->AfterBlocks(std::move(then));
+  job->waiting.push_back(std::move(then));
+}
+
+void StateKeeper::StopWaiting() {
+  stopped_waiting_ = true;
+  for (auto& [number, job] : jobs_) {
+    for (auto& then : std::exchange(job.waiting, {})) store_->AfterBlocks(std::move(then));
+  }
 }
 
 bool StateKeeper::ReleaseMemory() {

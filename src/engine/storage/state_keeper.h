@@ -59,6 +59,10 @@ class StateKeeper {
   bool Pump();
   // When there may be more to do, in NowMicros time; none if that depends on an answer.
   std::optional<int64_t> NextWake() const;
+  // Runs `then` once the session's state is in blocks, as far as it will be.
+  void WhenStateIsWritten(SessionId owner, std::function<void()> then);
+  // Nothing will be copied any more: whoever waits for that goes on.
+  void StopWaiting();
   // Releases all held state. False if there was none.
   bool ReleaseMemory();
 
@@ -79,6 +83,7 @@ class StateKeeper {
     int64_t next_entry = 0;
     Fingerprint parent;
     std::optional<std::vector<PrefixIndex::Checkpoint>> slots;  // still to be written
+    std::vector<std::function<void()>> waiting;                 // for its end
   };
   enum class Progress { kCopied, kLater, kDone };
 
@@ -112,6 +117,7 @@ class StateKeeper {
   std::unordered_map<uint64_t, uint64_t> job_of_;
   std::set<uint64_t> of_prompts_;
   int64_t pumped_us_ = 0;
+  bool stopped_waiting_ = false;
   std::set<uint64_t> holding_;
   int64_t token_writes_ = 0;
   // Sessions whose last change could not be written, and the one that was last tried again.
