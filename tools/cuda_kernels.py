@@ -44,12 +44,18 @@ class Hot:
 
 
 HOT = [
-    Hot(r"MultiplyOne(Q|Ternary).*", "IDP", 130),
-    Hot(r"Multiply(Few|Tiles|Many).*", "IMMA", 24),
-    Hot(r"AttendMany(F|BF).*", "FFMA", 70),
-    Hot(r"Attend(Few|Some)(F|BF).*", "FFMA", 72),
-    Hot(r"AttendManyQ8_0_[248]", "FFMA", 170),
-    Hot(r"Attend(Few|Some)Q8_0_[248]", "FFMA", 170),
+    Hot(r"MultiplyOne(Q|Ternary).*", "IDP", 120),
+    Hot(r"MultiplyMany(Q|Ternary).*", "IMMA", 26),
+    Hot(r"MultiplyTiles(Q|Ternary).*", "IMMA", 35),
+    Hot(r"MultiplyFew(Q|Ternary).*", "IMMA", 60),
+    # Levels that are looked up.
+    Hot(r"MultiplyMany(IQ|MX).*", "IMMA", 66),
+    Hot(r"MultiplyTiles(IQ|MX).*", "IMMA", 75),
+    Hot(r"MultiplyFew(IQ|MX).*", "IMMA", 96),
+    Hot(r"AttendMany(F|BF).*", "FFMA", 62),
+    Hot(r"Attend(Few|Some)(F|BF).*", "FFMA", 68),
+    Hot(r"AttendManyQ8_0_[248]", "FFMA", 78),
+    Hot(r"Attend(Few|Some)Q8_0_[248]", "FFMA", 120),
 ]
 
 

@@ -43,13 +43,15 @@ GAP = 0.6e-6            # from a kernel's end to the next one's begin, in a grap
 SMALL = 6.0e-6          # a kernel that has only rows to work on, and waits for them
 FLOOR = 2.0e-6          # what the other kernels take at least: until the first bytes are there
 GRAPH = 3.0e-6          # from a graph to the next
-PER_STEP = 9            # launches before and behind the layers
+PER_STEP = 6            # launches before and after the layers
 SPLIT = 128             # positions that one block attends to
 # Lines of 128 bytes that the requests of warps touch, for each multiply-add; the cache has one a
-# cycle. Where lanes ask for neighbours it is a fiftieth of the worst.
-LINES = {"MultiplyOne": 0.285, "MultiplyTiles": 0.018, "Attend": 0.005}
-# All instructions of a kernel, for one of its hot loop.
-AROUND = {"MultiplyOne": 1.6, "MultiplyTiles": 1.6, "Attend": 1.35}
+# cycle.
+LINES = {"MultiplyOne": 0.0073, "MultiplyFew": 0.0012, "MultiplyTiles": 0.0006,
+         "MultiplyMany": 0.0006, "Attend": 0.005}
+# All instructions of a kernel, for one of its hot loop: a block of few inputs turns it few times.
+AROUND = {"MultiplyOne": 1.3, "MultiplyFew": 1.25, "MultiplyTiles": 1.2, "MultiplyMany": 1.15,
+          "Attend": 1.35}
 
 
 @dataclasses.dataclass
@@ -68,8 +70,11 @@ SHAPES = [Shape("8B", 32, 4096, 14336, 32, 8, 128, 128256),
           Shape("1.5B", 28, 1536, 8960, 12, 2, 128, 151936)]
 BITS = {"Q4_K": 4.625, "Q6_K": 6.625}     # of a weight, as the kernels have them
 
-# How a kernel's work is cut, by how its name begins: threads of a block, outputs and rows of it.
-CUTS = {"MultiplyOne": (128, 4, 1), "MultiplyTiles": (128, 16, 32)}
+# How a kernel's work is cut, by how its name begins: threads of a block, outputs and rows of it;
+# and the bytes of shared memory that its launch gives it.
+CUTS = {"MultiplyOne": (128, 16, 1, 0), "MultiplyFew": (128, 16, 8, 16128),
+        "MultiplyTiles": (128, 16, 32, 64512), "MultiplyMany": (128, 64, 32, 44032)}
+MANY_ROWS = 128         # from so many on a block has several bands
 
 
 @dataclasses.dataclass
@@ -93,16 +98,16 @@ class Model:
         self.figures, self.card = figures, card
         self.launches, self.large, self.graphs = launches, large, graphs
 
-    def resident_warps(self, kernel, threads, blocks):
+    def resident_warps(self, kernel, threads, blocks, given):
         """Warps that a multiprocessor has at a time, on average."""
         figures = self.figures[kernel]
         warps = threads // 32
         fitting = min(self.card.most_warps // warps,
                       self.card.registers // (math.ceil(figures["registers"] / 8) * 8 * threads),
-                      self.card.shared_bytes // (figures["shared"] + 1024))
+                      self.card.shared_bytes // (figures["shared"] + given + 1024))
         return warps * max(1.0 / 8, min(fitting, blocks / self.card.processors))
 
-    def seconds(self, kernel, multiplies, n_bytes, threads, blocks):
+    def seconds(self, kernel, multiplies, n_bytes, threads, blocks, given=0):
         """Of a kernel with so many multiply-adds of lanes, and bytes from memory."""
         loop = self.figures[kernel]
         turns = multiplies / 32 / loop["multiplies"]
@@ -113,30 +118,35 @@ class Model:
         issue = instructions / (card.processors * used * card.schedulers * card.clock * ISSUE)
         waits = 0.0
         if loop["copies"] == 0:
-            warps = self.resident_warps(kernel, threads, blocks)
+            warps = self.resident_warps(kernel, threads, blocks, given)
             of_each = turns / (card.processors * warps)
             waits = of_each * loop["cycles"] * around / card.clock
         cached = multiplies * of_kind(LINES, kernel) / (card.processors * used * card.clock)
         return FLOOR + max(n_bytes / (card.bytes_per_s * BANDWIDTH), issue, waits, cached)
 
     def product(self, kind, n_in, n_out, rows):
-        name = ("MultiplyOne" if rows == 1 else "MultiplyTiles") + kind
-        threads, outputs, most_rows = CUTS[name[:-len(kind)]]
+        name = ("MultiplyOne" if rows == 1 else "MultiplyFew" if rows <= 8 else
+                "MultiplyTiles" if rows < MANY_ROWS else "MultiplyMany")
+        threads, outputs, most_rows, given = CUTS[name]
         blocks = math.ceil(n_out / outputs) * math.ceil(rows / most_rows)
         # Tiles of eight rows, of which a loop skips those that are not there.
         padded = rows if rows == 1 else math.ceil(rows / 8) * 8
         n_bytes = n_in * n_out * BITS[kind] / 8 + rows * (1.25 * n_in + 4 * n_out)
-        return self.seconds(name, n_in * n_out * padded, n_bytes, threads, blocks)
+        return self.seconds(name + kind, n_in * n_out * padded, n_bytes, threads, blocks, given)
 
     def products_of_layer(self, shape, rows):
         kv = shape.kv_heads * shape.head_dim
         q = shape.heads * shape.head_dim
-        four = [(shape.embd, q), (shape.embd, kv), (q, shape.embd), (shape.embd, shape.ffn),
-                (shape.embd, shape.ffn)]
-        mixed = [(shape.embd, kv), (shape.ffn, shape.embd)]  # of half the layers in more bits
-        return (sum(self.product("Q4_K", *matrix, rows) for matrix in four) +
-                sum((self.product("Q4_K", *matrix, rows) + self.product("Q6_K", *matrix, rows)) / 2
-                    for matrix in mixed))
+        # Matrices of one input are one launch; in half of the layers those of values and the last
+        # one have more bits.
+        same = (self.product("Q4_K", q, shape.embd, rows) +
+                self.product("Q4_K", shape.embd, 2 * shape.ffn, rows))
+        joined = self.product("Q4_K", shape.embd, q + 2 * kv, rows)
+        apart = (self.product("Q4_K", shape.embd, q + kv, rows) +
+                 self.product("Q6_K", shape.embd, kv, rows))
+        last = (self.product("Q4_K", shape.ffn, shape.embd, rows) +
+                self.product("Q6_K", shape.ffn, shape.embd, rows))
+        return same + (joined + apart + last) / 2
 
     def attention(self, shape, step):
         many = step.rows > 64
@@ -175,9 +185,11 @@ def main():
     parser.add_argument("--figures", type=pathlib.Path,
                         default=ROOT / "build/cuda/kernels/figures.json")
     parser.add_argument("--card", choices=CARDS, default="h100")
-    parser.add_argument("--launches", type=int, default=21, help="of a layer")
-    parser.add_argument("--large", type=int, default=8, help="of those, products and attention")
-    parser.add_argument("--graphs", type=int, default=65, help="of a step")
+    parser.add_argument("--launches", type=float, default=9.5,
+                        help="of a layer: 9, and one more where values have more bits")
+    parser.add_argument("--large", type=float, default=5.5,
+                        help="of those, products and attention")
+    parser.add_argument("--graphs", type=int, default=1, help="of a step")
     args = parser.parse_args()
     card = CARDS[args.card]
     figures = json.loads(args.figures.read_text())
@@ -191,7 +203,8 @@ def main():
             report(f"{shape.name}, {rows} sessions at {context}", shape, [step], model, card)
         for prompt in (512, 8192):
             steps = [Step(512, first + 512, together=True) for first in range(0, prompt, 512)]
-            report(f"{shape.name}, prompt of {prompt}", shape, steps, model, card)
+            prompts = Model(figures, card, args.launches, args.large, shape.layers * 2 + 1)
+            report(f"{shape.name}, prompt of {prompt}", shape, steps, prompts, card)
 
 
 def report(name, shape, steps, model, card):
