@@ -156,7 +156,7 @@ class HeadTest(serve_test.ServeTest):
                 self.assertEqual(server.end(), 0, server.log)
 
     def test_devices_compute_heads(self):
-        plain, guessed = (weft("run", "-m", self.model, "--backend", "emu", "-n", 6,
+        plain, guessed = (weft("run", "-m", self.model, "--backend", "emu", "-n", 6, "--temp", 0,
                                "--speculate", how, PROMPT) for how in ("off", "mtp"))
         self.assertEqual(guessed.code, 0, guessed)
         self.assertEqual(guessed.out, plain.out)
