@@ -13,9 +13,9 @@ N times while key A keeps these requests open:
   texts        30 completions requests of 256 texts, the most that one may have
   loop         12 clients that send short prompts; A itself also sends a long one, which must end
 
-Or both keys keep two kinds of work open for S seconds (60 by default), and each key's computed
-tokens are counted, weighted by the time that a token of the kind takes alone: decode, prefill and
-lists, such as `decode+prefill`.
+Or each key keeps a kind of work open for S seconds (60 by default): decode, prefill or lists, such
+as `decode+prefill`. The tokens of requests that ended are counted, and a key's share is what part
+it has of the tokens that the same clients get alone in half the time.
 
 One line of JSON is printed for each case. Its "holds" says whether no request of B took more than a
 second or was refused; for two kinds of work, whether the shares are within 10 % of each other. The
@@ -186,17 +186,17 @@ def beside(server, name, args):
             "holds": holds}
 
 
-# What a tenant computes for each kind: how many clients, and what one asks for.
+# Requests are short: only those that have ended are counted.
 def work(server, key, kind, crowd, count):
     def ask(i):
         seed = hash((key, i))
         if kind == "decode":
-            status, answer = server.chat(key, text(5, seed), 128, 600)
+            status, answer = server.chat(key, text(5, seed), 16, 600)
         elif kind == "prefill":
-            status, answer = server.chat(key, text(1500, seed), 1, 600)
+            status, answer = server.chat(key, text(300, seed), 1, 600)
         else:
             status, answer = server.ask(key, "/v1/completions", {
-                "model": "m", "prompt": [text(30, seed + k) for k in range(32)], "max_tokens": 16,
+                "model": "m", "prompt": [text(30, seed + k) for k in range(8)], "max_tokens": 8,
                 "ignore_eos": True}, 600)
         usage = answer.get("usage", {})
         cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
@@ -204,7 +204,7 @@ def work(server, key, kind, crowd, count):
             count(usage["prompt_tokens"] - cached, usage["completion_tokens"])
         return status, answer
 
-    crowd.add(2 if kind == "lists" else 12, ask)
+    crowd.add(2 if kind == "lists" else 8, ask)
 
 
 def measure(server, seconds, kinds):
@@ -233,11 +233,10 @@ def pair(args, name):
         with tempfile.TemporaryDirectory() as folder:
             server = Server(args.weft, args.model, folder)
             try:
-                rates.append(measure(server, args.seconds if len(both) > 1 else args.seconds / 3,
+                rates.append(measure(server, args.seconds if len(both) > 1 else args.seconds / 2,
                                      both))
             finally:
                 server.stop()
-    # Of what the tenant computes alone: its share of the machine.
     shares = {key: sum(rates[2][key]) / max(1e-9, sum(rates[i][key]))
               for i, key in enumerate("ab")}
     apart = abs(shares["a"] - shares["b"]) / max(max(shares.values()), 1e-9)
