@@ -322,5 +322,29 @@ TEST(DialectTest, DotsOfBytesAreSigned) {
   EXPECT_EQ(DotBytes(0x80FF7F01u, 0x807F7F02u, 10), 10 + 2 + 127 * 127 - 127 + 128 * 128);
 }
 
+struct ArriveArgs {
+  int32_t* count;
+  int32_t* n_last;
+  int32_t each, all;
+};
+WEFT_COOPERATIVE_KERNEL(ArriveTogether, ArriveArgs, 32) {
+  Barrier();
+  if (ThreadIndex() == 0 && Arrive(a.count, a.each, a.all)) *a.n_last += 1;
+  Barrier();
+}
+
+TEST(EmulatorTest, OneBlockIsTheLastToArriveAndNoneIsTooMany) {
+  int32_t count = 0, n_last = 0;
+  ArriveArgs args = {&count, &n_last, 8, 32};
+  for (const Order order : {Order::kAscending, Order::kDescending}) {
+    ASSERT_TRUE(emulator::Run(ArriveTogether, {.grid_x = 4, .threads = 32}, &args, order).ok());
+  }
+  EXPECT_EQ(count, 0);
+  EXPECT_EQ(n_last, 2);
+  args.all = 12;
+  const Status status = emulator::Run(ArriveTogether, {.grid_x = 4, .threads = 32}, &args);
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("counts more arrivals than there are"));
+}
+
 }  // namespace
 }  // namespace weft::device

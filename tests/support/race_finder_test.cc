@@ -68,5 +68,35 @@ TEST(RaceFinderTest, WhatOtherBlocksWriteIsFound) {
   }
 }
 
+struct MeetArgs {
+  int32_t* x;
+  int32_t* count;
+  bool last_alone;  // reads what the others wrote
+};
+WEFT_COOPERATIVE_KERNEL(MeetOthers, MeetArgs, 32) {
+  WEFT_SHARED(int32_t, last, 1);
+  const int t = ThreadIndex();
+  __asan_store4_noabort(a.x + 32 * BlockX() + t);
+  Barrier();
+  if (t == 0) last[0] = Arrive(a.count, 1, 3) ? 1 : 0;
+  Barrier();
+  if (a.last_alone && last[0] == 0) return;
+  for (int block = 0; block < 3; ++block) __asan_load4_noabort(a.x + 32 * block + t);
+}
+
+TEST(RaceFinderTest, TheLastToArriveMayReadWhatTheOthersWrote) {
+  for (const bool last_alone : {true, false}) {
+    std::array<int32_t, 96> memory = {};
+    int32_t count = 0;
+    testing::RaceFinder finder;
+    const MeetArgs args = {memory.data(), &count, last_alone};
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_TRUE(emulator::Run(MeetOthers, {.grid_x = 3, .threads = 32}, &args).ok());
+    }
+    EXPECT_EQ(count, 0);
+    EXPECT_EQ(finder.races().empty(), last_alone);
+  }
+}
+
 }  // namespace
 }  // namespace weft::device
