@@ -173,6 +173,7 @@ class ItemConverter {
       return OkStatus();
     }
     std::vector<std::string> texts;
+    texts.reserve(found.size() + 1);
     for (const std::string& name : found) texts.push_back(FoundToolText(name, true));
     if (texts.empty()) texts.emplace_back("No tool was found.");
     Flush();

@@ -195,7 +195,11 @@ TEST(BestFinderTest, WhatIsDrawnIsWhatTheWholeRowGives) {
       std::vector<Draw> step;
       std::vector<Sampler> samplers;
       std::vector<Sampler*> pointers;
-      for (int i = 0; i < 1 + round % 5; ++i) step.push_back(draws.Next(n_vocab));
+      const auto n_rows = static_cast<size_t>(1 + round % 5);
+      step.reserve(n_rows);
+      samplers.reserve(n_rows);
+      pointers.reserve(n_rows);
+      for (size_t i = 0; i < n_rows; ++i) step.push_back(draws.Next(n_vocab));
       for (const Draw& draw : step) samplers.emplace_back(draw.options, draw.seed);
       for (Sampler& sampler : samplers) pointers.push_back(&sampler);
       const auto found = device.Find(step, pointers);

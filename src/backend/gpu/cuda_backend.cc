@@ -8,6 +8,7 @@
 
 #include "backend/checks.h"
 #include "backend/gpu/gpu_backend.h"
+#include "backend/gpu/gpu_weights.h"
 #include "backend/gpu/image_files.h"
 #include "device/cuda_device.h"
 #ifdef WEFT_HAS_CUDA

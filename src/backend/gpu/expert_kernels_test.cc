@@ -1,8 +1,9 @@
 // The kernels of mixtures of experts against plain loops: which experts a row is sent to, with what
 // weights, and where its pairs go.
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <vector>
@@ -131,7 +132,7 @@ TEST_F(ExpertKernelsTest, RowsGoWhereAPlainLoopSendsThem) {
       if (round % 2 == 1 && Between(0, 2) == 0) score = odd[Between(0, 4)];
     }
     const std::vector<float> logits = scores;
-    const auto n_pairs = static_cast<size_t>(n_rows * args.n_used);
+    const auto n_pairs = static_cast<size_t>(n_rows) * static_cast<size_t>(args.n_used);
     std::vector<int32_t> experts(n_pairs, -7);
     std::vector<float> weights(n_pairs, -7);
     args.scores = {scores.data(), args.n_experts};
@@ -143,10 +144,11 @@ TEST_F(ExpertKernelsTest, RowsGoWhereAPlainLoopSendsThem) {
       PlainRouter router = {args, {}, {}, {}};
       router.Run(logits.data() + row * args.n_experts);
       for (int i = 0; i < args.n_used; ++i) {
-        const auto at = static_cast<size_t>(row * args.n_used + i);
+        const auto at =
+            static_cast<size_t>(row) * static_cast<size_t>(args.n_used) + static_cast<size_t>(i);
         const float expected = router.weights[static_cast<size_t>(i)];
         ASSERT_EQ(experts[at], router.experts[static_cast<size_t>(i)]) << round;
-        ASSERT_TRUE(std::memcmp(&weights[at], &expected, 4) == 0 ||
+        ASSERT_TRUE(std::bit_cast<uint32_t>(weights[at]) == std::bit_cast<uint32_t>(expected) ||
                     (std::isnan(weights[at]) && std::isnan(expected)))
             << round << ": " << weights[at] << ", " << expected;
       }
@@ -159,7 +161,7 @@ TEST_F(ExpertKernelsTest, PairsAreSortedByExpertInTheirOrder) {
   for (int round = 0; round < 24; ++round) {
     const int n_experts = round % 4 == 0 ? Between(1, 300) : Between(1, 12), n_used = Between(1, 8);
     const int n_rows = round == 0 ? 70'001 / n_used : Between(0, round % 2 == 0 ? 60 : 700);
-    const auto n_pairs = static_cast<size_t>(n_rows * n_used);
+    const auto n_pairs = static_cast<size_t>(n_rows) * static_cast<size_t>(n_used);
     std::vector<int32_t> experts(n_pairs + 1), places(n_pairs + 1, -1), sources(n_pairs + 1, -1);
     for (int32_t& expert : experts) expert = Between(0, n_experts - 1);
     const int most = round % 3 == 0 ? 2 * n_rows * n_used + 1 : std::max(1, n_rows * n_used);

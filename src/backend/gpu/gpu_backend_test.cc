@@ -157,8 +157,9 @@ TEST_P(GpuBackendTest, APrefixIsReadOnceForTheSessionsThatHoldIt) {
     int64_t n_tiles[2];
     for (const bool share : {false, true}) {
       std::vector<std::vector<TokenId>> said;
-      for (int i = 0; i < n_sessions; ++i) {
-        said.push_back(RandomTokens(1, static_cast<uint64_t>(100 + i)));
+      said.reserve(static_cast<size_t>(n_sessions));
+      for (uint64_t seed = 100; said.size() < static_cast<size_t>(n_sessions); ++seed) {
+        said.push_back(RandomTokens(1, seed));
       }
       std::vector<ModelRunner::Part> parts;
       for (int i = 0; i < n_sessions; ++i) {
@@ -204,6 +205,7 @@ TEST_P(GpuBackendTest, PrefixesOfPrefixesHaveTheSameBits) {
     std::reverse(sequences.begin() + 2, sequences.end());
     const std::vector<TokenId> next = RandomTokens(3, 7);
     std::vector<ModelRunner::Part> parts;
+    parts.reserve(sequences.size());
     for (const int sequence : sequences) parts.push_back({sequence, next});
     const int64_t before = device_->n_tiles();
     auto results = (*runner)->Step(parts);
