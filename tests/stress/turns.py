@@ -239,8 +239,10 @@ def pair(args, name):
                                      both))
             finally:
                 server.stop()
-    shares = {key: sum(rates[2][key]) / max(1e-9, sum(rates[i][key]))
-              for i, key in enumerate("ab")}
+    alone = {key: max(1e-9, sum(rates[i][key])) for i, key in enumerate("ab")}
+    if kinds[0] == kinds[1]:  # then it is the same rate, measured twice
+        alone = dict.fromkeys("ab", sum(alone.values()) / 2)
+    shares = {key: sum(rates[2][key]) / alone[key] for key in "ab"}
     apart = abs(shares["a"] - shares["b"]) / max(max(shares.values()), 1e-9)
     tokens = {key: [round(n * args.seconds) for n in rates[2][key]] for key in "ab"}
     return {"tokens": tokens, "shares": {k: round(v, 3) for k, v in shares.items()},
