@@ -22,21 +22,16 @@ import itertools
 import json
 import multiprocessing
 import os
-import pathlib
-import random
 import resource
 import selectors
 import signal
 import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-MOST_SECONDS = 1.0
-STARTUP_SECONDS = 120
+import tenants
 
 
 class Client:
@@ -84,7 +79,7 @@ def again_and_again(statuses, ask):
 
 
 def count_tokens(client, statuses):
-    text = " ".join(random.Random(1).choices("river lamp seven quiet table under".split(), k=240_000))
+    text = tenants.words(240_000, seed=1)
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text[:1_400_000]}]})
     in_threads(120, lambda _: again_and_again(
         statuses, lambda _: client.post("/v1/messages/count_tokens", body)))
@@ -166,32 +161,6 @@ def attack(case, client, statuses):
     signal.pause()
 
 
-class Server:
-    def __init__(self, options, folder):
-        keys = pathlib.Path(folder) / "keys"
-        keys.write_text("key-of-a-0123456789 a\nkey-of-b-0123456789 b\n")
-        command = [options.weft, "serve", "-m", options.model, "--port", "0",
-                   "--pooling", "mean",
-                   *(["--api-key-file", str(keys)] if options.keys else [])]
-        self.log = open(pathlib.Path(folder) / "log", "w+", encoding="utf-8")
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
-        self.port = self.wait_for_port()
-
-    def wait_for_port(self):
-        until = time.monotonic() + STARTUP_SECONDS
-        while time.monotonic() < until and self.process.poll() is None:
-            for line in pathlib.Path(self.log.name).read_text(encoding="utf-8").splitlines():
-                if "http://127.0.0.1:" in line:
-                    return int(line.split("http://127.0.0.1:")[1].split()[0].strip("/,."))
-            time.sleep(0.05)
-        sys.exit("doors: the server did not start:\n" + pathlib.Path(self.log.name).read_text())
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-        self.log.close()
-
-
 def ask(client):
     """How long a request for two tokens takes, and its status; 0 if there is no answer."""
     body = json.dumps({"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 2})
@@ -203,45 +172,35 @@ def ask(client):
     return time.monotonic() - begun, status
 
 
-def wait_until_ready(client):
-    until = time.monotonic() + STARTUP_SECONDS
-    while ask(client)[1] != 200:
-        if time.monotonic() > until:
-            sys.exit("doors: the server is not ready")
-        time.sleep(0.1)
-
-
 def run(case, options, folder):
-    server = Server(options, folder)
     addresses, keys = ("127.0.0.2", "127.0.0.3"), (None, None)
     if options.keys:
-        addresses = ("127.0.0.1",) * 2
-        keys = ("key-of-a-0123456789", "key-of-b-0123456789")
-    a, b = (Client(server.port, address, key) for address, key in zip(addresses, keys))
-    wait_until_ready(b)
-    alone = [ask(b)[0] for _ in range(10)]
+        addresses, keys = ("127.0.0.1",) * 2, tenants.KEYS.values()
     statuses = multiprocessing.Array("q", 600)
-    attacker = multiprocessing.Process(target=attack, args=(case, a, statuses))
-    attacker.start()
-    try:
-        time.sleep(3)  # until all that A sends is there
-        beside, until = [], time.monotonic() + options.seconds
-        while time.monotonic() < until:
-            beside.append(ask(b))
-            time.sleep(0.1)
-    finally:
-        attacker.kill()
-        attacker.join()
-        server.stop()
+    with tenants.serve(options, folder, "--pooling", "mean", with_keys=options.keys) as server:
+        server.ready()
+        a, b = (Client(server.port, address, key) for address, key in zip(addresses, keys))
+        alone = [ask(b)[0] for _ in range(10)]
+        attacker = multiprocessing.Process(target=attack, args=(case, a, statuses))
+        attacker.start()
+        try:
+            time.sleep(3)  # until all that A sends is there
+            beside, until = [], time.monotonic() + options.seconds
+            while time.monotonic() < until:
+                beside.append(ask(b))
+                time.sleep(0.1)
+        finally:
+            attacker.kill()
+            attacker.join()
     waits = [wait for wait, _ in beside]
     n_answered = sum(status == 200 for _, status in beside)
-    return {"case": case, "tenants": "keys" if options.keys else "addresses",
+    return {"tenants": "keys" if options.keys else "addresses",
             "alone_s": round(statistics.median(alone), 3),
             "beside_s": round(statistics.median(waits), 3), "beside_max_s": round(max(waits), 3),
             "requests": len(beside), "answered": n_answered,
             "refused": sum(status in (429, 503) for _, status in beside),
             "of_a": {str(status): n for status, n in enumerate(statuses) if n > 0},
-            "holds": max(waits) <= MOST_SECONDS and n_answered == len(beside)}
+            "holds": max(waits) <= tenants.MAX_SECONDS and n_answered == len(beside)}
 
 
 def main():
@@ -253,17 +212,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=15, help="beside A (%(default)s)")
     parser.add_argument("--keys", action="store_true")
     options = parser.parse_args()
-    names = options.case.split(",")
-    for name in names:
-        if name not in CASES:
-            parser.error(f"no case is called {name}; there are {', '.join(CASES)}")
-    held = True
-    for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            result = run(name, options, folder)
-        print(json.dumps(result), flush=True)
-        held = held and result["holds"]
-    return 0 if held else 1
+    return tenants.run_cases(parser, options, CASES,
+                             lambda name, folder: run(name, options, folder))
 
 
 if __name__ == "__main__":

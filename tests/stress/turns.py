@@ -25,59 +25,30 @@ import argparse
 import http.client
 import itertools
 import json
-import pathlib
-import random
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-MOST_SECONDS = 1.0
+import tenants
+from tenants import words as text
+
 MOST_APART = 0.10
-STARTUP_SECONDS = 120
-WORDS = "river lamp seven quiet table under".split()
 KINDS = ("decode", "prefill", "lists")
 
 
-def text(n_words, seed):
-    return " ".join(random.Random(seed).choices(WORDS, k=n_words))
+class Clients:
+    """Both keys' requests."""
 
+    def __init__(self, port):
+        self.port = port
 
-class Server:
-    def __init__(self, program, model, folder, *options):
-        keys = pathlib.Path(folder) / "keys"
-        keys.write_text("sk-a-0123456789abcdef alpha\nsk-b-0123456789abcdef beta\n")
-        keys.chmod(0o600)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.log = open(pathlib.Path(folder) / "log", "wb")
-        self.process = subprocess.Popen(
-            [program, "serve", "-m", model, "--port", str(self.port), "--api-key-file", str(keys),
-             *options], stdout=self.log, stderr=self.log)
-        deadline = time.monotonic() + STARTUP_SECONDS
-        while True:
-            try:
-                if self.ask("b", "/health")[0] == 200:
-                    return
-            except OSError:
-                pass
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                sys.exit("the server did not start: " +
-                         (pathlib.Path(folder) / "log").read_text()[-2000:])
-            time.sleep(0.1)
-
-    def ask(self, key, path, body=None, timeout=120):
+    def ask(self, key, path, body, timeout=120):
         """Status and JSON of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             headers = {"Content-Type": "application/json",
-                       "Authorization": f"Bearer sk-{key}-0123456789abcdef"}
-            connection.request("POST" if body else "GET", path, body and json.dumps(body), headers)
+                       "Authorization": f"Bearer {tenants.KEYS[key]}"}
+            connection.request("POST", path, json.dumps(body), headers)
             answer = connection.getresponse()
             content = answer.read()
             return answer.status, json.loads(content) if content.startswith(b"{") else {}
@@ -88,16 +59,6 @@ class Server:
         return self.ask(key, "/v1/chat/completions",
                         {"model": "m", "messages": [{"role": "user", "content": prompt}],
                          "max_tokens": n_tokens, "ignore_eos": True}, timeout)
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self.log.close()
 
 
 class Crowd:
@@ -126,28 +87,28 @@ class Crowd:
                 self.ended.wait(0.1)
 
 
-def a_forty(server, crowd, count=40):
-    crowd.add(count, lambda i: server.chat("a", text(30, i), 64, 600))
+def a_forty(clients, crowd, count=40):
+    crowd.add(count, lambda i: clients.chat("a", text(30, i), 64, 600))
 
 
-def a_choices(server, crowd):
-    crowd.add(1, lambda i: server.ask("a", "/v1/completions", {
+def a_choices(clients, crowd):
+    crowd.add(1, lambda i: clients.ask("a", "/v1/completions", {
         "model": "m", "prompt": [text(20, i + k) for k in range(256)], "n": 16, "max_tokens": 32,
         "ignore_eos": True}, 3600))
 
 
-def a_texts(server, crowd, path, field, n_texts, more):
-    crowd.add(30, lambda i: server.ask("a", path, {
+def a_texts(clients, crowd, path, field, n_texts, more):
+    crowd.add(30, lambda i: clients.ask("a", path, {
         "model": "m", field: [text(20, i + k) for k in range(n_texts)], **more}, 3600))
 
 
-def a_loop(server, crowd):
-    crowd.add(12, lambda i: server.chat("a", text(100, i), 1, 600))
+def a_loop(clients, crowd):
+    crowd.add(12, lambda i: clients.chat("a", text(100, i), 1, 600))
 
 
 CROWDS = {
     "forty": a_forty,
-    "hundreds": lambda server, crowd: a_forty(server, crowd, 300),
+    "hundreds": lambda clients, crowd: a_forty(clients, crowd, 300),
     "choices": a_choices,
     "embeddings": lambda s, c: a_texts(s, c, "/v1/embeddings", "input", 2048, {}),
     "texts": lambda s, c: a_texts(s, c, "/v1/completions", "prompt", 256, {"max_tokens": 4}),
@@ -155,32 +116,32 @@ CROWDS = {
 }
 
 
-def waits(server, again, first):
+def waits(clients, again, first):
     seconds, statuses = [], []
     for i in range(again):
         begin = time.monotonic()
-        statuses.append(server.chat("b", text(5, first + i), 2)[0])
+        statuses.append(clients.chat("b", text(5, first + i), 2)[0])
         seconds.append(time.monotonic() - begin)
         time.sleep(0.3)
     return sorted(seconds), statuses
 
 
-def beside(server, name, args):
-    waits(server, 2, -100)
-    alone, _ = waits(server, args.again, 0)
+def beside(clients, name, args):
+    waits(clients, 2, -100)
+    alone, _ = waits(clients, args.again, 0)
     crowd = Crowd()
-    CROWDS[name](server, crowd)
+    CROWDS[name](clients, crowd)
     time.sleep(3)
     result = {}
     if name == "loop":
         begin = time.monotonic()
-        status = server.chat("a", text(2000, -1), 1, 600)[0]
+        status = clients.chat("a", text(2000, -1), 1, 600)[0]
         result = {"long_status": status, "long_s": round(time.monotonic() - begin, 2)}
-    seconds, statuses = waits(server, args.again, 1000)
+    seconds, statuses = waits(clients, args.again, 1000)
     with crowd.lock:
         statuses_of_a = dict(crowd.statuses)
     crowd.ended.set()
-    holds = (seconds[-1] <= MOST_SECONDS and set(statuses) == {200}
+    holds = (seconds[-1] <= tenants.MAX_SECONDS and set(statuses) == {200}
              and result.get("long_status", 200) == 200)
     return {"alone_s": round(alone[-1], 3), "p50_s": round(seconds[len(seconds) // 2], 3),
             "max_s": round(seconds[-1], 3), "refused": sum(s == 429 for s in statuses),
@@ -189,15 +150,15 @@ def beside(server, name, args):
 
 
 # Requests are short: only those that have ended are counted.
-def work(server, key, kind, crowd, count):
+def work(clients, key, kind, crowd, count):
     def ask(i):
         seed = hash((key, i))
         if kind == "decode":
-            status, answer = server.chat(key, text(5, seed), 16, 600)
+            status, answer = clients.chat(key, text(5, seed), 16, 600)
         elif kind == "prefill":
-            status, answer = server.chat(key, text(300, seed), 1, 600)
+            status, answer = clients.chat(key, text(300, seed), 1, 600)
         else:
-            status, answer = server.ask(key, "/v1/completions", {
+            status, answer = clients.ask(key, "/v1/completions", {
                 "model": "m", "prompt": [text(30, seed + k) for k in range(8)], "max_tokens": 8,
                 "ignore_eos": True}, 600)
         usage = answer.get("usage", {})
@@ -209,7 +170,7 @@ def work(server, key, kind, crowd, count):
     crowd.add(2 if kind == "lists" else 8, ask)
 
 
-def measure(server, seconds, kinds):
+def measure(clients, seconds, kinds):
     """Tokens (prefill, decode) a second of each key, while all keep their work open."""
     crowd = Crowd()
     totals = {key: [0, 0] for key in kinds}
@@ -222,43 +183,37 @@ def measure(server, seconds, kinds):
         return count
 
     for key, kind in kinds.items():
-        work(server, key, kind, crowd, count_for(key))
+        work(clients, key, kind, crowd, count_for(key))
     time.sleep(seconds)
     crowd.ended.set()
     return {key: [n / seconds for n in total] for key, total in totals.items()}
 
 
-def pair(args, name):
+def pair(options, name, folder):
     kinds = name.split("+")
     rates = []
     for both in ({"a": kinds[0]}, {"b": kinds[1]}, {"a": kinds[0], "b": kinds[1]}):
-        with tempfile.TemporaryDirectory() as folder:
-            server = Server(args.weft, args.model, folder)
-            try:
-                rates.append(measure(server, args.seconds if len(both) > 1 else args.seconds / 2,
-                                     both))
-            finally:
-                server.stop()
+        with tenants.serve(options, folder) as server:
+            server.ready()
+            seconds = options.seconds if len(both) > 1 else options.seconds / 2
+            rates.append(measure(Clients(server.port), seconds, both))
     alone = {key: max(1e-9, sum(rates[i][key])) for i, key in enumerate("ab")}
     if kinds[0] == kinds[1]:  # then it is the same rate, measured twice
         alone = dict.fromkeys("ab", sum(alone.values()) / 2)
     shares = {key: sum(rates[2][key]) / alone[key] for key in "ab"}
     apart = abs(shares["a"] - shares["b"]) / max(max(shares.values()), 1e-9)
-    tokens = {key: [round(n * args.seconds) for n in rates[2][key]] for key in "ab"}
+    tokens = {key: [round(n * options.seconds) for n in rates[2][key]] for key in "ab"}
     return {"tokens": tokens, "shares": {k: round(v, 3) for k, v in shares.items()},
             "apart": round(apart, 3), "holds": apart <= MOST_APART}
 
 
-def run(args, name):
+def run(options, name, folder):
     if "+" in name:
-        return pair(args, name)
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["--pooling", "mean"] if name == "embeddings" else []
-        server = Server(args.weft, args.model, folder, *options)
-        try:
-            return beside(server, name, args)
-        finally:
-            server.stop()
+        return pair(options, name, folder)
+    with tenants.serve(options, folder,
+                       *(["--pooling", "mean"] if name == "embeddings" else [])) as server:
+        server.ready()
+        return beside(Clients(server.port), name, options)
 
 
 def main():
@@ -270,18 +225,10 @@ def main():
     parser.add_argument("--case", default=",".join([*CROWDS, *pairs]))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--again", type=int, default=10)
-    args = parser.parse_args()
-    names = args.case.split(",")
-    for name in names:
-        if name not in CROWDS and name not in pairs:
-            parser.error(f"no such case: {name}; there are {', '.join([*CROWDS, *pairs])}")
-    holds = True
-    for name in names:
-        result = run(args, name)
-        holds = holds and result["holds"]
-        print(json.dumps({"case": name, **result}), flush=True)
-    sys.exit(0 if holds else 1)
+    options = parser.parse_args()
+    return tenants.run_cases(parser, options, [*CROWDS, *pairs],
+                             lambda name, folder: run(options, name, folder))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
