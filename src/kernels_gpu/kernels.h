@@ -160,30 +160,27 @@ struct RopeArgs {
 };
 WEFT_DECLARE_KERNEL(RotateRows, RopeArgs);
 
-// A norm of each group of `width` values; in place or not. x: groups, y: rows; a block of
-// NormThreads(width) threads.
-struct NormArgs {
-  Rows x, out;
-  int64_t group = 0;  // floats from group to group
+// What a norm does to each group of `width` values. In other kernels' arguments, 0: there is none.
+struct NormPart {
   const float* weight = nullptr;
   const float* bias = nullptr;
   int32_t weight_values = 0;  // one group's, or all groups'
   int32_t width = 0;
   int32_t layer = 0;  // a layer norm
   float epsilon = 0, factor = 1;
+};
+
+// A norm of each group; in place or not. x: groups, y: rows; a block of NormThreads(norm.width)
+// threads.
+struct NormArgs {
+  Rows x, out;
+  int64_t group = 0;  // floats from group to group
+  NormPart norm;
   const int32_t* n_rows = nullptr;
 };
 inline constexpr int kMostNormThreads = 128;
 constexpr int NormThreads(int64_t width) { return width <= 256 ? 32 : kMostNormThreads; }
 WEFT_DECLARE_KERNEL(NormRows, NormArgs);
-
-// A norm as part of another kernel; as in NormArgs, absent where `width` is 0.
-struct NormPart {
-  const float* weight = nullptr;
-  const float* bias = nullptr;
-  int32_t weight_values = 0, width = 0, layer = 0;
-  float epsilon = 0, factor = 1;
-};
 
 // What lies between two products, a row in one block:
 //   x = y, or post(y), of a path, added to the stream: stream = (stream + x * y_scale) * scale

@@ -27,29 +27,30 @@ WEFT_DEVICE float BlockSum(float value, Shared& sums) {
 
 WEFT_COOPERATIVE_KERNEL(NormRows, NormArgs, kMostNormThreads) {
   WEFT_SHARED(float, sums, kMostWarps);
+  const NormPart& norm = a.norm;
   const int row = BlockY(), group = BlockX(), first = ThreadIndex(), step = ThreadCount();
   if (row >= *a.n_rows) return;
   const float* const x = a.x.values + row * a.x.stride + group * a.group;
   float* const out = a.out.values + row * a.out.stride + group * a.group;
-  const float n = static_cast<float>(a.width);
+  const float n = static_cast<float>(norm.width);
   float mean = 0.0f;
-  if (a.layer != 0) {
+  if (norm.layer != 0) {
     float sum = 0.0f;
-    for (int i = first; i < a.width; i += step) sum = sum + x[i];
+    for (int i = first; i < norm.width; i += step) sum = sum + x[i];
     mean = BlockSum(sum, sums) / n;
   }
   float squares = 0.0f;
-  for (int i = first; i < a.width; i += step) {
+  for (int i = first; i < norm.width; i += step) {
     const float v = x[i] - mean;
     squares = Fma(v, v, squares);
   }
-  const float scale = a.factor / SquareRoot(BlockSum(squares, sums) / n + a.epsilon);
+  const float scale = norm.factor / SquareRoot(BlockSum(squares, sums) / n + norm.epsilon);
   // A weight of one group serves all groups; a longer one spans the row.
-  const int offset = a.weight_values > 0 ? group * a.width % a.weight_values : 0;
-  for (int i = first; i < a.width; i += step) {
+  const int offset = norm.weight_values > 0 ? group * norm.width % norm.weight_values : 0;
+  for (int i = first; i < norm.width; i += step) {
     float v = (x[i] - mean) * scale;
-    if (a.weight != nullptr) v = v * a.weight[offset + i];
-    if (a.bias != nullptr) v = v + a.bias[offset + i];
+    if (norm.weight != nullptr) v = v * norm.weight[offset + i];
+    if (norm.bias != nullptr) v = v + norm.bias[offset + i];
     out[i] = v;
   }
 }

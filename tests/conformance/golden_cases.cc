@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
 
 #include "base/files/mapped_file.h"
+#include "base/strings.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/goldens.h"
 #include "tests/support/slow_build.h"
@@ -77,6 +79,13 @@ bool RunsHere(std::string_view backend, const std::string& model) {
   static constexpr std::array kFew = {"llama",     "gpt-oss",      "deepseek2", "qwen35",
                                       "falcon-h1", "llama.Q4_K_M", "llama.Q4_0"};
   return std::ranges::count(kFew, model) > 0;
+}
+
+std::string CaseNameOf(std::string_view backend, std::string_view model) {
+  std::string name = StrCat(backend, "_", model);
+  std::ranges::replace_if(
+      name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return name;
 }
 
 std::string FloatModelPath(const std::string& name) { return ModelsDir() + name + ".gguf"; }

@@ -33,6 +33,9 @@ std::vector<std::string> QuantizedModelNames();
 // model of each kind, and with WEFT_EMULATE=all in the environment every one.
 bool RunsHere(std::string_view backend, const std::string& model);
 
+// A parameterized test's name for a model on a backend.
+std::string CaseNameOf(std::string_view backend, std::string_view model);
+
 std::string FloatModelPath(const std::string& name);
 std::string QuantizedModelPath(const std::string& name);
 

@@ -37,11 +37,7 @@ std::vector<Case> CasesOf(const std::vector<std::string>& models) {
 }
 
 std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
-  std::string name = info.param.backend + "_" + info.param.model;
-  for (char& c : name) {
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  }
-  return name;
+  return CaseNameOf(info.param.backend, info.param.model);
 }
 
 class GoldenTest : public ::testing::TestWithParam<Case> {

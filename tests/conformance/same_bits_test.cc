@@ -2,7 +2,6 @@
 // ran beside it, wherever its state lies, forked, moved, and with any number of threads. Of a
 // backend that does not advertise it the logits must agree but for the order of sums.
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <random>
 #include <string>
@@ -44,14 +43,7 @@ std::vector<Case> Cases() {
 }
 
 std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
-  std::string name = info.param.backend + "_" + info.param.model;
-  std::ranges::replace_if(
-      name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-  return name;
-}
-
-bool SameBytes(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  return CaseNameOf(info.param.backend, info.param.model);
 }
 
 // Without the promise: how far logits may be apart. A sum that differs in its last bit may round

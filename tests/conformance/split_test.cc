@@ -1,7 +1,6 @@
 // A model that two backends compute has the bits of its parts: cut anywhere, two of one backend
 // give what that one gives alone, and two of different ones what the same-bits rule says.
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -36,14 +35,7 @@ std::vector<Case> Cases() {
 }
 
 std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
-  std::string name = info.param.backend + "_" + info.param.model;
-  std::ranges::replace_if(
-      name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-  return name;
-}
-
-bool SameBytes(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  return CaseNameOf(info.param.backend, info.param.model);
 }
 
 class SplitTest : public ::testing::TestWithParam<Case> {

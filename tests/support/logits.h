@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace weft::testing {
 inline std::span<const float> LogitRow(std::span<const float> logits, int64_t n_vocab,
                                        int64_t row) {
   return logits.subspan(row * n_vocab, n_vocab);
+}
+
+inline bool SameBytes(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
 inline int ArgMax(std::span<const float> row) {

@@ -78,13 +78,7 @@ device::NormArgs NormArgsOf(const BoundNorm& norm, const Rows& x, int64_t group,
   args.x = x;
   args.out = out;
   args.group = group;
-  args.weight = norm.weight;
-  args.bias = norm.bias;
-  args.weight_values = static_cast<int32_t>(norm.weight_values);
-  args.width = static_cast<int32_t>(norm.spec.width);
-  args.layer = norm.spec.kind == NormKind::kLayer ? 1 : 0;
-  args.epsilon = norm.spec.epsilon;
-  args.factor = norm.spec.factor;
+  args.norm = PartOf(norm);
   args.n_rows = rows.n;
   return args;
 }

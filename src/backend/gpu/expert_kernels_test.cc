@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "device/emulator.h"
+#include "backend/gpu/kernel_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels_gpu/experts.h"
@@ -18,14 +18,6 @@ namespace weft::gpu {
 namespace {
 
 using device::Router;
-
-template <typename Args>
-void RunExpertKernel(const device::KernelOf<Args>& kernel, const device::LaunchShape& shape,
-                     const Args& args) {
-  const Status status =
-      device::emulator::Run(kernel, shape, &args, device::emulator::Order::kDescending);
-  ASSERT_TRUE(status.ok()) << status;
-}
 
 void SoftmaxInOrder(float* x, int n) {
   float max = x[0];
@@ -139,7 +131,7 @@ TEST_F(ExpertKernelsTest, RowsGoWhereAPlainLoopSendsThem) {
     args.experts = experts.data();
     args.weights = weights.data();
     args.n_rows = &n_rows;
-    RunExpertKernel(device::RouteRows, {n_rows + 1, 1, 1, device::kRouteThreads}, args);
+    RunKernel(device::RouteRows, {n_rows + 1, 1, 1, device::kRouteThreads}, args);
     for (int row = 0; row < n_rows; ++row) {
       PlainRouter router = {args, {}, {}, {}};
       router.Run(logits.data() + row * args.n_experts);
@@ -181,8 +173,8 @@ TEST_F(ExpertKernelsTest, PairsAreSortedByExpertInTheirOrder) {
     args.counts = counts.data();
     args.n_rows = &n_rows;
     const device::LaunchShape shape = {n_runs, 1, 1, device::kSortThreads};
-    if (n_runs > 1) RunExpertKernel(device::CountPairs, shape, args);
-    RunExpertKernel(device::SortPairs, shape, args);
+    if (n_runs > 1) RunKernel(device::CountPairs, shape, args);
+    RunKernel(device::SortPairs, shape, args);
 
     ASSERT_EQ(n, n_rows * n_used);
     int32_t place = 0;

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "backend/gpu/builder.h"
+#include "backend/gpu/kernel_test_util.h"
 #include "backend/gpu/weight_forms.h"
 #include "base/half.h"
-#include "device/emulator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -20,15 +20,6 @@ namespace {
 
 using device::Int8View;
 using device::kBlockInputs;
-
-// As kernels are launched; `order` of blocks and threads must not matter.
-template <typename Args>
-void RunKernel(const device::KernelOf<Args>& kernel, const device::LaunchShape& shape,
-               const Args& args) {
-  const Status status =
-      device::emulator::Run(kernel, shape, &args, device::emulator::Order::kDescending);
-  ASSERT_TRUE(status.ok()) << status;
-}
 
 // Rows of activations as bytes.
 struct Bytes {
@@ -112,13 +103,7 @@ device::NormArgs NormOf(const device::NormPart& part, const Rows& rows, const in
   device::NormArgs args;
   args.x = args.out = rows;
   args.group = part.width;
-  args.weight = part.weight;
-  args.bias = part.bias;
-  args.weight_values = part.weight_values;
-  args.width = part.width;
-  args.layer = part.layer;
-  args.epsilon = part.epsilon;
-  args.factor = part.factor;
+  args.norm = part;
   args.n_rows = n_rows;
   return args;
 }

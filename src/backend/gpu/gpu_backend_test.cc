@@ -19,6 +19,7 @@
 #include "kernels_gpu/attention.h"
 #include "model/model_spec.h"
 #include "tests/support/engine_harness.h"
+#include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/wrapped_backend.h"
 #include "weft/engine.h"
@@ -31,10 +32,7 @@ using weft::testing::LoadedModel;
 using weft::testing::ModelRunner;
 using weft::testing::RandomTokens;
 using weft::testing::RunnerOptions;
-
-bool SameBytes(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using weft::testing::SameBytes;
 
 class GpuBackendTest : public ::testing::TestWithParam<std::string> {
  protected:

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/gpu/kernel_test_util.h"
 #include "base/strings.h"
 #include "device/emulator.h"
 #include "gtest/gtest.h"
@@ -39,13 +40,6 @@ std::vector<Form> Forms() {
     }
   }
   return forms;
-}
-
-template <typename T>
-void Launch(const device::KernelOf<T>& kernel, const device::LaunchShape& shape, const T& args,
-            Order order = Order::kAscending) {
-  const Status status = device::emulator::Run(kernel, shape, &args, order);
-  ASSERT_TRUE(status.ok()) << status;
 }
 
 class WeightFormTest : public ::testing::TestWithParam<Form> {
@@ -92,10 +86,10 @@ class WeightFormTest : public ::testing::TestWithParam<Form> {
     args.n_blocks = static_cast<int32_t>(n_in_ / 32);
     args.head_rows = kRows;
     args.n_rows = &n_rows_;
-    Launch(device::QuantizeRows,
-           {device::CeilDiv(args.n_blocks, device::kQuantizeBlocks), kRows, 1,
-            device::kQuantizeThreads},
-           args);
+    RunKernel(device::QuantizeRows,
+              {device::CeilDiv(args.n_blocks, device::kQuantizeBlocks), kRows, 1,
+               device::kQuantizeThreads},
+              args, Order::kAscending);
   }
 
   device::MatmulArgs ArgsFor(std::vector<float>* out) {
@@ -113,10 +107,10 @@ class WeightFormTest : public ::testing::TestWithParam<Form> {
     std::vector<float> out;
     device::MatmulArgs args = ArgsFor(&out);
     args.lanes = lanes;
-    Launch(*FormOf(GetParam().type)->multiply,
-           {device::CeilDiv(kOut, device::kMatmulThreads / lanes),
-            device::CeilDiv(kRows, device::kMatmulRows), 1, device::kMatmulThreads},
-           args, order);
+    RunKernel(*FormOf(GetParam().type)->multiply,
+              {device::CeilDiv(kOut, device::kMatmulThreads / lanes),
+               device::CeilDiv(kRows, device::kMatmulRows), 1, device::kMatmulThreads},
+              args, order);
     return out;
   }
 
@@ -124,7 +118,7 @@ class WeightFormTest : public ::testing::TestWithParam<Form> {
   std::vector<float> MultiplyBy(const device::KernelOf<device::MatmulArgs>& kernel, int outputs,
                                 int rows, Order order = Order::kAscending) {
     std::vector<float> out;
-    Launch(
+    RunKernel(
         kernel,
         {device::CeilDiv(kOut, outputs), device::CeilDiv(kRows, rows), 1, device::kMatmulThreads},
         ArgsFor(&out), order);
@@ -190,10 +184,10 @@ TEST_P(WeightFormTest, TablesAreDecodedExactly) {
   args.index = index.data();
   args.out = {out.data(), n_in_};
   args.n_rows = &n_rows_;
-  Launch(*FormOf(GetParam().type)->embed,
-         {device::CeilDiv(n_in_, device::kBlockInputs * device::kEmbedThreads), kRows, 1,
-          device::kEmbedThreads},
-         args);
+  RunKernel(*FormOf(GetParam().type)->embed,
+            {device::CeilDiv(n_in_, device::kBlockInputs * device::kEmbedThreads), kRows, 1,
+             device::kEmbedThreads},
+            args, Order::kAscending);
   for (int64_t row = 0; row < kRows; ++row) {
     for (int64_t i = 0; i < n_in_; ++i) {
       ASSERT_EQ(out[row * n_in_ + i], weights_[index[row] * n_in_ + i])
