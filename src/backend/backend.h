@@ -56,8 +56,8 @@ struct BackendCapabilities {
 struct MemoryInfo {
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;  // what the program may still take without anybody suffering
-  // Of memory that is the device's own: how much of what is free is left to other programs and to
-  // the driver. 0: the memory is the host's, of which half is left.
+  // Free bytes that stay with other programs and the driver, if the device has its own memory. 0:
+  // it uses the host's memory, and half of the free bytes stay.
   int64_t reserve_bytes = 0;
 
   int64_t usable_bytes() const {

@@ -20,8 +20,8 @@ namespace weft::serve {
 
 class ByteBudget {
  public:
-  // `total` is the limit for all accounts together, `share` the limit for one alone; beside others
-  // it is the same fraction of what they leave.
+  // `total` is the limit for all accounts together, `share` the limit for an account alone. With
+  // others, each gets the fraction share / total of the bytes that they leave.
   ByteBudget(uint64_t total, uint64_t share) : total_(total), share_(share) {}
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;

@@ -35,8 +35,8 @@ class Meter {
   // For work that reads every character of this many bytes.
   bool SpendChars(size_t bytes) { return Spend(1 + bytes / 2); }
 
-  // Call before allocating memory; Release returns it. What counts is what is allocated: the
-  // capacity of a string or vector, not its size, and the new memory besides the old one while its
+  // Call before allocating memory; Release returns it. Count the bytes that are allocated: the
+  // capacity of a string or vector, not its size, and both the old and the new memory while the
   // content moves.
   bool Hold(size_t bytes) {
     if (bytes > max_bytes_ - held_) [[unlikely]]
@@ -45,8 +45,8 @@ class Meter {
     return true;
   }
   void Release(size_t bytes) { held_ -= bytes; }
-  // Whether this many more bytes could be held now; fails the meter if not. For what is freed, or
-  // held, before anything else is allocated.
+  // Whether this many more bytes fit now; fails the meter if not. For memory that is freed, or
+  // passed to Hold, before the next allocation.
   bool Fits(size_t bytes) { return bytes <= max_bytes_ - held_ || FailBytes(); }
 
   // Stops the rendering with the caller's error.

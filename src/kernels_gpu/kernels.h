@@ -113,7 +113,7 @@ struct ScaleArgs {
 };
 WEFT_DECLARE_KERNEL(ScaleRows, ScaleArgs);
 
-// Of a grid's y; where there are more rows, z counts runs of so many.
+// The most rows that a grid's y counts. With more rows, z counts runs of this many.
 inline constexpr int kMostRunRows = 32768;
 
 // out = act(gate) * up, or act(gate); x: columns, y and z: rows. The kinds are

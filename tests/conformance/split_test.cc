@@ -100,7 +100,7 @@ TEST_P(SplitTest, TwoPartsOfOneBackendHaveItsBitsWhereverTheModelIsCut) {
   }
 }
 
-// Of two backends: the same however a text is fed, and close to what one gives.
+// Two backends give the same bits however a text is fed, close to the logits of one.
 TEST_P(SplitTest, TwoBackendsKeepTheSameBitsRule) {
   const Backend* const back = *FindBackend(GetParam().backend);
   const Backend* const front = *FindBackend(GetParam().beside);

@@ -153,7 +153,7 @@ CASES = {case.__name__: case for case in (count_tokens, silent, half_heads, bomb
 
 
 def attack(case, client, statuses):
-    # The server's time is what is shared; A's own should take none of B's.
+    # A's client must not slow B's client: only the server's time is measured.
     os.nice(10)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))

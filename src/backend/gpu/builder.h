@@ -59,7 +59,7 @@ struct ProgramSize {
   int64_t sequences = 0;
   int64_t row_items = 0;   // of attention (attend_list.h): of single rows
   int64_t tile_items = 0;  // and of several
-  // Of steps of up to kMostWholeRows rows: rows of logits, and what is found in them.
+  // How many rows of logits, and which candidates. Set for steps of up to kMostWholeRows rows.
   int64_t logits = 0;
   Asked asked;
   auto operator<=>(const ProgramSize&) const = default;  // NOLINT(modernize-use-nullptr)

@@ -228,9 +228,9 @@ class StateMemory {
   int64_t budget_bytes() const { return budget_bytes_; }
   // Negative if less than what is used is to be had.
   int64_t free_bytes() const { return limit_bytes() - used_bytes(); }
-  // The backend has refused memory that the budget allows, perhaps because other programs take it.
-  // Evicts prefixes, an eighth of what is used, as far as there are. For a while the limit is what
-  // was used, or a small part of the budget; then the budget is tried again.
+  // Call when the backend refuses memory that the budget allows, for example because another
+  // program took it. Evicts cached prefixes, up to an eighth of the used bytes. For a while the
+  // limit is the used bytes or a small part of the budget, then the whole budget is tried again.
   void Shrink();
   // The budget, or what Shrink has left of it.
   int64_t limit_bytes() const;

@@ -128,7 +128,7 @@ Status Gathering::Open() {
   const int64_t size = std::max<int64_t>(0, SizeOf(wanted_.gathering));
   if (wanted_.checksum.kind == DigestKind::kNone) {
     const auto tag = ReadFile(TagPath(), kTagBytes);
-    // It becomes part of a request: nothing else is sent, such as what a link points to.
+    // The tag is sent to the server, so it must not be the content of a linked file.
     if (tag.ok() && !IsLink(TagPath()) && IsTag(*tag)) tag_ = *tag;
     if (tag_.empty() && size > 0) return Restart();
   }

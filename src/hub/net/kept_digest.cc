@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kMostKeptBytes = 256;
 constexpr size_t kPieceBytes = size_t{4} << 20;
 
-// "HEX SIZE TIME": what is kept for a file with this digest. Empty if there is no file.
+// The line "HEX SIZE TIME" that is kept for a file with this digest. Empty if there is no file.
 std::string LineFor(const std::string& path, const std::string& hex) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return "";

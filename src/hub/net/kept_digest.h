@@ -16,7 +16,7 @@ namespace weft::hub {
 // Called after each piece that is read; an error ends the reading.
 using CheckProgressFn = std::function<Status(int64_t done_bytes, int64_t total_bytes)>;
 
-// The SHA-256 of a file in hexadecimal digits, from what is kept or by reading it.
+// The SHA-256 of a file in hexadecimal digits: the kept one if it still holds, else by reading.
 StatusOr<std::string> DigestOfFile(const std::string& path, const CheckProgressFn& progress);
 // Keeps a digest that has just been computed. A failure costs only another reading.
 void KeepDigest(const std::string& path, const std::string& hex);
