@@ -17,7 +17,8 @@ import tempfile
 
 HERE = pathlib.Path(__file__).parent
 TYPES = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
-         "IQ4_XS", "MXFP4", "TQ1_0", "TQ2_0", "F32", "F16", "BF16"]
+         "IQ4_XS", "MXFP4", "NVFP4", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0", "IQ1_S", "IQ1_M", "IQ2_XXS",
+         "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "F32", "F16", "BF16"]
 ROWS = [1, 4, 12]
 OUTPUTS, BLOCKS = 16, 2048 // 32
 

@@ -39,6 +39,9 @@ constexpr DTypeInfo kTypes[] = {
     {DType::kTQ1_0, "TQ1_0", 256, 54},
     {DType::kTQ2_0, "TQ2_0", 256, 66},
     {DType::kMXFP4, "MXFP4", 32, 17},
+    {DType::kNVFP4, "NVFP4", 64, 36},
+    {DType::kQ1_0, "Q1_0", 128, 18},
+    {DType::kQ2_0, "Q2_0", 64, 18},
 };
 
 }  // namespace

@@ -17,7 +17,10 @@ constexpr bool IsSigned(const Format& f) { return f.bits == 8 || f.table == Leve
 
 // The greatest level, unless IsSigned(f).
 constexpr int MostOf(const Format& f) {
-  return f.table == LevelTable::kMxfp4 ? 28 : (1 << f.bits) - 1;
+  if (f.table == LevelTable::kNone) return (1 << f.bits) - 1;
+  int max = 0;
+  for (const int8_t value : ValuesOf(f.table)) max = max < value ? value : max;
+  return max + (1 << f.offset_shift);
 }
 
 // How many groups' products of two inputs fit into a 16-bit sum: activations are at most 127.

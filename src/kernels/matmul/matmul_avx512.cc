@@ -16,14 +16,17 @@ namespace weft::matmul_internal {
 namespace {
 
 // The offset that the levels of a type have in the registers here: one of those for
-// which the activations say where a dot product starts.
+// which the activations say where a dot product starts, or 64, twice one of them.
 constexpr int RaisedOffset(const Format& f) {
-  return f.offset_shift < 0 ? 0 : f.halves ? 32 : f.offset_shift == 3 ? 8 : 128;
+  if (f.offset_shift < 0) return 0;
+  if (f.halves) return f.offset_shift == 6 ? 64 : 32;
+  return f.offset_shift == 3 ? 8 : 128;
 }
 
-// What is added to the levels of a type for it.
+// What is added to the levels of a type for it. (A table's entries have it.)
 constexpr int RaiseOf(const Format& f) {
-  return f.offset_shift < 0 ? 0 : RaisedOffset(f) - (1 << f.offset_shift);
+  if (f.offset_shift < 0 || f.table != LevelTable::kNone) return 0;
+  return RaisedOffset(f) - (1 << f.offset_shift);
 }
 
 // The scales of a block of a tile, exact.
@@ -59,11 +62,6 @@ template <Format f, int g>
   if constexpr (f.bits >= 4) {
     levels = ShiftAnd<g / 4 * 4>(_mm512_loadu_si512(planes + 64 * (g % 4)), 0x0F);
   }
-  if constexpr (f.table != LevelTable::kNone) {
-    const __m512i table =
-        LoadTable(f.table == LevelTable::kIq4 ? kIq4Levels.values : kMxfp4Levels.values);
-    levels = _mm512_shuffle_epi8(table, levels);
-  }
   if constexpr (f.bits == 5) {
     const __m512i high = ShiftAnd<g - 4>(_mm512_loadu_si512(planes + 256), 0x10);
     levels = _mm512_or_si512(levels, high);
@@ -72,11 +70,15 @@ template <Format f, int g>
     const __m512i high = _mm512_loadu_si512(planes + 256 + 64 * (g / 4));
     levels = _mm512_or_si512(levels, ShiftAnd<2 * (g % 4) - 4>(high, 0x30));
   }
-  if constexpr (f.bits <= 3) {
+  if constexpr (f.bits == 1) levels = ShiftAnd<g>(_mm512_loadu_si512(planes), 1);
+  if constexpr (f.bits == 2 || f.bits == 3) {
     levels = ShiftAnd<2 * (g % 4)>(_mm512_loadu_si512(planes + 64 * (g / 4)), 3);
   }
   if constexpr (f.bits == 3) {
     levels = _mm512_or_si512(levels, ShiftAnd<g - 2>(_mm512_loadu_si512(planes + 128), 4));
+  }
+  if constexpr (f.table != LevelTable::kNone) {
+    levels = _mm512_shuffle_epi8(LoadTable(kRaised<f.table, RaisedOffset(f)>.values), levels);
   }
   if constexpr (RaiseOf(f) != 0) levels = _mm512_add_epi8(levels, _mm512_set1_epi8(RaiseOf(f)));
   return levels;
@@ -94,6 +96,13 @@ template <Format f, int g>
   return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
+// Halves that count 2^-kShift times.
+template <int kShift>
+[[gnu::always_inline]] inline __m512 LoadSupers(const std::byte* p) {
+  if constexpr (kShift == 0) return LoadHalves(p);
+  return _mm512_mul_ps(LoadHalves(p), _mm512_set1_ps(PowerOfHalf(kShift)));
+}
+
 // The super scales of a chunk.
 struct Super {
   __m512 scale;
@@ -105,6 +114,7 @@ template <Format f>
                                               Scales<f>& scales) {
   if constexpr (f.scales == ScaleForm::kF16) {
     scales.scale[0] = LoadHalves(meta);
+    if constexpr (f.halves) scales.scale[1] = LoadHalves(meta + 32);
     if constexpr (f.mins) {
       scales.min = _mm512_xor_ps(LoadHalves(meta + 32), _mm512_set1_ps(-0.0f));
     }
@@ -155,6 +165,9 @@ template <Format f, int kHalf>
       return _mm512_set1_epi32(x.starts[kStart8][row]);
     case 32:
       return _mm512_set1_epi32(x.starts[kStart32First + kHalf][row]);
+    case 64:
+      return _mm512_set1_epi32(2 * (x.starts[kStart32First + kHalf][row] - kStartBits) +
+                               kStartBits);
     case 128:
       return _mm512_set1_epi32(x.starts[kStart128][row]);
     default:
@@ -241,9 +254,9 @@ void Int8Tile(const TileWork& work) {
   for (int64_t chunk = 0; chunk < blocks; chunk += kChunkBlocks) {
     Super super = {};
     if constexpr (f.scales == ScaleForm::kSuper) {
-      super.scale = LoadHalves(super_scales);
+      super.scale = LoadSupers<f.super_shift>(super_scales);
       if constexpr (f.mins) {
-        super.min = LoadHalves(super_scales + 32);
+        super.min = LoadSupers<f.min_shift>(super_scales + 32);
       }
       super_scales += SuperBytes(f);
     }

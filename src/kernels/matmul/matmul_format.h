@@ -17,11 +17,12 @@
 //                           p + 4 in the high ones
 //   2-bit plane, 128 bytes: vector p holds groups 4 p ... 4 p + 3, lowest bits first
 //   1-bit plane,  64 bytes: bit g of each byte belongs to group g
-// 5 bits are a 4-bit plane and a 1-bit plane above it, 6 are 4 + 2, 3 are 2 + 1;
+// 5 bits are a 4-bit plane and a 1-bit plane above it, 6 are 4 + 2, 3 are 2 + 1, and so on;
 // 8 bits are the 8 groups as they are.
 //
 // Meta of a block (16 lanes each):
-//   kF16            half scale[16], and half min[16] where the type has minima
+//   kF16            half scale[16], and half min[16] where the type has minima;
+//                   half blocks: two times half scale[16]
 //   kE8M0           uint8 exponent[16]
 //   kSuper          whole blocks with minima: uint8 scale[16], uint8 min[16];
 //                   whole blocks without: int8 scale[16];
@@ -54,17 +55,33 @@ static constexpr int kChunkBlocks = kChunk / kBlock;
 // finite.
 static constexpr uint32_t kSmallestActivationBits = 17u << 23;
 
-// Levels of the two non-linear types, moved up to be unsigned.
+// Entries of a table, moved up to be unsigned; by nothing, they are signed bytes.
 struct TableLevels {
   uint8_t values[16];
 };
-static constexpr TableLevels Raised(const int8_t (&values)[16], int by) {
+template <LevelTable kTable, int kBy>
+static constexpr TableLevels RaisedTable() {
   TableLevels raised = {};
-  for (int i = 0; i < 16; ++i) raised.values[i] = static_cast<uint8_t>(values[i] + by);
+  for (int i = 0; i < 16; ++i) raised.values[i] = static_cast<uint8_t>(ValuesOf(kTable)[i] + kBy);
   return raised;
 }
-static constexpr TableLevels kIq4Levels = Raised(kIQ4Values, 128);
-static constexpr TableLevels kMxfp4Levels = Raised(kFP4Values, 16);
+template <LevelTable kTable, int kBy>
+static constexpr TableLevels kRaised = RaisedTable<kTable, kBy>();
+
+// Whether products by any number of rows have fewer kernels (matmul_dispatch.inc).
+static constexpr bool HasFewShapes(const Format& f) {
+  return f.min_shift != 0 || (f.table != LevelTable::kNone && f.table != LevelTable::kIq4 &&
+                              (f.table != LevelTable::kFp4 || f.halves));
+}
+
+// The planes that levels have.
+static constexpr bool HasFourBits(const Format& f) { return f.bits >= 4 && f.bits < 8; }
+static constexpr bool HasTwoBits(const Format& f) {
+  return f.bits == 2 || f.bits == 3 || f.bits == 6;
+}
+static constexpr bool HasOneBit(const Format& f) {
+  return f.bits == 1 || f.bits == 3 || f.bits == 5;
+}
 
 // Offsets and minima of the weights need the sums of q. Levels that are stored as
 // unsigned, `offset` too large, give a dot product that is too large by offset times the
@@ -109,7 +126,7 @@ static constexpr int LevelBytes(const Format& f) { return f.bits * kBlock * kLan
 static constexpr int MetaBytes(const Format& f) {
   switch (f.scales) {
     case ScaleForm::kF16:
-      return f.mins ? 64 : 32;
+      return f.mins || f.halves ? 64 : 32;
     case ScaleForm::kE8M0:
       return 16;
     case ScaleForm::kSuper:

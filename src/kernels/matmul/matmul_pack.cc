@@ -69,7 +69,8 @@ void StoreLevels(const BlockParts (&lanes)[kLaneGroup], int b, std::byte* to) {
     }
     return;
   }
-  if constexpr (kBits >= 4) {
+  constexpr Format kLevels = {.bits = kBits};
+  if constexpr (HasFourBits(kLevels)) {
     const Words four = Words{} + 0x0F0F0F0F;
     Words plane[kLaneGroup];
     for (int l = 0; l < kLaneGroup; ++l) {
@@ -84,7 +85,7 @@ void StoreLevels(const BlockParts (&lanes)[kLaneGroup], int b, std::byte* to) {
     Transpose(half[0]);
     Transpose(half[1]);
   }
-  if constexpr (kBits == 2 || kBits == 3 || kBits == 6) {
+  if constexpr (HasTwoBits(kLevels)) {
     const Words two = Words{} + 0x03030303;
     for (int h = 0; h < 2; ++h) {
       Words words = {};
@@ -96,7 +97,7 @@ void StoreLevels(const BlockParts (&lanes)[kLaneGroup], int b, std::byte* to) {
     }
     to += 128;
   }
-  if constexpr (kBits == 3 || kBits == 5) {
+  if constexpr (HasOneBit(kLevels)) {
     Words words = {};
     for (int g = 0; g < 8; ++g) words |= (half[g / 4][g % 4] & (Words{} + 0x01010101)) << g;
     store(0, words);
@@ -108,7 +109,9 @@ template <DType T>
 void StoreMeta(const BlockParts& chunk, int b, int lane, std::byte* meta) {
   constexpr Format f = FormatOf(T);
   if constexpr (f.scales == ScaleForm::kF16) {
-    Store16(meta + 2 * lane, chunk.scale16[b]);
+    for (int h = 0; h <= f.halves; ++h) {
+      Store16(meta + 32 * h + 2 * lane, chunk.scale16[f.halves ? 2 * b + h : b]);
+    }
     if (f.mins) Store16(meta + 32 + 2 * lane, chunk.min16[b]);
   } else if constexpr (!f.halves) {
     meta[lane] = std::byte{chunk.scale8[b]};

@@ -53,19 +53,18 @@ struct DecodedBlock {
 int LevelAt(const Format& f, const uint8_t* planes, int group, int at) {
   if (f.bits == 8) return planes[64 * group + at];
   int level = 0, shift = 0;
-  if (f.bits >= 4) {
+  if (HasFourBits(f)) {
     level = (planes[64 * (group % 4) + at] >> (4 * (group / 4))) & 0x0F;
-    if (f.table == LevelTable::kIq4) return kIq4Levels.values[level];
-    if (f.table == LevelTable::kMxfp4) return kMxfp4Levels.values[level];
     planes += 256;
     shift = 4;
   }
-  if (f.bits == 2 || f.bits == 3 || f.bits == 6) {
+  if (HasTwoBits(f)) {
     level |= ((planes[64 * (group / 4) + at] >> (2 * (group % 4))) & 3) << shift;
     planes += 128;
     shift += 2;
   }
-  if (f.bits == 3 || f.bits == 5) level |= ((planes[at] >> group) & 1) << shift;
+  if (HasOneBit(f)) level |= ((planes[at] >> group) & 1) << shift;
+  if (f.table != LevelTable::kNone) return ValuesOf(f.table)[level] + (1 << f.offset_shift);
   return level;
 }
 
@@ -95,7 +94,7 @@ void DecodeScales(const Format& f, const std::byte* super, const std::byte* meta
   const auto* bytes = reinterpret_cast<const uint8_t*>(meta);
   for (int l = 0; l < kLanes; ++l) {
     if (f.scales == ScaleForm::kF16) {
-      block->scale[0][l] = LoadHalf(meta + 2 * l);
+      for (int h = 0; h <= f.halves; ++h) block->scale[h][l] = LoadHalf(meta + 32 * h + 2 * l);
       if (f.mins) block->min[l] = -LoadHalf(meta + 32 + 2 * l);
       continue;
     }
@@ -103,14 +102,14 @@ void DecodeScales(const Format& f, const std::byte* super, const std::byte* meta
       block->scale[0][l] = HalfPowerOfTwo(bytes[l]);
       continue;
     }
-    const float d = LoadHalf(super + 2 * l);
+    const float d = LoadHalf(super + 2 * l) * PowerOfHalf(f.super_shift);
     if (!f.mins) {
       for (int h = 0; h <= f.halves; ++h) {
         block->scale[h][l] = d * static_cast<int8_t>(bytes[16 * h + l]);
       }
       continue;
     }
-    const float dmin = LoadHalf(super + 32 + 2 * l);
+    const float dmin = LoadHalf(super + 32 + 2 * l) * PowerOfHalf(f.min_shift);
     if (!f.halves) {
       block->scale[0][l] = d * bytes[l];
       block->min[l] = dmin * bytes[16 + l];

@@ -17,147 +17,13 @@
 #include <cstring>
 
 #include "base/dtype.h"
+#include "kernels/quants/few_bit_types.h"
+#include "kernels/quants/quant_fields.h"
+#include "kernels/quants/quant_format.h"
 
 namespace weft {
 
-// --- levels and scales ------------------------------------------------------------
-
-enum class ScaleForm : uint8_t {
-  kFloatWeights,  // not quantized
-  kF16,           // a half per 32 values
-  kE8M0,          // an exponent e per 32 values: 2^(e - 128)
-  kSuper,         // d * (a small integer), d a half per 256 values
-};
-enum class LevelTable : uint8_t { kNone, kIq4, kMxfp4 };
-
-// A value is scale * (level - zero), or scale * level + min where the type has minima, which
-// in kSuper are -dmin * (a small integer).
-struct Format {
-  ScaleForm scales = ScaleForm::kFloatWeights;
-  int bits = 0;  // of a level, in store
-  LevelTable table = LevelTable::kNone;
-  bool halves = false;    // a scale (and a minimum) per 16 inputs instead of 32
-  bool mins = false;      // weight = scale * level + min
-  int offset_shift = -1;  // without minima: zero is 1 << offset_shift
-  int scale_bits = 0;     // of the integer scales of kSuper: signed, or with minima unsigned
-};
-
-// What the levels of IQ4_NL and IQ4_XS stand for.
-inline constexpr int8_t kIQ4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                          1,    13,   25,  38,  53,  69,  89,  113};
-// What those of MXFP4 do: twice the FP4 (E2M1) values, so that they are integers.
-inline constexpr int8_t kFP4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
-// The levels and scales of up to 256 values: of one block, or of several of 32.
-struct BlockParts {
-  uint8_t levels[256];  // in store: unsigned, or numbers of a table's entries
-  uint16_t scale16[8];  // kF16
-  uint16_t min16[8];
-  uint8_t scale8[16];  // kE8M0 and kSuper, per 32 or 16 values
-  uint8_t min8[16];
-  uint16_t d, dmin;  // kSuper
-};
-
-// --- fields that several types have -------------------------------------------------
-
-// 4-bit levels of a run of 2 kHalf values: the low nibble of qs[j] is x[j]'s, the high one
-// x[j + kHalf]'s. kN values, run after run.
-template <int kHalf, int kN>
-inline void SplitNibbles(const uint8_t* __restrict qs, uint8_t* __restrict levels) {
-  for (int run = 0; run < kN; run += 2 * kHalf, qs += kHalf, levels += 2 * kHalf) {
-    for (int j = 0; j < kHalf; ++j) {
-      levels[j] = qs[j] & 15;
-      levels[j + kHalf] = qs[j] >> 4;
-    }
-  }
-}
-template <int kHalf, int kN>
-inline void JoinNibbles(const uint8_t* levels, uint8_t* qs) {
-  for (int run = 0; run < kN; run += 2 * kHalf, qs += kHalf, levels += 2 * kHalf) {
-    for (int j = 0; j < kHalf; ++j) {
-      qs[j] = static_cast<uint8_t>((levels[j] & 15) | (levels[j + kHalf] & 15) << 4);
-    }
-  }
-}
-
-// Fifth bits of 32 values: bit i of qh (as one little-endian number) is x[i]'s.
-inline void AddFifthBits(const uint8_t qh[4], uint8_t levels[32]) {
-  for (int i = 0; i < 32; ++i) {
-    levels[i] |= static_cast<uint8_t>(((qh[i / 8] >> (i % 8)) & 1) << 4);
-  }
-}
-inline void JoinFifthBits(const uint8_t levels[32], uint8_t qh[4]) {
-  uint32_t bits = 0;
-  for (int i = 0; i < 32; ++i) bits |= static_cast<uint32_t>(levels[i] >> 4) << i;
-  std::memcpy(qh, &bits, sizeof(bits));
-}
-
-// Two bits of 256 values, in two runs of 128: x[128 r + 32 p + j] is bits 2 p, 2 p + 1 of
-// qs[32 r + j], p = 0..3, j = 0..31. Bits `shift` and above of the levels.
-inline void AddTwoBits(const uint8_t* __restrict qs, int shift, uint8_t* __restrict levels) {
-  for (int part = 0; part < 8; ++part, levels += 32) {
-    const uint8_t* const from = qs + part / 4 * 32;
-    for (int j = 0; j < 32; ++j) {
-      levels[j] |= static_cast<uint8_t>(((from[j] >> (part % 4 * 2)) & 3) << shift);
-    }
-  }
-}
-inline void JoinTwoBits(const uint8_t* levels, int shift, uint8_t* qs) {
-  std::memset(qs, 0, 64);
-  for (int part = 0; part < 8; ++part, levels += 32) {
-    uint8_t* const to = qs + part / 4 * 32;
-    for (int j = 0; j < 32; ++j) {
-      to[j] |= static_cast<uint8_t>(((levels[j] >> shift) & 3) << (part % 4 * 2));
-    }
-  }
-}
-
-// One bit of 256 values: bit k of bits[j] is x[32 k + j]'s. Bit `shift` of the levels.
-inline void AddOneBit(const uint8_t* __restrict bits, int shift, uint8_t* __restrict levels) {
-  for (int k = 0; k < 8; ++k, levels += 32) {
-    for (int j = 0; j < 32; ++j) {
-      levels[j] |= static_cast<uint8_t>(((bits[j] >> k) & 1) << shift);
-    }
-  }
-}
-inline void JoinOneBit(const uint8_t* levels, int shift, uint8_t* bits) {
-  std::memset(bits, 0, 32);
-  for (int k = 0; k < 8; ++k, levels += 32) {
-    for (int j = 0; j < 32; ++j) {
-      bits[j] |= static_cast<uint8_t>(((levels[j] >> shift) & 1) << k);
-    }
-  }
-}
-
-// The 6-bit scales and minima of Q4_K and Q5_K. Those of sub-blocks 0..3 are the
-// low six bits of packed[k] and packed[k + 4]; those of 4..7 have their low
-// nibbles together in packed[k + 4] (scale low, minimum high) and their upper two
-// bits at the top of packed[k - 4] (scale) and packed[k] (minimum).
-inline void UnpackScaleMins(const uint8_t packed[12], uint8_t scales[8], uint8_t mins[8]) {
-  for (int k = 0; k < 4; ++k) {
-    const uint8_t both = packed[k + 8];
-    scales[k] = packed[k] & 63;
-    mins[k] = packed[k + 4] & 63;
-    scales[k + 4] = static_cast<uint8_t>((both & 15) | (packed[k] >> 6) << 4);
-    mins[k + 4] = static_cast<uint8_t>((both >> 4) | (packed[k + 4] >> 6) << 4);
-  }
-}
-// REQUIRES: all below 64.
-inline void PackScaleMins(const uint8_t scales[8], const uint8_t mins[8], uint8_t packed[12]) {
-  for (int k = 0; k < 4; ++k) {
-    packed[k] = static_cast<uint8_t>(scales[k] | (scales[k + 4] >> 4) << 6);
-    packed[k + 4] = static_cast<uint8_t>(mins[k] | (mins[k + 4] >> 4) << 6);
-    packed[k + 8] = static_cast<uint8_t>((scales[k + 4] & 15) | (mins[k + 4] & 15) << 4);
-  }
-}
-
 // --- the types --------------------------------------------------------------------
-
-// Of each type: kFormat; kValues of a block; Block; Read(block, b, parts), which sets the
-// parts of its values, the first of which is value 32 b there; and, where the type can be
-// encoded, Write(parts, block), the reverse of Read(block, 0, parts).
-template <DType kType>
-struct Quantized;
 
 // Blocks of 32: a scale, perhaps a minimum, perhaps fifth bits, and levels: one run of
 // nibbles, or signed bytes.
@@ -219,8 +85,7 @@ struct Quantized<DType::kIQ4_NL>
 template <>
 struct Quantized<DType::kMXFP4>
     : Blocks32<Format{
-          .scales = ScaleForm::kE8M0, .bits = 4, .table = LevelTable::kMxfp4, .offset_shift = 4}> {
-};
+          .scales = ScaleForm::kE8M0, .bits = 4, .table = LevelTable::kFp4, .offset_shift = 4}> {};
 
 template <>
 struct Quantized<DType::kQ2_K> {
@@ -403,52 +268,31 @@ struct Quantized<DType::kIQ4_XS> {
   }
 };
 
-// Levels 0..2 with one scale, which is repeated for its parts.
-struct Ternary {
-  static constexpr Format kFormat = {.scales = ScaleForm::kF16, .bits = 2, .offset_shift = 0};
-  static constexpr int kValues = 256;
-  static void SetScale(uint16_t d, BlockParts* parts) {
-    for (uint16_t& scale : parts->scale16) scale = d;
-  }
-};
-
+// Blocks of 64: a scale per 16 values, of 8 bits without a sign (E4M3), and nibbles.
 template <>
-struct Quantized<DType::kTQ1_0> : Ternary {
-  // A byte b holds up to five base-3 digits. It stands for the fraction b / 256 rounded up;
-  // its digit k (0 first) is the k-th after the point in base 3: ((b * 3^k mod 256) * 3) / 256.
+struct Quantized<DType::kNVFP4> {
+  static constexpr Format kFormat = {.scales = ScaleForm::kF16,
+                                     .bits = 4,
+                                     .table = LevelTable::kFp4,
+                                     .halves = true,
+                                     .offset_shift = 4};
+  static constexpr int kValues = 64;
   struct [[gnu::packed, gnu::may_alias]] Block {
-    uint8_t qs[48];  // x[32 k + j]: digit k of qs[j]; x[160 + 16 k + j]: digit k of qs[32 + j]
-    uint8_t qh[4];   // x[240 + 4 k + j]: digit k of qh[j], k = 0..3
-    uint16_t d;
+    uint8_t scales[4];
+    uint8_t qs[32];  // runs of 16 nibbles
   };
-  // Digits 0 ... kDigits - 1 of kBytes bytes.
-  template <int kBytes, int kDigits>
-  static void AddDigits(const uint8_t* __restrict bytes, uint8_t* __restrict levels) {
-    for (int k = 0, power = 1; k < kDigits; ++k, power *= 3, levels += kBytes) {
-      for (int j = 0; j < kBytes; ++j) {
-        const auto rest = static_cast<uint8_t>(bytes[j] * power);
-        levels[j] = static_cast<uint8_t>((rest * 3) >> 8);
-      }
-    }
+  // Half of what the scale stands for, as levels are twice their values: an exact half.
+  static uint16_t HalfOf(uint8_t scale) {
+    // 0 ... 7 times 2^-10.
+    constexpr uint16_t kSmall[8] = {0, 0x1400, 0x1800, 0x1A00, 0x1C00, 0x1D00, 0x1E00, 0x1F00};
+    const int exponent = scale >> 3 & 15, fraction = scale & 7;
+    if (scale == 0x7F) return 0;  // no number
+    return exponent == 0 ? kSmall[fraction]
+                         : static_cast<uint16_t>((exponent + 7) << 10 | fraction << 7);
   }
-  static void Read(const Block& block, int, BlockParts* parts) {
-    AddDigits<32, 5>(block.qs, parts->levels);
-    AddDigits<16, 5>(block.qs + 32, parts->levels + 160);
-    AddDigits<4, 4>(block.qh, parts->levels + 240);
-    SetScale(block.d, parts);
-  }
-};
-
-template <>
-struct Quantized<DType::kTQ2_0> : Ternary {
-  struct [[gnu::packed, gnu::may_alias]] Block {
-    uint8_t qs[64];
-    uint16_t d;
-  };
-  static void Read(const Block& block, int, BlockParts* parts) {
-    std::memset(parts->levels, 0, 256);
-    AddTwoBits(block.qs, 0, parts->levels);
-    SetScale(block.d, parts);
+  static void Read(const Block& block, int b, BlockParts* parts) {
+    for (int s = 0; s < 4; ++s) parts->scale16[2 * b + s] = HalfOf(block.scales[s]);
+    SplitNibbles<8, 64>(block.qs, parts->levels + 32 * b);
   }
 };
 
@@ -465,7 +309,9 @@ struct TypeList {};
 using QuantizedTypes =
     TypeList<DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K,
              DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,
-             DType::kMXFP4, DType::kTQ1_0, DType::kTQ2_0>;
+             DType::kMXFP4, DType::kNVFP4, DType::kQ1_0, DType::kQ2_0, DType::kTQ1_0, DType::kTQ2_0,
+             DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S,
+             DType::kIQ3_XXS, DType::kIQ3_S>;
 
 // Calls fn.operator()<T>() for that quantized type which `type` is; false where it is none.
 template <typename Fn, DType... kTypes>

@@ -19,9 +19,10 @@ inline void ScaleLevels(const uint8_t* levels, float scale, float* out) {
     constexpr int kZero = kFormat.offset_shift < 0 ? 0 : 1 << kFormat.offset_shift;
     for (int i = 0; i < kN; ++i) out[i] = scale * static_cast<float>(levels[i] - kZero);
   } else {
-    const int8_t* const table = kFormat.table == LevelTable::kIq4 ? kIQ4Values : kFP4Values;
     float scaled[16];
-    for (int k = 0; k < 16; ++k) scaled[k] = scale * static_cast<float>(table[k]);
+    for (int k = 0; k < 16; ++k) {
+      scaled[k] = scale * static_cast<float>(ValuesOf(kFormat.table)[k]);
+    }
     for (int i = 0; i < kN; ++i) out[i] = scaled[levels[i]];
   }
 }
@@ -36,7 +37,7 @@ inline float ScaleOf(const BlockParts& parts, int s) {
     return std::bit_cast<float>(e < 2 ? 0x00200000u << e : (e - 1) << 23);
   }
   const int scale = kFormat.mins ? parts.scale8[s] : static_cast<int8_t>(parts.scale8[s]);
-  return F16ToF32(parts.d) * static_cast<float>(scale);
+  return F16ToF32(parts.d) * PowerOfHalf(kFormat.super_shift) * static_cast<float>(scale);
 }
 
 template <DType kType>
@@ -52,7 +53,8 @@ void DecodeRow(const std::byte* row, int64_t n, float* out) {
       if constexpr (kFormat.mins) {
         const float min = kFormat.scales == ScaleForm::kF16
                               ? F16ToF32(parts.min16[s])
-                              : -(F16ToF32(parts.dmin) * static_cast<float>(parts.min8[s]));
+                              : -(F16ToF32(parts.dmin) * PowerOfHalf(kFormat.min_shift) *
+                                  static_cast<float>(parts.min8[s]));
         for (int j = 0; j < kPart; ++j) out[j] += min;
       }
     }
