@@ -14,7 +14,7 @@ set(WEFT_PUBLIC_LIBRARIES
   weft_engine_sessions weft_engine_sampling weft_constraint weft_constraint_schema
   weft_constraint_grammar weft_constraint_regex weft_backend weft_state weft_tokenizer weft_model
   weft_kernels_gpu weft_device weft_kernels_matmul weft_kernels weft_kernels_quants weft_formats
-  weft_base_files weft_base)
+  weft_base_files weft_sampling weft_base)
 
 add_library(weft_public INTERFACE)
 target_link_libraries(weft_public INTERFACE weft_engine)
@@ -22,7 +22,8 @@ add_library(weft::weft ALIAS weft_public)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weft
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development FILES_MATCHING PATTERN "*.h")
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development FILES_MATCHING PATTERN "*.h"
+  PATTERN "*.inc")
 install(TARGETS ${WEFT_PUBLIC_LIBRARIES}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 configure_package_config_file(

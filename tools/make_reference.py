@@ -6,6 +6,7 @@
 commands.txt       'weft COMMAND --help' of every command
 metrics.txt        the names, types and meanings in /metrics
 architectures.txt  the architectures of src/model/arch/architectures.inc
+sampling.txt       the sampling parameters of include/weft/sampling_parameters.inc
 folders.txt        which folder of src/ may use which (tools/check_layers.py)
 
 fields.txt is written by hand; --check compares its names with those that the sources of the HTTP
@@ -94,6 +95,40 @@ def architectures():
     return "\n".join(lines + [f"{gguf:24}{kind:24}{name}" for gguf, kind, name in rows]) + "\n"
 
 
+def sampling_rows():
+    """The table's rows: type, member, default, name, and the other columns by name."""
+    source = (ROOT / "include/weft/sampling_parameters.inc").read_text()
+    source = re.sub(r"^//.*$|//$", "", source, flags=re.M)
+    rows = []
+    for row in source.split("WEFT_SAMPLING_PARAMETER(")[1:]:
+        kind, _, own, name = (part.strip() for part in row.split(",", 4)[:4])
+        column = dict(re.findall(r'\.(\w+) = ("[^"]*"|[^,{}()]+)', row))
+        rows.append((name, kind, own, {key: value.strip('"') for key, value in column.items()}))
+    return rows
+
+
+def sampling():
+    parts = ["Sampling parameters\n\nIn the requests of all APIs that have them, in files, as flags of the "
+             "commands that\ngenerate, and in 'weft chat' (/set)."]
+    numbers = {"kMaxInt32": "2147483647", "1e6": "1000000", "-1e6": "-1000000"}
+    for name, kind, own, column in sampling_rows():
+        bounds = [column.get(key, "0") for key in ("min", "max")]
+        low, high = (numbers.get(bound, bound) for bound in bounds)
+        limit = column.get("openai_max")
+        names = ", ".join([name] + [column[key] for key in ("other_name",) if key in column])
+        lines = [names, f"    {column['help']}",
+                 f"    {'a whole number' if kind == 'int' else 'a number'} from {low} to {high}"
+                 + (f" (OpenAI's and Anthropic's routes: at most {limit} in magnitude)" if limit else ""),
+                 f"    {column['values']}"]
+        if "said" in column:
+            means = {"kSmallestFloat": "only the best token"}.get(column["means"], column["means"])
+            lines.append(f"    {column['said']} means {means}")
+        lines.append(f"    default {own.rstrip('f')}; flag {column['flag']}; in GGUF files "
+                     f"general.sampling.{column['gguf_key']}")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
 def folders():
     lines = []
     for folder, may_use in check_layers.ALLOWED.items():
@@ -128,7 +163,8 @@ def main():
     args = parser.parse_args()
     weft = str(args.weft)
     made = {"commands.txt": commands(weft), "metrics.txt": metrics(weft),
-            "architectures.txt": architectures(), "folders.txt": folders()}
+            "architectures.txt": architectures(), "sampling.txt": sampling(),
+            "folders.txt": folders()}
     REFERENCE.mkdir(parents=True, exist_ok=True)
     problems = []
     for name, text in made.items():

@@ -131,14 +131,10 @@ struct SessionOptions {
 };
 
 struct SamplingOptions {
-  float temperature = 0.8f;         // 0: greedy
-  int top_k = 40;                   // 0: off
-  float top_p = 0.95f;              // 1: off
-  float min_p = 0.05f;              // 0: off
-  float repetition_penalty = 1.0f;  // 1: off
-  float frequency_penalty = 0.0f;
-  float presence_penalty = 0.0f;
-  int penalty_window = 64;  // the most recent tokens they count; -1: the whole context
+  // temperature, top_k, top_p and so on, with Weft's defaults.
+#define WEFT_SAMPLING_PARAMETER(type, member, own, name, ...) type member = own;
+#include "weft/sampling_parameters.inc"
+#undef WEFT_SAMPLING_PARAMETER
   std::vector<std::pair<int32_t, float>> logit_bias = {};  // -infinity bans a token
   // Randomness is a function of (seed, position): equal seeds give equal output. If unset, the
   // engine draws a seed and reports it.

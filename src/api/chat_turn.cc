@@ -11,8 +11,8 @@
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "constraint/constraint_cache.h"
+#include "host/answer_ends.h"
 #include "host/reply_mask.h"
-#include "host/sampling_defaults.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::serve {

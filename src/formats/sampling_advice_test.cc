@@ -66,7 +66,13 @@ TEST(SamplingAdvice, SamplersThatAreNotInTheSequenceAreOff) {
   writer.AddFloat32("general.sampling.top_p", 0.5f);
   writer.AddInt32("general.sampling.top_k", 5);
   const SamplingAdvice advice = AdviceOfFile(writer);
-  EXPECT_EQ(advice.Text(), "top_k 0, top_p 0.5, min_p 0, repeat_penalty 1");
+  EXPECT_EQ(advice.top_k, 0);
+  EXPECT_EQ(advice.top_p, 0.5);
+  EXPECT_EQ(advice.min_p, 0);
+  EXPECT_EQ(advice.repeat_penalty, 1);
+  EXPECT_EQ(advice.presence_penalty, 0);
+  EXPECT_EQ(advice.frequency_penalty, 0);
+  EXPECT_FALSE(advice.temperature || advice.repeat_last_n);
 }
 
 TEST(SamplingAdvice, AnotherOrderIsLeftOut) {
@@ -76,14 +82,6 @@ TEST(SamplingAdvice, AnotherOrderIsLeftOut) {
   const SamplingAdvice advice = AdviceOfFile(writer);
   EXPECT_EQ(advice.Text(), "top_p 0.5");
   EXPECT_THAT(advice.left_out, ElementsAre("sequence temperature;top_p"));
-}
-
-TEST(SamplingAdvice, OneOverTheOther) {
-  SamplingAdvice upper{.temperature = 0, .stop = {"a"}};
-  upper.FillFrom({.temperature = 1, .top_k = 3, .stop = {"b"}, .left_out = {"c"}});
-  EXPECT_EQ(upper.Text(), "temperature 0, top_k 3");
-  EXPECT_THAT(upper.stop, ElementsAre("a"));
-  EXPECT_THAT(upper.left_out, ElementsAre("c"));
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 #include <limits>
 #include <string_view>
 
-#include "host/sampling_defaults.h"
+#include "host/answer_ends.h"
+#include "sampling/sampling_parameters.h"
 
 namespace weft::serve {
 namespace {
@@ -19,46 +20,42 @@ StatusOr<int32_t> TokenOf(uint32_t id, std::string_view field) {
   return static_cast<int32_t>(id);
 }
 
-// A field in which 0 means "not given"; otherwise it must be in its range.
-StatusOr<float> NumberOr(float value, float if_zero, float min, float max, std::string_view field) {
-  if (value == 0) return if_zero;
-  if (value >= min && value <= max) return value;
-  return InvalidArgument("sampling_params.", field, " must be between ", min, " and ", max,
-                         ", not ", value);
+// The field of a parameter's name, if the protocol has it.
+const google::protobuf::FieldDescriptor* FieldOf(const pb::SamplingParams& params,
+                                                 const SamplingParameter& parameter) {
+  const auto* const descriptor = params.GetDescriptor();
+  const auto* const field = descriptor->FindFieldByName(std::string(parameter.name));
+  if (field != nullptr || parameter.other_name.empty()) return field;
+  return descriptor->FindFieldByName(std::string(parameter.other_name));
+}
+
+// A field without presence of its own is not given if it is 0; otherwise it must be in its range.
+Status ReadParameter(const pb::SamplingParams& params, const SamplingParameter& parameter,
+                     SamplingOptions* options) {
+  const auto* const field = FieldOf(params, parameter);
+  if (field == nullptr) return OkStatus();
+  const auto* const reflection = params.GetReflection();
+  const double number = parameter.is_whole() ? reflection->GetUInt32(params, field)
+                                             : reflection->GetFloat(params, field);
+  const bool is_given = field->has_presence() ? reflection->HasField(params, field) : number != 0;
+  if (!is_given) return OkStatus();
+  if (!parameter.Takes(number)) {
+    return InvalidArgument("sampling_params.", field->name(), " must be between ",
+                           NumberText(parameter.min), " and ", NumberText(parameter.max), ", not ",
+                           NumberText(number));
+  }
+  parameter.Set(number, options);
+  return OkStatus();
 }
 
 StatusOr<SamplingOptions> SamplingOf(const pb::SamplingParams& params,
                                      const RequestDefaults& defaults) {
-  constexpr float kLargest = 1e6f;
-  SamplingOptions options = Advised(
-      {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .seed = defaults.sampling.seed},
-      defaults.advice);
-  // Temperature has presence: 0 is a value.
-  if (params.has_temperature()) options.temperature = 0;
-  struct Field {
-    const char* name;
-    float given;
-    float* value;
-    float least, most;
-  };
-  const Field fields[] = {
-      {"temperature", params.temperature(), &options.temperature, 0, kLargest},
-      {"top_p", params.top_p(), &options.top_p, 0, 1},
-      {"min_p", params.min_p(), &options.min_p, 0, 1},
-      {"repetition_penalty", params.repetition_penalty(), &options.repetition_penalty, 0, kLargest},
-      {"frequency_penalty", params.frequency_penalty(), &options.frequency_penalty, -kLargest,
-       kLargest},
-      {"presence_penalty", params.presence_penalty(), &options.presence_penalty, -kLargest,
-       kLargest},
-  };
-  for (const Field& field : fields) {
-    WEFT_ASSIGN_OR_RETURN(*field.value,
-                          NumberOr(field.given, *field.value, field.least, field.most, field.name));
+  SamplingOptions options = UnchangedSampling();
+  options.seed = defaults.sampling.seed;
+  options = Advised(options, defaults.advice);
+  for (const SamplingParameter& parameter : SamplingParameters()) {
+    WEFT_RETURN_IF_ERROR(ReadParameter(params, parameter, &options));
   }
-  if (params.top_k() > kMaxId) {
-    return InvalidArgument("sampling_params.top_k must be at most ", kMaxId);
-  }
-  if (params.top_k() > 0) options.top_k = static_cast<int>(params.top_k());
   for (const auto& [token, bias] : params.logit_bias()) {
     if (std::isnan(bias)) {
       return InvalidArgument("sampling_params.logit_bias of token ", token, " is not a number");

@@ -20,7 +20,6 @@
 #include "async/task.h"
 #include "base/status.h"
 #include "chat/chat_format.h"
-#include "formats/sampling_advice.h"
 #include "host/cache_report.h"
 #include "host/metrics.h"
 #include "host/prompt_memory.h"
@@ -28,6 +27,7 @@
 #include "host/reply_memory.h"
 #include "host/thought_limit.h"
 #include "nlohmann/json.hpp"
+#include "sampling/sampling_parameters.h"
 #include "weft/engine.h"
 #include "weft/model.h"
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strings.h"
-#include "host/sampling_defaults.h"
+#include "host/answer_ends.h"
 
 namespace weft::serve {
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/strings.h"
+#include "formats/sampling_advice.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::hub {
@@ -54,11 +55,9 @@ SamplingAdvice ParseOllamaParameters(std::string_view text) {
       ReadStopTexts(value, &advice);
       continue;
     }
-    const auto fields = SamplingFields();
-    const auto field = std::find_if(fields.begin(), fields.end(),
-                                    [&, &key = name](const auto& f) { return f.name == key; });
-    if (field != fields.end() && value.is_number() && field->Takes(value.get<double>())) {
-      advice.*field->value = value.get<double>();
+    const SamplingParameter* const parameter = FindSamplingParameter(name);
+    if (parameter != nullptr && value.is_number() && parameter->Takes(value.get<double>())) {
+      advice.*parameter->advice = value.get<double>();
     } else {
       const std::string said = value.dump(-1, ' ', false, Json::error_handler_t::replace);
       advice.left_out.push_back(StrCat(Printable(name), " ", Printable(said)));

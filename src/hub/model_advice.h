@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "formats/model_file.h"
-#include "formats/sampling_advice.h"
 #include "hub/local_models.h"
 #include "hub/names/catalogue.h"
+#include "sampling/sampling_parameters.h"
 
 namespace weft::hub {
 

@@ -7,8 +7,9 @@
 
 #include "base/clock.h"
 #include "base/strings.h"
+#include "host/answer_ends.h"
 #include "host/reply_mask.h"
-#include "host/sampling_defaults.h"
+#include "sampling/sampling_parameters.h"
 
 namespace weft::serve {
 namespace {
@@ -240,11 +241,10 @@ void JsonlWorker::SetSampling(const WorkerRequest& request, TurnOptions* turn) c
   turn->stop_strings = request.stop.empty() ? options_.ends.texts : request.stop;
   turn->end_loops = options_.end_loops;
   SamplingOptions& sampling = turn->sampling;
-  sampling = Advised({.temperature = 0, .top_k = 0, .top_p = 1, .min_p = 0, .seed = options_.seed},
-                     options_.advice);
-  if (request.temperature) sampling.temperature = *request.temperature;
-  if (request.top_k) sampling.top_k = *request.top_k;
-  if (request.top_p) sampling.top_p = *request.top_p;
+  sampling = UnchangedSampling();
+  sampling.temperature = 0;
+  sampling.seed = options_.seed;
+  sampling = Advised(Advised(sampling, options_.advice), request.sampling);
   if (request.seed != 0) sampling.seed = request.seed;
 }
 

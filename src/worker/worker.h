@@ -26,10 +26,10 @@
 
 #include "base/mutex.h"
 #include "chat/chat_format.h"
-#include "formats/sampling_advice.h"
 #include "host/host.h"
 #include "host/thought_limit.h"
 #include "nlohmann/json.hpp"
+#include "sampling/sampling_parameters.h"
 #include "weft/engine.h"
 #include "worker/worker_request.h"
 

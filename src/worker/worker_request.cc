@@ -97,27 +97,41 @@ Status ParseAnswer(JsonFields* fields, WorkerRequest* request) {
   return OkStatus();
 }
 
-Status ParseSampling(JsonFields* fields, WorkerRequest* request) {
+// The parameters that the protocol has. `wrong`: the first error in its own wording.
+SamplingAdvice ParseParameters(JsonFields* fields, Status* wrong) {
   constexpr double kAny = std::numeric_limits<double>::max();
+  SamplingAdvice said;
+  for (const SamplingParameter& parameter : SamplingParameters()) {
+    if (parameter.worker == nullptr) continue;
+    const std::string_view must = parameter.worker;
+    std::optional<double> number;
+    if (parameter.is_whole()) {
+      const auto whole = fields->Integer(parameter.name, kMin64, kMax64);
+      if (whole) number = static_cast<double>(*whole);
+    } else {
+      number = must.empty() ? fields->Number(parameter.name, parameter.min, parameter.max)
+                            : fields->Number(parameter.name, -kAny, kAny);
+    }
+    const bool is_alias = number == parameter.alias.said && number != parameter.alias.means;
+    if (number && (is_alias || !parameter.Takes(*number))) {
+      wrong->Update(InvalidArgument(parameter.name, " ", must));
+    }
+    said.*parameter.advice = number;
+  }
+  return said;
+}
+
+Status ParseSampling(JsonFields* fields, WorkerRequest* request) {
   request->max_new_tokens = fields->Integer("max_new_tokens", kMin64, kMax64).value_or(-1);
-  const auto temperature = fields->Number("temperature", 0, 1e6);
-  const auto top_p = fields->Number("top_p", -kAny, kAny);
-  const auto top_k = fields->Integer("top_k", kMin64, kMax64);
+  Status wrong;
+  request->sampling = ParseParameters(fields, &wrong);
   const int64_t seed = fields->Integer("seed", kMin64, kMax64).value_or(0);
   request->stop = fields->Strings("stop", kMaxStopStrings).value_or(std::vector<std::string>());
-  if (top_p && !(*top_p > 0 && *top_p <= 1))
-    return InvalidArgument("top_p must be finite and in (0, 1]");
-  if (top_k && (*top_k < 0 || *top_k > std::numeric_limits<int32_t>::max())) {
-    return InvalidArgument("top_k must fit in a nonnegative int32");
-  }
-  if (seed < 0) return InvalidArgument("seed must be nonnegative");
+  if (seed < 0) wrong.Update(InvalidArgument("seed must be nonnegative"));
   // An empty string would stop before the first character; ignore it.
   std::erase(request->stop, "");
-  if (temperature) request->temperature = static_cast<float>(*temperature);
-  if (top_p) request->top_p = static_cast<float>(*top_p);
-  if (top_k) request->top_k = static_cast<int>(*top_k);
   request->seed = static_cast<uint64_t>(seed);
-  return OkStatus();
+  return wrong;
 }
 
 }  // namespace

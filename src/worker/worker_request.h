@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "sampling/sampling_parameters.h"
 #include "weft/constraint.h"
 
 namespace weft::serve {
@@ -26,10 +27,8 @@ struct WorkerRequest {
   // kGenerate only.
   std::vector<Segment> prompt;
   int64_t max_new_tokens = -1;  // <= 0: until the context is full
-  // Unset: the worker's, see WorkerOptions.
-  std::optional<float> temperature, top_p;
-  std::optional<int> top_k;  // 0: off
-  uint64_t seed = 0;         // 0: random
+  SamplingAdvice sampling;      // before the worker's own, see WorkerOptions
+  uint64_t seed = 0;            // 0: random
   std::vector<std::string> stop;
   // The required form of the answer, from json_schema, grammar or regex.
   std::optional<ConstraintSpec> answer;

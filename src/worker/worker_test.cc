@@ -26,9 +26,9 @@ TEST(WorkerRequest, ReadsEveryField) {
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->op, WorkerRequest::Op::kGenerate);
   EXPECT_EQ(request->max_new_tokens, 7);
-  EXPECT_FLOAT_EQ(request->temperature.value(), 0.5f);
-  EXPECT_FLOAT_EQ(request->top_p.value(), 0.9f);
-  EXPECT_EQ(request->top_k, 3);
+  EXPECT_FLOAT_EQ(request->sampling.temperature.value(), 0.5f);
+  EXPECT_FLOAT_EQ(request->sampling.top_p.value(), 0.9f);
+  EXPECT_EQ(request->sampling.top_k, 3);
   EXPECT_EQ(request->seed, 11u);
   EXPECT_THAT(request->stop, ElementsAre("a", "b"));
   EXPECT_EQ(request->session_id, "s");
@@ -42,7 +42,7 @@ TEST(WorkerRequest, DefaultsAreGreedyAndUnlimited) {
   const auto request = ParseWorkerRequest(R"({"prompt":"x"})");
   ASSERT_TRUE(request.ok());
   EXPECT_EQ(request->max_new_tokens, -1);
-  EXPECT_FALSE(request->temperature || request->top_p || request->top_k);
+  EXPECT_TRUE(request->sampling.empty());
   EXPECT_EQ(request->seed, 0u);
 }
 

@@ -201,7 +201,7 @@ class HelpTest(CliTest):
         self.misuse(*run, "--ctx", "-5", says="--ctx")
         self.misuse(*run, "--seed", "9" * 30, says="--seed")
         self.misuse(*run, "--temp", "-1", says="--temp")
-        self.misuse(*run, "--top-k", "-1", says="--top-k")
+        self.misuse(*run, "--top-k", "-2", says="--top-k")
         self.misuse(*run, "--top-p", "2", says="--top-p")
         self.misuse(*run, "--min-p", "2", says="--min-p")
         self.misuse(*run, "--backend", "abacus", says=["abacus", "cpu", "reference"])

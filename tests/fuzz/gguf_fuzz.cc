@@ -50,8 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)sink;
   CheckRoundTrip(**file);
   const weft::SamplingAdvice advice = weft::ReadSamplingAdvice(**file);
-  for (const weft::SamplingField& field : weft::SamplingFields()) {
-    const auto& number = advice.*field.value;
+  for (const weft::SamplingParameter& field : weft::SamplingParameters()) {
+    const auto& number = advice.*field.advice;
     WEFT_CHECK(!number || field.Takes(*number), "advice that makes no sense");
   }
   return 0;

@@ -8,8 +8,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const weft::SamplingAdvice advice =
       weft::hub::ParseOllamaParameters({reinterpret_cast<const char*>(data), size});
-  for (const weft::SamplingField& field : weft::SamplingFields()) {
-    const auto& number = advice.*field.value;
+  for (const weft::SamplingParameter& field : weft::SamplingParameters()) {
+    const auto& number = advice.*field.advice;
     WEFT_CHECK(!number || field.Takes(*number), "advice that makes no sense");
   }
   WEFT_CHECK(advice.stop.size() <= 64, "too many stops");

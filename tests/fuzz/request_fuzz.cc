@@ -115,8 +115,8 @@ void CheckPrompts(Host& host, const std::vector<int32_t>& tokens) {
 void CheckWorkerLine(std::string_view line) {
   const auto request = ParseWorkerRequest(line);
   if (!request.ok()) return CheckError(request.status());
-  WEFT_CHECK(request->top_p.value_or(1) > 0 && request->top_p.value_or(1) <= 1,
-             "top_p is out of its range");
+  const double top_p = request->sampling.top_p.value_or(1);
+  WEFT_CHECK(top_p > 0 && top_p <= 1, "top_p is out of its range");
 }
 
 // Checks what `read` is, or its error.

@@ -15,9 +15,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   WEFT_CHECK(request->op == WorkerRequest::Op::kGenerate || !request->session_id.empty(),
              "a session call without a session");
-  WEFT_CHECK(request->top_p.value_or(1) > 0 && request->top_p.value_or(1) <= 1,
+  const weft::SamplingAdvice& said = request->sampling;
+  WEFT_CHECK(said.top_p.value_or(1) > 0 && said.top_p.value_or(1) <= 1,
              "top_p is out of its range");
-  WEFT_CHECK(request->top_k.value_or(0) >= 0 && request->temperature.value_or(0) >= 0,
+  WEFT_CHECK(said.top_k.value_or(0) >= 0 && said.temperature.value_or(0) >= 0,
              "a negative number got through");
   for (const auto& segment : request->prompt) {
     const auto* const ids = std::get_if<std::vector<int32_t>>(&segment);

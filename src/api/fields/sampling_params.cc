@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "host/sampling_defaults.h"
+#include "host/answer_ends.h"
 #include "json/json_text.h"
 
 namespace weft::serve {
@@ -28,13 +28,28 @@ void Assign(const std::optional<U>& given, T* target) {
   if (given) *target = static_cast<T>(*given);
 }
 
-// Fails if both names of a field are given with different values.
-std::optional<double> NumberByNames(ApiFields* fields, std::string_view name,
-                                    std::string_view other, double min, double max) {
-  const auto first = fields->Number(name, min, max);
-  const auto second = fields->Number(other, min, max);
+std::optional<double> ReadNumber(ApiFields* fields, const SamplingParameter& parameter,
+                                 std::string_view name, double min, double max) {
+  if (!parameter.is_whole()) return fields->Number(name, min, max);
+  const auto number = fields->Integer(name, static_cast<int64_t>(min), static_cast<int64_t>(max));
+  if (!number) return std::nullopt;
+  return static_cast<double>(*number);
+}
+
+// Fails if both names of a parameter are given with different values.
+std::optional<double> ReadParameter(ApiFields* fields, const SamplingParameter& parameter,
+                                    bool has_openai_limits) {
+  double min = parameter.min, max = parameter.max;
+  if (has_openai_limits && parameter.openai_max > 0) {
+    min = std::max(min, -parameter.openai_max);
+    max = parameter.openai_max;
+  }
+  const auto first = ReadNumber(fields, parameter, parameter.name, min, max);
+  if (parameter.other_name.empty()) return first;
+  const auto second = ReadNumber(fields, parameter, parameter.other_name, min, max);
   if (first && second && *first != *second) {
-    fields->Fail(other, StrCat("is another name for ", name, "; use only one of them"));
+    fields->Fail(parameter.other_name,
+                 StrCat("is another name for ", parameter.name, "; use only one of them"));
   }
   return first ? first : second;
 }
@@ -83,45 +98,28 @@ void AddBias(ApiFields* fields, const Model& model, const ordered_json& key,
   }
 }
 
-// llama-server's list of samplers to use: all others are off. Unsupported ones are ignored if they
-// do nothing without a field of their own.
+// llama-server's list of samplers to use: all others are off.
 void ReadSamplers(ApiFields* fields, SamplingOptions* sampling) {
   const ordered_json* const list = fields->Value("samplers");
   if (list == nullptr) return;
-  static constexpr std::string_view kOurs[] = {"penalties", "top_k", "top_p", "min_p",
-                                               "temperature"};
-  static constexpr std::string_view kIdle[] = {"dry",       "top_n_sigma", "typ_p",
-                                               "typical_p", "xtc",         "adaptive_p"};
-  bool used[std::size(kOurs)] = {};
-  size_t next = 0;
   if (!list->is_array()) return fields->Fail("samplers", "must be an array of names");
+  std::vector<std::string_view> names;
   for (const ordered_json& entry : *list) {
-    const std::string name = entry.is_string() ? entry.get<std::string>() : "";
-    if (std::find(std::begin(kIdle), std::end(kIdle), name) != std::end(kIdle)) continue;
+    std::string_view name;
+    if (entry.is_string()) name = entry.get_ref<const std::string&>();
     if (name == "infill") {
       fields->Ignore("samplers.infill");
-      continue;
+    } else {
+      names.push_back(name);
     }
-    const auto at = static_cast<size_t>(std::find(std::begin(kOurs), std::end(kOurs), name) -
-                                        std::begin(kOurs));
-    if (at == std::size(kOurs) || at < next) {
-      return fields->Unsupported("samplers",
-                                 StrCat("can contain penalties, top_k, top_p, min_p and "
-                                        "temperature, in this order; the invalid one is ",
-                                        Printable(CompactJson(entry))));
-    }
-    used[at] = true;
-    next = at + 1;
   }
-  if (!used[0]) {
-    sampling->repetition_penalty = 1;
-    sampling->frequency_penalty = 0;
-    sampling->presence_penalty = 0;
+  SamplingAdvice off;
+  if (const auto bad = SamplersOff(names, &off)) {
+    return fields->Unsupported(
+        "samplers", StrCat("can contain ", SamplerList(), ", in this order; the invalid one is ",
+                           bad->empty() ? "not a name" : Printable(*bad)));
   }
-  if (!used[1]) sampling->top_k = 0;
-  if (!used[2]) sampling->top_p = 1;
-  if (!used[3]) sampling->min_p = 0;
-  if (!used[4]) sampling->temperature = 1;
+  *sampling = Advised(*sampling, off);
 }
 
 }  // namespace
@@ -154,8 +152,7 @@ SamplingRules RulesOf(const Host& host) {
 
 SamplingRules WideRulesOf(const Host& host) {
   SamplingRules rules = RulesOf(host);
-  rules.max_temperature = 1e6;
-  rules.max_penalty = 1e6;
+  rules.has_openai_limits = false;
   return rules;
 }
 
@@ -163,22 +160,11 @@ void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& ru
                   TurnOptions* turn) {
   SamplingOptions& sampling = turn->sampling;
   sampling = rules.defaults;
-  Assign(fields->Number("temperature", 0, rules.max_temperature), &sampling.temperature);
-  if (const auto top_p = fields->Number("top_p", 0, 1)) {
-    // 0 means only the best token, as does the smallest positive number.
-    sampling.top_p = *top_p > 0 ? static_cast<float>(*top_p) : std::numeric_limits<float>::min();
+  for (const SamplingParameter& parameter : SamplingParameters()) {
+    if (const auto number = ReadParameter(fields, parameter, rules.has_openai_limits)) {
+      parameter.Set(*number, &sampling);
+    }
   }
-  if (const auto top_k = fields->Integer("top_k", -1, kMaxInt)) {
-    sampling.top_k = *top_k < 0 ? 0 : static_cast<int>(*top_k);
-  }
-  Assign(fields->Number("min_p", 0, 1), &sampling.min_p);
-  Assign(NumberByNames(fields, "repeat_penalty", "repetition_penalty", 0, 100),
-         &sampling.repetition_penalty);
-  if (sampling.repetition_penalty == 0) sampling.repetition_penalty = 1;  // 0: off
-  const double penalty = rules.max_penalty;
-  Assign(fields->Number("frequency_penalty", -penalty, penalty), &sampling.frequency_penalty);
-  Assign(fields->Number("presence_penalty", -penalty, penalty), &sampling.presence_penalty);
-  Assign(fields->Integer("repeat_last_n", -1, kMaxInt), &sampling.penalty_window);
   // llama-server: -1 means a random seed.
   const auto seed = fields->Integer("seed", std::numeric_limits<int64_t>::min(),
                                     std::numeric_limits<int64_t>::max());
@@ -239,22 +225,12 @@ void ReadForeignFields(ApiFields* fields, TurnOptions* turn) {
   if (const auto priority = fields->Integer("priority", -kMaxPriority, kMaxPriority)) {
     turn->priority = -static_cast<int>(*priority);
   }
-  static constexpr std::string_view kNoSampler =
-      "is not supported: this server supports temperature, top_k, top_p, min_p and the penalties";
-  const std::pair<std::string_view, ordered_json> samplers[] = {
-      {"typical_p", 1.0},
-      {"mirostat", 0},
-      {"dry_multiplier", 0.0},
-      {"xtc_probability", 0.0},
-      {"top_n_sigma", -1},
-      {"dynatemp_range", 0.0},
-      {"min_keep", 0},
-      {"tfs_z", 1.0},
-      {"adaptive_target", -1},
-      {"length_penalty", 1.0},
-      {"use_beam_search", false},
-      {"bad_words", ordered_json::array()}};
-  for (const auto& [name, harmless] : samplers) fields->Refuse(name, kNoSampler, harmless);
+  const std::string why = StrCat("is not supported: this server supports ", SamplerList());
+  for (const ForeignSampler& sampler : ForeignSamplers()) {
+    fields->Refuse(sampler.name, why, sampler.off);
+  }
+  fields->Refuse("use_beam_search", why, false);
+  fields->Refuse("bad_words", why, ordered_json::array());
   fields->Refuse("lora", "is not supported: no adapters are loaded", ordered_json::array());
   if (!fields->Knows("t_max_predict_ms")) {
     fields->Refuse("t_max_predict_ms",
@@ -264,11 +240,25 @@ void ReadForeignFields(ApiFields* fields, TurnOptions* turn) {
                  "is not supported: the state of later tokens depends on the dropped ones, so it "
                  "would change the answer; an answer ends when the context is full",
                  false);
-  // Parameters of disabled samplers; and options for storing, finding or queueing results.
-  fields->CannotMatter({"typ_p", "mirostat_tau", "mirostat_eta", "dry_base", "dry_allowed_length",
-                        "dry_penalty_last_n", "dry_sequence_breakers", "xtc_threshold",
-                        "dynatemp_exponent", "adaptive_decay", "cache_prompt", "id_slot", "n_keep",
-                        "n_discard", "n_cache_reuse", "n_indent", "backend_sampling"});
+  for (const std::string_view name : ForeignTuning()) fields->CannotMatter({name});
+  // Options for storing, finding or queueing results.
+  fields->CannotMatter({"cache_prompt", "id_slot", "n_keep", "n_discard", "n_cache_reuse",
+                        "n_indent", "backend_sampling"});
+}
+
+ordered_json SamplingJson(const SamplingOptions& sampling) {
+  ordered_json json = ordered_json::object();
+  for (const SamplingParameter& parameter : SamplingParameters()) {
+    ordered_json& value = json[std::string(parameter.name)];
+    value = parameter.In(sampling);
+    if (parameter.is_whole()) value = value.get<int64_t>();
+  }
+  return json;
+}
+
+std::string SamplerList() {
+  const std::vector<std::string_view> names = SamplerNames();
+  return StrCat(StrJoin(std::span(names).first(names.size() - 1), ", "), " and ", names.back());
 }
 
 void RefuseProgress(ApiFields* fields) {

@@ -6,6 +6,8 @@
 #ifndef WEFT_API_FIELDS_SAMPLING_PARAMS_H_
 #define WEFT_API_FIELDS_SAMPLING_PARAMS_H_
 
+#include <string>
+
 #include "api/fields/support.h"
 #include "nlohmann/json.hpp"
 #include "weft/model.h"
@@ -20,9 +22,7 @@ inline constexpr int64_t kMaxChoices = 16;
 struct SamplingRules {
   SamplingOptions defaults;
   bool end_loops = true;
-  // OpenAI's limits.
-  double max_temperature = 2;
-  double max_penalty = 2;  // frequency_penalty, presence_penalty; also the negative limit
+  bool has_openai_limits = true;
 };
 
 // The rules for APIs without limits of their own.
@@ -30,8 +30,8 @@ SamplingRules RulesOf(const Host& host);
 // The rules for APIs whose original servers have no limits; these only keep the arithmetic finite.
 SamplingRules WideRulesOf(const Host& host);
 
-// temperature, top_p, top_k, min_p, the penalties and their window, logit_bias, seed, ignore_eos,
-// min_tokens, end_loops, speculative.*; refuses samplers that the engine lacks.
+// The parameters of sampling/sampling_parameters.h, logit_bias, seed, ignore_eos, min_tokens,
+// end_loops, speculative.*; refuses samplers that the engine lacks.
 void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& rules,
                   TurnOptions* turn);
 // stop (ignoring empty strings) and stop_token_ids.
@@ -46,6 +46,10 @@ void ReadMaxTokens(ApiFields* fields, int64_t least, TurnOptions* turn);
 void ReadChoices(ApiFields* fields, TurnOptions* turn);
 // {"17": -5, ...}, [[17, -5], ["text", false], ...]: false is a ban.
 void ReadLogitBias(ApiFields* fields, const Model& model, SamplingOptions* sampling);
+// The parameters' values by name, as llama-server tells them.
+nlohmann::ordered_json SamplingJson(const SamplingOptions& sampling);
+// "penalties, top_k and temperature": what the engine has, for refusals of other samplers.
+std::string SamplerList();
 // priority (as vLLM's: lower ones go first). Refuses unsupported fields of llama-server and others
 // that would change the output, and accepts those that cannot.
 void ReadForeignFields(ApiFields* fields, TurnOptions* turn);

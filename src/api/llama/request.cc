@@ -13,6 +13,7 @@
 #include "api/fields/support.h"
 #include "base/strings.h"
 #include "chat/chat_context.h"
+#include "sampling/sampling_parameters.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::serve {
@@ -170,42 +171,33 @@ StatusOr<LlamaCompletion> ReadLlamaInfill(Host& host, const HttpRequest& request
 }
 
 Json LlamaSettings(const LlamaCompletion& read, const Json& seed, const Tokenizer& tokenizer) {
-  const SamplingOptions& sampling = read.turn.sampling;
-  return {{"n_predict", read.turn.max_tokens},
-          {"max_tokens", read.turn.max_tokens},
-          {"seed", seed},
-          {"temperature", sampling.temperature},
-          {"dynatemp_range", 0.0},
-          {"dynatemp_exponent", 1.0},
-          {"top_k", sampling.top_k},
-          {"top_p", sampling.top_p},
-          {"min_p", sampling.min_p},
-          {"top_n_sigma", -1.0},
-          {"xtc_probability", 0.0},
-          {"typical_p", 1.0},
-          {"repeat_last_n", sampling.penalty_window},
-          {"repeat_penalty", sampling.repetition_penalty},
-          {"presence_penalty", sampling.presence_penalty},
-          {"frequency_penalty", sampling.frequency_penalty},
-          {"dry_multiplier", 0.0},
-          {"mirostat", 0},
-          {"adaptive_target", -1.0},
-          {"adaptive_decay", 0.0},
-          {"n_keep", 0},
-          {"n_discard", 0},
-          {"min_keep", 0},
-          {"ignore_eos", read.turn.ignore_eos},
-          {"stop", read.turn.stop_strings},
-          {"logit_bias", BiasList(read, tokenizer)},
-          {"n_probs", std::max(0, read.turn.top_logprobs)},
-          {"post_sampling_probs", read.turn.logprobs_of_draw},
-          {"samplers", {"penalties", "top_k", "top_p", "min_p", "temperature"}},
-          {"stream", read.stream},
-          {"timings_per_token", read.timings_per_token},
-          {"speculative.n_max", read.turn.speculation.most},
-          {"speculative.n_min", read.turn.speculation.least},
-          {"speculative.p_min", read.turn.speculation.least_probability},
-          {"n", read.turn.n_choices}};
+  Json settings = {
+      {"n_predict", read.turn.max_tokens}, {"max_tokens", read.turn.max_tokens}, {"seed", seed}};
+  settings.update(SamplingJson(read.turn.sampling));
+  for (const ForeignSampler& sampler : ForeignSamplers()) {
+    if (sampler.is_llamas) settings[std::string(sampler.name)] = sampler.off;
+  }
+  // Whole numbers, which strict clients distinguish.
+  for (const char* const name : {"mirostat", "min_keep"}) {
+    settings[name] = settings[name].get<int64_t>();
+  }
+  settings.update({{"dynatemp_exponent", 1.0},
+                   {"adaptive_decay", 0.0},
+                   {"n_keep", 0},
+                   {"n_discard", 0},
+                   {"ignore_eos", read.turn.ignore_eos},
+                   {"stop", read.turn.stop_strings},
+                   {"logit_bias", BiasList(read, tokenizer)},
+                   {"n_probs", std::max(0, read.turn.top_logprobs)},
+                   {"post_sampling_probs", read.turn.logprobs_of_draw},
+                   {"samplers", SamplerNames()},
+                   {"stream", read.stream},
+                   {"timings_per_token", read.timings_per_token},
+                   {"speculative.n_max", read.turn.speculation.most},
+                   {"speculative.n_min", read.turn.speculation.least},
+                   {"speculative.p_min", read.turn.speculation.least_probability},
+                   {"n", read.turn.n_choices}});
+  return settings;
 }
 
 }  // namespace weft::serve

@@ -21,6 +21,7 @@
 #include "formats/model_facts.h"
 #include "host/model_host.h"
 #include "json/json_text.h"
+#include "sampling/sampling_parameters.h"
 #include "tokenizer/fill_in.h"
 
 namespace weft::serve {
@@ -175,7 +176,6 @@ Json Version(Host&) { return {{"version", kSpokenVersion}, {"weft", WEFT_VERSION
 
 // The defaults, in the form of a Modelfile.
 std::string Parameters(Host& host) {
-  const SamplingOptions& sampling = host.defaults().sampling;
   std::string text;
   const auto add = [&text](std::string_view name, const auto& value) {
     std::string line(name);
@@ -183,11 +183,9 @@ std::string Parameters(Host& host) {
     StrAppend(&text, line, value, "\n");
   };
   add("num_ctx", host.model().context_tokens());
-  add("temperature", sampling.temperature);
-  add("top_k", sampling.top_k);
-  add("top_p", sampling.top_p);
-  add("min_p", sampling.min_p);
-  add("repeat_penalty", sampling.repetition_penalty);
+  for (const SamplingParameter& parameter : SamplingParameters()) {
+    add(parameter.name, NumberText(parameter.In(host.defaults().sampling)));
+  }
   text.pop_back();
   return text;
 }

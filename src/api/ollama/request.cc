@@ -13,6 +13,7 @@
 #include "base/strings.h"
 #include "chat/chat_context.h"
 #include "chat/openai_form.h"
+#include "sampling/sampling_parameters.h"
 
 namespace weft::serve {
 namespace {
@@ -25,13 +26,12 @@ constexpr std::string_view kLatest = ":latest";
 
 // An unsupported sampler: ignored with a warning. Clients send settings made for other models, and
 // Ollama itself has long ignored several of them.
-void PassOver(ApiFields* options, const char* name, const ordered_json& harmless,
+void PassOver(ApiFields* options, std::string_view name, const ordered_json& harmless,
               std::vector<std::string>* warnings) {
   const ordered_json* const value = options->Value(name);
   if (value == nullptr || *value == harmless) return;
-  warnings->push_back(StrCat("options.", name,
-                             " was ignored: this server supports temperature, top_k, top_p, min_p "
-                             "and the penalties"));
+  warnings->push_back(
+      StrCat("options.", name, " was ignored: this server supports ", SamplerList()));
 }
 
 // The context size is fixed when the server loads the model.
@@ -56,14 +56,15 @@ void ReadOptions(ApiFields* fields, Host& host, OllamaRequest* read) {
     turn->max_tokens = *most > 0 ? *most : -1;
   }
   ReadContextSize(&options, host.model(), &read->warnings);
-  PassOver(&options, "typical_p", 1.0, &read->warnings);
-  PassOver(&options, "tfs_z", 1.0, &read->warnings);
-  PassOver(&options, "mirostat", 0, &read->warnings);
+  for (const ForeignSampler& sampler : ForeignSamplers()) {
+    PassOver(&options, sampler.name, sampler.off, &read->warnings);
+  }
   PassOver(&options, "penalize_newline", true, &read->warnings);
-  // Model loading options, and parameters of disabled samplers.
+  for (const std::string_view name : ForeignTuning()) options.CannotMatter({name});
+  // Model loading options.
   options.CannotMatter({"num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "low_vram",
                         "f16_kv", "logits_all", "vocab_only", "embedding_only", "use_mmap",
-                        "use_mlock", "numa", "mirostat_tau", "mirostat_eta"});
+                        "use_mlock", "numa"});
   fields->Adopt(options.Finish(&read->ignored));
 }
 

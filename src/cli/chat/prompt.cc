@@ -6,8 +6,8 @@
 #include "api/template_fields.h"
 #include "chat/chat_format.h"
 #include "engine/constraint_mask.h"
+#include "host/answer_ends.h"
 #include "host/reply_mask.h"
-#include "host/sampling_defaults.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::cli {

@@ -23,13 +23,6 @@ Status WrongValue(std::string_view name, std::string_view takes) {
   return InvalidArgument(name, " takes ", takes, ", or 'default'");
 }
 
-const SamplingField* FieldOf(std::string_view name) {
-  const auto fields = SamplingFields();
-  const auto field = std::find_if(fields.begin(), fields.end(),
-                                  [&](const SamplingField& f) { return f.name == name; });
-  return field == fields.end() ? nullptr : &*field;
-}
-
 // An integer of at least -1.
 Status SetCount(std::string_view name, std::string_view value, int64_t most, int64_t* target) {
   int64_t number = 0;
@@ -40,30 +33,16 @@ Status SetCount(std::string_view name, std::string_view value, int64_t most, int
   return OkStatus();
 }
 
-Status SetNumber(const SamplingField& field, std::string_view value, SamplingAdvice* said) {
+Status SetNumber(const SamplingParameter& field, std::string_view value, SamplingAdvice* said) {
   const std::string text(value);
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
   if (text.empty() || *end != '\0' || !std::isfinite(number) || !field.Takes(number)) {
-    return WrongValue(field.name, StrCat(field.is_whole ? "a whole number" : "a number", " from ",
-                                         NumberText(field.least), " to ", NumberText(field.most)));
+    return WrongValue(field.name, StrCat(field.is_whole() ? "a whole number" : "a number", " from ",
+                                         NumberText(field.min), " to ", NumberText(field.max)));
   }
-  said->*field.value = number;
+  said->*field.advice = number;
   return OkStatus();
-}
-
-// The default if neither flags nor the model give a value.
-double OwnValue(const SamplingField& field) {
-  const SamplingOptions own;
-  const SamplingAdvice advice = {.temperature = own.temperature,
-                                 .top_k = own.top_k,
-                                 .top_p = own.top_p,
-                                 .min_p = own.min_p,
-                                 .repeat_penalty = own.repetition_penalty,
-                                 .repeat_last_n = own.penalty_window,
-                                 .frequency_penalty = own.frequency_penalty,
-                                 .presence_penalty = own.presence_penalty};
-  return (advice.*field.value).value_or(0);
 }
 
 }  // namespace
@@ -77,7 +56,7 @@ ChatSettings::ChatSettings(SamplingFlags sampling, ReplyFlags reply, SamplingAdv
 
 std::vector<std::string> ChatSettings::Names() {
   std::vector<std::string> names;
-  for (const SamplingField& field : SamplingFields()) names.emplace_back(field.name);
+  for (const SamplingParameter& field : SamplingParameters()) names.emplace_back(field.name);
   for (const char* const name : {kSeed, kMaxTokens, kReasoning, kReasoningBudget}) {
     names.emplace_back(name);
   }
@@ -86,9 +65,9 @@ std::vector<std::string> ChatSettings::Names() {
 
 Status ChatSettings::Set(std::string_view name, std::string_view value) {
   const bool resets = value == kDefault;
-  if (const SamplingField* const field = FieldOf(name)) {
+  if (const SamplingParameter* const field = FindSamplingParameter(name)) {
     if (!resets) return SetNumber(*field, value, &sampling_.said);
-    sampling_.said.*field->value = first_sampling_.said.*field->value;
+    sampling_.said.*field->advice = first_sampling_.said.*field->advice;
     return OkStatus();
   }
   if (name == kSeed) {
@@ -116,12 +95,12 @@ Status ChatSettings::Set(std::string_view name, std::string_view value) {
 }
 
 StatusOr<std::string> ChatSettings::ValueOf(std::string_view name) const {
-  if (const SamplingField* const field = FieldOf(name)) {
-    if (const auto& said = sampling_.said.*field->value) return NumberText(*said);
-    if (const auto& advised = of_model_.*field->value) {
+  if (const SamplingParameter* const field = FindSamplingParameter(name)) {
+    if (const auto& said = sampling_.said.*field->advice) return NumberText(*said);
+    if (const auto& advised = of_model_.*field->advice) {
       return NumberText(*advised) + " (the model's)";
     }
-    return NumberText(OwnValue(*field));
+    return NumberText(field->own);
   }
   if (name == kSeed) {
     return sampling_.seed < 0 ? std::string("random each time") : StrCat(sampling_.seed);

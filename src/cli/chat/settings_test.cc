@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "host/sampling_defaults.h"
-
 namespace weft::cli {
 namespace {
 

@@ -15,12 +15,12 @@
 #include "cli/terminal/output.h"
 #include "engine/loading/box_model.h"
 #include "engine/memory_budget.h"
-#include "host/sampling_defaults.h"
 #include "hub/files.h"
 #include "hub/local_models.h"
 #include "hub/model_advice.h"
 #include "model/model_spec.h"
 #include "nlohmann/json.hpp"
+#include "sampling/sampling_parameters.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::cli {
@@ -109,7 +109,7 @@ std::vector<int64_t> Lengths(const Shown& shown) {
 
 std::string SamplingText(const hub::ModelAdvice& recommended) {
   const std::string by = StrJoin(recommended.by, ", ");
-  return serve::DescribeSampling({}, recommended.advice, by);
+  return DescribeSampling({}, recommended.advice, by);
 }
 
 void PrintText(const Shown& shown) {
@@ -162,11 +162,11 @@ Json ToJson(const Shown& shown) {
   if (!shown.chat.problem.empty()) chat["error"] = shown.chat.problem;
   json["chat"] = std::move(chat);
   Json values = Json::object();
-  for (const SamplingField& field : SamplingFields()) {
-    const std::optional<double>& number = shown.recommended.advice.*field.value;
+  for (const SamplingParameter& field : SamplingParameters()) {
+    const std::optional<double>& number = shown.recommended.advice.*field.advice;
     if (!number) continue;
     Json& value = values[std::string(field.name)];
-    if (field.is_whole) {
+    if (field.is_whole()) {
       value = static_cast<int64_t>(*number);
     } else {
       value = *number;

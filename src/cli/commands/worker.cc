@@ -22,7 +22,7 @@
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
-#include "host/sampling_defaults.h"
+#include "host/answer_ends.h"
 #include "worker/worker.h"
 
 namespace weft::cli {

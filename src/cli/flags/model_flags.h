@@ -9,7 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "base/status.h"
 #include "formats/model_file.h"
-#include "formats/sampling_advice.h"
+#include "sampling/sampling_parameters.h"
 #include "weft/engine.h"
 #include "weft/model.h"
 

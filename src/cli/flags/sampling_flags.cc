@@ -5,9 +5,29 @@
 #include <string>
 
 #include "base/strings.h"
-#include "host/sampling_defaults.h"
+#include "host/answer_ends.h"
+#include "sampling/sampling_parameters.h"
 
 namespace weft::cli {
+
+namespace {
+
+void AddParameterFlag(CLI::App* app, const SamplingParameter& parameter, SamplingAdvice* said) {
+  const std::string name(parameter.flag);
+  const std::string text =
+      StrCat(parameter.help, " (", parameter.values, "; default: the model's recommendation, else ",
+             NumberText(parameter.own), ")");
+  const auto set = [said, at = parameter.advice](auto value) { said->*at = value; };
+  if (parameter.is_whole()) {
+    app->add_option_function<int>(name, set, text)
+        ->check(CLI::Range(static_cast<int>(parameter.min), static_cast<int>(parameter.max)));
+  } else {
+    app->add_option_function<double>(name, set, text)
+        ->check(CLI::Range(parameter.min, parameter.max));
+  }
+}
+
+}  // namespace
 
 void AddPredictFlag(CLI::App* app, SamplingFlags* flags) {
   app->add_option("-n,--predict", flags->n, "Tokens to generate (-1: until the model ends)")
@@ -16,42 +36,9 @@ void AddPredictFlag(CLI::App* app, SamplingFlags* flags) {
 }
 
 void AddSamplingFlags(CLI::App* app, SamplingFlags* flags) {
-  const auto number = [app](const char* name, std::optional<double>* said, double least,
-                            double most, std::string text) {
-    app->add_option_function<double>(
-           name, [said](double value) { *said = value; }, text)
-        ->check(CLI::Range(least, most));
-  };
-  const auto integer = [app](const char* name, std::optional<double>* said, int least,
-                             std::string text) {
-    app->add_option_function<int>(
-           name, [said](int value) { *said = value; }, text)
-        ->check(CLI::Range(least, std::numeric_limits<int>::max()));
-  };
-  const SamplingOptions own;
-  const auto otherwise = [](auto value) {
-    return StrCat("; default: the model's recommendation, else ", NumberText(value), ")");
-  };
-  SamplingAdvice& said = flags->said;
-  number("--temp", &said.temperature, 0, 1e6,
-         "Temperature (0: always choose the best token" + otherwise(own.temperature));
-  integer("--top-k", &said.top_k, 0,
-          "Sample from the k best tokens (0: all" + otherwise(own.top_k));
-  number("--top-p", &said.top_p, 1e-9, 1,
-         "Sample from the best tokens that together reach this probability (1: all" +
-             otherwise(own.top_p));
-  number("--min-p", &said.min_p, 0, 1,
-         "Drop tokens less probable than this fraction of the best one (0: off" +
-             otherwise(own.min_p));
-  number("--repeat-penalty", &said.repeat_penalty, 0, 100,
-         "Make repeated tokens less probable (1: off" + otherwise(own.repetition_penalty));
-  integer("--repeat-last-n", &said.repeat_last_n, -1,
-          "How many recent tokens the penalties look at (-1: all" + otherwise(own.penalty_window));
-  number(
-      "--presence-penalty", &said.presence_penalty, -100, 100,
-      "Lower the logits of repeated tokens by this much (0: off" + otherwise(own.presence_penalty));
-  number("--frequency-penalty", &said.frequency_penalty, -100, 100,
-         "Lower them by this much for each occurrence (0: off" + otherwise(own.frequency_penalty));
+  for (const SamplingParameter& parameter : SamplingParameters()) {
+    if (!parameter.flag.empty()) AddParameterFlag(app, parameter, &flags->said);
+  }
   app->add_option("--seed", flags->seed, "Equal seeds give equal output (-1: random)")
       // The parser turns anything larger into the largest number.
       ->check(CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max() - 1))
@@ -67,7 +54,7 @@ SamplingAdvice AdviceWith(const SamplingFlags& flags, const SamplingAdvice& of_m
 }
 
 SamplingOptions SamplingWith(const SamplingFlags& flags, const SamplingAdvice& of_model) {
-  SamplingOptions sampling = serve::Advised(SamplingOptions(), AdviceWith(flags, of_model));
+  SamplingOptions sampling = Advised(SamplingOptions(), AdviceWith(flags, of_model));
   if (flags.seed >= 0) sampling.seed = static_cast<uint64_t>(flags.seed);
   return sampling;
 }

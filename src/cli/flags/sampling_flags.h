@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "CLI/CLI.hpp"
-#include "formats/sampling_advice.h"
+#include "sampling/sampling_parameters.h"
 #include "tokenizer/tokenizer.h"
 #include "weft/options.h"
 

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/system.h"
-#include "host/sampling_defaults.h"
+#include "sampling/sampling_parameters.h"
 
 namespace weft::cli {
 
@@ -18,8 +18,7 @@ std::string HttpAddress(const std::string& host, int port) {
 }
 
 void LogSampling(const SamplingAdvice& flags, const FlaggedModel& model) {
-  LogLine(
-      StrCat("default sampling: ", serve::DescribeSampling(flags, model.advice, model.advice_by)));
+  LogLine(StrCat("default sampling: ", DescribeSampling(flags, model.advice, model.advice_by)));
   if (model.advice.left_out.empty()) return;
   LogLine(StrCat("the model also recommends ", Printable(StrJoin(model.advice.left_out, ", "), 300),
                  ", which is not supported"));

@@ -9,8 +9,8 @@
 
 #include "cli/flags/model_flags.h"
 #include "cli/serve/running_servers.h"
-#include "formats/sampling_advice.h"
 #include "host/host.h"
+#include "sampling/sampling_parameters.h"
 
 namespace weft::cli {
 

@@ -14,9 +14,9 @@
 #include "cli/flags/ollama_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
-#include "formats/sampling_advice.h"
 #include "host/host.h"
 #include "http/server.h"
+#include "sampling/sampling_parameters.h"
 #include "weft/engine.h"
 
 namespace weft::cli {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/sampling_advice.h"
+#include "sampling/sampling_parameters.h"
 
 namespace weft::hub {
 

@@ -1,5 +1,6 @@
-// Defaults for values that a request omits: the operator's, the model's, Weft's own.
-#include "host/sampling_defaults.h"
+// What a server's answers follow where the request omits it: the operator's, the model's.
+#include "host/answer_ends.h"
+#include "sampling/sampling_parameters.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,31 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(SamplingDefaults, AdviceOverOnesOwn) {
-  const SamplingOptions none = Advised({.temperature = 1, .top_k = 0}, {});
-  EXPECT_EQ(none.temperature, 1);
-  EXPECT_EQ(none.top_k, 0);
-  const SamplingOptions all = Advised({}, {.temperature = 0,
-                                           .top_k = -1,
-                                           .top_p = 0,
-                                           .min_p = 0.5,
-                                           .repeat_penalty = 1.5,
-                                           .repeat_last_n = -1,
-                                           .frequency_penalty = 0.25,
-                                           .presence_penalty = -1});
-  EXPECT_EQ(all.temperature, 0);
-  EXPECT_EQ(all.top_k, 0);
-  EXPECT_GT(all.top_p, 0);
-  EXPECT_LT(all.top_p, 1e-6);
-  EXPECT_EQ(all.min_p, 0.5f);
-  EXPECT_EQ(all.repetition_penalty, 1.5f);
-  EXPECT_EQ(all.penalty_window, -1);
-  EXPECT_EQ(all.frequency_penalty, 0.25f);
-  EXPECT_EQ(all.presence_penalty, -1);
-  EXPECT_EQ(Advised({}, {.repeat_penalty = 0}).repetition_penalty, 1);
-}
-
-TEST(SamplingDefaults, StopsThatAreControlTokensEndAsTokens) {
+TEST(AnswerEnds, StopsThatAreControlTokensEndAsTokens) {
   const auto& tokenizer = *testing::TinyModel("llama")->tokenizer();
   const AnswerEnds ends = EndsOf({.stop = {"<s>", "</s>", "User:"}}, tokenizer);
   EXPECT_THAT(ends.tokens, ElementsAre(tokenizer.bos()));  // </s> ends answers anyway
@@ -48,14 +25,6 @@ TEST(SamplingDefaults, StopsThatAreControlTokensEndAsTokens) {
   TurnOptions endless{.ignore_eos = true};
   AddEndTokens(ends.tokens, &endless);
   EXPECT_THAT(endless.stop_tokens, IsEmpty());
-}
-
-TEST(SamplingDefaults, SaysWhoSaysWhat) {
-  EXPECT_EQ(DescribeSampling({}, {}, ""),
-            "temperature 0.8, top_k 40, top_p 0.95, min_p 0.05 (Weft's own)");
-  EXPECT_EQ(
-      DescribeSampling({.temperature = 0.5}, {.temperature = 1, .top_k = 3, .top_p = 0.5}, "file"),
-      "temperature 0.5 (flags); top_k 3, top_p 0.5 (file); min_p 0.05 (Weft's own)");
 }
 
 // A server whose model has recommendations.
