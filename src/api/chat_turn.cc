@@ -171,7 +171,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
   const ToolChoice& choice = call.tool_choice;
   const ToolList tools = choice.calls_allowed ? prompt.tools : ToolList();
   const bool must_hold = (!tools.empty() && InsistsOnCalls(choice)) || call.answer;
-  if (!must_hold && (tools.empty() || !host.defaults().hold_calls)) return Began(std::nullopt);
+  if (!must_hold && (tools.empty() || !host.defaults().server.hold_calls)) return Began(std::nullopt);
   if (turn.ignore_eos || turn.min_tokens > 0) {
     if (must_hold) return RefuseForHeld(turn);
     return Began(std::nullopt);
@@ -214,7 +214,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
 SignsOfLife MakeSigns(const Host& host, SendSign send) {
   return {.send = std::move(send),
           .begin = host.defaults().stream_begin,
-          .interval = host.defaults().ping_interval};
+          .interval = host.defaults().server.ping_interval};
 }
 
 namespace {
@@ -323,7 +323,7 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   if (call.keeps_context) plan.context = turn.tokens;
   plan.tells_cache_report = call.tells_cache_report;
   const ReplyOptions reply{.tools = may_call,
-                           .lenient_calls = host.defaults().lenient_tool_calls,
+                           .lenient_calls = host.defaults().server.lenient_tool_calls,
                            .separate_reasoning = call.separate_reasoning,
                            .control_tokens = std::move(control.texts)};
   for (int i = 0; i < turn.n_choices; ++i) {

@@ -37,8 +37,9 @@ ApiError UnauthenticatedError(bool without_key) {
 class FrontDoor::CountingResponder : public HttpResponder {
  public:
   // `request` and `options` outlive it.
-  CountingResponder(HttpResponder* inner, const HttpRequest& request, const Options& options)
-      : inner_(*inner), request_(request), options_(options) {
+  CountingResponder(HttpResponder* inner, const HttpRequest& request, const Options& options,
+                    bool keeps_text)
+      : inner_(*inner), request_(request), options_(options), keeps_text_(keeps_text) {
     if (request.route != nullptr) shape = request.route->shape;
   }
 
@@ -128,13 +129,14 @@ class FrontDoor::CountingResponder : public HttpResponder {
     return headers;
   }
   void Keep(std::string_view data) {
-    if (!options_.log_text || text_.size() > kLoggedTextBytes) return;
+    if (!keeps_text_ || text_.size() > kLoggedTextBytes) return;
     text_.append(data.substr(0, kLoggedTextBytes + 1));
   }
 
   HttpResponder& inner_;
   const HttpRequest& request_;
   const Options& options_;
+  const bool keeps_text_;  // for the log
   ByteBudget::Hold hold_;
   bool is_large_ = false;
   std::optional<WholeAnswer> answer_;  // until Leave
@@ -189,7 +191,7 @@ HttpServerHooks FrontDoor::Hooks() {
 
 bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
   const int64_t start_us = NowMicros();
-  CountingResponder counting(&responder, request, options_);
+  CountingResponder counting(&responder, request, options_, host_.defaults().server.log_text);
   if (MayPass(request, counting)) return true;
   counting.Leave();
   Finish(request, counting, start_us);
@@ -198,10 +200,10 @@ bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
 
 Task<void> FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
   const int64_t start_us = NowMicros();
-  CountingResponder counting(&responder, request, options_);
+  CountingResponder counting(&responder, request, options_, host_.defaults().server.log_text);
   co_await Answer(request, counting);
   // Only the log still needs it.
-  if (!options_.log_text) std::string().swap(request.body);
+  if (!host_.defaults().server.log_text) std::string().swap(request.body);
   counting.Leave();
   Finish(request, counting, start_us);
 }
@@ -212,7 +214,7 @@ void FrontDoor::Finish(const HttpRequest& request, const CountingResponder& resp
   host_.metrics().CountRequest(request.route == nullptr ? "none" : request.route->pattern,
                                responder.status());
   const bool is_watched = request.route != nullptr && request.route->is_watched;
-  if (is_watched && responder.status() < 400 && !options_.log_text) return;
+  if (is_watched && responder.status() < 400 && !host_.defaults().server.log_text) return;
   LogRequest({.method = request.method,
               .path = request.path,
               .status = StrCat(responder.status()),
@@ -222,7 +224,7 @@ void FrontDoor::Finish(const HttpRequest& request, const CountingResponder& resp
               .gone = responder.gone(),
               .id = request.id,
               .warning = responder.warning(),
-              .with_text = options_.log_text,
+              .with_text = host_.defaults().server.log_text,
               .request_text = request.body,
               .answer_text = responder.text()});
 }

@@ -32,8 +32,6 @@ class FrontDoor {
     // beyond it requests get 503. One key (or address) may use half of it; beyond that its requests
     // get 429.
     uint64_t max_parsed_bytes = uint64_t{512} << 20;
-    // Also log the text of requests and answers.
-    bool log_text = false;
   };
 
   // `host` and `router` must outlive it.

@@ -23,6 +23,18 @@ using ::testing::HasSubstr;
 using testing::MemoryResponder;
 using Json = nlohmann::ordered_json;
 
+// A server with --log-text.
+class VerboseHost : public testing::ScriptedHost {
+ public:
+  explicit VerboseHost(Host& inner) : ScriptedHost(inner), defaults_(inner.defaults()) {
+    defaults_.server.log_text = true;
+  }
+  const RequestDefaults& defaults() const override { return defaults_; }
+
+ private:
+  RequestDefaults defaults_;
+};
+
 class FrontDoorTest : public testing::ApiTest {
  protected:
   FrontDoorTest() {
@@ -32,8 +44,9 @@ class FrontDoorTest : public testing::ApiTest {
   }
 
   MemoryResponder Ask(const std::string& method, const std::string& path,
-                      const Json& body = nullptr, FrontDoor::Options options = {}) {
-    FrontDoor door(std::move(options), &routes_, &host());
+                      const Json& body = nullptr, FrontDoor::Options options = {},
+                      Host* asked = nullptr) {
+    FrontDoor door(std::move(options), &routes_, asked == nullptr ? &host() : asked);
     HttpRequest request{.method = method, .path = path, .id = "req_1"};
     if (!body.is_null()) request.body = body.dump();
     MemoryResponder responder;
@@ -89,18 +102,20 @@ TEST_F(FrontDoorTest, AWarningIsInTheLog) {
 TEST_F(FrontDoorTest, WhoWatchesIsNotInTheLog) {
   RegisterServerApi(routes_, host());
   RegisterSessionsApi(routes_, host());
-  const auto log_of = [&](const std::string& path, FrontDoor::Options options) {
+  const auto log_of = [&](const std::string& path, FrontDoor::Options options,
+                          Host* asked = nullptr) {
     EXPECT_TRUE(FlushLog(std::chrono::seconds(60)));
     ::testing::internal::CaptureStderr();
-    Ask("GET", path, nullptr, std::move(options));
+    Ask("GET", path, nullptr, std::move(options), asked);
     EXPECT_TRUE(FlushLog(std::chrono::seconds(60)));
     return ::testing::internal::GetCapturedStderr();
   };
+  VerboseHost verbose(host());
   auto keys = ApiKeys::Parse("secret-key-of-some-length\n");
   ASSERT_TRUE(keys.ok()) << keys.status();
   for (const char* path : {"/health", "/metrics", "/slots", "/v1/sessions"}) {
     EXPECT_EQ(log_of(path, {}), "") << path;
-    EXPECT_THAT(log_of(path, {.log_text = true}), HasSubstr(path));
+    EXPECT_THAT(log_of(path, {}, &verbose), HasSubstr(path));
     if (std::string(path) == "/health") continue;  // needs no key
     EXPECT_THAT(log_of(path, {.keys = *keys}), HasSubstr(StrCat(path, " 401")));
   }

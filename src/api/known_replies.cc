@@ -35,7 +35,7 @@ StatusOr<ChatPrompt> RenderChat(Host& host, const ChatRequest& chat) {
 
 StatusOr<KnownPrompt> RenderKnown(Host& host, std::string_view domain, ChatRequest chat) {
   KnownPrompt known;
-  if (host.defaults().restore_reasoning) {
+  if (host.defaults().server.restore_reasoning) {
     ReplyMemory::Found found = host.replies().Find(domain, chat.conversation);
     chat.own = std::move(found.own);
     chat.keep_hidden_reasoning = !chat.own.empty() && !chat.conversation.tools.empty() &&

@@ -207,7 +207,7 @@ class KeptRepliesTest : public KnownRepliesTest {
  protected:
   static void SetUpTestSuite() {
     SetUpWith("llama", testing::kScriptedContext,
-              {.hold_calls = false, .restore_reasoning = false});
+              {.server = {.hold_calls = false, .restore_reasoning = false}});
   }
 };
 

@@ -37,7 +37,7 @@ std::string Matrix(const std::vector<float>& values, int64_t n_rows, int64_t wid
 class PromptEmbedsTest : public ApiTest {
  protected:
   static void SetUpTestSuite() {
-    SetUpWith("llama", 512, {.hold_calls = false, .takes_prompt_embeds = true});
+    SetUpWith("llama", 512, {.server = {.takes_prompt_embeds = true, .hold_calls = false}});
   }
   static int64_t width() { return host().model().row_width(); }
   static std::string MatrixOf(const std::vector<int32_t>& tokens) {

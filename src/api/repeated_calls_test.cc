@@ -107,7 +107,7 @@ class RepeatedCallsApiTest : public testing::ApiTest {
  protected:
   static void SetUpTestSuite() {
     SetUpWith("llama", testing::kScriptedContext,
-              {.hold_calls = false, .note_repeated_calls = true});
+              {.server = {.hold_calls = false, .note_repeated_calls = true}});
   }
 
   struct Door {

@@ -76,7 +76,7 @@ class QuietHost : public testing::ScriptedHost {
   const RequestDefaults& defaults() const override { return defaults_; }
   void SetIntervals(milliseconds begin, milliseconds interval) {
     defaults_.stream_begin = begin;
-    defaults_.ping_interval = interval;
+    defaults_.server.ping_interval = interval;
   }
 
   const CountingResponder* responder = nullptr;

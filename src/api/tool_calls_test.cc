@@ -189,7 +189,7 @@ class StrictHost : public testing::ScriptedHost {
   const RequestDefaults& defaults() const override { return defaults_; }
 
  private:
-  const RequestDefaults defaults_{.lenient_tool_calls = false, .hold_calls = false};
+  const RequestDefaults defaults_{.server = {.lenient_tool_calls = false, .hold_calls = false}};
 };
 
 TEST_F(ToolCallsTest, AStrictServerTakesTheModelsOwnFormatAlone) {

@@ -30,7 +30,7 @@ const char kBonn[] = R"({"city": "Bonn"})";
 class ToolChoiceTest : public testing::ApiTest {
  protected:
   static void SetUpTestSuite() {
-    SetUpWith("llama", testing::kScriptedContext, {.hold_calls = true});
+    SetUpWith("llama", testing::kScriptedContext, {.server = {.hold_calls = true}});
   }
 
   static Json Tool(std::string_view name, const Json& more = Json::object()) {

@@ -57,7 +57,6 @@ class ServerImpl : public GrpcServer {
       : context_tokens_(host->model().context_tokens()),
         service_(host, keys,
                  {.open = options.open,
-                  .log_text = options.log_text,
                   .stall_timeout = options.stall_timeout}) {}
 
   Status Listen(const GrpcServerOptions& options) {

@@ -28,8 +28,6 @@ struct GrpcServerOptions {
   int port = 50051;  // 0: any free port
   // Serve without keys, even if HTTP requires them. REQUIRES: CheckGrpcOpen(host).
   bool open = false;
-  // Also log the text of requests and answers.
-  bool log_text = false;
   // How long a client may take to read a message before its request is cut off.
   std::chrono::milliseconds stall_timeout{60'000};
 };

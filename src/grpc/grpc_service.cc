@@ -198,7 +198,7 @@ void GrpcService::Close(std::chrono::milliseconds grace) {
 
 grpc::ServerGenericBidiReactor* GrpcService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
-  RpcHead head{.path = context->method(), .log_text = options_.log_text};
+  RpcHead head{.path = context->method(), .log_text = host_.defaults().server.log_text};
   const auto refuse = [&](const Status& status) {
     return new RefusedCall(context, std::move(head), status);
   };

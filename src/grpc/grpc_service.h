@@ -27,7 +27,6 @@ class GrpcService final : public grpc::CallbackGenericService {
   struct Options {
     // Require no key, whatever `keys` says.
     bool open = false;
-    bool log_text = false;
     std::chrono::milliseconds stall_timeout{60'000};
   };
   // `host` and `keys` must outlive this.

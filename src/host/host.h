@@ -27,6 +27,7 @@
 #include "host/reply_memory.h"
 #include "host/thought_limit.h"
 #include "nlohmann/json.hpp"
+#include "host/server_options.h"
 #include "sampling/sampling_parameters.h"
 #include "weft/engine.h"
 #include "weft/model.h"
@@ -92,42 +93,26 @@ struct GenerationRequest {
 
 // Defaults for all requests: the operator's settings, or else the model's.
 struct RequestDefaults {
-  SamplingOptions sampling;  // for parameters a request omits
+  ServerOptions server = {};
+  SamplingOptions sampling = {};  // for parameters a request omits
   // The same settings as explicitly given, the operator's before the model's: for APIs with
   // defaults of their own.
-  SamplingAdvice advice;
+  SamplingAdvice advice = {};
   // The ends of answers in `advice`, resolved when the model is loaded; its texts apply to requests
   // without stop strings of their own.
-  AnswerEnds ends;
+  AnswerEnds ends = {};
   bool end_loops = true;  // see TurnOptions::end_loops
-  // Refuse requests that name a model other than the served one. Off by default: most agents send
-  // some configured name.
-  bool strict_model_name = false;
-  // Also recognise calls of offered tools in other shapes than the model's own format.
-  bool lenient_tool_calls = true;
-  // Hold calls that the model begins in its own format to that format and to the tool's schema.
-  // (Requirements in a request are always enforced.)
-  bool hold_calls = true;
-  // Put back what the model wrote and clients drop or write otherwise.
-  bool restore_reasoning = true;
-  // Results of calls that the model repeats get a note for it.
-  bool note_repeated_calls = false;
   // Whether templates that support it are told to think if the request does not say; unset: yes,
   // except in APIs with another default.
-  std::optional<bool> thinking;
-  ThoughtLimit thought;
+  std::optional<bool> thinking = {};
+  ThoughtLimit thought = {};
   // Variables of the chat template, an object, for requests that do not set them.
   nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
-  // A request that names a slot (llama-server's id_slot) belongs to that slot's session.
-  bool slots_are_sessions = false;
-  // A streamed answer begins after at most `stream_begin`, and then signals at least every
-  // `ping_interval` that it is still being worked on (0: only at the beginning).
+  // A streamed answer begins after at most this.
   std::chrono::milliseconds stream_begin{500};
-  std::chrono::milliseconds ping_interval{10'000};
   // For requests that give none, if their API has no default of its own (-1: as many as fit).
   int64_t max_tokens = -1;
-  bool takes_prompt_embeds = false;        // vectors in place of tokens, from clients
-  std::vector<std::string> further_names;  // of the model, besides its id
+  std::vector<std::string> further_names = {};  // of the model, besides its id
 };
 
 class Host {

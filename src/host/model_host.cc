@@ -194,7 +194,7 @@ Status ModelHost::TryLoad() {
   WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, engine));
   has_foreign_state_ = engine_->Stats().disk_foreign_blocks > 0;
   // The engine now owns the state directory.
-  if (!engine.state_dir.empty() && defaults_.restore_reasoning) {
+  if (!engine.state_dir.empty() && defaults_.server.restore_reasoning) {
     const Status kept = KeepReplies();
     if (!kept.ok() && engine.on_notice) engine.on_notice(std::string(Message(kept)));
   }

@@ -75,7 +75,7 @@ class IdleHost : public Host {
   const std::shared_ptr<const Model> model_;
   std::shared_ptr<const ChatFormat> chat_;
   const std::string id_ = "idle";
-  const RequestDefaults defaults_{.strict_model_name = true};
+  const RequestDefaults defaults_{.server = {.strict_model_name = true}};
   Metrics metrics_;
   ReplyMemory replies_{1 << 20};
   CacheReports cache_reports_;

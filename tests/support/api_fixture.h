@@ -34,7 +34,7 @@ class ApiTest : public ::testing::Test {
 
   // For suites with a model of their own.
   static void SetUpWith(const std::string& architecture, int64_t context,
-                        const serve::RequestDefaults& defaults = {.hold_calls = false},
+                        const serve::RequestDefaults& defaults = {.server = {.hold_calls = false}},
                         const std::string& slot_folder = "") {
     EngineOptions options;
     options.n_threads = 1;

@@ -69,8 +69,7 @@ class ScriptedModel {
   static StatusOr<std::unique_ptr<ScriptedModel>> Start(const EngineOptions& options,
                                                         int64_t context = kScriptedContext,
                                                         const std::string& architecture = "llama",
-                                                        const serve::RequestDefaults& defaults = {
-                                                            .hold_calls = false});
+                                                        const serve::RequestDefaults& defaults = {.server = {.hold_calls = false}});
 
   ScriptedHost& host() { return scripted_; }
 

@@ -314,7 +314,7 @@ void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, Messag
   Conversation& conversation = call->chat.conversation;
   conversation.messages = *std::move(converted);
   conversation.tools = read->tools.functions();
-  TellRepeatedCalls(defaults.note_repeated_calls, &conversation, &read->warnings);
+  TellRepeatedCalls(defaults.server.note_repeated_calls, &conversation, &read->warnings);
   // An answer begun by the client.
   if (!conversation.messages.empty() && conversation.messages.back().role == Role::kAssistant) {
     call->chat.continuation = Continuation::kAuto;

@@ -41,7 +41,7 @@ StatusOr<ordered_json> TakeFrom(Host& host, const ordered_json& content, std::st
 
 StatusOr<std::vector<float>> ReadPromptEmbeds(Host& host, const ordered_json& value,
                                               std::string_view place) {
-  if (!host.defaults().takes_prompt_embeds) {
+  if (!host.defaults().server.takes_prompt_embeds) {
     return WithCode(WithParam(InvalidArgument(place,
                                               ": this server takes no vectors in place of "
                                               "tokens; --enable-prompt-embeds allows them"),

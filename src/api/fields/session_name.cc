@@ -53,7 +53,7 @@ StatusOr<SessionChoice> FinishFields(Host& host, const HttpRequest& request,
 }
 
 std::optional<int64_t> ReadSlot(ApiFields* fields, Host& host, size_t n_prompts) {
-  if (!host.defaults().slots_are_sessions) return std::nullopt;
+  if (host.defaults().server.slot_save_path.empty()) return std::nullopt;
   const auto slot = fields->Integer("id_slot", -1, host.engine().options().max_running - 1);
   if (n_prompts != 1 || slot.value_or(-1) < 0) return std::nullopt;
   return slot;

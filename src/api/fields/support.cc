@@ -204,7 +204,7 @@ Status FindModel(Host& host, std::string_view name) {
 }
 
 Status CheckModel(Host& host, const std::optional<std::string>& model) {
-  if (!host.defaults().strict_model_name || !model || model->empty()) return OkStatus();
+  if (!host.defaults().server.strict_model_name || !model || model->empty()) return OkStatus();
   return FindModel(host, *model);
 }
 

@@ -72,7 +72,7 @@ ChatRequest ReadTemplateRequest(ApiFields* fields, const RequestDefaults& defaul
     call.chat.conversation = {.messages = *std::move(read), .tools = *std::move(offered)};
   }
   std::vector<std::string> unheard;
-  TellRepeatedCalls(defaults.note_repeated_calls, &call.chat.conversation, &unheard);
+  TellRepeatedCalls(defaults.server.note_repeated_calls, &call.chat.conversation, &unheard);
   ReadTemplateVariables(fields, defaults, &call);
   return std::move(call.chat);
 }

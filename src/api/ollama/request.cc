@@ -203,7 +203,7 @@ void ReadOllamaConversation(ApiFields* fields, const RequestDefaults& defaults,
     catalog->CheckUsable(/*calls_allowed=*/true, fields);
     catalog->Warn(&read->warnings);
   }
-  TellRepeatedCalls(defaults.note_repeated_calls, &chat.conversation, &read->warnings);
+  TellRepeatedCalls(defaults.server.note_repeated_calls, &chat.conversation, &read->warnings);
   if (!is_empty) ReadEnding(fields, &chat);
   fields->Adopt(CheckCounts(chat.conversation));
   ReadProbe(fields, is_empty, read);

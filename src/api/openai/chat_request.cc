@@ -47,7 +47,7 @@ void ReadConversation(ApiFields* fields, Host& host, ChatCompletionRequest* read
   read->tools.Warn(&read->warnings);
   fields->Refuse("functions", "is not supported; use tools", ordered_json::array());
   fields->Refuse("function_call", "is not supported; use tools and tool_choice", "auto");
-  TellRepeatedCalls(host.defaults().note_repeated_calls, &conversation, &read->warnings);
+  TellRepeatedCalls(host.defaults().server.note_repeated_calls, &conversation, &read->warnings);
   fields->Adopt(CheckCounts(conversation));
 }
 

@@ -316,7 +316,7 @@ class StrictHost : public testing::ScriptedHost {
   const RequestDefaults& defaults() const override { return defaults_; }
 
  private:
-  const RequestDefaults defaults_{.strict_model_name = true};
+  const RequestDefaults defaults_{.server = {.strict_model_name = true}};
 };
 
 TEST_F(OpenAiTest, AnyModelNameWillDoUnlessTheOperatorIsStrict) {

@@ -239,7 +239,7 @@ void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, Respon
   Conversation& conversation = read->call.chat.conversation;
   conversation.messages = *std::move(messages);
   conversation.tools = read->tools.functions();
-  TellRepeatedCalls(defaults.note_repeated_calls, &conversation, &read->warnings);
+  TellRepeatedCalls(defaults.server.note_repeated_calls, &conversation, &read->warnings);
   if (instructions != nullptr) read->echo["instructions"] = *instructions;
   fields->Adopt(CheckCounts(conversation));
 }

@@ -56,10 +56,9 @@ constexpr int kLookMs = 1000;
 
 serve::GrpcServerOptions GrpcOptions(const ServeFlags& flags) {
   serve::GrpcServerOptions options;
-  options.host = flags.grpc_host.empty() ? flags.host : flags.grpc_host;
-  options.port = flags.grpc_port;
-  options.open = flags.grpc_open;
-  options.log_text = flags.door.log_text;
+  options.host = flags.server.grpc_host.empty() ? flags.server.host : flags.server.grpc_host;
+  options.port = flags.server.grpc_port;
+  options.open = flags.server.grpc_open;
   return options;
 }
 
@@ -108,11 +107,11 @@ void TellFailure(const serve::Host& host, bool* told) {
 }
 
 void CloseExpiredSessions(const ServeFlags& flags, serve::Host* host) {
-  if (flags.session_ttl_s == 0 || host->phase() != serve::Phase::kReady) return;
+  if (flags.server.session_ttl_s == 0 || host->phase() != serve::Phase::kReady) return;
   const auto closed =
-      host->engine().CloseIdle(std::nullopt, std::chrono::seconds(flags.session_ttl_s));
+      host->engine().CloseIdle(std::nullopt, std::chrono::seconds(flags.server.session_ttl_s));
   if (closed.ok() && *closed > 0) {
-    LogLine(StrCat("closed ", *closed, " sessions not used for ", flags.session_ttl_s, " s"));
+    LogLine(StrCat("closed ", *closed, " sessions not used for ", flags.server.session_ttl_s, " s"));
   }
 }
 
@@ -125,8 +124,8 @@ void AllowManyDescriptors() {
 }
 
 void WarnWhenOpenToAll(const ServeFlags& flags) {
-  if (serve::IsLoopbackHost(flags.host) || !flags.door.api_key_file.empty()) return;
-  LogLine(StrCat("anyone who can reach ", Printable(flags.host, 100),
+  if (serve::IsLoopbackHost(flags.server.host) || !flags.server.api_key_file.empty()) return;
+  LogLine(StrCat("anyone who can reach ", Printable(flags.server.host, 100),
                  " has access, because there is no --api-key-file"));
 }
 
@@ -135,11 +134,11 @@ void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
                     serve::Router& router) {
   serve::RegisterLocalModelsApi(router, [&flags, model_path] {
     return ModelsAtHand(flags.model.models_folder, model_path,
-                        AddressFlags(flags.host, flags.port));
+                        AddressFlags(flags.server.host, flags.server.port));
   });
   serve::RegisterServerApi(router, host,
-                           {.metrics = flags.door.metrics == "on", .slots = !flags.door.no_slots});
-  serve::RegisterSlotsApi(router, host, flags.slot_save_path);
+                           {.metrics = flags.server.metrics, .slots = flags.server.slots});
+  serve::RegisterSlotsApi(router, host, flags.server.slot_save_path);
   serve::RegisterInfoApi(router, host);
   serve::RegisterSessionsApi(router, host);
   serve::RegisterLlamaApi(router, host);
@@ -147,9 +146,9 @@ void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
   serve::RegisterAnthropicApi(router, host);
   serve::RegisterResponsesApi(router, host);
   serve::RegisterChannelApi(router, host, channels);
-  if (!flags.door.no_ui) serve::RegisterPage(router);
+  if (flags.server.page) serve::RegisterPage(router);
   serve::RegisterOllamaApi(router, host,
-                           PullForOllama(flags.model.models_folder, flags.ollama.pull_bytes));
+                           PullForOllama(flags.model.models_folder, flags.server.pull_bytes));
 }
 
 // What is open while the server runs.
@@ -171,13 +170,13 @@ struct OpenServer {
 Status Announce(OpenServer* open) {
   const ServeFlags& flags = open->flags;
   serve::ModelHost& host = *open->host;
-  const int64_t row_width = flags.prompt_embeds ? host.model().row_width() : 0;
-  open->http->SetMaxBodyBytes(MaxBodyBytes(flags.door, host.model().context_tokens(), row_width));
-  if (flags.grpc_port >= 0) {
+  const int64_t row_width = flags.server.takes_prompt_embeds ? host.model().row_width() : 0;
+  open->http->SetMaxBodyBytes(MaxBodyBytes(flags.server, host.model().context_tokens(), row_width));
+  if (flags.server.grpc_port >= 0) {
     WEFT_ASSIGN_OR_RETURN(open->grpc,
                           serve::GrpcServer::Start(&host, open->keys, GrpcOptions(flags)));
   }
-  open->entry.emplace(host, HttpAddress(flags.host, open->http->port()));
+  open->entry.emplace(host, HttpAddress(flags.server.host, open->http->port()));
   if (open->http->second_port() != 0) {
     std::fprintf(stderr, "listening on http://127.0.0.1:%d for clients of Ollama\n",
                  open->http->second_port());
@@ -228,18 +227,18 @@ Status Drain(ServeSignals* signals, OpenServer* open) {
   const ServeFlags& flags = open->flags;
   serve::ModelHost* const host = open->host;
   serve::GrpcServer* const grpc = open->grpc.get();
-  LogLine(StrCat("shutting down: running turns have ", flags.drain_seconds,
+  LogLine(StrCat("shutting down: running turns have ", flags.server.drain_seconds,
                  " s to finish; a second signal ends them at once"));
   // A service manager with a shorter timeout would kill us while saving.
   TellServiceManager(StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
-                            std::chrono::microseconds(std::chrono::seconds(flags.drain_seconds) +
+                            std::chrono::microseconds(std::chrono::seconds(flags.server.drain_seconds) +
                                                       SaveGrace(flags) + 2 * kSendGrace)
                                 .count()));
   if (grpc != nullptr) grpc->BeginDrain();
   std::atomic<bool> drained{false};
   Status status;
   std::thread waiter([&] {
-    status = host->Drain(std::chrono::seconds(flags.drain_seconds));
+    status = host->Drain(std::chrono::seconds(flags.server.drain_seconds));
     drained = true;
     signals->Tell();
   });
@@ -260,14 +259,14 @@ Status Drain(ServeSignals* signals, OpenServer* open) {
 
 Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
-  if (flags.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
+  if (flags.server.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
   AllowManyDescriptors();
   WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options,
-                        DoorOptions(flags.door, flags.host));
+                        DoorOptions(flags.server));
   serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
-  engine_options.max_sessions_per_domain = SessionsPerKey(flags.door, keys, flags.max_sessions);
-  WEFT_ASSIGN_OR_RETURN(engine_options.share_weights, ShareWeights(flags.door, keys));
+  engine_options.max_sessions_per_domain = SessionsPerKey(flags.server, keys);
+  WEFT_ASSIGN_OR_RETURN(engine_options.share_weights, ShareWeights(flags.server, keys));
   WEFT_ASSIGN_OR_RETURN(std::string template_source, ServeTemplate(flags));
   // Before anything announces the server.
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel model, OpenFlaggedModel(flags.model));
@@ -279,7 +278,7 @@ Status Serve(const ServeFlags& flags) {
        .load_draft = [&](const Model& of) { return LoadFlaggedDraft(flags.model, of); },
        .engine = engine_options,
        .template_source = std::move(template_source),
-       .model_id = flags.aliases.empty() ? model.name : flags.aliases[0],
+       .model_id = flags.server.aliases.empty() ? model.name : flags.server.aliases[0],
        .defaults = ServeDefaults(flags, model.advice),
        .loaded =
            [&](const Status& status) {

@@ -18,8 +18,8 @@ bool ParseBytes(std::string_view text, int64_t* bytes) {
   return true;
 }
 
-void AddBytesFlag(CLI::App* app, const char* name, int64_t* bytes, const char* help) {
-  app->add_option_function<std::string>(
+CLI::Option* AddBytesFlag(CLI::App* app, const char* name, int64_t* bytes, const char* help) {
+  return app->add_option_function<std::string>(
          name,
          [name, bytes](const std::string& text) {
            if (ParseBytes(text, bytes)) return;

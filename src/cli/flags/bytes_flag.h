@@ -13,7 +13,7 @@ namespace weft::cli {
 bool ParseBytes(std::string_view text, int64_t* bytes);
 
 // Adds an option with such a value.
-void AddBytesFlag(CLI::App* app, const char* name, int64_t* bytes, const char* help);
+CLI::Option* AddBytesFlag(CLI::App* app, const char* name, int64_t* bytes, const char* help);
 
 }  // namespace weft::cli
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "cli/flags/bytes_flag.h"
 #include "http/guard.h"
 #include "hub/model_source.h"
 #include "hub/names/model_name.h"
@@ -32,27 +31,15 @@ std::string WordsOf(const hub::Progress& progress) {
 
 }  // namespace
 
-void AddOllamaFlags(CLI::App* app, OllamaFlags* flags) {
-  auto* const listen =
-      app->add_flag("--ollama", flags->listen,
-                    "Also listen on Ollama's address, 127.0.0.1 port 11434, for programs that know "
-                    "no other one (Ollama's API is always available on --port)");
-  app->add_option("--ollama-port", flags->port, "Port to use instead of 11434 (0: any free port)")
-      ->needs(listen)
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
-  AddBytesFlag(app, "--pull-budget", &flags->pull_bytes,
-               "How much clients of Ollama's API may have this server download until it restarts, "
-               "such as 8G; 'weft pull' is not counted (default: 64G)");
-}
-
-std::optional<serve::HttpServerOptions::Second> OllamaListener(const OllamaFlags& flags,
-                                                               const std::string& host, int port) {
+std::optional<serve::HttpServerOptions::Second> OllamaListener(
+    const serve::ServerOptions& options) {
+  const std::string& host = options.host;
+  const int port = options.ollama_port;
   const bool opens_loopback = serve::IsLoopbackHost(host) || host == "0.0.0.0" || host == "::";
-  if (!flags.listen || (port == flags.port && port != 0 && opens_loopback)) return std::nullopt;
+  if (!options.ollama || (options.port == port && port != 0 && opens_loopback)) return std::nullopt;
   return serve::HttpServerOptions::Second{
       .host = "127.0.0.1",
-      .port = flags.port,
+      .port = port,
       .way_out =
           "another program, most likely Ollama itself, uses it; stop that one, or omit --ollama "
           "and give clients the address with --port"};

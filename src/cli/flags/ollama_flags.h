@@ -3,7 +3,6 @@
 #ifndef WEFT_CLI_FLAGS_OLLAMA_FLAGS_H_
 #define WEFT_CLI_FLAGS_OLLAMA_FLAGS_H_
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,21 +10,15 @@
 
 #include "api/ollama/routes.h"
 #include "base/status.h"
+#include "host/server_options.h"
 #include "http/server.h"
 #include "hub/net/download.h"
 
 namespace weft::cli {
 
-struct OllamaFlags {
-  bool listen = false;
-  int port = 11434;
-  int64_t pull_bytes = int64_t{64} << 30;  // that clients may have this server download
-};
-
-void AddOllamaFlags(CLI::App* app, OllamaFlags* flags);
-// Nothing if disabled, or if `host` and `port` open that port already.
-std::optional<serve::HttpServerOptions::Second> OllamaListener(const OllamaFlags& flags,
-                                                               const std::string& host, int port);
+// Nothing if disabled, or if the server's own address opens that port already.
+std::optional<serve::HttpServerOptions::Second> OllamaListener(
+    const serve::ServerOptions& options);
 
 // Blocks; any thread. Downloads into Weft's directories or the hub's; see hub::ModelSource. At most
 // `max_bytes` in all.

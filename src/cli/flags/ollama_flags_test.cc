@@ -42,17 +42,19 @@ TEST(OllamaProgressTest, NamesTheFileByItsDigest) {
 }
 
 TEST(OllamaListenerTest, OpensAPortOnlyOnce) {
-  const OllamaFlags wanted{.listen = true};
-  EXPECT_FALSE(OllamaListener({}, "127.0.0.1", 8080).has_value());
-  const auto listener = OllamaListener(wanted, "0.0.0.0", 8080);
+  const auto listener_at = [](const char* host, int port) {
+    return OllamaListener({.host = host, .port = port, .ollama = true});
+  };
+  EXPECT_FALSE(OllamaListener({}).has_value());
+  const auto listener = listener_at("0.0.0.0", 8080);
   ASSERT_TRUE(listener.has_value());
   EXPECT_EQ(listener->host, "127.0.0.1");
   EXPECT_EQ(listener->port, 11434);
   EXPECT_THAT(listener->way_out, HasSubstr("--ollama"));
   for (const char* const host : {"127.0.0.1", "localhost", "0.0.0.0", "::"}) {
-    EXPECT_FALSE(OllamaListener(wanted, host, 11434).has_value()) << host;
+    EXPECT_FALSE(listener_at(host, 11434).has_value()) << host;
   }
-  EXPECT_TRUE(OllamaListener(wanted, "192.0.2.7", 11434).has_value());
+  EXPECT_TRUE(listener_at("192.0.2.7", 11434).has_value());
 }
 
 }  // namespace
