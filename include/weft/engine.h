@@ -192,6 +192,12 @@ class Turn {
   virtual SessionId session() const = 0;
 };
 
+// A turn for the session of that name in its domain, and what happens if that one cannot run it.
+struct NamedTurnRequest {
+  SessionOptions session = {};
+  TurnOptions turn = {};
+  NamedTurnPolicy policy = {};
+};
 // A turn, and where it runs.
 struct NamedTurn {
   std::shared_ptr<Turn> turn;
@@ -286,8 +292,8 @@ class Engine {
   virtual void CloseIdle(const std::optional<std::string>& domain, std::chrono::microseconds idle,
                          Done<absl::StatusOr<int64_t>> done) = 0;
   virtual void Tokens(SessionId session, Done<absl::StatusOr<std::vector<int32_t>>> done) = 0;
-  virtual void SubmitNamed(const SessionOptions& session, const TurnOptions& options,
-                           const NamedTurnPolicy& policy, Done<absl::StatusOr<NamedTurn>> done) = 0;
+  // The turn moves into the engine: its prompt is not copied.
+  virtual void SubmitNamed(NamedTurnRequest request, Done<absl::StatusOr<NamedTurn>> done) = 0;
 
   // --- the engine as a whole ---------------------------------------------------------
   virtual EngineStats Stats() = 0;

@@ -171,7 +171,8 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
   const ToolChoice& choice = call.tool_choice;
   const ToolList tools = choice.calls_allowed ? prompt.tools : ToolList();
   const bool must_hold = (!tools.empty() && InsistsOnCalls(choice)) || call.answer;
-  if (!must_hold && (tools.empty() || !host.defaults().server.hold_calls)) return Began(std::nullopt);
+  if (!must_hold && (tools.empty() || !host.defaults().server.hold_calls))
+    return Began(std::nullopt);
   if (turn.ignore_eos || turn.min_tokens > 0) {
     if (must_hold) return RefuseForHeld(turn);
     return Began(std::nullopt);

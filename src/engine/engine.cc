@@ -132,8 +132,9 @@ class EngineThread : public Engine {
   }
   StatusOr<NamedTurn> SubmitNamed(const SessionOptions& session, const TurnOptions& options,
                                   const NamedTurnPolicy& policy) override {
-    return WrapNamed(Await<StatusOr<SubmittedTurn>>(
-        [&](const auto& reply) { core_->named().Submit(session, options, policy, reply); }));
+    return WrapNamed(Await<StatusOr<SubmittedTurn>>([&](const auto& reply) {
+      core_->named().Submit({session, options, policy}, reply);
+    }));
   }
 
   void CreateSession(const SessionOptions& options, Done<StatusOr<SessionId>> done) override {
@@ -167,9 +168,10 @@ class EngineThread : public Engine {
     Ask([=, this](const auto& reply) { core_->sessions().Tokens(session, reply); },
         std::move(done));
   }
-  void SubmitNamed(const SessionOptions& session, const TurnOptions& options,
-                   const NamedTurnPolicy& policy, Done<StatusOr<NamedTurn>> done) override {
-    Ask([=, this](const auto& reply) { core_->named().Submit(session, options, policy, reply); },
+  void SubmitNamed(NamedTurnRequest request, Done<StatusOr<NamedTurn>> done) override {
+    // Shared, because messages are copied.
+    auto shared = std::make_shared<NamedTurnRequest>(std::move(request));
+    Ask([=, this](const auto& reply) { core_->named().Submit(std::move(*shared), reply); },
         Done<StatusOr<SubmittedTurn>>(
             [this, done = std::move(done)](StatusOr<SubmittedTurn> submitted) {
               done(WrapNamed(std::move(submitted)));

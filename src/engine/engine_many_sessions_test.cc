@@ -26,8 +26,9 @@ class ManySessionsTest : public ::testing::Test {
   StatusOr<SubmittedTurn> Submit(const std::string& domain, const std::string& name,
                                  int64_t n_tokens = 1) {
     StatusOr<SubmittedTurn> submitted = Internal("no answer");
-    const TurnOptions turn = Greedy({5, 6, 7}, n_tokens);
-    core_->named().Submit({.name = name, .domain = domain}, turn, kMakesRoom,
+    core_->named().Submit({.session = {.name = name, .domain = domain},
+                           .turn = Greedy({5, 6, 7}, n_tokens),
+                           .policy = kMakesRoom},
                           [&](auto answer) { submitted = std::move(answer); });
     return submitted;
   }

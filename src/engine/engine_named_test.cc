@@ -61,7 +61,7 @@ TEST(EngineNamedTest, CallsNeedNotWait) {
   auto engine = StartEngine();
   const auto caller = std::this_thread::get_id();
   std::promise<StatusOr<NamedTurn>> submitted;
-  engine->SubmitNamed({.name = "kitchen"}, Whole({5, 6}, 3), kRefuse,
+  engine->SubmitNamed({{.name = "kitchen"}, Whole({5, 6}, 3), kRefuse},
                       [&](StatusOr<NamedTurn> turn) {
                         EXPECT_NE(std::this_thread::get_id(), caller);
                         EXPECT_TRUE(engine->FindSession("", "kitchen").ok()) << "readers see it";

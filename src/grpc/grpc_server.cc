@@ -55,9 +55,7 @@ class ServerImpl : public GrpcServer {
  public:
   ServerImpl(Host* host, const ApiKeys* keys, const GrpcServerOptions& options)
       : context_tokens_(host->model().context_tokens()),
-        service_(host, keys,
-                 {.open = options.open,
-                  .stall_timeout = options.stall_timeout}) {}
+        service_(host, keys, {.open = options.open, .stall_timeout = options.stall_timeout}) {}
 
   Status Listen(const GrpcServerOptions& options) {
     static std::once_flag plugins;

@@ -267,7 +267,7 @@ Task<StatusOr<std::unique_ptr<Generation>>> ModelHost::Generate(GenerationReques
   request.turn.tokens_are_whole_context = true;
   const SessionOptions session{.name = request.session, .domain = request.domain};
   const auto submit = [&](std::function<void(StatusOr<NamedTurn>)> done) {
-    engine_->SubmitNamed(session, request.turn, request.policy, std::move(done));
+    engine_->SubmitNamed({session, request.turn, request.policy}, std::move(done));
   };
   StatusOr<NamedTurn> named = co_await AnswerOf<StatusOr<NamedTurn>>(submit);
   if (!named.ok()) co_return named.status();

@@ -69,7 +69,8 @@ class ScriptedModel {
   static StatusOr<std::unique_ptr<ScriptedModel>> Start(const EngineOptions& options,
                                                         int64_t context = kScriptedContext,
                                                         const std::string& architecture = "llama",
-                                                        const serve::RequestDefaults& defaults = {.server = {.hold_calls = false}});
+                                                        const serve::RequestDefaults& defaults = {
+                                                            .server = {.hold_calls = false}});
 
   ScriptedHost& host() { return scripted_; }
 

@@ -71,9 +71,11 @@ int main(int argc, char** argv) {
   if (argc > 1) options.max_running = std::atoi(argv[1]);
   if (argc > 2) options.max_queued = std::atoi(argv[2]);
   const int64_t context = argc > 3 ? std::atoll(argv[3]) : weft::testing::kScriptedContext;
-  weft::serve::RequestDefaults defaults{.server = {.hold_calls = false}};  // scripts say what they like
+  weft::serve::RequestDefaults defaults{
+      .server = {.hold_calls = false}};  // scripts say what they like
   if (argc > 4) {
-    defaults.stream_begin = defaults.server.ping_interval = std::chrono::milliseconds(std::atoi(argv[4]));
+    defaults.stream_begin = defaults.server.ping_interval =
+        std::chrono::milliseconds(std::atoi(argv[4]));
   }
   const weft::Status status = weft::Run(options, context, defaults);
   if (status.ok()) return 0;

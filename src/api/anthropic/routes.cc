@@ -187,7 +187,8 @@ class MessageWriter {
   // About every 100 seconds.
   int64_t SignsPerDelta() const {
     constexpr std::chrono::milliseconds kWanted{100'000};
-    const auto interval = std::max(host_.defaults().server.ping_interval, std::chrono::milliseconds(1));
+    const auto interval =
+        std::max(host_.defaults().server.ping_interval, std::chrono::milliseconds(1));
     return std::clamp<int64_t>(kWanted / interval, 1, 10);
   }
 

@@ -347,7 +347,8 @@ class CompletionRun {
   // When a stream with nothing to report sends a sign of life; nullopt: never.
   std::optional<Signal::TimePoint> SignDue() const {
     const RequestDefaults& defaults = host_.defaults();
-    const milliseconds patience = sse_.begun() ? defaults.server.ping_interval : defaults.stream_begin;
+    const milliseconds patience =
+        sse_.begun() ? defaults.server.ping_interval : defaults.stream_begin;
     if (!read_.stream || patience.count() <= 0) return std::nullopt;
     return std::chrono::steady_clock::now() + patience;
   }

@@ -24,7 +24,8 @@ class SlotsTest : public testing::ApiTest {
   static void SetUpTestSuite() {
     std::filesystem::remove_all(Folder());
     std::filesystem::create_directories(Folder());
-    SetUpWith("llama", testing::kScriptedContext, {.server = {.slot_save_path = Folder()}}, Folder());
+    SetUpWith("llama", testing::kScriptedContext, {.server = {.slot_save_path = Folder()}},
+              Folder());
   }
   static void TearDownTestSuite() {
     ApiTest::TearDownTestSuite();

@@ -111,7 +111,8 @@ void CloseExpiredSessions(const ServeFlags& flags, serve::Host* host) {
   const auto closed =
       host->engine().CloseIdle(std::nullopt, std::chrono::seconds(flags.server.session_ttl_s));
   if (closed.ok() && *closed > 0) {
-    LogLine(StrCat("closed ", *closed, " sessions not used for ", flags.server.session_ttl_s, " s"));
+    LogLine(
+        StrCat("closed ", *closed, " sessions not used for ", flags.server.session_ttl_s, " s"));
   }
 }
 
@@ -230,10 +231,11 @@ Status Drain(ServeSignals* signals, OpenServer* open) {
   LogLine(StrCat("shutting down: running turns have ", flags.server.drain_seconds,
                  " s to finish; a second signal ends them at once"));
   // A service manager with a shorter timeout would kill us while saving.
-  TellServiceManager(StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
-                            std::chrono::microseconds(std::chrono::seconds(flags.server.drain_seconds) +
-                                                      SaveGrace(flags) + 2 * kSendGrace)
-                                .count()));
+  TellServiceManager(
+      StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
+             std::chrono::microseconds(std::chrono::seconds(flags.server.drain_seconds) +
+                                       SaveGrace(flags) + 2 * kSendGrace)
+                 .count()));
   if (grpc != nullptr) grpc->BeginDrain();
   std::atomic<bool> drained{false};
   Status status;
@@ -261,8 +263,7 @@ Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
   if (flags.server.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
   AllowManyDescriptors();
-  WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options,
-                        DoorOptions(flags.server));
+  WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options, DoorOptions(flags.server));
   serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
   engine_options.max_sessions_per_domain = SessionsPerKey(flags.server, keys);

@@ -19,14 +19,15 @@ bool ParseBytes(std::string_view text, int64_t* bytes) {
 }
 
 CLI::Option* AddBytesFlag(CLI::App* app, const char* name, int64_t* bytes, const char* help) {
-  return app->add_option_function<std::string>(
-         name,
-         [name, bytes](const std::string& text) {
-           if (ParseBytes(text, bytes)) return;
-           throw CLI::ValidationError(
-               name, StrCat(Printable(text), " is not a number of bytes; write 800K, 20M or 1G"));
-         },
-         help)
+  return app
+      ->add_option_function<std::string>(
+          name,
+          [name, bytes](const std::string& text) {
+            if (ParseBytes(text, bytes)) return;
+            throw CLI::ValidationError(
+                name, StrCat(Printable(text), " is not a number of bytes; write 800K, 20M or 1G"));
+          },
+          help)
       ->type_name("BYTES");
 }
 

@@ -65,8 +65,8 @@ int SessionsPerKey(const serve::ServerOptions& options, const serve::ApiKeys& ke
   return std::max(1, options.max_sessions / static_cast<int>(keys.size()));
 }
 
-StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(const serve::ServerOptions& options,
-                                                                  const serve::ApiKeys& keys) {
+StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(
+    const serve::ServerOptions& options, const serve::ApiKeys& keys) {
   constexpr double kLeast = 0.01, kMost = 100;
   std::map<std::string, double, std::less<>> weights;
   for (const std::string& share : options.shares) {
@@ -106,7 +106,8 @@ serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys) {
   return limits;
 }
 
-uint64_t MaxBodyBytes(const serve::ServerOptions& options, int64_t context_tokens, int64_t row_width) {
+uint64_t MaxBodyBytes(const serve::ServerOptions& options, int64_t context_tokens,
+                      int64_t row_width) {
   if (options.max_body_bytes > 0) return static_cast<uint64_t>(options.max_body_bytes);
   const uint64_t of_text = (uint64_t{1} << 20) + 64 * static_cast<uint64_t>(context_tokens);
   // A session's vectors as 32-bit floats in base64.

@@ -20,12 +20,13 @@ void SetLimits(const serve::ServerOptions& options, serve::HttpServerOptions* ht
 // Sessions per key; 0 unless there are several keys.
 int SessionsPerKey(const serve::ServerOptions& options, const serve::ApiKeys& keys);
 // EngineOptions::share_weights.
-StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(const serve::ServerOptions& options,
-                                                                  const serve::ApiKeys& keys);
+StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(
+    const serve::ServerOptions& options, const serve::ApiKeys& keys);
 serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys);
 // For bodies that arrive once the model is loaded. `row_width`: of vectors that clients may send in
 // place of tokens; 0: none.
-uint64_t MaxBodyBytes(const serve::ServerOptions& options, int64_t context_tokens, int64_t row_width);
+uint64_t MaxBodyBytes(const serve::ServerOptions& options, int64_t context_tokens,
+                      int64_t row_width);
 // Reloads both files, and logs it.
 void ReloadKeys(serve::ApiKeys* keys, serve::ApiKeys* metrics_keys);
 

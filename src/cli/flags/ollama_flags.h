@@ -17,8 +17,7 @@
 namespace weft::cli {
 
 // Nothing if disabled, or if the server's own address opens that port already.
-std::optional<serve::HttpServerOptions::Second> OllamaListener(
-    const serve::ServerOptions& options);
+std::optional<serve::HttpServerOptions::Second> OllamaListener(const serve::ServerOptions& options);
 
 // Blocks; any thread. Downloads into Weft's directories or the hub's; see hub::ModelSource. At most
 // `max_bytes` in all.

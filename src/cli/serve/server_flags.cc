@@ -14,13 +14,15 @@ CLI::Option* AddValue(CLI::App* app, const ServerFlag& row, bool* value) {
   if (row.words.yes != nullptr) {
     return app
         ->add_option_function<std::string>(
-            row.flag, [value, yes = row.words.yes](const std::string& word) { *value = word == yes; },
+            row.flag,
+            [value, yes = row.words.yes](const std::string& word) { *value = word == yes; },
             row.help)
         ->check(CLI::IsMember({row.words.yes, row.words.no}))
         ->default_str(*value ? row.words.yes : row.words.no);
   }
   if (!*value) return app->add_flag(row.flag, *value, row.help);
-  return app->add_flag_callback(row.flag, [value] { *value = false; }, row.help);
+  return app->add_flag_callback(
+      row.flag, [value] { *value = false; }, row.help);
 }
 
 template <typename Integer>

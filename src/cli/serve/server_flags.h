@@ -15,8 +15,8 @@ enum class OptionUnit { kNone, kBytes, kDuration };
 struct ServerFlag {
   const char* flag;
   const char* help;
-  int64_t min = 0, max = 0;    // of numbers
-  bool shows_default = false;  // otherwise the help tells it, or there is none
+  int64_t min = 0, max = 0;        // of numbers
+  bool shows_default = false;      // otherwise the help tells it, or there is none
   const char* needs = nullptr;     // another flag
   const char* excludes = nullptr;  // another flag
   // For a bool that is an option with one of two words: that for true, and that for false. Other

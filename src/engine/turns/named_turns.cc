@@ -5,18 +5,16 @@
 namespace weft {
 
 // A request that waits while the session's file is read.
-struct NamedTurns::Request {
-  SessionOptions session;
-  TurnOptions turn;
-  NamedTurnPolicy policy;
+struct NamedTurns::Request : NamedTurnRequest {
   Reply reply;
 };
 
-void NamedTurns::Submit(const SessionOptions& session, const TurnOptions& options,
-                        const NamedTurnPolicy& policy, const Reply& reply) {
-  if (session.name.empty()) return reply(turns_->SubmitOnce(session.domain, options));
-  auto request = std::make_shared<const Request>(Request{session, options, policy, reply});
-  Session* const found = sessions_->FindByName(session.domain, session.name);
+void NamedTurns::Submit(NamedTurnRequest asked, const Reply& reply) {
+  if (asked.session.name.empty()) {
+    return reply(turns_->SubmitOnce(asked.session.domain, std::move(asked.turn)));
+  }
+  const auto request = std::make_shared<Request>(Request{std::move(asked), reply});
+  Session* const found = sessions_->FindByName(request->session.domain, request->session.name);
   if (found == nullptr) return SubmitToNew(request);
   if (found->stage != SessionStage::kParked) {
     return SubmitTo(request, found);
@@ -31,44 +29,44 @@ void NamedTurns::Submit(const SessionOptions& session, const TurnOptions& option
         sessions_->FindByName(request->session.domain, request->session.name) == nullptr) {
       return SubmitToNew(request);  // it was closed meanwhile
     }
-    Refuse(*request, request->policy.unusable,
+    Refuse(request.get(), request->policy.unusable,
            FailedPrecondition("the saved session cannot be used until it is reset or deleted: ",
                               Message(free.status())));
   });
 }
 
-void NamedTurns::SubmitTo(const std::shared_ptr<const Request>& request, Session* session) {
+void NamedTurns::SubmitTo(const std::shared_ptr<Request>& request, Session* session) {
   const NamedTurnPolicy& policy = request->policy;
   if (session->turn != nullptr) {
-    return Refuse(*request, policy.busy, RefuseBusy(*session));
+    return Refuse(request.get(), policy.busy, RefuseBusy(*session));
   }
   if (session->stage == SessionStage::kPoisoned) {
-    return Refuse(*request, policy.unusable, RefusePoisoned(*session));
+    return Refuse(request.get(), policy.unusable, RefusePoisoned(*session));
   }
-  request->reply(turns_->Submit(session, request->turn, /*closes_session=*/false));
+  request->reply(turns_->Submit(session, std::move(request->turn), /*closes_session=*/false));
 }
 
-void NamedTurns::SubmitToNew(const std::shared_ptr<const Request>& request) {
+void NamedTurns::SubmitToNew(const std::shared_ptr<Request>& request) {
   const SessionOptions& named = request->session;
   auto session = sessions_->CreateNamed(named.domain, named.name);
   if (session.status().code() == StatusCode::kResourceExhausted) {
     if (request->policy.close_idle_when_full && sessions_->CloseOldestOf(named.domain)) {
       session = sessions_->CreateNamed(named.domain, named.name);
     }
-    if (!session.ok()) return Refuse(*request, request->policy.full, session.status());
+    if (!session.ok()) return Refuse(request.get(), request->policy.full, session.status());
   }
   if (!session.ok()) return request->reply(session.status());
-  auto submitted = turns_->Submit(*session, request->turn, /*closes_session=*/false);
+  auto submitted = turns_->Submit(*session, std::move(request->turn), /*closes_session=*/false);
   if (!submitted.ok()) sessions_->Destroy(*session);
   request->reply(std::move(submitted));
 }
 
-void NamedTurns::Refuse(const Request& request, NamedTurnPolicy::Otherwise otherwise,
+void NamedTurns::Refuse(Request* request, NamedTurnPolicy::Otherwise otherwise,
                         const Status& status) {
-  if (otherwise == NamedTurnPolicy::Otherwise::kRefuse) return request.reply(status);
-  auto submitted = turns_->SubmitOnce(request.session.domain, request.turn);
+  if (otherwise == NamedTurnPolicy::Otherwise::kRefuse) return request->reply(status);
+  auto submitted = turns_->SubmitOnce(request->session.domain, std::move(request->turn));
   if (submitted.ok()) submitted->is_anonymous = true;
-  request.reply(std::move(submitted));
+  request->reply(std::move(submitted));
 }
 
 }  // namespace weft

@@ -23,15 +23,15 @@ class NamedTurns {
       : sessions_(sessions), files_(files), turns_(turns) {}
 
   // See Engine::SubmitNamed. Answers once the session's file is read, if it has to be.
-  void Submit(const SessionOptions& session, const TurnOptions& options,
-              const NamedTurnPolicy& policy, const Reply& reply);
+  void Submit(NamedTurnRequest request, const Reply& reply);
 
  private:
   struct Request;
 
-  void SubmitTo(const std::shared_ptr<const Request>& request, Session* session);
-  void SubmitToNew(const std::shared_ptr<const Request>& request);
-  void Refuse(const Request& request, NamedTurnPolicy::Otherwise otherwise, const Status& status);
+  // Each takes the turn out of the request.
+  void SubmitTo(const std::shared_ptr<Request>& request, Session* session);
+  void SubmitToNew(const std::shared_ptr<Request>& request);
+  void Refuse(Request* request, NamedTurnPolicy::Otherwise otherwise, const Status& status);
 
   LiveSessions* const sessions_;
   SessionFiles* const files_;

@@ -1,6 +1,7 @@
 #include "engine/turns/turn_prompt.h"
 
 #include <cmath>
+#include <utility>
 
 #include "backend/backend.h"
 
@@ -66,15 +67,17 @@ Status CheckSessionRows(const Model& model, const EngineOptions& limits, const T
                     " that a session may hold");
 }
 
-History PromptOf(const Model& model, const TurnOptions& options, RowTable* rows) {
+History MovePrompt(const Model& model, TurnOptions* options, RowTable* rows) {
   const auto width = static_cast<size_t>(model.row_width());
-  History prompt(options.tokens);
-  for (const PromptPart& part : PartsOf(options)) {
+  History prompt(std::move(options->tokens));
+  options->tokens.clear();
+  for (const PromptPart& part : PartsOf(*options)) {
     prompt.Append(part.tokens);
     for (std::span<const float> left(part.rows); !left.empty(); left = left.subspan(width)) {
       prompt.Add(rows->Keep(left.first(width)));
     }
   }
+  options->parts = nullptr;
   return prompt;
 }
 

@@ -23,7 +23,8 @@ Status CheckPrompt(const Model& model, const TurnOptions& options);
 Status CheckSessionRows(const Model& model, const EngineOptions& limits, const TurnOptions& options,
                         int64_t n_rows);
 
-History PromptOf(const Model& model, const TurnOptions& options, RowTable* rows);
+// Moves the tokens and rows out of `options`.
+History MovePrompt(const Model& model, TurnOptions* options, RowTable* rows);
 
 }  // namespace weft
 

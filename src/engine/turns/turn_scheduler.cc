@@ -77,22 +77,21 @@ Status TurnScheduler::CheckSize(const Session& session, const TurnOptions& optio
   return OkStatus();
 }
 
-StatusOr<SubmittedTurn> TurnScheduler::SubmitOnce(std::string_view domain,
-                                                  const TurnOptions& options) {
+StatusOr<SubmittedTurn> TurnScheduler::SubmitOnce(std::string_view domain, TurnOptions options) {
   WEFT_ASSIGN_OR_RETURN(Session* const session, parts_.sessions->CreateForTurn(domain));
-  auto submitted = Submit(session, options, /*closes_session=*/true);
+  auto submitted = Submit(session, std::move(options), /*closes_session=*/true);
   if (!submitted.ok()) parts_.sessions->Destroy(session);
   return submitted;
 }
 
-StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, const TurnOptions& options,
+StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, TurnOptions options,
                                               bool closes_session) {
   if (!accepting_) return Unavailable("the engine is shutting down");
   WEFT_RETURN_IF_ERROR(parts_.model->CheckFile());
   WEFT_RETURN_IF_ERROR(Validate(*session, options));
   const EngineOptions& limits = *parts_.options;
-  const std::string& tenant = options.tenant.empty() ? session->domain : options.tenant;
-  if (const Status room = places_.CheckQueue(tenant); !room.ok()) {
+  if (options.tenant.empty()) options.tenant = session->domain;
+  if (const Status room = places_.CheckQueue(options.tenant); !room.ok()) {
     ++refused_;
     return room;
   }
@@ -103,20 +102,18 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, const TurnOption
   }
   auto turn = std::make_unique<ActiveTurn>();
   turn->serial = next_serial_++;
-  turn->options = options;
-  turn->options.parts = nullptr;
-  turn->options.tenant = tenant;
-  turn->prompt = PromptOf(*parts_.model, options, parts_.memory->rows());
+  turn->prompt = MovePrompt(*parts_.model, &options, parts_.memory->rows());
+  turn->options = std::move(options);
   std::sort(turn->options.stop_tokens.begin(), turn->options.stop_tokens.end());
-  turn->pools_all_rows = PoolsAllRows(*parts_.model, options);
+  turn->pools_all_rows = PoolsAllRows(*parts_.model, turn->options);
   turn->session = session;
   turn->closes_session = closes_session;
   turn->submitted_us = NowMicros();
   // Below 2^53, so that JSON readers that only know doubles can return it unchanged.
-  turn->seed = options.sampling.seed.value_or(
+  turn->seed = turn->options.sampling.seed.value_or(
       MixBits(static_cast<uint64_t>(turn->submitted_us) ^ (turn->serial << 40)) >> 11);
   turn->queue = std::make_shared<TurnQueue>(static_cast<size_t>(limits.max_pending_events),
-                                            options.n_choices, wake_);
+                                            turn->options.n_choices, wake_);
   turn->cancelled = std::make_shared<std::atomic<bool>>(false);
   session->turn = turn.get();
   const bool is_parked = session->stage == SessionStage::kParked;

@@ -56,9 +56,9 @@ class TurnScheduler {
   TurnScheduler(const Parts& parts, std::function<void()> wake);
 
   // Queues a turn, or says why not. `closes_session`: the session is destroyed with it.
-  StatusOr<SubmittedTurn> Submit(Session* session, const TurnOptions& options, bool closes_session);
+  StatusOr<SubmittedTurn> Submit(Session* session, TurnOptions options, bool closes_session);
   // The same on a session of its own.
-  StatusOr<SubmittedTurn> SubmitOnce(std::string_view domain, const TurnOptions& options);
+  StatusOr<SubmittedTurn> SubmitOnce(std::string_view domain, TurnOptions options);
   // From now on no turn is accepted.
   void StopAccepting() { accepting_ = false; }
 
