@@ -9,7 +9,7 @@ include(CMakePackageConfigHelpers)
 
 # In the order in which a linker needs them: each uses only what comes after it.
 set(WEFT_PUBLIC_LIBRARIES
-  weft_engine weft_engine_turns weft_engine_drafting weft_engine_speculation weft_engine_loading
+  weft_answer_masks weft_engine weft_engine_turns weft_engine_drafting weft_engine_speculation weft_engine_loading
   weft_engine_storage
   weft_engine_sessions weft_engine_sampling weft_constraint weft_constraint_schema
   weft_constraint_grammar weft_constraint_regex weft_backend weft_state weft_tokenizer weft_model
@@ -17,7 +17,7 @@ set(WEFT_PUBLIC_LIBRARIES
   weft_base_files weft_sampling weft_base)
 
 add_library(weft_public INTERFACE)
-target_link_libraries(weft_public INTERFACE weft_engine)
+target_link_libraries(weft_public INTERFACE weft_answer_masks weft_engine)
 add_library(weft::weft ALIAS weft_public)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)

@@ -56,9 +56,11 @@ ALLOWED = {
     "jinja": {"base"},
     "reply": {"base", "json"},
     "chat": {"base", "json", "jinja", "reply", "tokenizer", "constraint"},
+    "answer/masks": {"base", "tokenizer", "constraint", "engine/loading", "weft"},
+    "answer": {"base", "json", "tokenizer", "constraint", "reply", "chat", "answer/masks", "weft"},
     "http": {"base", "async", "json"},
     "host": {"base", "base/files", "async", "json", "sampling", "formats", "tokenizer", "constraint", "engine",
-             "reply", "chat", "http", "weft"},
+             "reply", "chat", "answer", "answer/masks", "http", "weft"},
     "weft": set(),
 }
 FRONT_END = ALLOWED["host"] | {"model", "host"}

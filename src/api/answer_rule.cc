@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "answer/masks/constraint_mask.h"
+#include "answer/reply_mask.h"
 #include "base/strings.h"
-#include "engine/constraint_mask.h"
-#include "host/reply_mask.h"
 #include "json/json_text.h"
 
 namespace weft::serve {

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/thought_limit.h"
 #include "async/signal.h"
 #include "async/task.h"
 #include "base/status.h"
@@ -26,7 +27,6 @@
 #include "host/prompt_trail.h"
 #include "host/reply_memory.h"
 #include "host/server_options.h"
-#include "host/thought_limit.h"
 #include "nlohmann/json.hpp"
 #include "sampling/sampling_parameters.h"
 #include "weft/engine.h"

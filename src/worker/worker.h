@@ -24,10 +24,10 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/thought_limit.h"
 #include "base/mutex.h"
 #include "chat/chat_format.h"
 #include "host/host.h"
-#include "host/thought_limit.h"
 #include "nlohmann/json.hpp"
 #include "sampling/sampling_parameters.h"
 #include "weft/engine.h"

@@ -2,12 +2,12 @@
 
 #include <utility>
 
+#include "answer/masks/constraint_mask.h"
+#include "answer/reply_mask.h"
 #include "api/chat_turn.h"
 #include "api/template_fields.h"
 #include "chat/chat_format.h"
-#include "engine/constraint_mask.h"
 #include "host/answer_ends.h"
-#include "host/reply_mask.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::cli {

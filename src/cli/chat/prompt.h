@@ -12,12 +12,12 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/thought_limit.h"
 #include "base/status.h"
 #include "chat/chat_context.h"
 #include "chat/conversation.h"
 #include "chat/past_thoughts.h"
 #include "cli/flags/reply_flags.h"
-#include "host/thought_limit.h"
 #include "nlohmann/json.hpp"
 #include "weft/constraint.h"
 #include "weft/model.h"

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "answer/masks/constraint_mask.h"
 #include "cli/commands/command.h"
 #include "cli/flags/constraint_flags.h"
 #include "cli/flags/model_flags.h"
@@ -15,7 +16,6 @@
 #include "cli/terminal/output.h"
 #include "constraint/constraint.h"
 #include "constraint/vocabulary_bytes.h"
-#include "engine/constraint_mask.h"
 #include "nlohmann/json.hpp"
 #include "tokenizer/tokenizer.h"
 #include "weft/engine.h"

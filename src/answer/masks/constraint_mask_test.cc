@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "answer/masks/constraint_mask.h"
 #include "constraint/constraint_cache.h"
-#include "engine/constraint_mask.h"
 #include "engine/engine_test_util.h"
 #include "tokenizer/tokenizer.h"
 #include "weft/constraint.h"
@@ -50,7 +50,7 @@ class OneByOne : public TokenMask {
   std::vector<int32_t> forced_;
 };
 
-TokenMaskFactory Mask(const Model& model, ConstraintSpec spec) {
+TokenMaskFactory Mask(const Model& model, const ConstraintSpec& spec) {
   auto made = MakeConstraint(model, spec);
   EXPECT_TRUE(made.ok()) << made.status();
   return made.ok() ? *std::move(made) : nullptr;
@@ -142,6 +142,7 @@ TEST(EngineConstraint, NeighboursAndChoicesChangeNothing) {
   turns.push_back(Random(json, 11));
   turns.back().n_choices = 3;
   std::vector<TurnOutcome> alone;
+  alone.reserve(turns.size());
   for (const TurnOptions& turn : turns) {
     alone.push_back(RunAlone(model, SmallEngine(), std::span(&turn, 1))[0]);
   }
@@ -279,6 +280,7 @@ TEST(EngineConstraint, TheCacheLooksAfterWhatGrows) {
   };
   // Nothing follows these any more, but they have grown since they were compiled.
   std::vector<std::weak_ptr<const constraint::Constraint>> grown;
+  grown.reserve(5);
   for (int i = 0; i < 5; ++i) grown.push_back(get(i));
   for (int i = 0; i < 5; ++i) {
     constraint::ConstraintState state = get(i)->Begin();

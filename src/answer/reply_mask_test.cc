@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "host/reply_mask.h"
+#include "answer/reply_mask.h"
 #include "tests/support/engine_harness.h"
 
 namespace weft::serve {

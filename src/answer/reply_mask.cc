@@ -1,4 +1,4 @@
-#include "host/reply_mask.h"
+#include "answer/reply_mask.h"
 
 #include <algorithm>
 #include <string_view>

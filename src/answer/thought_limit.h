@@ -1,6 +1,6 @@
 // How long a model may think. A value.
-#ifndef WEFT_HOST_THOUGHT_LIMIT_H_
-#define WEFT_HOST_THOUGHT_LIMIT_H_
+#ifndef WEFT_ANSWER_THOUGHT_LIMIT_H_
+#define WEFT_ANSWER_THOUGHT_LIMIT_H_
 
 #include <cstdint>
 #include <string>
@@ -16,4 +16,4 @@ struct ThoughtLimit {
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_THOUGHT_LIMIT_H_
+#endif  // WEFT_ANSWER_THOUGHT_LIMIT_H_

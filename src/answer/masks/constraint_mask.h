@@ -1,6 +1,6 @@
 // Adapts a constraint to the token mask of a turn's choice.
-#ifndef WEFT_ENGINE_CONSTRAINT_MASK_H_
-#define WEFT_ENGINE_CONSTRAINT_MASK_H_
+#ifndef WEFT_ANSWER_MASKS_CONSTRAINT_MASK_H_
+#define WEFT_ANSWER_MASKS_CONSTRAINT_MASK_H_
 
 #include <cstdint>
 #include <memory>
@@ -59,4 +59,4 @@ class ConstraintMask : public TokenMask {
 
 }  // namespace weft
 
-#endif  // WEFT_ENGINE_CONSTRAINT_MASK_H_
+#endif  // WEFT_ANSWER_MASKS_CONSTRAINT_MASK_H_

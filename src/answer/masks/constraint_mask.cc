@@ -1,4 +1,4 @@
-#include "engine/constraint_mask.h"
+#include "answer/masks/constraint_mask.h"
 
 #include <algorithm>
 #include <string>

@@ -5,8 +5,8 @@
 // its first token.
 //
 // One per choice of a turn; used by the engine's thread.
-#ifndef WEFT_HOST_REPLY_MASK_H_
-#define WEFT_HOST_REPLY_MASK_H_
+#ifndef WEFT_ANSWER_REPLY_MASK_H_
+#define WEFT_ANSWER_REPLY_MASK_H_
 
 #include <cstdint>
 #include <memory>
@@ -16,10 +16,10 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/masks/constraint_mask.h"
+#include "answer/thought_limit.h"
 #include "chat/chat_format.h"
 #include "constraint/constraint.h"
-#include "engine/constraint_mask.h"
-#include "host/thought_limit.h"
 #include "tokenizer/tokenizer.h"
 #include "weft/options.h"
 
@@ -95,4 +95,4 @@ class ReplyMask : public TokenMask {
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_REPLY_MASK_H_
+#endif  // WEFT_ANSWER_REPLY_MASK_H_
