@@ -5,10 +5,10 @@
 #include <optional>
 #include <utility>
 
+#include "answer/reply_mask.h"
 #include "base/clock.h"
 #include "base/strings.h"
 #include "host/answer_ends.h"
-#include "host/reply_mask.h"
 #include "sampling/sampling_parameters.h"
 
 namespace weft::serve {
@@ -152,6 +152,24 @@ Status JsonlWorker::Reset(Session* session) {
 
 // --- generating ------------------------------------------------------------------------
 
+namespace {
+
+// A prompt as text, control tokens too.
+std::string PromptText(const std::vector<int32_t>& prefix, const WorkerRequest& request,
+                       const Model& model) {
+  std::string prompt = model.Decode(prefix, /*render_special=*/true);
+  for (const WorkerRequest::Segment& segment : request.prompt) {
+    if (const auto* text = std::get_if<std::string>(&segment)) {
+      prompt += *text;
+    } else {
+      prompt += model.Decode(std::get<std::vector<int32_t>>(segment), /*render_special=*/true);
+    }
+  }
+  return prompt;
+}
+
+}  // namespace
+
 bool JsonlWorker::EncodePrompt(const WorkerRequest& request, std::vector<int32_t>* tokens,
                                Failure* failure) const {
   const Model& model = engine_.model();
@@ -252,9 +270,9 @@ bool JsonlWorker::Restrict(const WorkerRequest& request, TurnOptions* turn,
                            Failure* failure) const {
   if (options_.thought.tokens < 0 && !request.answer) return true;
   const Model& model = engine_.model();
-  std::string prompt;
-  if (options_.chat != nullptr) prompt = model.Decode(turn->tokens, /*render_special=*/true);
-  auto mask = MaskOfReply(model, options_.chat.get(), prompt, options_.thought, request.answer);
+  auto mask =
+      MaskOfReply(model, options_.chat.get(), PromptText(options_.prompt_prefix, request, model),
+                  options_.thought, request.answer);
   if (!mask.ok()) {
     *failure = {.error = std::string(Message(mask.status())), .detail = ""};
     return false;
