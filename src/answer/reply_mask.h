@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "answer/masks/constraint_mask.h"
-#include "answer/thought_limit.h"
+#include "answer/thinking.h"
 #include "chat/chat_format.h"
 #include "constraint/constraint.h"
 #include "tokenizer/tokenizer.h"

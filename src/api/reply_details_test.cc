@@ -261,7 +261,8 @@ TEST_F(ReplyDetailsTest, IntegersBeyond64BitsKeepTheirDigits) {
 class DefaultThinkingTest : public testing::ApiTest {
  protected:
   static void SetUpTestSuite() {
-    SetUpWith("llama", testing::kScriptedContext, {.thinking = false, .thought = {.tokens = 3}});
+    SetUpWith("llama", testing::kScriptedContext,
+              {.thinking = {.thinks = false, .limit = {.tokens = 3}}});
   }
 };
 

@@ -16,12 +16,6 @@ using nlohmann::ordered_json;
 
 constexpr char kKwargs[] = "chat_template_kwargs";
 
-// A wish of the request under one name is not undone by the operator's under another.
-bool IsDecided(std::string_view name, const ChatCall& call) {
-  if (name == "thinking") return call.chat.variables.contains("enable_thinking");
-  return call.chat.past_thoughts != PastThoughts::kDefault && IsPastThoughtsVariable(name);
-}
-
 }  // namespace
 
 void ReadTemplateKwargs(ApiFields* fields, ChatCall* call) {
@@ -42,10 +36,6 @@ void ReadTemplateKwargs(ApiFields* fields, ChatCall* call) {
   variables.erase("return_reasoning");
 }
 
-void SetMissing(std::string_view name, ordered_json value, ordered_json* variables) {
-  if (!variables->contains(name)) (*variables)[std::string(name)] = std::move(value);
-}
-
 void SetReasoningEffort(std::string_view effort, ordered_json* variables) {
   if (effort == "none") {
     SetMissing("enable_thinking", false, variables);
@@ -54,7 +44,7 @@ void SetReasoningEffort(std::string_view effort, ordered_json* variables) {
   }
 }
 
-void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+void ReadThoughtLimit(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call) {
   std::optional<int64_t> most;
   for (const char* const name :
        {"thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"}) {
@@ -64,31 +54,18 @@ void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCa
     }
     if (!most) most = given;
   }
-  call->thought.tokens = most.value_or(defaults.thought.tokens);
+  call->thought.tokens = most.value_or(defaults.limit.tokens);
   ReadThoughtMessage(fields, defaults, call);
-  SetThinking(defaults, call);
+  SetThinking(defaults, call->thought, &call->chat);
 }
 
-void ReadThoughtMessage(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+void ReadThoughtMessage(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call) {
   constexpr char kName[] = "reasoning_budget_message";
   constexpr size_t kMostBytes = 4096;
-  call->thought.message = fields->String(kName).value_or(defaults.thought.message);
+  call->thought.message = fields->String(kName).value_or(defaults.limit.message);
   if (call->thought.message.size() > kMostBytes) {
     fields->Fail(kName, StrCat("is longer than ", kMostBytes, " bytes; one sentence is enough"));
   }
-}
-
-void SetThinking(const RequestDefaults& defaults, ChatCall* call) {
-  ordered_json& variables = call->chat.variables;
-  if (call->thought.tokens >= 0) SetMissing("thinking_budget", call->thought.tokens, &variables);
-  if (call->thought.tokens == 0) SetMissing("enable_thinking", false, &variables);
-  for (const auto& [name, value] : defaults.template_variables.items()) {
-    if (!IsDecided(name, *call)) SetMissing(name, value, &variables);
-  }
-  if (call->chat.past_thoughts == PastThoughts::kDefault) {
-    call->chat.past_thoughts = PastThoughtsIn(variables);
-  }
-  if (defaults.thinking) SetMissing("enable_thinking", *defaults.thinking, &variables);
 }
 
 }  // namespace weft::serve

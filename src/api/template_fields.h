@@ -9,9 +9,9 @@
 
 #include <string_view>
 
+#include "answer/thinking.h"
 #include "api/chat_turn.h"
 #include "api/fields/support.h"
-#include "host/host.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::serve {
@@ -19,19 +19,14 @@ namespace weft::serve {
 // Reads chat_template_kwargs. Call before other fields set variables.
 void ReadTemplateKwargs(ApiFields* fields, ChatCall* call);
 
-// Sets a variable that is not set yet.
-void SetMissing(std::string_view name, nlohmann::ordered_json value,
-                nlohmann::ordered_json* variables);
 // The thinking effort, unless it is set; "none" turns thinking off.
 void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables);
 
-// Reads the limit on thinking, in tokens, under llama-server's names, and calls SetThinking.
-void ReadThoughtLimit(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
+// Reads the limit on thinking, in tokens, under llama-server's names, and calls SetThinking
+// (answer/thinking.h), which comes after all other variables of the request.
+void ReadThoughtLimit(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call);
 // Only the thought's last words, for APIs that have their own field for its length.
-void ReadThoughtMessage(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
-// Fills in what the request leaves open: a limit of 0 turns thinking off if the template can; then
-// the operator's variables count. Call after all variables of the request itself are set.
-void SetThinking(const RequestDefaults& defaults, ChatCall* call);
+void ReadThoughtMessage(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call);
 
 }  // namespace weft::serve
 

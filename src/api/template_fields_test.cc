@@ -248,8 +248,8 @@ class OperatorsVariablesTest : public TemplateFieldsTest {
  protected:
   static void SetUpTestSuite() {
     SetUpWith("llama", testing::kScriptedContext,
-              {.thinking = false,
-               .template_variables = {{"clear_thinking", true}, {"enable_thinking", true}}});
+              {.thinking = {.thinks = false,
+                            .variables = {{"clear_thinking", true}, {"enable_thinking", true}}}});
   }
 };
 

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "answer/thought_limit.h"
+#include "answer/thinking.h"
 #include "async/signal.h"
 #include "async/task.h"
 #include "base/status.h"
@@ -102,12 +102,7 @@ struct RequestDefaults {
   // without stop strings of their own.
   AnswerEnds ends = {};
   bool end_loops = true;  // see TurnOptions::end_loops
-  // Whether templates that support it are told to think if the request does not say; unset: yes,
-  // except in APIs with another default.
-  std::optional<bool> thinking = {};
-  ThoughtLimit thought = {};
-  // Variables of the chat template, an object, for requests that do not set them.
-  nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
+  ThinkingDefaults thinking = {};
   // A streamed answer begins after at most this.
   std::chrono::milliseconds stream_begin{500};
   // For requests that give none, if their API has no default of its own (-1: as many as fit).

@@ -24,7 +24,7 @@
 #include <string_view>
 #include <vector>
 
-#include "answer/thought_limit.h"
+#include "answer/thinking.h"
 #include "base/mutex.h"
 #include "chat/chat_format.h"
 #include "host/host.h"

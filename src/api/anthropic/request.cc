@@ -204,9 +204,9 @@ Status AddHeadMarks(const ordered_json& entries, std::string_view place, size_t 
   return OkStatus();
 }
 
-void ReadThinking(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+void ReadThinking(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call) {
   ordered_json& variables = call->chat.variables;
-  call->thought.tokens = defaults.thought.tokens;
+  call->thought.tokens = defaults.limit.tokens;
   ReadThoughtMessage(fields, defaults, call);
   if (const ordered_json* const thinking = fields->Value("thinking")) {
     const std::string type = TypeOf(*thinking);
@@ -285,11 +285,11 @@ void ReadContextManagement(ApiFields* fields, ChatCall* call) {
   for (const std::string& name : ignored) fields->Ignore(name);
 }
 
-void ReadTemplateFields(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
+void ReadTemplateFields(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call) {
   ReadTemplateKwargs(fields, call);
   ReadContextManagement(fields, call);
   ReadThinking(fields, defaults, call);
-  SetThinking(defaults, call);
+  SetThinking(defaults, call->thought, &call->chat);
   // Anthropic's models do not think unless they are asked to.
   SetMissing("enable_thinking", false, &call->chat.variables);
 }
@@ -396,7 +396,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   read.call.tool_choice = ReadAnthropicToolChoice(&fields, read.tools);
   read.tools.CheckUsable(read.call.tool_choice.calls_allowed, &fields);
   read.tools.Warn(&read.warnings);
-  ReadTemplateFields(&fields, host.defaults(), &read.call);
+  ReadTemplateFields(&fields, host.defaults().thinking, &read.call);
   TurnOptions& turn = read.call.turn;
   ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   turn.max_tokens = fields.Integer("max_tokens", 1, INT32_MAX).value_or(kDefaultMaxTokens);

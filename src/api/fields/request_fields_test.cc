@@ -114,7 +114,7 @@ TEST(SamplingParams, ReadsEveryFieldByAllItsNames) {
 }
 
 TEST(SamplingParams, RulesSayWhereARequestStartsAndHowFarItMayGo) {
-  SamplingRules rules{.max_temperature = 100, .max_penalty = 10};
+  SamplingRules rules{.has_openai_limits = false};
   rules.defaults.top_k = 3;
   rules.defaults.seed = 5;
   const auto read = [&](std::string_view body) {

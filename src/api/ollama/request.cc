@@ -73,8 +73,8 @@ void ReadOptions(ApiFields* fields, Host& host, OllamaRequest* read) {
 void ReadThink(ApiFields* fields, Host& host, ChatCall* call) {
   ReadTemplateKwargs(fields, call);
   ordered_json& variables = call->chat.variables;
-  call->thought.tokens = host.defaults().thought.tokens;
-  ReadThoughtMessage(fields, host.defaults(), call);
+  call->thought.tokens = host.defaults().thinking.limit.tokens;
+  ReadThoughtMessage(fields, host.defaults().thinking, call);
   if (const ordered_json* const think = fields->Value("think")) {
     const bool is_level = *think == "low" || *think == "medium" || *think == "high";
     if (!think->is_boolean() && !is_level) {
@@ -90,7 +90,7 @@ void ReadThink(ApiFields* fields, Host& host, ChatCall* call) {
     if (is_level) SetReasoningEffort(think->get<std::string>(), &variables);
     call->show_reasoning = wanted;
   }
-  SetThinking(host.defaults(), call);
+  SetThinking(host.defaults().thinking, call->thought, &call->chat);
 }
 
 void ReadOllamaLogprobs(ApiFields* fields, TurnOptions* turn) {

@@ -133,7 +133,7 @@ void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, C
   if (const auto effort = fields->String("reasoning_effort")) {
     SetReasoningEffort(*effort, &variables);
   }
-  ReadThoughtLimit(fields, defaults, call);
+  ReadThoughtLimit(fields, defaults.thinking, call);
   ReadEnding(fields, &call->chat);
   fields->Refuse("chat_template", "is not supported: the server's template is used");
 }

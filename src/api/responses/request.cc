@@ -359,7 +359,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ReadConversation(&fields, host.defaults(), &read);
   ReadCalls(&fields, &read);
   ReadReasoningAndText(&fields, &read);
-  ReadThoughtLimit(&fields, host.defaults(), &read.call);
+  ReadThoughtLimit(&fields, host.defaults().thinking, &read.call);
   TurnOptions& turn = read.call.turn;
   ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   turn.max_tokens = host.defaults().max_tokens;

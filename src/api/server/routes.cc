@@ -199,7 +199,7 @@ bool DraftsByHead(Host& host) {
 Json PastThoughtsHere(Host& host) {
   const auto variable = host.chat().past_thoughts();
   const bool cleared =
-      variable && PastThoughtsIn(host.defaults().template_variables) == PastThoughts::kClear;
+      variable && PastThoughtsIn(host.defaults().thinking.variables) == PastThoughts::kClear;
   return PastThoughtsJson(host.chat().shows_past_thoughts() && !cleared, variable);
 }
 

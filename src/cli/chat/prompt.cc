@@ -4,8 +4,7 @@
 
 #include "answer/masks/constraint_mask.h"
 #include "answer/reply_mask.h"
-#include "api/chat_turn.h"
-#include "api/template_fields.h"
+#include "answer/thinking.h"
 #include "chat/chat_format.h"
 #include "host/answer_ends.h"
 #include "tokenizer/tokenizer.h"
@@ -41,13 +40,12 @@ StatusOr<std::string> ChatPrompt::Render(const std::string& system,
 }
 
 void ChatPrompt::SetReasoning(const ReplyFlags& flags) {
-  serve::RequestDefaults defaults;
-  SetReplyDefaults(flags, &defaults);
-  serve::ChatCall call{.thought = defaults.thought};
-  serve::SetThinking(defaults, &call);
-  variables_ = std::move(call.chat.variables);
-  past_thoughts_ = call.chat.past_thoughts;
-  thought_ = std::move(defaults.thought);
+  serve::ThinkingDefaults thinking = ThinkingOf(flags);
+  ChatRequest chat;
+  serve::SetThinking(thinking, thinking.limit, &chat);
+  variables_ = std::move(chat.variables);
+  past_thoughts_ = chat.past_thoughts;
+  thought_ = std::move(thinking.limit);
 }
 
 Status ChatPrompt::Restrict(std::string_view prompt, const std::optional<ConstraintSpec>& answer,

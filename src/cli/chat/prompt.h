@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "answer/thought_limit.h"
+#include "answer/thinking.h"
 #include "base/status.h"
 #include "chat/chat_context.h"
 #include "chat/conversation.h"

@@ -73,10 +73,12 @@ void AddTemplateVariableFlags(CLI::App* app, ReplyFlags* flags) {
                          "Show the model only the reasoning since the last user message");
 }
 
-void SetReplyDefaults(const ReplyFlags& flags, serve::RequestDefaults* defaults) {
-  if (flags.reasoning != "auto") defaults->thinking = flags.reasoning == "on";
-  defaults->thought = {.tokens = flags.reasoning_budget, .message = flags.reasoning_budget_message};
-  defaults->template_variables = flags.variables;
+serve::ThinkingDefaults ThinkingOf(const ReplyFlags& flags) {
+  serve::ThinkingDefaults thinking{
+      .limit = {.tokens = flags.reasoning_budget, .message = flags.reasoning_budget_message},
+      .variables = flags.variables};
+  if (flags.reasoning != "auto") thinking.thinks = flags.reasoning == "on";
+  return thinking;
 }
 
 }  // namespace weft::cli

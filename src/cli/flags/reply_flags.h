@@ -7,7 +7,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "host/host.h"
+#include "answer/thinking.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {
@@ -22,7 +22,7 @@ struct ReplyFlags {
 void AddReplyFlags(CLI::App* app, ReplyFlags* flags);
 // For commands that render conversations. `flags` must outlive the parsing.
 void AddTemplateVariableFlags(CLI::App* app, ReplyFlags* flags);
-void SetReplyDefaults(const ReplyFlags& flags, serve::RequestDefaults* defaults);
+serve::ThinkingDefaults ThinkingOf(const ReplyFlags& flags);
 
 }  // namespace weft::cli
 

@@ -92,14 +92,13 @@ serve::HttpServerOptions ServeHttpOptions(const ServeFlags& flags) {
 }
 
 serve::RequestDefaults ServeDefaults(const ServeFlags& flags, const SamplingAdvice& of_model) {
-  serve::RequestDefaults defaults{.server = flags.server,
-                                  .sampling = SamplingWith(flags.sampling, of_model),
-                                  .advice = AdviceWith(flags.sampling, of_model),
-                                  .end_loops = flags.sampling.end_loops,
-                                  .max_tokens = flags.server.n_predict,
-                                  .further_names = FurtherNames(flags.server)};
-  SetReplyDefaults(flags.reply, &defaults);
-  return defaults;
+  return {.server = flags.server,
+          .sampling = SamplingWith(flags.sampling, of_model),
+          .advice = AdviceWith(flags.sampling, of_model),
+          .end_loops = flags.sampling.end_loops,
+          .thinking = ThinkingOf(flags.reply),
+          .max_tokens = flags.server.n_predict,
+          .further_names = FurtherNames(flags.server)};
 }
 
 StatusOr<std::string> ServeTemplate(const ServeFlags& flags) {
