@@ -37,9 +37,7 @@ struct TileRoom {
 // What a lane needs of a unit's words: those of the groups k and k + 4, where k is lane % 4.
 template <typename Form>
 struct LaneUnit {
-  static constexpr bool kFour = Form::kBits >= 4 && Form::kBits < 8;
-  static constexpr bool kTwo = Form::kBits == 2 || Form::kBits == 3 || Form::kBits == 6;
-  static constexpr bool kSingle = Form::kBits == 3 || Form::kBits == 5;
+  static constexpr bool kFour = Form::kHasFour, kTwo = Form::kHasTwo, kSingle = Form::kHasOne;
   uint32_t nibbles = 0, pairs[2] = {0, 0}, bits = 0;  // or, with 8 bits, both groups in `pairs`
 
   WEFT_DEVICE void Fetch(const UnitAddress<Form>& at, int k) {

@@ -32,22 +32,27 @@ inline constexpr int kFloatUnit = 8;  // a unit of float weights
 inline constexpr int kSuperInputs = 256;
 
 enum class Scales { kHalf, kExponent, kSuper };
-enum class Levels { kLinear, kIq4, kMxfp4 };
+enum class Levels { kLinear, kIq4, kFp4, kIq3, kOdd, kIq2, kIq1, kSigns };
 
 // The meaning is that of kernels/quant_types.h: value = scale * (level - zero), or
 // scale * level + min. kHalves: a scale (and minimum) per 16 inputs.
 template <Scales kScaleForm, int kLevelBits, int kZeroLevel, bool kHasMins, bool kInHalves,
-          Levels kLevelTable = Levels::kLinear>
+          Levels kLevelTable = Levels::kLinear, int kSuperShiftOf = 0, int kMinShiftOf = 0>
 struct QuantForm {
   static constexpr Scales kScales = kScaleForm;
   static constexpr int kBits = kLevelBits;
+  static constexpr bool kHasFour = kBits >= 4 && kBits < 8;  // which planes there are
+  static constexpr bool kHasTwo = kBits == 2 || kBits == 3 || kBits == 6;
+  static constexpr bool kHasOne = kBits == 1 || kBits == 3 || kBits == 5;
   static constexpr int kZero = kZeroLevel;
   static constexpr bool kMins = kHasMins;
   static constexpr bool kHalves = kInHalves;
   static constexpr Levels kTable = kLevelTable;
-  // kHalf: half scale, half min. kExponent: a byte. kSuper: bytes scale and min; two scales; in
-  // halves with minima two times scale | min << 4.
-  static constexpr int kMetaBytes = kScales == Scales::kHalf       ? (kMins ? 4 : 2)
+  static constexpr int kSuperShift = kSuperShiftOf;  // super scales count 2^-shift times
+  static constexpr int kMinShift = kMinShiftOf;
+  // kHalf: half scale, half min; in halves two scales. kExponent: a byte. kSuper: bytes scale and
+  // min; two scales; in halves with minima two times scale | min << 4.
+  static constexpr int kMetaBytes = kScales == Scales::kHalf       ? (kMins || kHalves ? 4 : 2)
                                     : kScales == Scales::kExponent ? 1
                                     : kMins || kHalves             ? 2
                                                                    : 1;
@@ -55,21 +60,29 @@ struct QuantForm {
 };
 
 // All forms of quantized weights: X(name, form).
-#define WEFT_QUANT_FORMS(X)                                                  \
-  X(Q4_0, QuantForm<Scales::kHalf, 4, 8, false, false>)                      \
-  X(Q4_1, QuantForm<Scales::kHalf, 4, 0, true, false>)                       \
-  X(Q5_0, QuantForm<Scales::kHalf, 5, 16, false, false>)                     \
-  X(Q5_1, QuantForm<Scales::kHalf, 5, 0, true, false>)                       \
-  X(Q8_0, QuantForm<Scales::kHalf, 8, 0, false, false>)                      \
-  X(Q2_K, QuantForm<Scales::kSuper, 2, 0, true, true>)                       \
-  X(Q3_K, QuantForm<Scales::kSuper, 3, 4, false, true>)                      \
-  X(Q4_K, QuantForm<Scales::kSuper, 4, 0, true, false>)                      \
-  X(Q5_K, QuantForm<Scales::kSuper, 5, 0, true, false>)                      \
-  X(Q6_K, QuantForm<Scales::kSuper, 6, 32, false, true>)                     \
-  X(IQ4_NL, QuantForm<Scales::kHalf, 4, 0, false, false, Levels::kIq4>)      \
-  X(IQ4_XS, QuantForm<Scales::kSuper, 4, 0, false, false, Levels::kIq4>)     \
-  X(MXFP4, QuantForm<Scales::kExponent, 4, 0, false, false, Levels::kMxfp4>) \
-  X(Ternary, QuantForm<Scales::kHalf, 2, 1, false, false>)
+#define WEFT_QUANT_FORMS(X)                                                     \
+  X(Q4_0, QuantForm<Scales::kHalf, 4, 8, false, false>)                         \
+  X(Q4_1, QuantForm<Scales::kHalf, 4, 0, true, false>)                          \
+  X(Q5_0, QuantForm<Scales::kHalf, 5, 16, false, false>)                        \
+  X(Q5_1, QuantForm<Scales::kHalf, 5, 0, true, false>)                          \
+  X(Q8_0, QuantForm<Scales::kHalf, 8, 0, false, false>)                         \
+  X(Q2_K, QuantForm<Scales::kSuper, 2, 0, true, true>)                          \
+  X(Q3_K, QuantForm<Scales::kSuper, 3, 4, false, true>)                         \
+  X(Q4_K, QuantForm<Scales::kSuper, 4, 0, true, false>)                         \
+  X(Q5_K, QuantForm<Scales::kSuper, 5, 0, true, false>)                         \
+  X(Q6_K, QuantForm<Scales::kSuper, 6, 32, false, true>)                        \
+  X(IQ4_NL, QuantForm<Scales::kHalf, 4, 0, false, false, Levels::kIq4>)         \
+  X(IQ4_XS, QuantForm<Scales::kSuper, 4, 0, false, false, Levels::kIq4>)        \
+  X(MXFP4, QuantForm<Scales::kExponent, 4, 0, false, false, Levels::kFp4>)      \
+  X(NVFP4, QuantForm<Scales::kHalf, 4, 0, false, true, Levels::kFp4>)           \
+  X(Ternary, QuantForm<Scales::kHalf, 2, 1, false, false>)                      \
+  X(Q1_0, QuantForm<Scales::kHalf, 1, 0, false, false, Levels::kSigns>)         \
+  X(IQ1_S, QuantForm<Scales::kSuper, 2, 0, true, false, Levels::kLinear, 0, 3>) \
+  X(IQ1_M, QuantForm<Scales::kSuper, 3, 0, false, true, Levels::kIq1, 3>)       \
+  X(IQ2_XXS, QuantForm<Scales::kSuper, 3, 0, false, false, Levels::kIq2, 3>)    \
+  X(IQ2_S, QuantForm<Scales::kSuper, 3, 0, false, true, Levels::kIq2, 3>)       \
+  X(IQ3_XXS, QuantForm<Scales::kSuper, 4, 0, false, false, Levels::kIq3, 2>)    \
+  X(IQ3_S, QuantForm<Scales::kSuper, 4, 0, false, false, Levels::kOdd>)
 // All of float weights: X(name).
 #define WEFT_FLOAT_FORMS(X) X(F32) X(F16) X(BF16)
 

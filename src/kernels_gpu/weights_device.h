@@ -13,6 +13,17 @@ WEFT_DEVICE uint32_t TableWord(Levels table, int i) {
     // -127 -104 -83 -65, -49 -35 -22 -10, 1 13 25 38, 53 69 89 113
     return i == 0 ? 0xBFAD9881u : i == 1 ? 0xF6EADDCFu : i == 2 ? 0x26190D01u : 0x71594535u;
   }
+  if (table == Levels::kIq3) {
+    // -62 -52 -44 -36, -28 -20 -12 -4, and these negated, backwards
+    return i == 0 ? 0xDCD4CCC2u : i == 1 ? 0xFCF4ECE4u : i == 2 ? 0x1C140C04u : 0x3E342C24u;
+  }
+  if (table == Levels::kOdd) {
+    // -15 -13 -11 -9 ... 15
+    return i == 0 ? 0xF7F5F3F1u : i == 1 ? 0xFFFDFBF9u : i == 2 ? 0x07050301u : 0x0F0D0B09u;
+  }
+  if (table == Levels::kIq2) return i == 0 ? 0x08F8E7D5u : 0x00002B19u;  // -43 -25 -8 8, 25 43
+  if (table == Levels::kIq1) return i == 0 ? 0x01FFF9F7u : 0x00000907u;  // -9 -7 -1 1, 7 9
+  if (table == Levels::kSigns) return 0x000001FFu;                       // -1 1
   // Twice the values of FP4: 0 1 2 3, 4 6 8 12, and these negated.
   return i == 0 ? 0x03020100u : i == 1 ? 0x0C080604u : i == 2 ? 0xFDFEFF00u : 0xF4F8FAFCu;
 }
@@ -35,24 +46,26 @@ WEFT_DEVICE uint32_t GroupOf(const uint32_t* words, int g) {
   if constexpr (Form::kBits == 8) return words[g];
   uint32_t levels = 0;
   [[maybe_unused]] int shift = 0;
-  if constexpr (Form::kBits >= 4 && Form::kBits < 8) {
+  if constexpr (Form::kHasFour) {
     levels = (words[g % 4] >> (4 * (g / 4))) & 0x0F0F0F0Fu;
     words += 4;
     shift = 4;
   }
-  if constexpr (Form::kBits == 2 || Form::kBits == 3 || Form::kBits == 6) {
+  if constexpr (Form::kHasTwo) {
     levels |= ((words[g / 4] >> (2 * (g % 4))) & 0x03030303u) << shift;
     words += 2;
     shift += 2;
   }
-  if constexpr (Form::kBits == 3 || Form::kBits == 5) {
+  if constexpr (Form::kHasOne) {
     levels |= ((words[0] >> g) & 0x01010101u) << shift;
   }
   if constexpr (Form::kTable != Levels::kLinear) return LookUp(Form::kTable, levels);
   return levels;
 }
 
-// The scales of one unit. All are exact products of a half and an integer.
+WEFT_DEVICE constexpr float PowerOfHalf(int n) { return 1.0f / static_cast<float>(1 << n); }
+
+// The scales of one unit. All are exact products of a half, an integer and a power of two.
 struct UnitScales {
   float scale[2];  // of the halves; [0] alone for whole units
   float min;       // whole units: added to a value. Halves: the super-block's, to be negated
@@ -65,19 +78,22 @@ WEFT_DEVICE UnitScales ScalesOf(const uint8_t* meta, const uint16_t* super) {
   if constexpr (Form::kScales == Scales::kHalf) {
     s.scale[0] = HalfToFloat(static_cast<uint16_t>(meta[0] | meta[1] << 8));
     if constexpr (Form::kMins) s.min = HalfToFloat(static_cast<uint16_t>(meta[2] | meta[3] << 8));
+    if constexpr (Form::kHalves) {
+      s.scale[1] = HalfToFloat(static_cast<uint16_t>(meta[2] | meta[3] << 8));
+    }
   } else if constexpr (Form::kScales == Scales::kExponent) {
     // 2^(e - 128): levels are twice their values. The two smallest are subnormal.
     const uint32_t e = meta[0];
     s.scale[0] = FloatOf(e < 2 ? 0x00200000u << e : (e - 1) << 23);
   } else {
-    const float d = HalfToFloat(super[0]);
+    const float d = HalfToFloat(super[0]) * PowerOfHalf(Form::kSuperShift);
     if constexpr (!Form::kMins) {
       s.scale[0] = d * static_cast<float>(static_cast<int8_t>(meta[0]));
       if constexpr (Form::kHalves)
         s.scale[1] = d * static_cast<float>(static_cast<int8_t>(meta[1]));
     } else if constexpr (!Form::kHalves) {
       s.scale[0] = d * static_cast<float>(meta[0]);
-      s.min = -(HalfToFloat(super[1]) * static_cast<float>(meta[1]));
+      s.min = -(HalfToFloat(super[1]) * PowerOfHalf(Form::kMinShift) * static_cast<float>(meta[1]));
     } else {
       s.min = HalfToFloat(super[1]);
       s.scale[0] = d * static_cast<float>(meta[0] & 15);

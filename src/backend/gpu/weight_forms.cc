@@ -34,7 +34,7 @@ int SizeOfFloat(DType type) {
 }
 
 int MetaBytes(const Format& f) {
-  if (f.scales == ScaleForm::kF16) return f.mins ? 4 : 2;
+  if (f.scales == ScaleForm::kF16) return f.mins || f.halves ? 4 : 2;
   if (f.scales == ScaleForm::kE8M0) return 1;
   return f.mins || f.halves ? 2 : 1;
 }
@@ -63,14 +63,16 @@ void PackLevels(const Format& f, const uint8_t* levels, uint32_t* words) {
       plane += 2;
       shift += 2;
     }
-    if (f.bits == 3 || f.bits == 5) plane[0] |= (level >> shift & 1) << (byte + g);
+    if (f.bits == 1 || f.bits == 3 || f.bits == 5) {
+      plane[0] |= (level >> shift & 1) << (byte + g);
+    }
   }
 }
 
 // The scales of unit `b` of a block's parts.
 void PackMeta(const Format& f, const BlockParts& parts, int b, std::byte* meta) {
   if (f.scales == ScaleForm::kF16) {
-    std::memcpy(meta, parts.scale16 + b, 2);
+    std::memcpy(meta, parts.scale16 + (f.halves ? 2 * b : b), f.halves ? 4 : 2);
     if (f.mins) std::memcpy(meta + 2, parts.min16 + b, 2);
   } else if (f.scales == ScaleForm::kE8M0) {
     meta[0] = std::byte{parts.scale8[b]};
@@ -146,7 +148,10 @@ const WeightForm* FormOf(DType type) {
       return &bf16;
     case DType::kTQ1_0:
     case DType::kTQ2_0:
+    case DType::kQ2_0:
       return &ternary;
+    case DType::kIQ2_XS:
+      return FormOf(DType::kIQ2_S);
       WEFT_QUANT_CASE_(Q4_0)
       WEFT_QUANT_CASE_(Q4_1)
       WEFT_QUANT_CASE_(Q5_0)
@@ -160,6 +165,14 @@ const WeightForm* FormOf(DType type) {
       WEFT_QUANT_CASE_(IQ4_NL)
       WEFT_QUANT_CASE_(IQ4_XS)
       WEFT_QUANT_CASE_(MXFP4)
+      WEFT_QUANT_CASE_(NVFP4)
+      WEFT_QUANT_CASE_(Q1_0)
+      WEFT_QUANT_CASE_(IQ1_S)
+      WEFT_QUANT_CASE_(IQ1_M)
+      WEFT_QUANT_CASE_(IQ2_XXS)
+      WEFT_QUANT_CASE_(IQ2_S)
+      WEFT_QUANT_CASE_(IQ3_XXS)
+      WEFT_QUANT_CASE_(IQ3_S)
     default:
       return nullptr;
   }

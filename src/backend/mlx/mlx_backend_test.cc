@@ -32,10 +32,12 @@ namespace {
 using ::testing::HasSubstr;
 using testing::ModelRunner;
 
-constexpr DType kQuantized[] = {DType::kQ4_0,  DType::kQ4_1,  DType::kQ5_0,   DType::kQ5_1,
-                                DType::kQ8_0,  DType::kQ2_K,  DType::kQ3_K,   DType::kQ4_K,
-                                DType::kQ5_K,  DType::kQ6_K,  DType::kIQ4_NL, DType::kIQ4_XS,
-                                DType::kMXFP4, DType::kTQ1_0, DType::kTQ2_0};
+constexpr DType kQuantized[] = {
+    DType::kQ4_0,    DType::kQ4_1,   DType::kQ5_0,  DType::kQ5_1,    DType::kQ8_0,
+    DType::kQ2_K,    DType::kQ3_K,   DType::kQ4_K,  DType::kQ5_K,    DType::kQ6_K,
+    DType::kIQ4_NL,  DType::kIQ4_XS, DType::kMXFP4, DType::kTQ1_0,   DType::kTQ2_0,
+    DType::kNVFP4,   DType::kQ1_0,   DType::kQ2_0,  DType::kIQ1_S,   DType::kIQ1_M,
+    DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S};
 
 // A row of any bits whose values are finite.
 std::vector<std::byte> RandomRow(DType type, int64_t n, std::mt19937* random) {

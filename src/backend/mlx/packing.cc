@@ -15,10 +15,17 @@ constexpr int kGroup = 32;
 
 constexpr Packing PackingOf(const Format& format) {
   if (format.scales == ScaleForm::kFloatWeights) return {};
-  if (format.table == LevelTable::kMxfp4) return {.form = Form::kMxfp4, .bits = 4};
+  if (format.scales == ScaleForm::kE8M0) return {.form = Form::kMxfp4, .bits = 4};
   return {.form = Form::kAffine,
-          .bits = format.table == LevelTable::kIq4 ? 8 : format.bits,
+          .bits = format.table != LevelTable::kNone ? 8 : format.bits,
           .spread = format.halves};
+}
+
+// A table's entries as levels: what they are above the lowest.
+constexpr int LowestOf(LevelTable table) {
+  int lowest = 0;
+  for (const int8_t value : ValuesOf(table)) lowest = std::min<int>(lowest, value);
+  return lowest;
 }
 
 // Levels one after the other, the lowest bits first.
@@ -54,13 +61,14 @@ Group GroupOf(const BlockParts& parts, int s) {
     if constexpr (kFormat.mins) group.bias = F16ToF32(parts.min16[s]);
   } else {
     const int scale = kFormat.mins ? parts.scale8[s] : static_cast<int8_t>(parts.scale8[s]);
-    group.scale = F16ToF32(parts.d) * static_cast<float>(scale);
+    group.scale = F16ToF32(parts.d) * PowerOfHalf(kFormat.super_shift) * static_cast<float>(scale);
     if constexpr (kFormat.mins) {
-      group.bias = -(F16ToF32(parts.dmin) * static_cast<float>(parts.min8[s]));
+      group.bias = -(F16ToF32(parts.dmin) * PowerOfHalf(kFormat.min_shift) *
+                     static_cast<float>(parts.min8[s]));
     }
   }
-  if constexpr (kFormat.table == LevelTable::kIq4) {
-    group.bias = static_cast<float>(kIQ4Values[0]) * group.scale;
+  if constexpr (kFormat.table != LevelTable::kNone) {
+    group.bias = static_cast<float>(LowestOf(kFormat.table)) * group.scale;
   } else if constexpr (!kFormat.mins) {
     group.bias = static_cast<float>(-(1 << kFormat.offset_shift)) * group.scale;
   }
@@ -90,8 +98,9 @@ void PackBlocks(const std::byte* row, int64_t n, const PackedRow& out) {
       }
       for (int j = 0; j < kPart; ++j) {
         const uint8_t level = parts.levels[s * kPart + j];
-        if constexpr (kFormat.table == LevelTable::kIq4) {
-          levels.Put(static_cast<uint32_t>(kIQ4Values[level] - kIQ4Values[0]));
+        if constexpr (kFormat.table != LevelTable::kNone && kPacking.form == Form::kAffine) {
+          const auto& values = ValuesOf(kFormat.table);
+          levels.Put(static_cast<uint32_t>(values[level] - LowestOf(kFormat.table)));
         } else {
           levels.Put(level);
         }
