@@ -10,6 +10,7 @@
 
 #include "base/strings.h"
 #include "base/system.h"
+#include "http/client_network.h"
 #include "http/router.h"
 
 namespace weft::serve {
@@ -63,7 +64,8 @@ HttpConnection::HttpConnection(Socket socket, ConnectionShared* shared, bool by_
       shared_(*shared),
       by_second_port_(by_second_port),
       closed_callback_(std::move(closed)),
-      address_(AddressOf(socket_)) {}
+      address_(AddressOf(socket_)),
+      network_(ClientNetwork(address_)) {}
 
 std::optional<HttpConnection::HeadWait> HttpConnection::WaitForHead() const {
   const bool has_head = parser_.has_value() && head_seen_;

@@ -53,7 +53,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
                  std::function<void(HttpConnection*)> closed);
 
   void Start();
-  const std::string& address() const { return address_; }
+  const std::string& network() const { return network_; }
   // The wait for a request's head; nothing while there is a request.
   struct HeadWait {
     bool is_reused = false;  // a request was answered before
@@ -114,6 +114,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   uint64_t max_body_bytes_ = 0;      // for the request being read
   ByteBudget::Hold body_hold_;       // for the body being read or worked on
   const std::string address_;        // the client's
+  const std::string network_;        // see ClientNetwork
 
   HeadWait head_wait_;  // the last one
 

@@ -66,7 +66,7 @@ void ConnectionTable::Add(std::shared_ptr<HttpConnection> connection, Verdict ve
     refused_.insert(std::move(connection));
     return;
   }
-  Connections& its = served_[connection->address()];
+  Connections& its = served_[connection->network()];
   its.insert(std::move(connection));
   ++n_served_;
 }
@@ -74,7 +74,7 @@ void ConnectionTable::Add(std::shared_ptr<HttpConnection> connection, Verdict ve
 void ConnectionTable::Remove(HttpConnection* closed) {
   const auto shared = closed->shared_from_this();
   if (refused_.erase(shared) > 0) return;
-  const auto its = served_.find(closed->address());
+  const auto its = served_.find(closed->network());
   if (its == served_.end()) return;
   n_served_ -= its->second.erase(shared);
   if (its->second.empty()) served_.erase(its);

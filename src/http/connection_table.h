@@ -1,9 +1,9 @@
 // The connections of a server, and which of them makes room when another comes.
 //
-// An address has at most half of them. If it has, or if all are taken, a connection goes that waits
-// for a request's head: of the address with the most connections, first one that never sent a
-// request, then the one that has been waiting the longest. Requests that have begun are never cut
-// short for that. If no connection waits, the new one is refused.
+// An address (see ClientNetwork) has at most half of them. If it has, or if all are taken, a
+// connection goes that waits for a request's head: of the address with the most connections, first
+// one that never sent a request, then the one that has been waiting the longest. Requests that have
+// begun are never cut short for that. If no connection waits, the new one is refused.
 //
 // I/O thread only.
 #ifndef WEFT_HTTP_CONNECTION_TABLE_H_

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/strings.h"
 #include "http/api_error.h"
+#include "http/client_network.h"
 
 namespace weft::serve {
 namespace {
@@ -37,7 +38,7 @@ std::string_view HttpRequest::Header(std::string_view name) const {
 }
 
 std::string HttpRequest::Account() const {
-  return domain.empty() ? StrCat("address ", address) : StrCat("key ", domain);
+  return domain.empty() ? StrCat("address ", ClientNetwork(address)) : StrCat("key ", domain);
 }
 
 std::string_view ReasonPhrase(int status) {

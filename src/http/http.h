@@ -46,8 +46,8 @@ struct HttpRequest {
 
   // The first header with that name, in any case; empty if there is none.
   std::string_view Header(std::string_view name) const;
-  // The account charged for the request: its key's domain or, without a key, its address. Keys
-  // distinguish clients even if a proxy gives all of them one address.
+  // The account charged for the request: its key's domain or, without a key, its ClientNetwork.
+  // Keys distinguish clients even if a proxy gives all of them one address.
   std::string Account() const;
 };
 

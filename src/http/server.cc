@@ -268,7 +268,7 @@ class Server : public HttpServer {
     const auto connection =
         std::make_shared<HttpConnection>(std::move(socket), &shared_, by_second_port,
                                          [this](HttpConnection* closed) { Remove(closed); });
-    const auto verdict = connections_.Judge(connection->address());
+    const auto verdict = connections_.Judge(connection->network());
     if (verdict == ConnectionTable::Verdict::kTurnAway) return;
     connections_.Add(connection, verdict);
     CountConnections();
