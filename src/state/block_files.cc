@@ -149,6 +149,13 @@ std::optional<FileSize> SizeOf(int folder_fd, const std::string& name) {
   return FileSize{static_cast<int64_t>(info.st_size), static_cast<int64_t>(info.st_mtime)};
 }
 
+// False also if nothing can be said about it.
+bool IsNoFile(int folder_fd, const std::string& name) {
+  struct stat info;
+  if (fstatat(folder_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
+  return !S_ISREG(info.st_mode);
+}
+
 StatusOr<FileDescriptor> OpenFolder(int dir_fd, const std::string& name, const std::string& path) {
   if (mkdirat(dir_fd, name.c_str(), 0700) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, StrCat("cannot create ", Printable(path, 300)));
@@ -216,6 +223,10 @@ void BlockFiles::ListOwn(Listing* listing) {
     ++files_opened_;
     const auto source = OpenFileSource(folder_.get(), file, PathOf(file));
     auto header = source.ok() ? ReadHeader(**source) : StatusOr<Header>(source.status());
+    if (!header.ok() && header.status().code() != StatusCode::kDataLoss) {
+      if (listing->n_unread++ == 0) listing->unread = header.status();
+      continue;
+    }
     if (!header.ok() || header->info.key.ToHex() != file) {
       listing->useless.push_back(StrCat(folder_name_, "/", file));
       continue;
@@ -323,7 +334,10 @@ StatusOr<std::vector<std::byte>> BlockFiles::Read(const BlockInfo& info, std::st
                                                   int64_t payload_bytes) const {
   const std::string name = info.key.ToHex();
   const auto source = OpenFileSource(folder_.get(), name, PathOf(name));
-  if (!source.ok()) return DataLoss(Message(source.status()));
+  if (!source.ok()) {
+    const bool is_lost = IsNoFile(folder_.get(), name);
+    return is_lost ? DataLoss(Message(source.status())) : source.status();
+  }
   WEFT_ASSIGN_OR_RETURN(const Header header, ReadHeader(**source));
   const BlockInfo& found = header.info;
   if (!(found.key == info.key) || !(found.parent == info.parent) || found.kind != info.kind ||

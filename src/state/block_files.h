@@ -36,6 +36,9 @@ class BlockFiles {
     std::vector<BlockInfo> own;
     std::vector<BlockCatalog::ForeignFile> foreign;
     std::vector<std::string> useless;  // paths of files that are no intact blocks, to be removed
+    // Files that could not be read now, and why the first one could not.
+    int64_t n_unread = 0;
+    Status unread;
   };
   // Lists the blocks. The folder's index covers most of them in one read; other files are opened.
   StatusOr<Listing> List();
@@ -49,7 +52,8 @@ class BlockFiles {
   Status Write(
       const BlockInfo& info, std::string_view domain, std::span<const std::byte> payload,
       FunctionRef<void()> meanwhile = [] {}) const;
-  // DATA_LOSS for anything but the block of exactly that prefix and size.
+  // DATA_LOSS if the file is missing, or anything but the block of exactly that prefix and size.
+  // Any other error says nothing about the file, for example that no descriptor is left to open it.
   StatusOr<std::vector<std::byte>> Read(const BlockInfo& info, std::string_view domain,
                                         int64_t payload_bytes) const;
   // `path` comes from the catalogue.

@@ -1,5 +1,6 @@
 #include "state/block_files.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -166,6 +167,45 @@ TEST_F(BlockFilesTest, MessagesDoNotTellWhereTheFolderIs) {
     EXPECT_FALSE(error.ok());
     EXPECT_THAT(std::string(Message(error)), ::testing::Not(::testing::HasSubstr(path_)));
   }
+}
+
+// Too few descriptors, for example: the files are neither listed nor called useless.
+TEST_F(BlockFilesTest, WhatCannotBeReadNowStays) {
+  auto files = Open();
+  for (TokenId number = 1; number <= 3; ++number) {
+    ASSERT_TRUE(files->Write(Block(number), "d", Payload(static_cast<uint64_t>(number))).ok());
+  }
+  fs::create_symlink("nowhere", fs::path(path_) / "mine" / Block(4).key.ToHex());
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // A single one is left.
+  const int next = open("/dev/null", O_RDONLY);
+  close(next);
+  const rlimit one{.rlim_cur = static_cast<rlim_t>(next) + 1, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
+  const auto read = files->Read(Block(1), "d", kPayload);
+  const int taken = open("/dev/null", O_RDONLY);
+  const auto without = files->Read(Block(1), "d", kPayload);
+  const auto link = files->Read(Block(4), "d", kPayload);
+  close(taken);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(without.status().code(), StatusCode::kResourceExhausted) << without.status();
+  EXPECT_EQ(link.status().code(), StatusCode::kDataLoss) << link.status();
+
+  for (TokenId number = 1; number <= 3; ++number) {
+    fs::permissions(fs::path(path_) / "mine" / Block(number).key.ToHex(), fs::perms::none);
+  }
+  // Permissions are not asked of root.
+  fs::permissions(path_, fs::perms::all);
+  fs::permissions(fs::path(path_) / "mine", fs::perms::all);
+  const uid_t user = geteuid();
+  ASSERT_EQ(seteuid(user == 0 ? 65534 : user), 0);
+  const BlockFiles::Listing listing = *files->List();
+  ASSERT_EQ(seteuid(user), 0);
+  EXPECT_THAT(listing.own, IsEmpty());
+  EXPECT_THAT(listing.useless, IsEmpty());
+  EXPECT_EQ(listing.n_unread, 3) << listing.unread;
 }
 
 TEST_F(BlockFilesTest, WhatIsNoBlockIsNotListed) {

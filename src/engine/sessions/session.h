@@ -28,6 +28,7 @@ struct Session {
   SessionId id;
   std::string name;
   std::string domain;
+  std::string tenant;  // of its latest turn: whom reading its files is charged to
   Staged<SessionStage> stage;
   ActiveTurn* turn = nullptr;  // queued, running, or ended and about to be retired
 

@@ -62,6 +62,11 @@ StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(Options options, Worker* work
   tier->RemoveFiles(std::move(listing.useless));
   tier->RemoveFiles(tier->catalog_.Load(std::move(listing.own), std::move(listing.foreign)));
   tier->SetFileBytes(tier->options_.file_bytes);
+  if (listing.n_unread > 0) {
+    tier->Notice(StrCat(listing.n_unread,
+                        " blocks of saved state could not be read and stay unused ",
+                        "until the next start: ", Message(listing.unread)));
+  }
   return tier;
 }
 
@@ -96,8 +101,9 @@ void DiskTier::Use(const BlockMatch& match) {
 
 void DiskTier::Refresh(const BlockMatch& match) { catalog_.Refresh(match, NowSeconds()); }
 
-void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys,
-                    std::function<void(std::vector<Loaded>)> done) {
+void DiskTier::Read(const std::string& tenant, const std::string& domain,
+                    std::span<const Fingerprint> keys,
+                    std::function<void(std::vector<Loaded>, Status)> done) {
   struct Job {
     std::vector<Loaded> blocks;
     std::vector<int64_t> payload_bytes;
@@ -115,19 +121,13 @@ void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys
     if (alive.expired()) return;
     for (const Loaded& block : job->blocks) stats_.read_bytes += std::ssize(block.payload);
     if (job->n_good < job->blocks.size()) {
-      const Fingerprint bad = job->blocks[job->n_good].info.key;
-      if (catalog_.Find(bad) != nullptr) {
-        ++stats_.damaged_blocks;
-        Notice(StrCat("a block of saved state is damaged and will be recomputed: ",
-                      Message(job->status)));
-        Remove(bad);
-      }
+      FailRead(job->blocks[job->n_good].info.key, job->status);
       job->blocks.resize(job->n_good);
     }
-    done(std::move(job->blocks));
+    done(std::move(job->blocks), job->status);
   };
   worker_->PostFirst(
-      [files = files_, job, tree = TreeName(domain), answer, post_back = post_back_] {
+      tenant, [files = files_, job, tree = TreeName(domain), answer, post_back = post_back_] {
         for (size_t i = 0; i < job->blocks.size(); ++i) {
           auto payload = files->Read(job->blocks[i].info, tree, job->payload_bytes[i]);
           job->status = payload.status();
@@ -137,6 +137,20 @@ void DiskTier::Read(const std::string& domain, std::span<const Fingerprint> keys
         }
         post_back(answer);
       });
+}
+
+void DiskTier::FailRead(const Fingerprint& key, const Status& status) {
+  if (status.code() != StatusCode::kDataLoss) {
+    if (std::exchange(told_failed_read_, true)) return;
+    return Notice(
+        StrCat("a block of saved state could not be read and is computed instead, until "
+               "this is mended: ",
+               Message(status)));
+  }
+  if (catalog_.Find(key) == nullptr) return;
+  ++stats_.damaged_blocks;
+  Notice(StrCat("a block of saved state is damaged and will be recomputed: ", Message(status)));
+  Remove(key);
 }
 
 // --- writing ----------------------------------------------------------------------------

@@ -66,9 +66,10 @@ class DiskTier {
     std::vector<std::byte> payload;
   };
   // Reads the blocks ahead of queued writes and answers with the intact ones, in order, up to the
-  // first damaged one. A damaged block is forgotten.
-  void Read(const std::string& domain, std::span<const Fingerprint> keys,
-            std::function<void(std::vector<Loaded>)> done);
+  // first that could not be read, and why. DATA_LOSS: it was damaged or missing and is forgotten.
+  // Other errors are the system's, and the block stays. Tenants take turns.
+  void Read(const std::string& tenant, const std::string& domain, std::span<const Fingerprint> keys,
+            std::function<void(std::vector<Loaded>, Status)> done);
   // Records a use of blocks that are about to be read.
   void Use(const BlockMatch& match);
   // The same without counting how often.
@@ -123,6 +124,7 @@ class DiskTier {
   void RemoveFiles(BlockCatalog::Victims victims);
   void FinishWrite(const Fingerprint& key, int64_t bytes, const Status& status);
   bool MayWrite(int64_t bytes, bool session);
+  void FailRead(const Fingerprint& key, const Status& status);
   void Notice(const std::string& text) const;
 
   const Options options_;
@@ -138,7 +140,7 @@ class DiskTier {
   int64_t next_write_us_ = 0;
   HourlyWrites writes_;           // by this process and those before it, for all models
   int64_t resting_until_us_ = 0;  // after a failed write
-  bool told_failure_ = false;
+  bool told_failure_ = false, told_failed_read_ = false;
   int64_t changes_ = 0;  // since the index was written
   int64_t index_us_ = 0;
   Stats stats_;

@@ -1,6 +1,7 @@
 #include "engine/storage/disk_tier.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -94,6 +95,54 @@ TEST_F(DiskTierTest, WhatIsNotGivenUpIsWritten) {
   Finish();
   EXPECT_EQ(tier_->stats().blocks, 5);
   EXPECT_EQ(tier_->stats().written_bytes, 5000);
+}
+
+struct ReadResult {
+  size_t n_blocks = 0;
+  Status status;
+};
+
+// An error of the system says nothing about the file: it is there when the error is gone.
+TEST_F(DiskTierTest, OnlyAMissingOrDamagedBlockIsForgotten) {
+  for (TokenId token = 0; token < 30; token += 10) Write(token);
+  Finish();
+  const auto key_of = [this](TokenId first) {
+    return PageBlockKey(tier_->Root(""),
+                        std::vector<TokenId>{first, first + 1, first + 2, first + 3});
+  };
+  const std::vector<Fingerprint> keys = {key_of(0), key_of(10), key_of(20)};
+  const auto read = [&] {
+    ReadResult result;
+    tier_->Read("tenant", "", keys, [&](std::vector<DiskTier::Loaded> blocks, Status status) {
+      result = {.n_blocks = blocks.size(), .status = std::move(status)};
+    });
+    Finish();
+    return result;
+  };
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  for (int again = 0; again < 2; ++again) {
+    const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const ReadResult without = read();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_EQ(without.n_blocks, 0u);
+    EXPECT_FALSE(without.status.ok() || without.status.code() == StatusCode::kDataLoss);
+  }
+  ASSERT_EQ(notices_.size(), 1u) << "told once";
+  EXPECT_NE(notices_[0].find("could not be read"), notices_[0].npos) << notices_[0];
+  EXPECT_EQ(tier_->stats().damaged_blocks, 0);
+  const ReadResult with = read();
+  EXPECT_EQ(with.n_blocks, 3u);
+  EXPECT_TRUE(with.status.ok()) << with.status;
+
+  const std::string folder = StrCat(path_, "/", FingerprintOf("a model").ToHex(), "/");
+  std::filesystem::remove(folder + keys[1].ToHex());
+  const ReadResult missing = read();
+  EXPECT_EQ(missing.n_blocks, 1u);
+  EXPECT_EQ(missing.status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(tier_->stats().damaged_blocks, 1);
+  EXPECT_EQ(tier_->stats().blocks, 2);
 }
 
 // As after kill -9: the tier before is not asked.

@@ -277,10 +277,11 @@ void SessionFiles::RestoreForTurn(Session* session) {
 void SessionFiles::StartRestore(Session* session, const Reply& reply) {
   const SessionId id = session->id;
   works_.Begin(session, FileWork::kRestoring);
-  store_->Load(session->domain, session->name, [this, id, reply](StatusOr<SessionSnapshot> loaded) {
-    works_.End(id);
-    FinishRestore(id, std::move(loaded), reply);
-  });
+  store_->Load(session->tenant, session->domain, session->name,
+               [this, id, reply](StatusOr<SessionSnapshot> loaded) {
+                 works_.End(id);
+                 FinishRestore(id, std::move(loaded), reply);
+               });
 }
 
 void SessionFiles::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded,

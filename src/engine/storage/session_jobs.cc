@@ -1,17 +1,24 @@
 #include "engine/storage/session_jobs.h"
 
-#include <utility>
-
 #include "base/check.h"
 
 namespace weft {
 
-void SessionJobs::Post(const std::string& domain, Kind kind, std::function<void()> job) {
+void SessionJobs::PostRestore(const std::string& tenant, const File& file,
+                              std::function<void()> job) {
   MutexLock lock(&mutex_);
-  // One that comes again and again does not go before those that wait.
-  Domain& its =
-      domains_.try_emplace(domain, Domain{.jobs = {}, .restored = n_restored_}).first->second;
-  its.jobs.push_back({.number = ++n_posted_, .kind = kind, .run = std::move(job)});
+  if (const auto last = last_.find(file); last != last_.end()) {
+    waiting_[last->second].push_back({.tenant = tenant, .run = std::move(job)});
+  } else {
+    restores_.Push(tenant, std::move(job));
+  }
+}
+
+void SessionJobs::Post(std::vector<File> files, std::function<void()> job) {
+  MutexLock lock(&mutex_);
+  ++n_posted_;
+  for (const File& file : files) last_[file] = n_posted_;
+  others_.push_back({.number = n_posted_, .files = std::move(files), .run = std::move(job)});
 }
 
 void SessionJobs::RunNext() {
@@ -24,25 +31,21 @@ void SessionJobs::RunNext() {
 }
 
 std::function<void()> SessionJobs::Take() {
-  WEFT_CHECK(!domains_.empty(), "one job is posted for each that runs");
-  // Restores before all else, then whose last one is the longest ago, then who came first.
-  const auto goes_before = [](const Domain& a, const Domain& b) {
-    const bool a_restores = a.jobs.front().kind == Kind::kRestore;
-    const bool b_restores = b.jobs.front().kind == Kind::kRestore;
-    if (a_restores != b_restores) return a_restores;
-    if (a_restores && a.restored != b.restored) return a.restored < b.restored;
-    return a.jobs.front().number < b.jobs.front().number;
-  };
-  auto next = domains_.begin();
-  for (auto at = domains_.begin(); at != domains_.end(); ++at) {
-    if (goes_before(at->second, next->second)) next = at;
+  if (!restores_.empty()) return restores_.Pop();
+  WEFT_CHECK(!others_.empty(), "one job is posted for each that runs");
+  Other next = std::move(others_.front());
+  others_.pop_front();
+  for (const File& file : next.files) {
+    const auto last = last_.find(file);
+    if (last != last_.end() && last->second == next.number) last_.erase(last);
   }
-  Domain& domain = next->second;
-  Job job = std::move(domain.jobs.front());
-  domain.jobs.pop_front();
-  if (job.kind == Kind::kRestore) domain.restored = ++n_restored_;
-  if (domain.jobs.empty()) domains_.erase(next);
-  return std::move(job.run);
+  // The worker takes them after it has run this one.
+  if (auto waiting = waiting_.extract(next.number); !waiting.empty()) {
+    for (Restore& restore : waiting.mapped()) {
+      restores_.Push(restore.tenant, std::move(restore.run));
+    }
+  }
+  return std::move(next.run);
 }
 
 }  // namespace weft

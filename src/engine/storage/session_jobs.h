@@ -1,10 +1,10 @@
 // The file work of sessions that waits for the worker, in an order in which nobody's restore waits
 // for what others save.
 //
-// Work of one API key runs in the order in which it was posted, as files must be read as they were
-// written last. A restore, for which a turn waits, goes before all work of other keys, and keys
-// take turns with theirs. All else runs in the order of posting, never earlier: room on the disk
-// that a save needs may be made by work before it.
+// A restore, for which a turn waits, goes before all else, and tenants take turns with theirs. Only
+// work on its own file that was posted earlier goes before it, as files must be read as they were
+// written last. All else runs in the order of posting, never earlier: room on the disk that a save
+// needs may be made by work before it.
 //
 // The engine thread posts, the worker takes.
 #ifndef WEFT_ENGINE_STORAGE_SESSION_JOBS_H_
@@ -15,37 +15,46 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/mutex.h"
+#include "engine/storage/tenant_turns.h"
 
 namespace weft {
 
 class SessionJobs {
  public:
-  enum class Kind { kRestore, kOther };
+  using File = std::pair<std::string, std::string>;  // a session's domain and name
 
-  void Post(const std::string& domain, Kind kind, std::function<void()> job) WEFT_EXCLUDES(mutex_);
+  void PostRestore(const std::string& tenant, const File& file, std::function<void()> job)
+      WEFT_EXCLUDES(mutex_);
+  // Anything else that reads or changes these files.
+  void Post(std::vector<File> files, std::function<void()> job) WEFT_EXCLUDES(mutex_);
   // Runs the next job. REQUIRES: there is one for each call.
   void RunNext() WEFT_EXCLUDES(mutex_);
 
  private:
-  struct Job {
+  struct Other {
     int64_t number = 0;  // in the order of posting
-    Kind kind = Kind::kOther;
+    std::vector<File> files;
     std::function<void()> run;
   };
-  struct Domain {
-    std::deque<Job> jobs;  // never empty
-    // The number of the restore in whose turn it came, or that was its last one.
-    int64_t restored = 0;
+  struct Restore {
+    std::string tenant;
+    std::function<void()> run;
   };
 
   std::function<void()> Take() WEFT_REQUIRES(mutex_);
 
   Mutex mutex_;
-  std::map<std::string, Domain> domains_ WEFT_GUARDED_BY(mutex_);
+  TenantTurns restores_ WEFT_GUARDED_BY(mutex_);
+  std::deque<Other> others_ WEFT_GUARDED_BY(mutex_);
+  // The last of the others for each of their files.
+  std::map<File, int64_t> last_ WEFT_GUARDED_BY(mutex_);
+  // Restores of files that others use first, by the last of these.
+  std::map<int64_t, std::vector<Restore>> waiting_ WEFT_GUARDED_BY(mutex_);
   int64_t n_posted_ WEFT_GUARDED_BY(mutex_) = 0;
-  int64_t n_restored_ WEFT_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace weft

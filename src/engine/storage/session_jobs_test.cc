@@ -5,20 +5,31 @@
 #include <map>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "base/strings.h"
 
 namespace weft {
 namespace {
 
-using Kind = SessionJobs::Kind;
+using File = SessionJobs::File;
 
-// Runs all jobs; what they are called, in their order.
+// Runs all jobs and lists what ran, in its order. All files belong to one key: the one of a server
+// without keys.
 class Jobs {
  public:
-  void Save(const std::string& domain) { Post(domain, Kind::kOther, "save"); }
-  void Restore(const std::string& domain) { Post(domain, Kind::kRestore, "restore"); }
+  void Save(const std::string& file) {
+    ++n_waiting_;
+    jobs_.Post({{"", file}}, [this, file] { StrAppend(&ran_, "save ", file, "\n"); });
+  }
+  void Rename(const std::string& from, const std::string& to) {
+    ++n_waiting_;
+    jobs_.Post({{"", from}, {"", to}},
+               [this, from, to] { StrAppend(&ran_, "rename ", from, " ", to, "\n"); });
+  }
+  void Restore(const std::string& tenant, const std::string& file) {
+    ++n_waiting_;
+    jobs_.PostRestore(tenant, {"", file}, [this, file] { StrAppend(&ran_, file, "\n"); });
+  }
   void RunNext() {
     jobs_.RunNext();
     --n_waiting_;
@@ -30,81 +41,120 @@ class Jobs {
   const std::string& ran() const { return ran_; }
 
  private:
-  void Post(const std::string& domain, Kind kind, const std::string& what) {
-    ++n_waiting_;
-    jobs_.Post(domain, kind, [this, domain, what] { StrAppend(&ran_, domain, " ", what, "\n"); });
-  }
-
   SessionJobs jobs_;
   std::string ran_;
   int n_waiting_ = 0;
 };
 
-TEST(SessionJobs, ARestoreGoesBeforeOthersSavesAndAfterItsOwn) {
+TEST(SessionJobs, ARestoreGoesBeforeSavesOfOtherFilesAndAfterThoseOfItsOwn) {
   Jobs jobs;
-  for (int i = 0; i < 3; ++i) jobs.Save("a");
-  jobs.Restore("a");
-  jobs.Restore("b");
-  EXPECT_EQ(jobs.Run(), "b restore\na save\na save\na save\na restore\n");
+  for (const char* const file : {"a1", "a2", "a3"}) jobs.Save(file);
+  jobs.Restore("a", "a2");
+  jobs.Save("a2");
+  jobs.Restore("b", "b1");
+  EXPECT_EQ(jobs.Run(), "b1\nsave a1\nsave a2\na2\nsave a3\nsave a2\n");
 }
 
-TEST(SessionJobs, RestoresTakeTurns) {
+TEST(SessionJobs, ARestoreWaitsForItsFilesNewName) {
   Jobs jobs;
-  for (int i = 0; i < 3; ++i) jobs.Restore("a");
-  for (int i = 0; i < 2; ++i) jobs.Restore("b");
-  EXPECT_EQ(jobs.Run(), "a restore\nb restore\na restore\nb restore\na restore\n");
+  jobs.Save("a1");
+  jobs.Rename("a1", "a2");
+  jobs.Restore("a", "a2");
+  jobs.Restore("a", "a3");
+  EXPECT_EQ(jobs.Run(), "a3\nsave a1\nrename a1 a2\na2\n");
+}
+
+TEST(SessionJobs, TenantsOfOneDomainTakeTurns) {
+  Jobs jobs;
+  for (const char* const file : {"a1", "a2", "a3"}) jobs.Restore("address 192.0.2.1", file);
+  for (const char* const file : {"b1", "b2"}) jobs.Restore("address 192.0.2.2", file);
+  EXPECT_EQ(jobs.Run(), "a1\nb1\na2\nb2\na3\n");
 }
 
 TEST(SessionJobs, WhoComesAgainAndAgainTakesTurnsToo) {
   Jobs jobs;
-  jobs.Restore("b");
-  jobs.Restore("b");
-  jobs.Restore("b");
+  for (const char* const file : {"b1", "b2", "b3"}) jobs.Restore("b", file);
   for (int i = 0; i < 3; ++i) {
-    jobs.Restore("a");
+    jobs.Restore("a", "a1");
     jobs.RunNext();
     jobs.RunNext();
   }
-  EXPECT_EQ(jobs.ran(), "b restore\na restore\nb restore\na restore\nb restore\na restore\n");
+  EXPECT_EQ(jobs.ran(), "b1\na1\nb2\na1\nb3\na1\n");
 }
 
 TEST(SessionJobs, SavesRunInTheOrderOfPosting) {
   Jobs jobs;
-  jobs.Save("b");
-  jobs.Save("a");
-  jobs.Save("b");
-  EXPECT_EQ(jobs.Run(), "b save\na save\nb save\n");
+  for (const char* const file : {"b1", "a1", "b2"}) jobs.Save(file);
+  EXPECT_EQ(jobs.Run(), "save b1\nsave a1\nsave b2\n");
 }
 
-TEST(SessionJobs, NothingIsLostAndNoSaveRunsEarlyInRandomPrograms) {
-  for (uint64_t seed = 0; seed < 300; ++seed) {
-    SCOPED_TRACE(seed);
-    std::mt19937_64 random(seed);
-    SessionJobs jobs;
-    std::map<std::string, std::vector<int>> posted, ran;
-    int n_posted = 0, n_ran = 0, last_save = -1;
-    const auto run_next = [&] {
-      jobs.RunNext();
-      ++n_ran;
-    };
+// Random jobs on few files, some of which nobody saves, run at random times.
+class RandomProgram {
+ public:
+  explicit RandomProgram(uint32_t seed) : random_(seed) {}
+
+  void Run() {
     for (int i = 0; i < 200; ++i) {
-      if (random() % 5 < 2 && n_ran < n_posted) {
-        run_next();
-        continue;
+      const bool runs = random_() % 5 < 2 && n_ran_ < n_posted_;
+      if (runs) {
+        RunNext();
+      } else if (random_() % 2 == 0) {
+        PostRestore();
+      } else {
+        PostSave();
       }
-      const std::string domain = StrCat("domain ", random() % 4);
-      const bool restores = random() % 3 == 0;
-      posted[domain].push_back(i);
-      jobs.Post(domain, restores ? Kind::kRestore : Kind::kOther, [&, domain, i, restores] {
-        ran[domain].push_back(i);
-        if (restores) return;
-        EXPECT_GT(i, last_save);
-        last_save = i;
-      });
-      ++n_posted;
     }
-    while (n_ran < n_posted) run_next();
-    ASSERT_EQ(ran, posted) << "each domain's in their order";
+    while (n_ran_ < n_posted_) RunNext();
+    for (const auto& [tenant, n] : waiting_) EXPECT_EQ(n, 0) << tenant;
+    EXPECT_EQ(n_done_, n_posted_) << "nothing is lost";
+  }
+
+ private:
+  static constexpr uint32_t kTenants = 4, kSaved = 4, kFiles = 6;
+
+  void RunNext() {
+    ++n_ran_;
+    jobs_.RunNext();
+  }
+  void PostSave() {
+    const File file{"", StrCat(random_() % kSaved)};
+    const int number = ++n_posted_;
+    posted_save_[file] = number;
+    jobs_.Post({file}, [this, file, number] {
+      EXPECT_GT(number, last_save_) << "never earlier";
+      last_save_ = done_save_[file] = number;
+      ++n_done_;
+    });
+  }
+  void PostRestore() {
+    const uint32_t number = random_() % kFiles;
+    const File file{"", StrCat(number)};
+    const std::string tenant = StrCat("tenant ", random_() % kTenants);
+    const int ahead = waiting_[tenant]++;
+    ++n_posted_;
+    jobs_.PostRestore(tenant, file,
+                      [this, tenant, file, ahead, is_saved = number < kSaved,
+                       save = posted_save_[file], n_before = n_ran_] {
+                        EXPECT_EQ(done_save_[file], save) << "as it was written last";
+                        if (!is_saved) {
+                          EXPECT_LE(n_ran_ - n_before, (ahead + 1) * static_cast<int>(kTenants));
+                        }
+                        --waiting_[tenant];
+                        ++n_done_;
+                      });
+  }
+
+  std::mt19937 random_;
+  SessionJobs jobs_;
+  std::map<File, int> posted_save_, done_save_;  // the last one's number
+  std::map<std::string, int> waiting_;           // restores by tenant
+  int n_posted_ = 0, n_ran_ = 0, n_done_ = 0, last_save_ = 0;
+};
+
+TEST(SessionJobs, FilesAreReadAsWrittenAndTurnsAreKeptInRandomPrograms) {
+  for (uint32_t seed = 0; seed < 1000; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProgram(seed).Run();
   }
 }
 

@@ -97,9 +97,8 @@ StatusOr<std::vector<SavedSession>> SessionStore::ListAll(std::vector<std::strin
   return saved;
 }
 
-void SessionStore::PostJob(const std::string& domain, SessionJobs::Kind kind,
-                           std::function<void()> job) {
-  jobs_.Post(domain, kind, std::move(job));
+void SessionStore::PostJob(std::vector<SessionJobs::File> files, std::function<void()> job) {
+  jobs_.Post(std::move(files), std::move(job));
   worker_.Post([this] { jobs_.RunNext(); });
 }
 
@@ -138,21 +137,19 @@ void SessionStore::Save(const std::string& domain, const std::string& name,
   // Until the new file has replaced the former one, both are there.
   const int64_t most = BytesOfFile(*shared);
   AddFileBytes(most);
-  PostJob(domain, SessionJobs::Kind::kOther,
-          [this, domain, name, shared, most, done = std::move(done)] {
-            Status status = abandoned_ ? OutOfTime() : OkStatus();
-            if (status.ok()) {
-              status =
-                  directory_->Save(MakeHead(domain, name, *shared), SourceOf(*shared, abandoned_));
-            }
-            const int64_t bytes = directory_->FileBytes(domain, name);
-            post_back_([this, domain, name, most, bytes, done, status] {
-              SetFile(domain, name, bytes);
-              AddFileBytes(-most);
-              if (status.ok()) written_bytes_ += bytes;
-              done(status);
-            });
-          });
+  PostJob({{domain, name}}, [this, domain, name, shared, most, done = std::move(done)] {
+    Status status = abandoned_ ? OutOfTime() : OkStatus();
+    if (status.ok()) {
+      status = directory_->Save(MakeHead(domain, name, *shared), SourceOf(*shared, abandoned_));
+    }
+    const int64_t bytes = directory_->FileBytes(domain, name);
+    post_back_([this, domain, name, most, bytes, done, status] {
+      SetFile(domain, name, bytes);
+      AddFileBytes(-most);
+      if (status.ok()) written_bytes_ += bytes;
+      done(status);
+    });
+  });
 }
 
 // A program that was allowed more may have written the file.
@@ -225,17 +222,19 @@ StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain, const
   return snapshot;
 }
 
-void SessionStore::Load(const std::string& domain, const std::string& name,
+void SessionStore::Load(const std::string& tenant, const std::string& domain,
+                        const std::string& name,
                         std::function<void(StatusOr<SessionSnapshot>)> done) {
-  PostJob(domain, SessionJobs::Kind::kRestore, [this, domain, name, done = std::move(done)] {
+  jobs_.PostRestore(tenant, {domain, name}, [this, domain, name, done = std::move(done)] {
     auto loaded = std::make_shared<StatusOr<SessionSnapshot>>(LoadNow(domain, name, &rows_));
     post_back_([done, loaded] { done(std::move(*loaded)); });
   });
+  worker_.Post([this] { jobs_.RunNext(); });
 }
 
 void SessionStore::Remove(const std::string& domain, const std::string& name,
                           std::function<void(Status)> done) {
-  PostJob(domain, SessionJobs::Kind::kOther, [this, domain, name, done = std::move(done)] {
+  PostJob({{domain, name}}, [this, domain, name, done = std::move(done)] {
     const Status status = directory_->Remove(domain, name);
     const int64_t bytes = directory_->FileBytes(domain, name);
     post_back_([this, domain, name, bytes, done, status] {
@@ -258,19 +257,18 @@ void SessionStore::Rename(const std::string& domain, const std::string& from, co
   const auto found = files_.find({domain, from});
   const int64_t most = found != files_.end() ? found->second : 0;
   AddFileBytes(most);
-  PostJob(domain, SessionJobs::Kind::kOther,
-          [this, domain, from, to, most, done = std::move(done)] {
-            const Status status = RenameNow(domain, from, to);
-            const int64_t from_bytes = directory_->FileBytes(domain, from);
-            const int64_t to_bytes = directory_->FileBytes(domain, to);
-            post_back_([this, domain, from, to, most, from_bytes, to_bytes, done, status] {
-              SetFile(domain, from, from_bytes);
-              SetFile(domain, to, to_bytes);
-              AddFileBytes(-most);
-              if (status.ok()) written_bytes_ += to_bytes;
-              done(status);
-            });
-          });
+  PostJob({{domain, from}, {domain, to}}, [this, domain, from, to, most, done = std::move(done)] {
+    const Status status = RenameNow(domain, from, to);
+    const int64_t from_bytes = directory_->FileBytes(domain, from);
+    const int64_t to_bytes = directory_->FileBytes(domain, to);
+    post_back_([this, domain, from, to, most, from_bytes, to_bytes, done, status] {
+      SetFile(domain, from, from_bytes);
+      SetFile(domain, to, to_bytes);
+      AddFileBytes(-most);
+      if (status.ok()) written_bytes_ += to_bytes;
+      done(status);
+    });
+  });
 }
 
 }  // namespace weft

@@ -73,8 +73,8 @@ class SessionStore {
   void Save(const std::string& domain, const std::string& name, SessionSnapshot snapshot,
             std::function<void(Status)> done);
   // State that is damaged, or in another layout, is dropped and noted. A damaged head, another
-  // model's file, and more rows than a session may hold are errors.
-  void Load(const std::string& domain, const std::string& name,
+  // model's file, and more rows than a session may hold are errors. Tenants take turns.
+  void Load(const std::string& tenant, const std::string& domain, const std::string& name,
             std::function<void(StatusOr<SessionSnapshot>)> done);
   void Remove(const std::string& domain, const std::string& name, std::function<void(Status)> done);
   void Rename(const std::string& domain, const std::string& from, const std::string& to,
@@ -92,7 +92,7 @@ class SessionStore {
         rows_(*rows),
         post_back_(std::move(post_back)) {}
 
-  void PostJob(const std::string& domain, SessionJobs::Kind kind, std::function<void()> job);
+  void PostJob(std::vector<SessionJobs::File> files, std::function<void()> job);
   // On the worker thread.
   SessionHead MakeHead(const std::string& domain, const std::string& name,
                        const SessionSnapshot& snapshot) const;

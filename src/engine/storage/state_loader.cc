@@ -41,17 +41,19 @@ void StateLoader::ReadRun(SessionId id) {
   load.pages_asked = std::ssize(keys);
   const bool last = first + load.pages_asked == n_pages;
   if (last && load.match.slot.has_value()) keys.push_back(*load.match.slot);
-  disk_->Read(
-      sessions_.Find(id)->domain, keys,
-      [this, id, serial = load.serial, n = keys.size()](std::vector<DiskTier::Loaded> blocks) {
-        const auto found = loads_.find(id.value);
-        if (found == loads_.end() || found->second.serial != serial) return;
-        TakeRun(id, std::move(blocks), n);
-      });
+  const Session& session = *sessions_.Find(id);
+  disk_->Read(session.tenant, session.domain, keys,
+              [this, id, serial = load.serial, n = keys.size()](
+                  std::vector<DiskTier::Loaded> blocks, Status status) {
+                const auto found = loads_.find(id.value);
+                if (found == loads_.end() || found->second.serial != serial) return;
+                TakeRun(id, std::move(blocks), n, status);
+              });
 }
 
-// Blocks have arrived, fewer than requested if one was damaged.
-void StateLoader::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, size_t n_asked) {
+// Blocks have arrived, fewer than requested if one was damaged or could not be read.
+void StateLoader::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, size_t n_asked,
+                          const Status& read) {
   Load& load = loads_.at(id.value);
   Session* const session = sessions_.Find(id);
   publisher_->Touch(session);
@@ -67,7 +69,10 @@ void StateLoader::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, si
     if (load.computed == load.match.n_tokens) return End(id);
     if (whole) return ReadRun(id);
   }
-  TryWithoutDamage(session, &load);
+  if (read.ok() || read.code() == StatusCode::kDataLoss) return TryWithoutDamage(session, &load);
+  // The block would be found again, and again not be read: computes what is left.
+  if (!memory_->blocks_stand_alone()) memory_->Drop(session);
+  End(id);
 }
 
 Status StateLoader::Append(Session* session, Load* load, std::vector<DiskTier::Loaded> blocks,

@@ -50,7 +50,8 @@ class StateLoader {
   };
 
   void ReadRun(SessionId id);
-  void TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, size_t n_asked);
+  void TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, size_t n_asked,
+               const Status& read);
   Status Append(Session* session, Load* load, std::vector<DiskTier::Loaded> blocks, bool whole);
   void TryWithoutDamage(Session* session, Load* load);
   void End(SessionId id);

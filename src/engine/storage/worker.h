@@ -5,9 +5,12 @@
 
 #include <deque>
 #include <functional>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "base/mutex.h"
+#include "engine/storage/tenant_turns.h"
 
 namespace weft {
 
@@ -39,11 +42,12 @@ class Worker {
     }
     arrived_.NotifyAll();
   }
-  // Runs the job before all queued ones, because someone is waiting for it.
-  void PostFirst(std::function<void()> job) WEFT_EXCLUDES(mutex_) {
+  // Runs the job before all of the other kinds, because the tenant is waiting for it. Tenants take
+  // turns.
+  void PostFirst(const std::string& tenant, std::function<void()> job) WEFT_EXCLUDES(mutex_) {
     {
       MutexLock lock(&mutex_);
-      jobs_.push_front(std::move(job));
+      first_jobs_.Push(tenant, std::move(job));
     }
     arrived_.NotifyAll();
   }
@@ -54,25 +58,32 @@ class Worker {
       std::function<void()> job;
       {
         MutexLock lock(&mutex_);
-        if (jobs_.empty()) return;
-        job = std::move(jobs_.front());
-        jobs_.pop_front();
+        if (first_jobs_.empty() && jobs_.empty()) return;
+        job = Take();
       }
       job();
     }
   }
 
  private:
+  bool HasJobs() const WEFT_REQUIRES(mutex_) {
+    return !first_jobs_.empty() || !jobs_.empty() || !last_jobs_.empty();
+  }
+  std::function<void()> Take() WEFT_REQUIRES(mutex_) {
+    if (!first_jobs_.empty()) return first_jobs_.Pop();
+    auto& next = jobs_.empty() ? last_jobs_ : jobs_;
+    std::function<void()> job = std::move(next.front());
+    next.pop_front();
+    return job;
+  }
   void Loop() WEFT_EXCLUDES(mutex_) {
     while (true) {
       std::function<void()> job;
       {
         MutexLock lock(&mutex_);
-        while (jobs_.empty() && last_jobs_.empty() && !stopping_) arrived_.Wait(&mutex_);
-        auto& next = jobs_.empty() ? last_jobs_ : jobs_;
-        if (next.empty()) return;
-        job = std::move(next.front());
-        next.pop_front();
+        while (!HasJobs() && !stopping_) arrived_.Wait(&mutex_);
+        if (!HasJobs()) return;
+        job = Take();
       }
       job();
     }
@@ -80,6 +91,7 @@ class Worker {
 
   Mutex mutex_;
   CondVar arrived_;
+  TenantTurns first_jobs_ WEFT_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> jobs_ WEFT_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> last_jobs_ WEFT_GUARDED_BY(mutex_);
   bool stopping_ WEFT_GUARDED_BY(mutex_) = false;

@@ -116,6 +116,7 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, TurnOptions opti
                                             turn->options.n_choices, wake_);
   turn->cancelled = std::make_shared<std::atomic<bool>>(false);
   session->turn = turn.get();
+  session->tenant = turn->options.tenant;
   const bool is_parked = session->stage == SessionStage::kParked;
   session->stage.Become(is_parked ? SessionStage::kAwaited : SessionStage::kQueued);
   parts_.files->RestoreForTurn(session);
