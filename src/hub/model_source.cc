@@ -19,7 +19,6 @@
 namespace weft::hub {
 namespace {
 
-constexpr size_t kMostManifestBytes = size_t{4} << 20;
 constexpr size_t kMostCandidates = 8;
 
 std::string NamesOf(std::span<const CatalogueEntry> catalogue) {

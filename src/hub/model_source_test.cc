@@ -248,6 +248,11 @@ TEST_F(ModelSourceTest, ListsOfAHubAreBounded) {
     page_ = [&](const std::string&) { return HttpText(200, "", text); };
     EXPECT_THAT(error(), HasSubstr("HF_ENDPOINT")) << text.substr(0, 99);
   }
+  TinyHttpServer registry([&](const TinyRequest&) {
+    return HttpText(200, "", StrCat(R"({"layers":)", std::string(256 << 10, '[')));
+  });
+  places_.ollama_registry = registry.url();
+  EXPECT_THAT(std::string(PullError("ollama:tiny").message()), HasSubstr("longer than 256"));
 }
 
 TEST_F(ModelSourceTest, ListsTakeFromTheBudgetToo) {

@@ -17,7 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostManifestBytes = size_t{4} << 20;
 constexpr size_t kMostTextBytes = size_t{1} << 20;
 constexpr size_t kMostLayers = 64;
 constexpr std::string_view kMediaType = "application/vnd.ollama.image.";

@@ -7,6 +7,7 @@
 #ifndef WEFT_HUB_OLLAMA_STORE_H_
 #define WEFT_HUB_OLLAMA_STORE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ struct OllamaLayer {
   std::string hex;   // its SHA-256
   int64_t n_bytes = 0;
 };
+
+// Of a manifest: its values may take eighty times that memory.
+inline constexpr size_t kMostManifestBytes = size_t{256} << 10;
 
 // The layers of a manifest, its configuration last. An error if it is not a manifest.
 StatusOr<std::vector<OllamaLayer>> ParseOllamaManifest(std::string_view json);

@@ -248,6 +248,20 @@ TEST_F(DownloadTest, StalledConnectionsAreGivenUp) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("almost nothing"));
 }
 
+// As from a server that always sends just enough.
+TEST_F(DownloadTest, TextsMustArriveInTime) {
+  std::atomic<bool> done = false;
+  TinyHttpServer server([&](const TinyRequest&) {
+    while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return HttpText(200, "", "{}");
+  });
+  const HttpClient http({.stall_bytes_per_s = 0, .text_s = 1});
+  const Status status = http.FetchText({.url = server.url()}, 100).status();
+  done = true;
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("within 1 seconds"));
+}
+
 TEST_F(DownloadTest, TheDiskIsLookedAtFirst) {
   TinyHttpServer server([&](const TinyRequest& request) { return HttpFile(request, file_); });
   hooks_.free_bytes = [](const std::string&) -> StatusOr<int64_t> { return 1000; };

@@ -138,7 +138,8 @@ int LookWhetherWanted(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t
   return static_cast<const HttpOptions*>(user)->is_cancelled() ? 1 : 0;
 }
 
-Status TransportError(CURLcode code, const std::string& url, const HttpOptions& options) {
+Status TransportError(CURLcode code, const std::string& url, const HttpOptions& options,
+                      int most_s) {
   const std::string host = Printable(HostOf(url), 200);
   const char* const reason = curl_easy_strerror(code);
   switch (code) {
@@ -154,6 +155,10 @@ Status TransportError(CURLcode code, const std::string& url, const HttpOptions& 
       return Cancelled("nobody is waiting for ", host,
                        " any more; the part received so far is kept");
     case CURLE_OPERATION_TIMEDOUT:
+      if (most_s > 0) {
+        return DeadlineExceeded(host, " has not sent its answer within ", most_s,
+                                " seconds: try again, or use another network");
+      }
       return DeadlineExceeded(host, " has sent almost nothing for ", options.stall_s,
                               " seconds: try again, the part received so far is kept");
     case CURLE_PEER_FAILED_VERIFICATION:
@@ -162,8 +167,13 @@ Status TransportError(CURLcode code, const std::string& url, const HttpOptions& 
       return FailedPrecondition(
           "the certificate of ", host, " cannot be trusted (", reason,
           "): install ca-certificates, or set SSL_CERT_FILE to your authority's certificate");
-    case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
+      // Said of answers too.
+      if (url.starts_with("http://") || url.starts_with("https://")) {
+        return FailedPrecondition("what ", host, " sends is not HTTP: check the URL and its port");
+      }
+      [[fallthrough]];
+    case CURLE_URL_MALFORMAT:
       return FailedPrecondition("this is not a URL for downloading: ", Printable(url, 200));
     default:
       return DataLoss("the connection to ", host, " broke (", reason,
@@ -183,6 +193,7 @@ void SetUp(const HttpOptions& options, const HttpRequest& request, const std::st
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(options.connect_timeout_s));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(options.stall_bytes_per_s));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(options.stall_s));
+  curl_easy_setopt(curl, CURLOPT_TIMEOUT, static_cast<long>(request.most_s));
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &TakeHeader);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, exchange);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &TakeBody);
@@ -254,7 +265,7 @@ StatusOr<HttpAnswer> HttpClient::Fetch(const HttpRequest& request, HttpSink* sin
     if (code == CURLE_OK) exchange.ReadHead();
     WEFT_RETURN_IF_ERROR(exchange.status);
     const bool is_error = exchange.began && !exchange.IsSuccess();
-    if (code != CURLE_OK && !is_error) return TransportError(code, url, options_);
+    if (code != CURLE_OK && !is_error) return TransportError(code, url, options_, request.most_s);
     if (!is_error || !IsRedirect(exchange.answer.head.status)) return std::move(exchange.answer);
     const std::string location(exchange.answer.head.Header("location"));
     const std::string next = location.empty() ? "" : Resolved(url, location);
@@ -272,7 +283,9 @@ StatusOr<HttpAnswer> HttpClient::Fetch(const HttpRequest& request, HttpSink* sin
 
 StatusOr<HttpAnswer> HttpClient::FetchText(const HttpRequest& request, size_t max_bytes) const {
   TextSink sink(request.url, max_bytes);
-  WEFT_ASSIGN_OR_RETURN(HttpAnswer answer, Fetch(request, &sink));
+  HttpRequest bounded = request;
+  bounded.most_s = options_.text_s;
+  WEFT_ASSIGN_OR_RETURN(HttpAnswer answer, Fetch(bounded, &sink));
   if (!sink.text.empty()) answer.body = std::move(sink.text);
   return answer;
 }

@@ -28,6 +28,8 @@ struct HttpOptions {
   // Give up a transfer that stays slower than this for `stall_s` seconds.
   int stall_bytes_per_s = 128;
   int stall_s = 60;
+  // For a text; a file may take any time, and tells its progress.
+  int text_s = 300;
   // Polled about every second; if true, the transfer fails with CANCELLED. May be empty.
   std::function<bool()> is_cancelled;
   // Takes the bytes of all bodies; an error from it is the transfer's. May be null.
@@ -41,6 +43,7 @@ struct HttpRequest {
   int64_t first_byte = 0;  // if not 0, request the range from there on
   // With first_byte: only if the file still has this entity tag.
   std::string if_range;
+  int most_s = 0;  // for the whole transfer; 0: any time
 };
 
 struct HttpHead {
