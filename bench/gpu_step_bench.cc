@@ -2,6 +2,8 @@
 // filled and enqueued, its launches are found. On the emulated device, which only notes them.
 //
 //   gpu_step_bench MODEL.gguf [ROWS]
+//
+// Without arguments the model is $WEFT_BENCH_MODEL.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -36,6 +38,7 @@ class Sessions {
     for (const std::vector<PageId>& table : tables_) {
       StepSequence sequence{.tokens = token_, .position = context};
       sequence.page_tables.assign(spec.kv_groups.size(), table);
+      if (!spec.slots.empty()) sequence.slot = static_cast<SlotId>(sequences_.size());
       sequence.n_logits = 1;
       sequence.n_best = kBest;
       sequence.temperature = 0.8f;
@@ -62,7 +65,6 @@ Status Measure(const char* path, int64_t n_rows) {
   WEFT_ASSIGN_OR_RETURN(const Backend* const backend, FindBackend("emu"));
   WEFT_ASSIGN_OR_RETURN(const auto file, ModelFile::Open(path));
   WEFT_ASSIGN_OR_RETURN(ModelSpec spec, BuildModelSpec(*file, {}));
-  if (!spec.slots.empty()) return Unimplemented("models with recurrent state are not measured");
   WEFT_ASSIGN_OR_RETURN(const auto weights, backend->Load(file, std::move(spec), {}));
   for (const int64_t context : {512, 4096}) {
     WEFT_ASSIGN_OR_RETURN(const auto state, backend->NewState(*weights, {}));
@@ -72,6 +74,7 @@ Status Measure(const char* path, int64_t n_rows) {
     for (size_t group = 0; group < weights->spec().kv_groups.size(); ++group) {
       WEFT_RETURN_IF_ERROR(state->GrowPages(static_cast<int>(group), sessions.n_pages()));
     }
+    if (!weights->spec().slots.empty()) WEFT_RETURN_IF_ERROR(state->GrowSlots(n_rows));
     std::vector<double> us;
     for (int round = 0; round < kRounds - 1; ++round) {
       const Step step = sessions.Next();
@@ -93,11 +96,17 @@ Status Measure(const char* path, int64_t n_rows) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: gpu_step_bench MODEL.gguf [ROWS]\n");
+  const char* const chosen = argc > 1 ? argv[1] : std::getenv("WEFT_BENCH_MODEL");
+  if (chosen == nullptr || *chosen == '\0') {
+    std::printf("gpu_step_bench MODEL.gguf [ROWS]: nothing to measure\n");
+    return 0;
+  }
+  const int64_t n_rows = argc > 2 ? std::atoll(argv[2]) : 32;
+  if (n_rows < 1 || n_rows > 512) {
+    std::fprintf(stderr, "gpu_step_bench: ROWS must be 1 to 512, such as 32\n");
     return 2;
   }
-  const weft::Status status = weft::Measure(argv[1], argc > 2 ? std::atoll(argv[2]) : 32);
+  const weft::Status status = weft::Measure(chosen, n_rows);
   if (status.ok()) return 0;
   std::fprintf(stderr, "gpu_step_bench: %s\n", std::string(weft::Message(status)).c_str());
   return 1;
