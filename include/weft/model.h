@@ -36,7 +36,7 @@ struct ModelUses {
 };
 
 struct ModelOptions {
-  // For device_layers.
+  // For device_layers and expert_layers.
   static constexpr int kAllLayers = -1, kLayersThatFit = -2;
   // For backend: an NVIDIA card if there is one with room for the model and for sessions, otherwise
   // the processor.
@@ -50,6 +50,10 @@ struct ModelOptions {
   // computes the first ones. For weights that a device has no room for: kLayersThatFit takes as
   // many as its memory holds. What is computed has other bits than either backend's alone.
   int device_layers = kAllLayers;
+  // Of how many of the first layers the cpu backend computes the experts, if the model has mixtures
+  // of them, and the backend all else of its layers. kLayersThatFit: of as few as help, where
+  // device_layers says the same, and otherwise of none.
+  int expert_layers = kLayersThatFit;
   int n_threads = 0;  // for packing; 0: one per core
   // The longest context any session will use; 0 means the model's training context. It belongs to
   // the model because some models choose their rope factors by it.
@@ -97,7 +101,8 @@ class Model {
   const std::string& fingerprint() const;
   int64_t weight_bytes() const;
   // What computes ("cpu"), and whether its results have the same bits whatever else it computes.
-  // A model that is divided names both, and how many layers are where: "cpu:12+cuda:20".
+  // A model that is divided names both, and how many layers are where: "cpu:12+cuda:20", or
+  // "cuda+cpu-experts:24".
   std::string_view backend_name() const;
   // What ModelOptions::kAnyBackend chose and why, in a sentence; empty if it had no choice.
   const std::string& computing_choice() const;

@@ -93,6 +93,11 @@ Status StepRun::ReadRow(int64_t /*row*/, std::span<float> /*logits*/) {
   return Unimplemented("this backend changes no rows");
 }
 
+StatusOr<std::shared_ptr<HostExperts>> Backend::NewHostExperts(
+    std::shared_ptr<const Weights> /*weights*/, const ExecutorOptions& /*options*/) const {
+  return Unimplemented("the ", name(), " backend computes no other backend's experts");
+}
+
 std::unique_ptr<StepRun> RunInOneGo(std::function<Status()> compute) {
   return std::make_unique<WholeRun>(std::move(compute));
 }

@@ -50,6 +50,7 @@ struct BackendCapabilities {
   bool rows = false;                 // StepSequence::rows
   bool prediction_heads = false;     // StepSequence::hidden, and hidden values as vectors
   bool same_bits = false;
+  bool host_experts = false;  // ExecutorOptions::experts
 };
 
 // A device's memory, as it is now.
@@ -106,6 +107,7 @@ class Weights {
 };
 
 class Executor;
+class HostExperts;
 
 struct ExecutorOptions {
   int n_threads = 0;              // 0: one per core
@@ -115,6 +117,9 @@ struct ExecutorOptions {
   // Another executor whose threads this one uses too. Both belong to one thread and never compute
   // at the same time; either may be destroyed first.
   const Executor* shares_threads_with = nullptr;
+  // Computes the mixtures whose experts the weights' spec lacks (host_experts.h). REQUIRES: there
+  // is one if there are such mixtures, and the backend has host_experts.
+  std::shared_ptr<HostExperts> experts = {};
 };
 
 // Where the time of an executor's steps went, summed since it was made: wall time of
@@ -291,6 +296,10 @@ class Backend {
   virtual StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
                                                           StateStore* state,
                                                           const ExecutorOptions& options) const = 0;
+  // The experts of another backend's executor, for its options. REQUIRES: `weights` was loaded by
+  // this backend, of a spec in which every path is a mixture. UNIMPLEMENTED unless it says more.
+  virtual StatusOr<std::shared_ptr<HostExperts>> NewHostExperts(
+      std::shared_ptr<const Weights> weights, const ExecutorOptions& options) const;
 };
 
 // The backend of that name ("cpu", "cuda", "mlx"), or an error that lists those

@@ -50,7 +50,8 @@ bool IsOptionOfRun(std::string_view word) {
 
 // Normalises the command line: "weft help run" is "weft run --help", weft "Why?" is weft run
 // "Why?", as is weft -m MODEL "Why?", and "-hf", which the parser would read as "-h" and "-f", is
-// "--hf", as "-md" is "--draft-model" and "-ngl" "--gpu-layers".
+// "--hf", as "-md" is "--draft-model", "-ngl" "--gpu-layers", "-cmoe" "--cpu-moe" and "-ncmoe"
+// "--n-cpu-moe".
 std::vector<std::string> MeantArguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   if (arguments.empty()) return {"--help"};
@@ -64,8 +65,13 @@ std::vector<std::string> MeantArguments(int argc, char** argv) {
   std::replace_if(
       arguments.begin(), options_end,
       [](const std::string& argument) { return argument == "-hf" || argument == "-hfr"; }, "--hf");
-  std::replace(arguments.begin(), options_end, std::string("-md"), std::string("--draft-model"));
-  std::replace(arguments.begin(), options_end, std::string("-ngl"), std::string("--gpu-layers"));
+  constexpr std::pair<const char*, const char*> kOtherNames[] = {{"-md", "--draft-model"},
+                                                                 {"-ngl", "--gpu-layers"},
+                                                                 {"-cmoe", "--cpu-moe"},
+                                                                 {"-ncmoe", "--n-cpu-moe"}};
+  for (const auto& [other, name] : kOtherNames) {
+    std::replace(arguments.begin(), options_end, std::string(other), std::string(name));
+  }
   return arguments;
 }
 

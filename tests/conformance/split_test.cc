@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/split/expert_backend.h"
+#include "backend/split/expert_spec.h"
 #include "backend/split/split_backend.h"
 #include "backend/split/split_spec.h"
 #include "gmock/gmock.h"
@@ -12,6 +14,7 @@
 #include "tests/support/goldens.h"
 #include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
+#include "tests/support/wrapped_backend.h"
 
 namespace weft::testing {
 namespace {
@@ -77,6 +80,22 @@ class SplitTest : public ::testing::TestWithParam<Case> {
     return false;
   }
 
+  // In steps of eight tokens, with others before them, the logits have the same bits.
+  void ExpectSameBesideOthers(const LoadedModel& model, const std::vector<float>& at_once) const {
+    const auto runner = ModelRunner::New(model, {.page_seed = 5});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const int mine = (*runner)->Add(), other = (*runner)->Add();
+    std::vector<float> in_pieces;
+    for (size_t at = 0; at < tokens_.size(); at += 8) {
+      const std::vector<ModelRunner::Part> parts = {{other, std::span(tokens_).first(3), 0},
+                                                    {mine, std::span(tokens_).subspan(at, 8)}};
+      const auto logits = (*runner)->Step(parts);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      in_pieces.insert(in_pieces.end(), logits->begin(), logits->end());
+    }
+    EXPECT_TRUE(SameBytes(in_pieces, at_once));
+  }
+
   std::shared_ptr<const ModelFile> file_;
   ModelSpec spec_;
   std::vector<TokenId> tokens_;
@@ -115,18 +134,37 @@ TEST_P(SplitTest, TwoBackendsKeepTheSameBitsRule) {
   ASSERT_TRUE(at_once.ok()) << at_once.status();
   EXPECT_LE(MaxDifference(*at_once, whole_), 1e-3);
 
-  const auto runner = ModelRunner::New(*model, {.page_seed = 5});
-  ASSERT_TRUE(runner.ok()) << runner.status();
-  const int mine = (*runner)->Add(), other = (*runner)->Add();
-  std::vector<float> in_pieces;
-  for (size_t at = 0; at < tokens_.size(); at += 8) {
-    const std::vector<ModelRunner::Part> parts = {{other, std::span(tokens_).first(3), 0},
-                                                  {mine, std::span(tokens_).subspan(at, 8)}};
-    const auto logits = (*runner)->Step(parts);
-    ASSERT_TRUE(logits.ok()) << logits.status();
-    in_pieces.insert(in_pieces.end(), logits->begin(), logits->end());
+  ExpectSameBesideOthers(*model, *at_once);
+}
+
+// The rows of a mixture go down to the host and back: in steps of one row and of many, in all cuts,
+// beside others.
+TEST_P(SplitTest, ExpertsOnTheHostKeepTheSameBitsRule) {
+  const Backend* const device = *FindBackend(GetParam().backend);
+  if (!device->capabilities().host_experts) GTEST_SKIP() << "it leaves no experts to the host";
+  const int n_layers = split::LayersWithExperts(spec_, static_cast<int>(spec_.layers.size()));
+  if (n_layers == 0) GTEST_SKIP() << "it has no mixtures of experts";
+  const WatchedDevice watched(device);
+  int64_t n_mixtures = 0;
+  for (int n = 1; n <= n_layers; ++n) {
+    if (split::LayersWithExperts(spec_, n) != n) continue;
+    const auto both = NewExpertBackend(*FindBackend("cpu"), &watched, n);
+    ASSERT_TRUE(both.ok()) << both.status();
+    EXPECT_TRUE((*both)->capabilities().same_bits);
+    const auto model = Load(both->get());
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto at_once = RunTokens(*model, tokens_);
+    ASSERT_TRUE(at_once.ok()) << at_once.status();
+    EXPECT_LE(MaxDifference(*at_once, whole_), 1e-3) << n;
+    ++n_mixtures;
+    EXPECT_EQ(watched.experts->n_calls, n_mixtures) << "one step, and a mixture in each layer";
+    RunnerOptions options;
+    options.page_seed = static_cast<uint64_t>(n);
+    const auto in_pieces = RunTokens(*model, tokens_, std::vector<int64_t>{17, 1, 9}, options);
+    ASSERT_TRUE(in_pieces.ok()) << in_pieces.status();
+    EXPECT_TRUE(SameBytes(*in_pieces, *at_once)) << n;
+    ExpectSameBesideOthers(*model, *at_once);
   }
-  EXPECT_TRUE(SameBytes(in_pieces, *at_once));
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, SplitTest, ::testing::ValuesIn(Cases()), CaseName);

@@ -499,6 +499,29 @@ class LogitsTest(CliTest):
         self.fail("logits", "-m", self.llama, "--tokens", path, "--out", out, "--gpu-layers", 1,
                   says="--backend cuda")
 
+    @unittest.skipUnless(BACKEND == "cpu", "names the backends itself")
+    def test_experts_are_computed_where_the_flags_say(self):
+        moe = make_model(self.dir / "moe.gguf", "tiny-moe")
+        path = self.write("moe.json", json.dumps(self.tokens(moe)))
+        out = self.dir / "moe.f32"
+        command = ["logits", "-m", moe, "--tokens", path, "--out", out, "--backend"]
+
+        def computed(*flags, by):
+            result = self.succeed(*command, "emu", *flags)
+            self.assertIn(f"layers computed by {by}\n", result.err)
+            return out.read_bytes()
+
+        layers = self.succeed("inspect", moe, "--json").json["layers"]
+        every = computed("--cpu-moe", by=f"emu+cpu-experts:{layers}")
+        for flags in [["-cmoe", "--chunk", 5], ["-ncmoe", 99]]:
+            self.assertEqual(computed(*flags, by=f"emu+cpu-experts:{layers}"), every)
+        computed("--n-cpu-moe", 1, by="emu+cpu-experts:1")
+        computed("--n-cpu-moe", layers, "-ngl", 1, by=f"cpu:{layers - 1}+emu+cpu-experts:1:1")
+        self.misuse(*command, "emu", "--cpu-moe", "--n-cpu-moe", 1, says="--cpu-moe")
+        self.fail(*command, "cpu", "--cpu-moe", says="--backend cuda")
+        command[2] = self.llama
+        self.fail(*command, "emu", "--cpu-moe", says="no mixtures of experts")
+
     def test_other_instruction_sets_give_the_same_bits(self):
         tokens = self.write("isa.json", json.dumps(self.tokens()))
         results = set()

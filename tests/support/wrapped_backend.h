@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "backend/host_experts.h"
 
 namespace weft::testing {
 
@@ -138,6 +139,38 @@ class WrappedBackend : public Backend {
 
  private:
   const Backend* const inner_;
+};
+
+// Experts of a real backend, counted; the call of that number, from 0, fails.
+class WatchedExperts : public HostExperts {
+ public:
+  explicit WatchedExperts(std::shared_ptr<HostExperts> inner) : inner_(std::move(inner)) {}
+  Status Compute(int64_t mixture, const RoutedRows& rows, float* out) override {
+    if (n_calls++ == fail_call) return Internal("the experts failed");
+    return inner_->Compute(mixture, rows, out);
+  }
+  int64_t scratch_bytes() const override { return inner_->scratch_bytes(); }
+
+  int64_t n_calls = 0, fail_call = -1;
+
+ private:
+  const std::shared_ptr<HostExperts> inner_;
+};
+
+// A device that leaves its experts to a WatchedExperts.
+class WatchedDevice : public WrappedBackend {
+ public:
+  using WrappedBackend::WrappedBackend;
+  StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
+                                                  StateStore* state,
+                                                  const ExecutorOptions& options) const override {
+    ExecutorOptions watched = options;
+    if (options.experts != nullptr) {
+      watched.experts = experts = std::make_shared<WatchedExperts>(options.experts);
+    }
+    return WrappedBackend::NewExecutor(std::move(weights), state, watched);
+  }
+  mutable std::shared_ptr<WatchedExperts> experts;  // of the latest executor
 };
 
 }  // namespace weft::testing

@@ -4,6 +4,7 @@
 
 #include "backend/checks.h"
 #include "backend/cpu/cpu_executor.h"
+#include "backend/cpu/cpu_experts.h"
 #include "backend/cpu/cpu_state.h"
 #include "backend/cpu/cpu_weights.h"
 
@@ -53,18 +54,28 @@ class CpuBackendImpl : public Backend {
   StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
                                                   StateStore* state,
                                                   const ExecutorOptions& options) const override {
-    WEFT_RETURN_IF_ERROR(CheckOptions(*this, options));
-    if (options.n_threads < 0 || options.n_threads > kMaxThreads) {
-      return InvalidArgument(options.n_threads, " threads: the cpu backend takes 1 to ",
-                             kMaxThreads, ", or 0 for one per core");
-    }
+    WEFT_RETURN_IF_ERROR(CheckComputing(options));
     return cpu::CpuExecutor::New(
         std::static_pointer_cast<const cpu::CpuWeights>(std::move(weights)),
         static_cast<cpu::CpuState*>(state), options);
   }
 
+  StatusOr<std::shared_ptr<HostExperts>> NewHostExperts(
+      std::shared_ptr<const Weights> weights, const ExecutorOptions& options) const override {
+    WEFT_RETURN_IF_ERROR(CheckComputing(options));
+    return cpu::NewHostExperts(std::static_pointer_cast<const cpu::CpuWeights>(std::move(weights)),
+                               options);
+  }
+
  private:
   static constexpr int kMaxThreads = 1024;
+
+  Status CheckComputing(const ExecutorOptions& options) const {
+    WEFT_RETURN_IF_ERROR(CheckOptions(*this, options));
+    if (options.n_threads >= 0 && options.n_threads <= kMaxThreads) return OkStatus();
+    return InvalidArgument(options.n_threads, " threads: the cpu backend takes 1 to ", kMaxThreads,
+                           ", or 0 for one per core");
+  }
 };
 
 }  // namespace

@@ -32,10 +32,12 @@ class CpuExecutor : public Executor {
   }
   StageStats stage_stats() const override { return compute_.stats(); }
 
+  // The threads of the executor that the options name, or as many of its own as they say.
+  static std::shared_ptr<ThreadPool> PoolOf(const ExecutorOptions& options);
+
  private:
   CpuExecutor(std::shared_ptr<const CpuWeights> weights, CpuState* state,
               const ExecutorOptions& options, Scratch scratch, Scratch beside);
-  static std::shared_ptr<ThreadPool> PoolOf(const ExecutorOptions& options);
 
   const std::shared_ptr<const CpuWeights> weights_;
   CpuState& state_;

@@ -1,7 +1,8 @@
 // Turns a model's blocks into launches.
 //
-// A Builder writes the launches of a step of a given size into graphs: one for what comes before
-// the first block, then one per block. Arguments point into the step's buffer, the state's pools
+// A Builder writes the launches of a step of a given size into parts, a graph each: one for what
+// comes before the first block, then one per block. A part may end in the middle of a block, where
+// the host computes a mixture's experts. Arguments point into the step's buffer, the state's pools
 // and scratch memory, which stay where they are; so a step of that size is a replay.
 //
 // Owner thread only; a Builder lives as long as its building.
@@ -21,6 +22,7 @@
 #include "backend/gpu/best_finder.h"
 #include "backend/gpu/gpu_state.h"
 #include "backend/gpu/gpu_weights.h"
+#include "backend/gpu/mixture_exchange.h"
 #include "backend/gpu/step_buffer.h"
 #include "base/function_ref.h"
 #include "device/runtime.h"
@@ -73,6 +75,12 @@ struct StepMemory {
   Rows hidden;  // of a prediction head's step
 };
 
+// Launches that nothing interrupts.
+struct ProgramPart {
+  std::unique_ptr<device::Graph> graph;
+  std::optional<HostMixture> then;  // before the next part
+};
+
 // Steps of more rows may pause between two blocks: they are a graph for each.
 inline constexpr int64_t kMostWholeRows = 32;
 
@@ -108,8 +116,8 @@ class Builder {
   Builder(const GpuWeights& weights, const GpuState& state, const StepBuffer& buffer,
           const ProgramSize& size, Arena* arena, const StepMemory& memory);
 
-  // All of a step, into `*graphs`; `add_results` adds what it likes to the last.
-  Status Build(device::Device* device, std::vector<std::unique_ptr<device::Graph>>* graphs,
+  // All of a step, into `*parts`; `add_results` adds what it likes to the last.
+  Status Build(device::Device* device, std::vector<ProgramPart>* parts,
                FunctionRef<void(const Launches&)> add_results);
   // The residual stream, which the results are made of.
   Rows stream() const { return stream_; }
@@ -122,7 +130,7 @@ class Builder {
   void Launch(const device::KernelOf<Args>& kernel, const device::LaunchShape& shape,
               const Args& args) {
     ++n_launches_;
-    if (graph_ != nullptr) graph_->Add(kernel, shape, args);
+    if (part_.graph != nullptr) part_.graph->Add(kernel, shape, args);
   }
   RowSet step_rows() const { return {buffer_.view().n_rows, size_.rows}; }
   Rows NewRows(int64_t width, int64_t n_rows = 0);
@@ -177,6 +185,9 @@ class Builder {
                 const Rows& out, const RowSet& rows);
 
   // --- the whole (program.cc) ------------------------------------------------------------------
+  void BeginPart();
+  // Of the first error, which Build returns.
+  void EndPart();
   void BuildInputs();
   void BuildPerLayerInputs();
   // A prediction head's stream, of embeddings and hidden values.
@@ -218,13 +229,18 @@ class Builder {
   // The experts' rows by expert, and what is needed to find them.
   struct Pairs {
     RowSet rows;
-    int32_t *experts, *places, *sources;
-    float* weights;
+    int32_t *places, *sources;
     device::MemberTile* tiles;
     int32_t* n_tiles;
     int64_t most_tiles;
   };
-  Pairs Route(const Bound<MixtureOfExperts>& op, const Rows& logits);
+  // Which experts each row is sent to, and the weights of what these give.
+  struct Routes {
+    int32_t* experts;
+    float* weights;
+  };
+  Routes Route(const Bound<MixtureOfExperts>& op, const Rows& logits);
+  Pairs Sort(const MixtureOfExperts& spec, const Routes& routes);
   void MultiplyPairs(const BoundStack& stack, const Input& x, const int32_t* sources,
                      const Pairs& pairs, const Rows& out);
   void Convolve(const BoundConvolution& convolution, const Rows& x, bool silu, const Rows& out);
@@ -235,7 +251,11 @@ class Builder {
   const StepBuffer& buffer_;
   const ProgramSize size_;
   Arena& arena_;
-  device::Graph* graph_ = nullptr;
+  device::Device* device_ = nullptr;
+  std::vector<ProgramPart>* parts_ = nullptr;
+  ProgramPart part_;  // that is being built
+  Status status_;
+  int64_t n_host_mixtures_ = 0;
   int64_t n_launches_ = 0;
   const StepMemory memory_;
   int64_t n_arrivals_ = 0;

@@ -54,21 +54,9 @@ void Builder::Run(const Bound<PerLayerGate>& op, const Rows& x, const Rows&, con
 
 // --- mixture of experts ----------------------------------------------------------------------
 
-Builder::Pairs Builder::Route(const Bound<MixtureOfExperts>& op, const Rows& logits) {
+Builder::Routes Builder::Route(const Bound<MixtureOfExperts>& op, const Rows& logits) {
   const MixtureOfExperts& spec = *op.spec;
   const int64_t n_pairs = size_.rows * spec.n_used;
-  Pairs pairs;
-  pairs.experts = arena_.Take<int32_t>(n_pairs);
-  pairs.places = arena_.Take<int32_t>(n_pairs);
-  pairs.sources = arena_.Take<int32_t>(n_pairs);
-  pairs.weights = arena_.Take<float>(n_pairs);
-  // As many as if every expert had a last one that is not full.
-  pairs.most_tiles = std::min<int64_t>(n_pairs, spec.n_experts + n_pairs / device::kMatmulRows);
-  pairs.tiles = arena_.Take<device::MemberTile>(pairs.most_tiles);
-  int32_t* const counts = arena_.Take<int32_t>(2);
-  pairs.n_tiles = counts;
-  pairs.rows = {counts + 1, n_pairs};
-
   device::RouteArgs route;
   route.scores = logits;
   route.selection_bias = op.selection_bias;
@@ -79,13 +67,27 @@ Builder::Pairs Builder::Route(const Bound<MixtureOfExperts>& op, const Rows& log
   route.n_groups_used = spec.n_groups_used;
   route.renormalize = spec.renormalize ? 1 : 0;
   route.weight_scale = spec.weight_scale;
-  route.experts = pairs.experts;
-  route.weights = pairs.weights;
+  route.experts = arena_.Take<int32_t>(n_pairs);
+  route.weights = arena_.Take<float>(n_pairs);
   route.n_rows = step_rows().n;
   Launch(device::RouteRows, {static_cast<int>(size_.rows), 1, 1, device::kRouteThreads}, route);
+  return {route.experts, route.weights};
+}
+
+Builder::Pairs Builder::Sort(const MixtureOfExperts& spec, const Routes& routes) {
+  const int64_t n_pairs = size_.rows * spec.n_used;
+  Pairs pairs;
+  pairs.places = arena_.Take<int32_t>(n_pairs);
+  pairs.sources = arena_.Take<int32_t>(n_pairs);
+  // As many as if every expert had a last one that is not full.
+  pairs.most_tiles = std::min<int64_t>(n_pairs, spec.n_experts + n_pairs / device::kMatmulRows);
+  pairs.tiles = arena_.Take<device::MemberTile>(pairs.most_tiles);
+  int32_t* const counts = arena_.Take<int32_t>(2);
+  pairs.n_tiles = counts;
+  pairs.rows = {counts + 1, n_pairs};
 
   device::SortArgs sort;
-  sort.experts = pairs.experts;
+  sort.experts = routes.experts;
   sort.n_experts = spec.n_experts;
   sort.n_used = spec.n_used;
   sort.places = pairs.places;
@@ -120,15 +122,25 @@ void Builder::Run(const Bound<MixtureOfExperts>& op, const Rows& x, const Rows& 
                   const Rows& out) {
   const MixtureOfExperts& spec = *op.spec;
   const Rows logits = NewRows(spec.n_experts);
-  const Input input = Prepare(
-      x, spec_.d_model, {&op.up, &op.gate, op.router_norm ? nullptr : &op.router}, step_rows());
+  const BoundLinear* const reads_x = op.router_norm ? nullptr : &op.router;
+  // The host takes floats.
+  const Input input = op.up ? Prepare(x, spec_.d_model, {&op.up, &op.gate, reads_x}, step_rows())
+                            : Entered(true, reads_x != nullptr && op.router.form->int8);
   if (op.router_norm) {
     const Rows normed = Norm(op.router_norm, raw, spec_.d_model, NewRows(spec_.d_model));
     Multiply(op.router, Prepare(normed, op.router), logits);
   } else {
     Multiply(op.router, input, logits);
   }
-  const Pairs pairs = Route(op, logits);
+  const Routes routes = Route(op, logits);
+  if (!op.up) {
+    part_.then =
+        HostMixture{n_host_mixtures_++, x, routes.experts, routes.weights, spec.n_used, out};
+    EndPart();
+    BeginPart();
+    return;
+  }
+  const Pairs pairs = Sort(spec, routes);
 
   const int64_t width = op.up.matrix.n_out, n_pairs = pairs.rows.most;
   const Rows up = NewRows(width, n_pairs), gate = op.gate ? NewRows(width, n_pairs) : Rows{};
@@ -143,7 +155,7 @@ void Builder::Run(const Bound<MixtureOfExperts>& op, const Rows& x, const Rows& 
   device::MixArgs mix;
   mix.given = given;
   mix.places = pairs.places;
-  mix.weights = pairs.weights;
+  mix.weights = routes.weights;
   mix.out = out;
   mix.width = static_cast<int32_t>(spec_.d_model);
   mix.n_used = spec.n_used;

@@ -27,6 +27,7 @@ const BackendCapabilities& Capabilities() {
       .rows = true,
       .prediction_heads = true,
       .same_bits = true,
+      .host_experts = true,
   };
   return capabilities;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/checks.h"
+#include "backend/gpu/gpu_step_run.h"
 
 namespace weft::gpu {
 
@@ -21,12 +22,12 @@ int64_t RoundUpItems(int64_t n) {
   return (n + unit - 1) / unit * unit;
 }
 
-// Of rows that go through a mixture of experts side by side.
+// Of rows that go through a mixture of experts side by side on the device.
 int64_t MostUsedExperts(const ModelSpec& spec) {
   int64_t most = 1;
   ForEachPath(spec, [&](const Path& path) {
     const auto* op = std::get_if<MixtureOfExperts>(&path.op);
-    if (op != nullptr) most = std::max<int64_t>(most, op->n_used);
+    if (op != nullptr && op->up) most = std::max<int64_t>(most, op->n_used);
   });
   return most;
 }
@@ -50,9 +51,9 @@ constexpr int64_t kBytesPerLaunch = 4096;
 // --- context ------------------------------------------------------------------------------------
 
 StatusOr<std::unique_ptr<StepContext>> StepContext::New(const GpuWeights& weights, GpuState* state,
-                                                        int64_t max_rows,
+                                                        HostExperts* experts, int64_t max_rows,
                                                         device::Priority priority) {
-  std::unique_ptr<StepContext> context(new StepContext(weights, state, RoundUp(max_rows)));
+  std::unique_ptr<StepContext> context(new StepContext(weights, state, experts, RoundUp(max_rows)));
   WEFT_RETURN_IF_ERROR(context->Start(priority));
   return context;
 }
@@ -99,6 +100,7 @@ Status StepContext::Start(device::Priority priority) {
   WEFT_ASSIGN_OR_RETURN(finder_, BestFinder::New(&device, spec.n_vocab, max_rows_));
   WEFT_ASSIGN_OR_RETURN(results_, device.AllocatePinned(StepBuffer::kPieceRows *
                                                         std::max(spec.n_vocab, spec.d_model) * 4));
+  WEFT_ASSIGN_OR_RETURN(exchange_, MixtureExchange::New(&device, spec, experts_, max_rows_));
   return OkStatus();
 }
 
@@ -325,112 +327,13 @@ void StepContext::EnqueueWhole(int64_t piece, int64_t n) {
 int64_t StepContext::bytes() const {
   return scratch_->bytes() + arrivals_->bytes() + piece_->bytes() + buffer_->bytes() +
          finder_->bytes() + (text_kv_ != nullptr ? text_kv_->bytes() : 0) +
-         (inputs_ != nullptr ? inputs_->bytes() : 0);
+         (inputs_ != nullptr ? inputs_->bytes() : 0) +
+         (exchange_ != nullptr ? exchange_->bytes() : 0);
 }
 
 int64_t StepContext::program_bytes() const {
   return n_launches_ * kBytesPerLaunch * static_cast<int64_t>(kMostPrograms);
 }
-
-// --- run ----------------------------------------------------------------------------------
-
-namespace {
-
-class GpuRun : public StepRun {
- public:
-  GpuRun(StepContext* context, const Step& step) : context_(*context), step_(step) {
-    context_.in_use = true;
-  }
-  // Whatever was enqueued has stopped when this returns.
-  ~GpuRun() override {
-    static_cast<void>(context_.stream().Synchronize());
-    context_.in_use = false;
-  }
-
-  StatusOr<bool> Advance(FunctionRef<bool()> pause) override {
-    const auto& parts = context_.program().parts;
-    while (n_enqueued_ < parts.size()) {
-      // A few parts ahead of what has been waited for.
-      if (n_enqueued_ >= context_.n_events()) {
-        WEFT_ASSIGN_OR_RETURN(const bool passed,
-                              device::WaitFor(context_.gpu(), &context_.event(n_enqueued_), pause));
-        if (!passed) return false;
-      }
-      context_.stream().Replay(*parts[n_enqueued_]);
-      context_.stream().Record(&context_.event(n_enqueued_));
-      ++n_enqueued_;
-      if (n_enqueued_ < parts.size() && pause()) return false;
-    }
-    WEFT_RETURN_IF_ERROR(FetchVectors());
-    WEFT_RETURN_IF_ERROR(FetchLogits());
-    // Who fetched something has waited for all before it.
-    if (context_.buffer().n_logits() == 0) WEFT_RETURN_IF_ERROR(Wait());
-    context_.NoteEnd();
-    return true;
-  }
-
-  Status ReadRow(int64_t row, std::span<float> logits) override {
-    context_.EnqueueRow(row / StepBuffer::kPieceRows, row % StepBuffer::kPieceRows);
-    WEFT_RETURN_IF_ERROR(Wait());
-    std::copy_n(context_.results(), logits.size(), logits.data());
-    return OkStatus();
-  }
-
- private:
-  // For everything; an error of any part of the step is the step's.
-  Status Wait() {
-    device::Event& event = context_.event(0);
-    context_.stream().Record(&event);
-    WEFT_RETURN_IF_ERROR(device::WaitFor(context_.gpu(), &event));
-    return context_.stream().TakeError();
-  }
-
-  Status FetchVectors() {
-    const int64_t n = context_.buffer().n_vectors(), width = context_.weights().spec().d_model;
-    for (int64_t at = 0; at < n; at += StepBuffer::kPieceRows) {
-      context_.EnqueueVectors(at / StepBuffer::kPieceRows);
-      WEFT_RETURN_IF_ERROR(Wait());
-      std::copy_n(context_.results(), std::min(StepBuffer::kPieceRows, n - at) * width,
-                  step_.vectors.data() + at * width);
-    }
-    return OkStatus();
-  }
-
-  // Whole rows and best tokens go where the step wants them, in the order of its rows.
-  Status FetchLogits() {
-    const StepBuffer& buffer = context_.buffer();
-    const int64_t n_vocab = context_.weights().spec().n_vocab;
-    float* logits = step_.logits.data();
-    TokenLogit* best = step_.best.data();
-    double* weights = step_.weights.data();
-    for (int64_t at = 0; at < buffer.n_logits(); at += StepBuffer::kPieceRows) {
-      const int64_t piece = at / StepBuffer::kPieceRows;
-      context_.EnqueueLogits(piece);
-      WEFT_RETURN_IF_ERROR(Wait());
-      const BestFinder& finder = context_.finder();
-      const int64_t n = std::min(StepBuffer::kPieceRows, buffer.n_logits() - at);
-      for (int64_t row = 0; row < n; ++row) {
-        const int64_t n_best = finder.n_best(piece, row);
-        if (n_best == 0) {
-          logits = std::copy_n(context_.results() + row * n_vocab, n_vocab, logits);
-          continue;
-        }
-        const device::BestToken* const found = finder.best(row);
-        best = std::transform(found, found + n_best, best, [](const device::BestToken& token) {
-          return TokenLogit{token.token, token.logit};
-        });
-        if (finder.weighs(piece, row)) *weights++ = finder.weight(row);
-      }
-    }
-    return OkStatus();
-  }
-
-  StepContext& context_;
-  const Step step_;
-  size_t n_enqueued_ = 0;
-};
-
-}  // namespace
 
 // --- executor -----------------------------------------------------------------------------
 
@@ -447,11 +350,11 @@ StatusOr<std::unique_ptr<Executor>> GpuExecutor::New(std::shared_ptr<const GpuWe
   try {
     std::unique_ptr<GpuExecutor> executor(new GpuExecutor(std::move(weights), state, options));
     WEFT_ASSIGN_OR_RETURN(executor->context_,
-                          StepContext::New(*executor->weights_, state, executor->max_step_tokens_,
-                                           device::Priority::kLow));
+                          StepContext::New(*executor->weights_, state, executor->experts_.get(),
+                                           executor->max_step_tokens_, device::Priority::kLow));
     WEFT_ASSIGN_OR_RETURN(executor->beside_,
-                          StepContext::New(*executor->weights_, state, executor->max_beside_tokens_,
-                                           device::Priority::kUsual));
+                          StepContext::New(*executor->weights_, state, executor->experts_.get(),
+                                           executor->max_beside_tokens_, device::Priority::kUsual));
     return std::unique_ptr<Executor>(std::move(executor));
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("no memory for an executor");
@@ -462,6 +365,7 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const GpuWeights> weights, GpuState* st
                          const ExecutorOptions& options)
     : weights_(std::move(weights)),
       state_(*state),
+      experts_(options.experts),
       max_step_tokens_(options.max_step_tokens),
       max_beside_tokens_(std::min(options.max_beside_tokens, options.max_step_tokens)) {}
 
@@ -479,7 +383,7 @@ StatusOr<std::unique_ptr<StepRun>> GpuExecutor::Begin(const Step& step) {
   };
   try {
     if (Status begun = context->Begin(step); !begun.ok()) return failed(std::move(begun));
-    return std::unique_ptr<StepRun>(std::make_unique<GpuRun>(context, step));
+    return NewGpuRun(context, step);
   } catch (const std::bad_alloc&) {
     return failed(ResourceExhausted("out of memory before a step; use smaller steps"));
   }

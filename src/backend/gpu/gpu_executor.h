@@ -2,7 +2,8 @@
 //
 // A step's launches are captured once for steps of its size (rows, sequences, items of
 // attention, each rounded up to a power of two) and replayed: those of few rows as one graph with
-// their logits, others block by block. A step in progress is a few blocks ahead of Advance. The
+// their logits, others block by block. Where the host computes a mixture's experts a part ends, and
+// Advance waits for it. A step in progress is a few blocks ahead of Advance. The
 // step beside a paused one has a stream, a buffer and scratch memory of its own, so an error of one
 // is never the other's.
 #ifndef WEFT_BACKEND_GPU_GPU_EXECUTOR_H_
@@ -19,14 +20,16 @@
 #include "backend/gpu/builder.h"
 #include "backend/gpu/gpu_state.h"
 #include "backend/gpu/gpu_weights.h"
+#include "backend/gpu/mixture_exchange.h"
 #include "backend/gpu/step_buffer.h"
+#include "backend/host_experts.h"
 #include "device/runtime.h"
 
 namespace weft::gpu {
 
 // The launches of steps of one size.
 struct Program {
-  std::vector<std::unique_ptr<device::Graph>> parts;
+  std::vector<ProgramPart> parts;
   Rows stream;              // the residual stream after the last block
   bool has_logits = false;  // computed by the last part, and the best of them found
   int64_t last_used = 0;
@@ -36,7 +39,8 @@ struct Program {
 class StepContext {
  public:
   static StatusOr<std::unique_ptr<StepContext>> New(const GpuWeights& weights, GpuState* state,
-                                                    int64_t max_rows, device::Priority priority);
+                                                    HostExperts* experts, int64_t max_rows,
+                                                    device::Priority priority);
   ~StepContext();
 
   // Takes over a step: its state has memory, its program is there, its inputs are on their way.
@@ -53,6 +57,8 @@ class StepContext {
   device::Stream& stream() { return *stream_; }
   device::Event& event(size_t i) { return *events_[i % events_.size()]; }
   size_t n_events() const { return events_.size(); }
+  // Null where no program has a part that needs it.
+  MixtureExchange* exchange() const { return exchange_.get(); }
   const Program& program() const { return *program_; }
   const StepBuffer& buffer() const { return *buffer_; }
   // Where results lie on the host: rows of vectors or logits at their place in the piece; and what
@@ -69,8 +75,8 @@ class StepContext {
   bool in_use = false;  // by a run
 
  private:
-  StepContext(const GpuWeights& weights, GpuState* state, int64_t max_rows)
-      : weights_(weights), state_(*state), max_rows_(max_rows) {}
+  StepContext(const GpuWeights& weights, GpuState* state, HostExperts* experts, int64_t max_rows)
+      : weights_(weights), state_(*state), experts_(experts), max_rows_(max_rows) {}
   Status Start(device::Priority priority);
   // How much scratch memory the largest step takes. Counts launches.
   int64_t ScratchBytes();
@@ -97,10 +103,12 @@ class StepContext {
 
   const GpuWeights& weights_;
   GpuState& state_;
+  HostExperts* const experts_;  // null: the host computes none
   const int64_t max_rows_;
   std::unique_ptr<device::Memory> text_kv_, scratch_, arrivals_, piece_, results_;
   std::unique_ptr<device::Memory> hidden_, hidden_staging_;  // of a prediction head
   std::unique_ptr<device::Memory> inputs_;  // vectors in place of tokens; as large as ever needed
+  std::unique_ptr<MixtureExchange> exchange_;  // null: the host computes no mixtures
   std::unique_ptr<StepBuffer> buffer_;
   std::unique_ptr<BestFinder> finder_;
   std::array<std::unique_ptr<device::Event>, 3> events_;
@@ -128,7 +136,10 @@ class GpuExecutor : public Executor {
   StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step) override;
   int64_t max_beside_tokens() const override { return max_beside_tokens_; }
   int pause_points() const override { return static_cast<int>(weights_->model().blocks.size()); }
-  int64_t scratch_bytes() const override { return context_->bytes() + beside_->bytes(); }
+  int64_t scratch_bytes() const override {
+    return context_->bytes() + beside_->bytes() +
+           (experts_ != nullptr ? experts_->scratch_bytes() : 0);
+  }
   int64_t later_bytes() const override {
     return context_->program_bytes() + beside_->program_bytes();
   }
@@ -139,6 +150,7 @@ class GpuExecutor : public Executor {
 
   const std::shared_ptr<const GpuWeights> weights_;
   GpuState& state_;
+  const std::shared_ptr<HostExperts> experts_;
   const int64_t max_step_tokens_, max_beside_tokens_;
   std::unique_ptr<StepContext> context_, beside_;
 };

@@ -7,38 +7,40 @@
 
 namespace weft::gpu {
 
-Status Builder::Build(device::Device* device, std::vector<std::unique_ptr<device::Graph>>* graphs,
+void Builder::BeginPart() {
+  if (device_ != nullptr && part_.graph == nullptr) part_.graph = device_->NewGraph();
+}
+
+void Builder::EndPart() {
+  if (part_.graph == nullptr) return;
+  if (status_.ok()) status_ = part_.graph->Finish();
+  parts_->push_back(std::exchange(part_, {}));
+}
+
+Status Builder::Build(device::Device* device, std::vector<ProgramPart>* parts,
                       FunctionRef<void(const Launches&)> add_results) {
+  device_ = device;
+  parts_ = parts;
   for (Rows* rows : {&stream_, &block_input_, &path_input_, &path_output_, &path_sum_}) {
     *rows = NewRows(spec_.d_model);
   }
   entry_bytes_ = NewBytes(size_.rows, spec_.d_model);
   if (spec_.per_layer_input) per_layer_ = NewRows(spec_.per_layer_input->proj.n_out);
   const int64_t used = arena_.used();
-  std::unique_ptr<device::Graph> graph;
-  const auto begin = [&] {
-    if (device != nullptr && graph == nullptr) graph = device->NewGraph();
-    graph_ = graph.get();
-    arena_.BackTo(used);
-  };
-  const auto end = [&]() -> Status {
-    graph_ = nullptr;
-    if (graph == nullptr) return OkStatus();
-    WEFT_RETURN_IF_ERROR(graph->Finish());
-    graphs->push_back(std::move(graph));
-    return OkStatus();
-  };
   const bool pauses = size_.rows > kMostWholeRows;
-  begin();
+  BeginPart();
   BuildInputs();
   for (const BoundBlock& block : model_.blocks) {
-    if (pauses) WEFT_RETURN_IF_ERROR(end());
-    begin();
+    if (pauses) EndPart();
+    WEFT_RETURN_IF_ERROR(status_);
+    BeginPart();
+    arena_.BackTo(used);
     BuildBlock(block);
   }
   AddToStream();
-  if (graph != nullptr) add_results(Launches(graph.get()));
-  return end();
+  if (part_.graph != nullptr) add_results(Launches(part_.graph.get()));
+  EndPart();
+  return status_;
 }
 
 void Builder::BuildInputs() {

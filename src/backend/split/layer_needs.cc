@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/spec_tensors.h"
+#include "backend/split/expert_spec.h"
 #include "backend/split/split_spec.h"
 #include "kernels/quants/quants.h"
 
@@ -94,6 +95,21 @@ int ChooseLastLayers(int64_t free_bytes, const Backend& backend, const ModelFile
   if (n == n_layers && WholeBytes(backend, file, spec) > free_bytes) --n;
   while (n > 0 && n < n_layers && !split::Split(spec, n_layers - n).ok()) --n;
   return n;
+}
+
+int ChooseExpertLayers(int64_t free_bytes, const Backend& backend, const ModelFile& file,
+                       const ModelSpec& spec) {
+  const int n_layers = split::LayersWithExperts(spec, static_cast<int>(spec.layers.size()));
+  int64_t needed = WholeBytes(backend, file, spec);
+  for (int n = 0; n < n_layers; ++n) {
+    if (needed <= free_bytes) return split::LayersWithExperts(spec, n);
+    ModelSpec alone;
+    alone.d_model = spec.d_model;
+    alone.layers = {spec.layers[static_cast<size_t>(n)]};
+    const ModelSpec experts = split::SplitExperts(alone, 1).host;
+    needed -= WeightBytesOf(backend, file, experts);
+  }
+  return n_layers;
 }
 
 }  // namespace weft

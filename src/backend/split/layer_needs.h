@@ -1,4 +1,5 @@
-// What a model's layers take of a device, and how many of them fit.
+// What a model's layers take of a device, how many of them fit, and how many fit without their
+// experts.
 #ifndef WEFT_BACKEND_SPLIT_LAYER_NEEDS_H_
 #define WEFT_BACKEND_SPLIT_LAYER_NEEDS_H_
 
@@ -38,6 +39,11 @@ int LastLayersThatFit(int64_t free_bytes, const ModelNeeds& needs);
 // NewSplitBackend takes.
 int ChooseLastLayers(int64_t free_bytes, const Backend& backend, const ModelFile& file,
                      const ModelSpec& spec);
+
+// Of how few of the first layers the experts must stay with the host so that all else fits. 0: of
+// none, or the model has no mixtures. Where all else does not fit either, of all.
+int ChooseExpertLayers(int64_t free_bytes, const Backend& backend, const ModelFile& file,
+                       const ModelSpec& spec);
 
 }  // namespace weft
 

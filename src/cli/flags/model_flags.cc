@@ -36,7 +36,9 @@ void TellComputing(const ModelFlags& flags, const Model& model) {
   if (!model.computing_choice().empty()) {
     std::fprintf(stderr, "weft: %s\n", Printable(model.computing_choice(), 1000).c_str());
   }
-  if (flags.gpu_layers == ModelOptions::kAllLayers) return;
+  const bool divides = flags.gpu_layers != ModelOptions::kAllLayers ||
+                       flags.expert_layers != ModelOptions::kLayersThatFit;
+  if (!divides) return;
   std::fprintf(stderr, "weft: %zu layers computed by %s\n", model.spec().layers.size(),
                std::string(model.backend_name()).c_str());
 }
@@ -112,8 +114,22 @@ void AddGpuLayersFlag(CLI::App* app, int* layers) {
          "--gpu-layers,--n-gpu-layers", set,
          "How many of the model's last layers the device computes (all, auto, or a number); the "
          "processor computes the others. For a model larger than the device's memory: auto takes "
-         "as many as fit, with room for a session; also -ngl")
+         "as many as fit, with room for a session, and of a mixture-of-experts model leaves "
+         "experts to the processor before whole layers; also -ngl")
       ->type_name("all|auto|N");
+}
+
+void AddExpertFlags(CLI::App* app, int* layers) {
+  CLI::Option* const all = app->add_flag_callback(
+      "--cpu-moe", [layers] { *layers = ModelOptions::kAllLayers; },
+      "Keep all experts of a mixture-of-experts model in the processor's memory, which "
+      "computes them; the device computes all else; also -cmoe");
+  app->add_option("--n-cpu-moe", *layers,
+                  "As --cpu-moe, but the experts of the first N layers alone, for a device with "
+                  "room for the others; also -ncmoe")
+      ->check(CLI::Range(0, 1000000))
+      ->type_name("N")
+      ->excludes(all);
 }
 
 }  // namespace
@@ -131,6 +147,7 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
   AddGpuLayersFlag(app, &flags->gpu_layers);
+  AddExpertFlags(app, &flags->expert_layers);
   app->add_flag("--strict-bits", flags->strict_bits,
                 "The same bits whatever else is computed, also on a backend that does not promise "
                 "that by itself: mlx then computes every row alone, which is slower");
@@ -253,6 +270,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
   WEFT_ASSIGN_OR_RETURN(options.backend, BackendNameOf(flags));
   options.device = flags.device;
   options.device_layers = flags.gpu_layers;
+  options.expert_layers = flags.expert_layers;
   options.n_threads = flags.threads;
   options.context_tokens = flags.context;
   options.pooling = flags.pooling;

@@ -24,6 +24,7 @@ struct ModelFlags {
   std::string backend = ModelOptions::kAnyBackend;
   int device = 0;
   int gpu_layers = ModelOptions::kAllLayers;
+  int expert_layers = ModelOptions::kLayersThatFit;
   bool strict_bits = false;
   std::string kv = "f16";
   int threads = 0;
@@ -44,7 +45,8 @@ void AddBuiltInFlags(CLI::App* app, ModelFlags* flags);
 // --backend: one that is compiled in. `may_choose`: or ModelOptions::kAnyBackend.
 void AddBackendFlag(CLI::App* app, std::string* backend, const std::string& meaning,
                     bool may_choose = false);
-// Also --backend, --device, --gpu-layers, --strict-bits, --kv, --threads, --packed-cache.
+// Also --backend, --device, --gpu-layers, --cpu-moe, --n-cpu-moe, --strict-bits, --kv, --threads,
+// --packed-cache.
 void AddComputeFlags(CLI::App* app, ModelFlags* flags);
 void AddContextFlag(CLI::App* app, ModelFlags* flags);
 // --speculate, --speculate-max, --draft-model.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/split/expert_backend.h"
+#include "backend/split/expert_spec.h"
 #include "backend/split/layer_needs.h"
 #include "backend/split/split_backend.h"
 #include "base/check.h"
@@ -41,33 +43,72 @@ std::string Bytes(int64_t bytes) {
   return HumanBytes(static_cast<uint64_t>(std::max<int64_t>(0, bytes)));
 }
 
-// How many of the last layers the backend computes.
-StatusOr<int> DeviceLayersOf(const Backend& backend, const ModelFile& file, const ModelSpec& spec,
+// Whether the options leave anything to the processor.
+bool Divides(const ModelOptions& options) {
+  return options.device_layers != ModelOptions::kAllLayers ||
+         (options.expert_layers != ModelOptions::kLayersThatFit && options.expert_layers != 0);
+}
+
+StatusOr<int64_t> RoomOn(const Backend& backend, const ModelOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const MemoryInfo memory, backend.MemoryOf(options.device));
+  return memory.free_bytes - memory.reserve_bytes;
+}
+
+// Of how many of the first layers the processor computes the experts.
+StatusOr<int> ExpertLayersOf(const Backend& backend, const ModelFile& file, const ModelSpec& spec,
                              const ModelOptions& options) {
   const int n_layers = static_cast<int>(spec.layers.size());
-  if (options.device_layers == ModelOptions::kAllLayers) return n_layers;
-  if (&backend == &Processor()) {
-    return InvalidArgument(
-        "the cpu backend computes all layers itself; to have some of them computed on a device "
-        "choose its backend, as in --backend cuda");
+  if (options.expert_layers == 0) return 0;
+  if (options.expert_layers == ModelOptions::kLayersThatFit) {
+    const bool fits = options.device_layers == ModelOptions::kLayersThatFit;
+    if (!fits || !backend.capabilities().host_experts) return 0;
+    WEFT_ASSIGN_OR_RETURN(const int64_t room, RoomOn(backend, options));
+    return ChooseExpertLayers(room, backend, file, spec);
   }
+  if (split::LayersWithExperts(spec, n_layers) == 0) {
+    return InvalidArgument("the model has no mixtures of experts; omit --cpu-moe");
+  }
+  const bool all = options.expert_layers == ModelOptions::kAllLayers;
+  return split::LayersWithExperts(spec, all ? n_layers : options.expert_layers);
+}
+
+// How many of the last layers the backend computes; the experts of the first are not its.
+StatusOr<int> DeviceLayersOf(const Backend& backend, const ModelFile& file, const ModelSpec& spec,
+                             int n_experts, const ModelOptions& options) {
+  const int n_layers = static_cast<int>(spec.layers.size());
+  if (options.device_layers == ModelOptions::kAllLayers) return n_layers;
   if (options.device_layers != ModelOptions::kLayersThatFit) {
     return std::clamp(options.device_layers, 0, n_layers);
   }
-  WEFT_ASSIGN_OR_RETURN(const MemoryInfo memory, backend.MemoryOf(options.device));
-  return ChooseLastLayers(memory.free_bytes - memory.reserve_bytes, backend, file, spec);
+  WEFT_ASSIGN_OR_RETURN(const int64_t room, RoomOn(backend, options));
+  return ChooseLastLayers(room, backend, file, split::SplitExperts(spec, n_experts).device);
 }
 
 // Without the weights, and the device that they are for.
 StatusOr<std::pair<Computing, int>> Divide(const Backend& backend, const ModelFile& file,
                                            const ModelSpec& spec, const ModelOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(const int n_device, DeviceLayersOf(backend, file, spec, options));
-  const int n_layers = static_cast<int>(spec.layers.size());
-  if (n_device == n_layers) return std::pair(Computing{.backend = &backend}, options.device);
+  if (Divides(options) && &backend == &Processor()) {
+    return InvalidArgument(
+        "the cpu backend computes all layers itself; to have some of them computed on a device "
+        "choose its backend, as in --backend cuda");
+  }
+  WEFT_ASSIGN_OR_RETURN(const int n_experts, ExpertLayersOf(backend, file, spec, options));
+  WEFT_ASSIGN_OR_RETURN(const int n_device,
+                        DeviceLayersOf(backend, file, spec, n_experts, options));
+  const int n_front = static_cast<int>(spec.layers.size()) - n_device;
   if (n_device == 0) return std::pair(Computing{.backend = &Processor()}, 0);
-  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const Backend> both,
-                        NewSplitBackend(&Processor(), &backend, spec, n_layers - n_device));
-  return std::pair(Computing{.backend = both.get(), .divided = both}, options.device);
+  Computing computing{.backend = &backend};
+  if (n_experts > n_front) {
+    WEFT_ASSIGN_OR_RETURN(computing.leaves_experts,
+                          NewExpertBackend(&Processor(), &backend, n_experts - n_front));
+    computing.backend = computing.leaves_experts.get();
+  }
+  if (n_front > 0) {
+    WEFT_ASSIGN_OR_RETURN(computing.divided,
+                          NewSplitBackend(&Processor(), computing.backend, spec, n_front));
+    computing.backend = computing.divided.get();
+  }
+  return std::pair(std::move(computing), options.device);
 }
 
 // Where a model is too large for a device, what helps.
@@ -121,7 +162,7 @@ StatusOr<Computing> LoadAnywhere(const std::shared_ptr<const ModelFile>& file,
   const Backend* const cards = Cards(options);
   if (cards == nullptr) return LoadOn(Processor(), file, spec, options);
   // Who divides a model has chosen.
-  if (options.device_layers != ModelOptions::kAllLayers) return LoadOn(*cards, file, spec, options);
+  if (Divides(options)) return LoadOn(*cards, file, spec, options);
   Status why = CheckFits(*cards, *file, spec, options.device);
   // There is no such device.
   if (why.code() == StatusCode::kInvalidArgument) return why;

@@ -1,6 +1,6 @@
-// What computes a model: a backend and one of its devices, or two that share its layers; and the
-// weights that are loaded for it. This is where ModelOptions::backend, device and device_layers
-// become a choice.
+// What computes a model: a backend and one of its devices, or two that share its layers or its
+// experts; and the weights that are loaded for it. This is where ModelOptions::backend, device,
+// device_layers and expert_layers become a choice.
 //
 // Any thread; blocks while it loads.
 #ifndef WEFT_ENGINE_LOADING_COMPUTING_H_
@@ -19,7 +19,9 @@ namespace weft {
 
 struct Computing {
   const Backend* backend = nullptr;
-  std::shared_ptr<const Backend> divided = {};  // the same, where it is the model's own
+  // The same, where it is the model's own: the one that divides layers, over the one that divides
+  // experts. Either may be null.
+  std::shared_ptr<const Backend> leaves_experts = {}, divided = {};
   std::shared_ptr<const Weights> weights = {};
   // What ModelOptions::kAnyBackend chose and why, for people; empty where there was no choice.
   std::string choice = {};

@@ -204,7 +204,9 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::LoadHead(const Model& model,
   auto impl = std::make_unique<Impl>();
   impl->file = of.file;
   impl->tokenizer = of.tokenizer;
-  impl->computing = {.backend = of.computing.backend, .divided = of.computing.divided};
+  impl->computing = {.backend = of.computing.backend,
+                     .leaves_experts = of.computing.leaves_experts,
+                     .divided = of.computing.divided};
   impl->constraints = std::make_unique<constraint::ConstraintCache>(of.tokenizer);
   impl->name = of.name;
   impl->context_tokens = of.context_tokens;

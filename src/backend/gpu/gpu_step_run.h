@@ -1,0 +1,18 @@
+// One step's way through the model on a device: its parts one after the other, with what the host
+// computes between them, then its results. Owner thread only.
+#ifndef WEFT_BACKEND_GPU_GPU_STEP_RUN_H_
+#define WEFT_BACKEND_GPU_GPU_STEP_RUN_H_
+
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/gpu/gpu_executor.h"
+
+namespace weft::gpu {
+
+// Of a step that the context has begun. The context is in use until the run is gone.
+std::unique_ptr<StepRun> NewGpuRun(StepContext* context, const Step& step);
+
+}  // namespace weft::gpu
+
+#endif  // WEFT_BACKEND_GPU_GPU_STEP_RUN_H_
