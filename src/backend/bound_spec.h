@@ -22,10 +22,12 @@ struct BoundPathOf {
   Norm pre;
   BoundOp op;
   Norm post;
+  float scale = 1;
 };
 
 template <typename Norm, typename BoundPath>
 struct BoundBlockOf {
+  bool keeps_input = false;
   Norm pre;
   std::vector<BoundPath> paths;
   Norm post;

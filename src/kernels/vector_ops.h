@@ -116,7 +116,22 @@ struct RecurrentJob {
 
 // --- activations -------------------------------------------------------------------
 
-enum class ActivationKind { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kClampedSwiglu };
+// Those of model/operations.h, with their numbers.
+enum class ActivationKind {
+  kSilu,
+  kGeluTanh,
+  kGeluErf,
+  kRelu,
+  kReluSquared,
+  kClampedSwiglu,
+  kClampedSilu,
+  kXielu
+};
+struct ActivationShape {
+  ActivationKind kind;
+  float limit = 0;
+  float rise = 0, fall = 0, slope = 0;
+};
 
 // --- the table ---------------------------------------------------------------------
 
@@ -137,9 +152,9 @@ struct VectorKernels {
   void (*softmax)(int64_t n, float* x);
   void (*sigmoid)(int64_t n, float* x);
 
-  // out = activation(gate) * up, or activation(gate) where `up` is null (not with
-  // kClampedSwiglu, which alone reads `limit`).
-  void (*activate)(ActivationKind kind, const float* gate, const float* up, int64_t n, float limit,
+  // out = activation(gate) * up, or activation(gate) where `up` is null (not with kClampedSwiglu
+  // and kClampedSilu; always with kXielu).
+  void (*activate)(const ActivationShape& form, const float* gate, const float* up, int64_t n,
                    float* out);
 
   // Rotates pairs of x by angles given as cosines and sines: (i, i + n_pairs), or

@@ -73,8 +73,9 @@ TEST_P(PerIsa, TanhIsWithinFourUlp) {
 
 double SigmoidOf(double x) { return 1 / (1 + std::exp(-x)); }
 
-double ActivationOf(ActivationKind kind, double g, double u, double limit) {
-  switch (kind) {
+double ActivationOf(const ActivationShape& form, double g, double u) {
+  const double limit = form.limit;
+  switch (form.kind) {
     case ActivationKind::kSilu:
       return g * SigmoidOf(g) * u;
     case ActivationKind::kGeluTanh:
@@ -89,29 +90,40 @@ double ActivationOf(ActivationKind kind, double g, double u, double limit) {
       const double clamped = std::min(g, limit);
       return clamped * SigmoidOf(1.702 * clamped) * (std::clamp(u, -limit, limit) + 1);
     }
+    case ActivationKind::kClampedSilu:
+      return std::min(g * SigmoidOf(g), limit) * std::clamp(u, -limit, limit);
+    case ActivationKind::kXielu:
+      return form.slope * g +
+             (g > 0 ? form.rise * g * g : form.fall * (std::expm1(std::min(g, limit)) - g));
   }
   return NAN;
 }
 
-constexpr ActivationKind kActivations[] = {
-    ActivationKind::kSilu, ActivationKind::kGeluTanh,    ActivationKind::kGeluErf,
-    ActivationKind::kRelu, ActivationKind::kReluSquared, ActivationKind::kClampedSwiglu};
+constexpr ActivationShape kActivations[] = {
+    {ActivationKind::kSilu},           {ActivationKind::kGeluTanh},
+    {ActivationKind::kGeluErf},        {ActivationKind::kRelu},
+    {ActivationKind::kReluSquared},    {ActivationKind::kClampedSwiglu, 7},
+    {ActivationKind::kClampedSilu, 3}, {ActivationKind::kXielu, -1e-6f, 0.7f, 1.3f, 0.5f},
+};
+bool TakesUp(ActivationKind kind) { return kind != ActivationKind::kXielu; }
+bool NeedsUp(ActivationKind kind) {
+  return kind == ActivationKind::kClampedSwiglu || kind == ActivationKind::kClampedSilu;
+}
 
 TEST_P(PerIsa, ActivationsMatchDoublePrecision) {
   for (const int64_t n : {1, 15, 16, 200, 1007}) {
     const std::vector<float> gate = RandomValues(n, 1, 6), up = RandomValues(n, 2, 4);
-    for (const ActivationKind kind : kActivations) {
-      std::vector<float> out(gate.size()), alone(gate.size());
-      vec().activate(kind, gate.data(), up.data(), n, 7, out.data());
-      const bool clamped = kind == ActivationKind::kClampedSwiglu;
-      if (!clamped) vec().activate(kind, gate.data(), nullptr, n, 7, alone.data());
-      for (int64_t i = 0; i < n; ++i) {
-        const double exact = ActivationOf(kind, gate[i], up[i], 7);
-        ASSERT_NEAR(out[i], exact, 1e-6 * (1 + std::fabs(exact))) << gate[i];
-        if (clamped) continue;
-        const double single = ActivationOf(kind, gate[i], 1, 7);
-        ASSERT_NEAR(alone[i], single, 1e-6 * (1 + std::fabs(single))) << gate[i];
-      }
+    for (const ActivationShape& form : kActivations) {
+      std::vector<float> out(gate.size());
+      const auto compare = [&](const float* ups) {
+        vec().activate(form, gate.data(), ups, n, out.data());
+        for (int64_t i = 0; i < n; ++i) {
+          const double exact = ActivationOf(form, gate[i], ups != nullptr ? ups[i] : 1);
+          ASSERT_NEAR(out[i], exact, 1e-6 * (1 + std::fabs(exact))) << gate[i];
+        }
+      };
+      if (TakesUp(form.kind)) compare(up.data());
+      if (!NeedsUp(form.kind)) compare(nullptr);
     }
   }
 }

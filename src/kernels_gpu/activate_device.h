@@ -9,8 +9,8 @@
 
 namespace weft::device {
 
-WEFT_DEVICE float ActivateOne(Act kind, float g) {
-  switch (kind) {
+WEFT_DEVICE float ActivateOne(const ActivateArgs& a, float g) {
+  switch (a.kind) {
     case Act::kSilu:
       return g / (1.0f + Exp(-g));
     case Act::kGeluTanh: {
@@ -22,6 +22,12 @@ WEFT_DEVICE float ActivateOne(Act kind, float g) {
       return g * 0.5f * (1.0f + Erf(g * 0.70710678118f));
     case Act::kRelu:
       return Max(g, 0.0f);
+    case Act::kClampedSilu:
+      return Min(g / (1.0f + Exp(-g)), a.limit);
+    case Act::kXielu: {
+      const float below = (Exp(Min(g, a.limit)) - 1.0f - g) * a.fall;
+      return Fma(g, a.slope, g > 0.0f ? g * g * a.rise : below);
+    }
     default: {
       const float positive = Max(g, 0.0f);
       return positive * positive;
@@ -35,7 +41,8 @@ WEFT_DEVICE float ActivateValue(const ActivateArgs& a, float gate, bool has_up, 
     const float swish = g * Sigmoid(g * 1.702f);
     return has_up ? swish * (Max(Min(up, a.limit), -a.limit) + 1.0f) : swish;
   }
-  const float value = ActivateOne(a.kind, gate);
+  const float value = ActivateOne(a, gate);
+  if (a.kind == Act::kClampedSilu) up = Max(Min(up, a.limit), -a.limit);
   return has_up ? value * up : value;
 }
 
@@ -48,9 +55,10 @@ WEFT_DEVICE void ActivateBlock(const ActivateBytesArgs& a, int64_t row, int bloc
   float values[kQuantizeEach], up[kQuantizeEach] = {};
   LoadFour(a.rows.gate.values + row * a.rows.gate.stride + at, values);
   if (has_up) LoadFour(a.rows.up.values + row * a.rows.up.stride + at, up);
+  const float factor = a.rows.factors != nullptr ? a.rows.factors[row] : 1.0f;
   WEFT_UNROLL
   for (int i = 0; i < kQuantizeEach; ++i) {
-    values[i] = ActivateValue(a.rows, values[i], has_up, up[i]);
+    values[i] = ActivateValue(a.rows, values[i] * factor, has_up, up[i] * factor);
   }
   QuantizeBlock(values, a.out, row, block, a.n_blocks, there);
 }

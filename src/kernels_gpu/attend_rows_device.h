@@ -17,6 +17,7 @@ struct Sight {
   WEFT_DEVICE Sight(const AttendArgs& a, int row) {
     position = a.step.positions[row];
     first = a.window > 0 ? Max(0, position - a.window + 1) : 0;
+    if (a.chunk > 0) first = Max(first, position - position % a.chunk);
     last = position;
     if (a.both_ways != 0) {
       const int sequence = a.step.sequences[row];

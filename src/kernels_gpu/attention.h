@@ -41,6 +41,7 @@ struct HeadsArgs {
   int64_t q_head = 0;
   int32_t n_heads = 0, n_kv_heads = 0;
   NormPart q_norm, k_norm, v_norm;  // of heads of up to kMostHeadNorm values
+  int32_t norms_last = 0;           // those of queries and keys come after the rotation
   const float* rope = nullptr;
   int32_t n_pairs = 0, adjacent = 0;
 };
@@ -76,6 +77,7 @@ struct AttendArgs {
   Rows out;  // head h at h * v_dim
   int32_t n_heads = 0, heads_per_kv_head = 1;
   int32_t window = 0;     // causal attention; 0: from the first position on
+  int32_t chunk = 0;      // and from the first of a row's own run of so many; 0: no such limit
   int32_t both_ways = 0;  // or to the whole text
   int32_t reach = -1;     // then, as far; -1: to the ends
   float scale = 1, softcap = 0;

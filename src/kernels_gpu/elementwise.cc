@@ -61,8 +61,19 @@ WEFT_KERNEL(ActivateRows, ActivateArgs) {
   const float* const up = a.up.values + row * a.up.stride;
   float* const out = a.out.values + row * a.out.stride;
   const bool has_up = a.up.values != nullptr;
-  ForColumns(a.width,
-             [&](int c) { out[c] = ActivateValue(a, gate[c], has_up, has_up ? up[c] : 0.0f); });
+  const float factor = a.factors != nullptr ? a.factors[row] : 1.0f;
+  ForColumns(a.width, [&](int c) {
+    out[c] = ActivateValue(a, gate[c] * factor, has_up, has_up ? up[c] * factor : 0.0f);
+  });
+}
+
+WEFT_KERNEL(WarmRows, WarmArgs) {
+  const int row = BlockY();
+  if (row >= *a.n_rows) return;
+  float* const x = a.x.values + row * a.x.stride;
+  const int run = (a.positions[row] + a.offset) / a.length;
+  const float factor = Fma(Log(static_cast<float>(run + 1)), a.scale, 1.0f);
+  ForColumns(a.width, [&](int c) { x[c] = x[c] * factor; });
 }
 
 WEFT_COOPERATIVE_KERNEL(ActivateBytes, ActivateBytesArgs, kQuantizeThreads) {

@@ -214,6 +214,7 @@ WEFT_COOPERATIVE_KERNEL(SortPairs, SortArgs, kSortThreads) {
       if (experts[i] != expert) continue;
       const int pair = BlockX() * kSortPairs + i;
       a.places[pair] = place;
+      if (a.factors != nullptr) a.factors[place] = a.weights[pair];
       a.sources[place++] = pair / a.n_used;
     }
   }
@@ -228,7 +229,8 @@ WEFT_KERNEL(MixRows, MixArgs) {
     float sum = 0.0f;
     for (int choice = 0; choice < a.n_used; ++choice) {
       const int pair = row * a.n_used + choice;
-      sum = Fma(a.given.values[a.places[pair] * a.given.stride + column], a.weights[pair], sum);
+      const float weight = a.weights != nullptr ? a.weights[pair] : 1.0f;
+      sum = Fma(a.given.values[a.places[pair] * a.given.stride + column], weight, sum);
     }
     a.out.values[row * a.out.stride + column] = sum;
   }

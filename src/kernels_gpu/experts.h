@@ -31,8 +31,10 @@ WEFT_DECLARE_KERNEL(RouteRows, RouteArgs);
 struct SortArgs {
   const int32_t* experts = nullptr;  // (row, choice)
   int32_t n_experts = 0, n_used = 0;
-  int32_t* places = nullptr;   // per pair
-  int32_t* sources = nullptr;  // per place: its row
+  int32_t* places = nullptr;       // per pair
+  int32_t* sources = nullptr;      // per place: its row
+  const float* weights = nullptr;  // per pair
+  float* factors = nullptr;        // per place: its pair's weight; or null
   MemberTile* tiles = nullptr;
   int32_t* n_tiles = nullptr;
   int32_t* n_pairs = nullptr;
@@ -45,7 +47,8 @@ inline constexpr int kMostExperts = 1024;
 WEFT_DECLARE_KERNEL(CountPairs, SortArgs);
 WEFT_DECLARE_KERNEL(SortPairs, SortArgs);
 
-// out = the sum of the chosen experts' results times their weights, in the order of choice.
+// out = the sum of the chosen experts' results times their weights (absent: 1), in the order of
+// choice.
 // x: columns, y: rows.
 struct MixArgs {
   Rows given;  // per place

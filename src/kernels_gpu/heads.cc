@@ -87,9 +87,13 @@ WEFT_DEVICE void FinishHead(const HeadsArgs& a, Shared& values) {
   const bool turns = !head.is_value && head.width > 0 && a.rope != nullptr;
   for (int i = lane; i < head.width; i += 32) values[base + i] = head.from[i];
   Barrier();
-  if (head.width > 0 && norm.width != 0) NormHead(norm, head.number, values, base);
+  const bool normed = head.width > 0 && norm.width != 0;
+  const bool norms_last = a.norms_last != 0 && turns;
+  if (normed && !norms_last) NormHead(norm, head.number, values, base);
   Barrier();
   if (turns) RotateHead(a, row, values, base);
+  Barrier();
+  if (normed && norms_last) NormHead(norm, head.number, values, base);
   Barrier();
   if (head.to != nullptr) {
     for (int i = lane; i < head.width; i += 32) head.to[i] = values[base + i];

@@ -118,12 +118,22 @@ inline constexpr int kMostRunRows = 32768;
 
 // out = act(gate) * up, or act(gate); x: columns, y and z: rows. The kinds are
 // model/operations.h's.
-enum class Act : int32_t { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kClampedSwiglu };
+enum class Act : int32_t {
+  kSilu,
+  kGeluTanh,
+  kGeluErf,
+  kRelu,
+  kReluSquared,
+  kClampedSwiglu,
+  kClampedSilu,
+  kXielu
+};
 struct ActivateArgs {
   Rows gate, up, out;  // `up` may be absent
   int32_t width = 0;
   Act kind = Act::kSilu;
-  float limit = 0;
+  float limit = 0, rise = 0, fall = 0, slope = 0;
+  const float* factors = nullptr;  // per row, of gate and up; absent: 1
   const int32_t* n_rows = nullptr;
 };
 WEFT_DECLARE_KERNEL(ActivateRows, ActivateArgs);
@@ -147,6 +157,17 @@ struct GateArgs {
   const int32_t* n_rows = nullptr;
 };
 WEFT_DECLARE_KERNEL(GateRows, GateArgs);
+
+// Multiplies a row by 1 + scale * ln(floor((position + offset) / length) + 1). x: columns, y: rows.
+struct WarmArgs {
+  Rows x;
+  int32_t width = 0;
+  float scale = 0;
+  int32_t length = 1, offset = 0;
+  const int32_t* positions = nullptr;  // per row
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(WarmRows, WarmArgs);
 
 // Turns the first 2 n_pairs values of each head. `table`: per row n_pairs cosines, then as many
 // sines. x: pairs, y: rows, z: heads.

@@ -46,6 +46,22 @@ WEFT_DEVICE float Tanh(float x) {
 WEFT_DEVICE float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
 WEFT_DEVICE float Softcap(float cap, float x) { return cap * Tanh(x / cap); }
 
+// The natural logarithm of a finite x >= 2^-126: x = 2^e m with m in [2/3, 4/3), ln(m) by its
+// series in s = (m - 1) / (m + 1), |s| <= 1/5.
+WEFT_DEVICE float Log(float x) {
+  const uint32_t shifted = BitsOf(x) - 0x3F2AAAABu;
+  const int exponent = static_cast<int>(shifted) >> 23;
+  const float m = FloatOf((shifted & 0x007FFFFFu) + 0x3F2AAAABu);
+  const float s = (m - 1.0f) / (m + 1.0f);
+  const float z = s * s;
+  float p = Fma(1 / 11.0f, z, 1 / 9.0f);
+  p = Fma(p, z, 1 / 7.0f);
+  p = Fma(p, z, 1 / 5.0f);
+  p = Fma(p, z, 1 / 3.0f);
+  p = Fma(p, z, 1.0f);
+  return Fma(static_cast<float>(exponent), 0.693147180560f, (s + s) * p);
+}
+
 // log(1 + e^x): the logarithm by its series in u / (2 + u), u = e^-|x|.
 WEFT_DEVICE float Softplus(float x) {
   const float u = Exp(-Abs(x));

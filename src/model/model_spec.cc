@@ -1,5 +1,6 @@
 #include "model/model_spec.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -84,6 +85,12 @@ Status CheckTakesRows(const ModelSpec& spec) {
                          "separator's id");
   }
   return OkStatus();
+}
+
+bool KeepsInputs(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const Layer& layer) {
+    return std::ranges::any_of(layer.blocks, &Block::keeps_input);
+  });
 }
 
 bool NeedsWholeTexts(const ModelSpec& spec) {

@@ -10,7 +10,7 @@
 //   x = input_norm(embedding(token) * embedding_scale + positions[p] + token_types[t])
 //   for layer in layers: for block in layer.blocks:
 //     h = block.pre(x)
-//     y = sum over paths p:  p.post(p.op(p.pre(h)))
+//     y = sum over paths p:  p.scale * p.post(p.op(p.pre(h)))
 //     x = block.stream_norm((x + block.residual_scale * block.post(y)) * block.stream_scale)
 //   vector = output_norm(x)
 //   logits = softcap(output(vector) * logit_scale)
@@ -85,9 +85,12 @@ struct Path {
   Norm pre;
   Op op;
   Norm post;
+  float scale = 1;
 };
 
 struct Block {
+  // MixtureOfExperts::routes_kept of this block and those after it reads x as this block finds it.
+  bool keeps_input = false;
   Norm pre;
   std::vector<Path> paths;
   Norm post;
@@ -211,6 +214,8 @@ const Path* LastToWriteState(const ModelSpec& spec);
 // Of each KvLayer what an operation sums: its values, or those that are the first part of its keys.
 std::vector<int64_t> ValueDims(const ModelSpec& spec);
 
+// Whether some block keeps its input for later ones.
+bool KeepsInputs(const ModelSpec& spec);
 // Whether some operation sees what follows a token: all rows of a text are then in one step,
 // and begin at position 0.
 bool NeedsWholeTexts(const ModelSpec& spec);

@@ -222,7 +222,7 @@ class SpecJudge : public OperationVisitor {
     EXPECT_GE(linear.first_row, 0);
     EXPECT_LE(linear.first_row + shape.n_out, info.dims[1]) << info.name;
     EXPECT_EQ(info.dims[2] * info.dims[3], 1) << info.name;
-    Tensor(linear.bias, {.n_in = shape.n_out, .needed = false});
+    Tensor(linear.bias, {.n_in = info.dims[1], .needed = false});
   }
   void Tensor(const StackedLinear& stack, const Shape& shape) {
     if (!stack && !shape.needed) return;

@@ -19,8 +19,8 @@ struct TensorRef {
 };
 
 // out = W x + b. W is rows [first_row, first_row + n_out) of a matrix tensor whose
-// rows are n_in values long (a fused tensor serves several Linears). The bias is a
-// whole F32 vector of n_out values.
+// rows are n_in values long (a fused tensor serves several Linears). The bias is an F32
+// vector with a value for each row of the tensor, of which b has those of W's rows.
 struct Linear {
   TensorRef weight;
   TensorRef bias;

@@ -27,6 +27,28 @@ enum class Activation {
   // gpt-oss: g = min(gate, limit), u = clamp(up, -limit, limit);
   // g * sigmoid(1.702 g) * (u + 1).
   kClampedSwiglu,
+  kClampedSilu,  // min(silu(gate), limit) * clamp(up, -limit, limit)
+  // Of x = up, without a gate. x > 0: rise x^2 + slope x;
+  // else: fall (e^min(x, limit) - 1 - x) + slope x.
+  kXielu,
+};
+
+// Numbers of the activations that name some.
+struct ActivationNumbers {
+  float limit = 0;
+  float rise = 0, fall = 0, slope = 0;
+};
+
+// A query at position p is multiplied by 1 + scale * ln(floor((p + offset) / length) + 1).
+struct QueryTemperature {
+  float scale = 0;  // 0: by 1
+  int64_t length = 1;
+  int64_t offset = 0;
+  explicit operator bool() const { return scale != 0; }
+  double Of(int64_t position) const {
+    const int64_t steps = (position + offset) / length;
+    return 1 + scale * std::log(static_cast<double>(steps) + 1);
+  }
 };
 
 // Softmax attention with grouped heads: query head h reads key/value head
@@ -34,12 +56,14 @@ enum class Activation {
 //
 // Order: q, k, v = linears of the input; `gated_query`: q holds for each head
 // first its query, then a gate of the same width; norms of q, k, v; rope of q, k; keys and values
-// are stored; scores = scale * q.k, softcap, mask by window; softmax (with a sink:
+// are stored; scores = scale * q.k, softcap, mask by window and chunk; softmax (with a sink:
 // one more term exp(sink[h]) in the denominator); weighted sum of values; times
-// sigmoid(gate); output linear.
+// sigmoid(gate); output linear. `norms_after_rope`: q and k are rotated first, then normed. The
+// temperature multiplies what the query is then.
 template <typename Form>
 struct AttentionTensors {
-  typename Form::Linear q, k, v, out;          // k and v are empty when !writes_kv
+  typename Form::Linear q, k, v, out;  // k and v are empty when !writes_kv
+  typename Form::Linear gate;          // one row per query head, or as wide as the heads' sums
   typename Form::Norm q_norm, k_norm, v_norm;  // width k_dim/v_dim: per head; or the whole width
   typename Form::Vector sinks = {};            // F32, one per query head
 };
@@ -52,9 +76,14 @@ struct Attention : AttentionTensors<InFile> {
   int64_t v_dim = 0;
   bool v_from_k = false;  // v is the raw k projection (before norm and rope)
   bool gated_query = false;
+  bool norms_after_rope = false;
   int rope = -1;      // index into ModelSpec::ropes, -1: none
   float scale = 1;    // applied to the scores
   float softcap = 0;  // c * tanh(score / c) when > 0
+  QueryTemperature temperature;
+  // Key j is visible to query i iff j >= i - i % chunk; 0: no such limit. The window of the
+  // KvLayer's group is then as long.
+  int64_t chunk = 0;
 
   template <typename Form>
   using Tensors = AttentionTensors<Form>;
@@ -67,12 +96,21 @@ struct Attention : AttentionTensors<InFile> {
     visitor.Require(k_dim > 0 && v_dim > 0, "heads hold values");
     visitor.Require(!v_from_k || (!v && k_dim == v_dim), "values from keys are as wide");
     visitor.Require(std::isfinite(scale) && softcap >= 0, "scores are finite");
+    visitor.Require(temperature.length > 0 && temperature.offset >= 0 && chunk >= 0,
+                    "runs of positions have a length");
+    visitor.Require(!norms_after_rope ||
+                        ((!q_norm || q_norm.width == k_dim) && (!k_norm || k_norm.width == k_dim)),
+                    "norms after the rotation are of heads");
+    visitor.Require(!gate || gate.n_out == n_heads || gate.n_out == n_heads * v_dim,
+                    "gates are of heads or of their values");
+    visitor.Require(!gate || !gated_query, "a head has one gate");
     const int64_t n_q = n_heads * k_dim * (gated_query ? 2 : 1);
     const int64_t n_k = n_kv_heads * k_dim, n_v = n_kv_heads * v_dim;
     visitor.Tensor(q, {.n_in = d_model, .n_out = n_q}, of.q...);
     visitor.Tensor(k, {.n_in = d_model, .n_out = n_k, .needed = writes_kv}, of.k...);
     visitor.Tensor(v, {.n_in = d_model, .n_out = n_v, .needed = writes_kv && !v_from_k}, of.v...);
     visitor.Tensor(out, {.n_in = n_heads * v_dim, .n_out = d_model}, of.out...);
+    visitor.Tensor(gate, {.n_in = d_model, .n_out = gate.n_out, .needed = false}, of.gate...);
     visitor.Tensor(q_norm, {.n_in = k_dim, .n_out = n_heads, .needed = false}, of.q_norm...);
     visitor.Tensor(k_norm, {.n_in = k_dim, .n_out = n_kv_heads, .needed = false}, of.k_norm...);
     visitor.Tensor(v_norm, {.n_in = v_dim, .n_out = n_kv_heads, .needed = false}, of.v_norm...);
@@ -129,7 +167,7 @@ struct BidirectionalAttention : BidirectionalAttentionTensors<InFile> {
 // the value.
 //
 //   q_h = [nope, rope] per head, from q, or from q_b(q_a_norm(q_a(x)))
-//   [c, k_rope] = kv_a(x);  c = kv_norm(c);  rope on q's and k's rope part
+//   [c, k_rope] = kv_a(x);  c = kv_norm(c);  rope on q's and k's rope part; temperature on q
 //   stored: [c, k_rope]
 //   score = scale * ( (k_b[h] q_nope) . c  +  q_rope . k_rope )
 //   o_h = v_b[h] (sum p c);   out(concat o_h)
@@ -153,6 +191,7 @@ struct LatentAttention : LatentAttentionTensors<InFile> {
   int64_t v_dim = 0;  // per head, after v_b
   int rope = -1;
   float scale = 1;
+  QueryTemperature temperature;
 
   template <typename Form>
   using Tensors = LatentAttentionTensors<Form>;
@@ -161,6 +200,8 @@ struct LatentAttention : LatentAttentionTensors<InFile> {
     visitor.Kv({kv_layer, n_heads, 1, latent_dim + rope_dim, latent_dim, true, true});
     visitor.UsesRope(rope, rope_dim);
     visitor.Require(std::isfinite(scale), "scores are finite");
+    visitor.Require(temperature.length > 0 && temperature.offset >= 0,
+                    "runs of positions have a length");
     const int64_t n_q = n_heads * (nope_dim + rope_dim);
     visitor.Tensor(q, {.n_in = d_model, .n_out = n_q, .needed = !q_a}, of.q...);
     visitor.Tensor(q_a, {.n_in = d_model, .n_out = q_b.n_in, .needed = !q}, of.q_a...);
@@ -320,13 +361,14 @@ struct DenseFfnTensors {
 };
 struct DenseFfn : DenseFfnTensors<InFile> {
   Activation activation = Activation::kSilu;
-  float limit = 0;  // of kClampedSwiglu
+  ActivationNumbers numbers;
 
   template <typename Form>
   using Tensors = DenseFfnTensors<Form>;
   template <typename Visitor, typename... Of>
   void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
     visitor.Require(up.n_out > 0, "the inner width is not 0");
+    visitor.Require(!gate || activation != Activation::kXielu, "its activation has no gate");
     visitor.Tensor(gate, {.n_in = d_model, .n_out = up.n_out, .needed = false}, of.gate...);
     visitor.Tensor(up, {.n_in = d_model, .n_out = up.n_out}, of.up...);
     visitor.Tensor(down, {.n_in = up.n_out, .n_out = d_model}, of.down...);
@@ -346,7 +388,8 @@ enum class RouterWeights {
 // groups, the n_groups_used groups whose two best (biased) scores sum highest
 // compete alone. Ties go to the lower expert. The weights of the chosen are
 // divided by their sum (at least 6.1e-5) if `renormalize`, then multiplied by
-// `weight_scale`. The experts' results are added in the order of choice.
+// `weight_scale`. The experts' results, times their weights, are added in the order of choice.
+// `weighs_inputs`: gate x and up x are multiplied by the weight instead of the result.
 template <typename Form>
 struct MixtureOfExpertsTensors {
   typename Form::Linear router;  // n_out = n_experts
@@ -364,8 +407,11 @@ struct MixtureOfExperts : MixtureOfExpertsTensors<InFile> {
   int n_groups_used = 1;
   bool renormalize = false;
   float weight_scale = 1;
+  bool weighs_inputs = false;
+  // The router reads the stream as the last block found it that has keeps_input.
+  bool routes_kept = false;
   Activation activation = Activation::kSilu;
-  float limit = 0;
+  ActivationNumbers numbers;
 
   template <typename Form>
   using Tensors = MixtureOfExpertsTensors<Form>;
@@ -377,6 +423,10 @@ struct MixtureOfExperts : MixtureOfExpertsTensors<InFile> {
                         n_used <= n_groups_used * (n_experts / n_groups),
                     "there are as many experts as are used");
     visitor.Require(std::isfinite(weight_scale), "weights are finite");
+    visitor.Require(!routes_kept || !router_norm, "a router has one input");
+    visitor.Require(!weighs_inputs || (gate && !gate.bias && !up.bias),
+                    "an input's weight passes through the products");
+    visitor.Require(activation != Activation::kXielu, "experts have another activation");
     const auto experts = [&](int64_t n_in, int64_t n_out, bool needed) {
       return Shape{n_in, n_out, n_experts, n_used, needed};
     };

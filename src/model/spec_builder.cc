@@ -157,6 +157,40 @@ double SpecBuilder::FloatOr(std::string_view key, double absent, double min, dou
   return HasKey(key) ? Float(key, min, max) : absent;
 }
 
+std::vector<float> SpecBuilder::FloatsOr(std::string_view key, int64_t n, float absent, double min,
+                                         double max) {
+  return HasKey(key) ? PlainFloats(Key(key), n, min, max) : std::vector<float>(n, absent);
+}
+
+std::vector<float> SpecBuilder::PlainFloats(std::string_view full_key, int64_t n, double min,
+                                            double max) {
+  std::vector<float> values(n, static_cast<float>(min));
+  const MetaValue* const value = file_.FindMeta(full_key);
+  const bool is_array = value != nullptr && std::holds_alternative<MetaArray>(*value);
+  std::vector<double> read(n);
+  if (is_array) {
+    const StatusOr<std::vector<double>> array = file_.GetFloatArray(full_key);
+    if (!array.ok()) return Fail(array.status()), values;
+    read = *array;
+  } else {
+    const StatusOr<double> number = file_.GetFloat(full_key);
+    if (!number.ok()) return Fail(number.status()), values;
+    read.assign(n, *number);
+  }
+  if (static_cast<int64_t>(read.size()) != n) {
+    Fail(file_.KeyError(full_key, StrCat("holds ", read.size(), " values for ", n, " layers")));
+    return values;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    if (read[i] >= min && read[i] <= max) {
+      values[i] = static_cast<float>(read[i]);
+    } else {
+      Fail(file_.KeyError(full_key, StrCat("holds ", read[i], ", expected ", min, " to ", max)));
+    }
+  }
+  return values;
+}
+
 float SpecBuilder::ScaleOr(std::string_view key, float absent) {
   const double value = FloatOr(key, 0, -kMaxScale, kMaxScale);
   return value == 0 ? absent : static_cast<float>(value);
@@ -187,14 +221,21 @@ void SpecBuilder::CheckHeads(const Dims& dims, HeadCounts head_counts) {
   }
 }
 
-Dims SpecBuilder::ReadDims(HeadCounts head_counts) {
+Dims SpecBuilder::ReadDims(HeadCounts head_counts, NormKind norms) {
   Dims dims = ReadSizes(head_counts);
+  dims.norms = norms;
   if (!BoolOr("attention.causal", true)) {
     Fail(Unimplemented(Message(file_.KeyError(
         Key("attention.causal"), "is false, but this architecture is known here as causal"))));
   }
-  dims.epsilon = static_cast<float>(Float("attention.layer_norm_rms_epsilon", 0, 1));
+  dims.epsilon = ReadEpsilon(norms);
   return dims;
+}
+
+float SpecBuilder::ReadEpsilon(NormKind norms) {
+  return static_cast<float>(Float(
+      norms == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+      0, 1));
 }
 
 Dims SpecBuilder::ReadSizes(HeadCounts head_counts) {
@@ -387,6 +428,7 @@ Linear SpecBuilder::MatrixRows(const std::string& name, int64_t n_in, int64_t n_
                                int64_t first_row, int64_t n_out) {
   Linear linear;
   linear.weight.index = Find(name + ".weight", {n_in, n_rows}, /*needs_f32=*/false);
+  linear.bias = OptionalVector(name + ".bias", n_rows);
   linear.first_row = first_row;
   linear.n_in = n_in;
   linear.n_out = n_out;
@@ -423,6 +465,22 @@ Norm SpecBuilder::RmsNorm(const std::string& name, int64_t width, float epsilon)
   norm.kind = NormKind::kRms;
   norm.weight = Vector(name + ".weight", width);
   norm.width = width;
+  norm.epsilon = epsilon;
+  return norm;
+}
+
+Norm SpecBuilder::StreamNorm(int64_t layer, std::string_view name, const Dims& dims) {
+  const std::string full_name = LayerName(layer, name);
+  return dims.norms == NormKind::kRms ? RmsNorm(full_name, dims.d_model, dims.epsilon)
+                                      : LayerNorm(full_name, dims.d_model, dims.epsilon);
+}
+
+Norm SpecBuilder::HeadLayerNorm(const std::string& name, int64_t k_dim, int64_t n_heads,
+                                float epsilon) {
+  Norm norm;
+  norm.kind = NormKind::kLayer;
+  norm.weight = Values(name + ".weight", {k_dim, n_heads});
+  norm.width = k_dim;
   norm.epsilon = epsilon;
   return norm;
 }

@@ -37,6 +37,7 @@ struct Dims {
   int64_t k_dim = 0;          // per head
   int64_t v_dim = 0;
   int64_t n_rot = 0;  // of a head's values that rotate; even, <= k_dim
+  NormKind norms = NormKind::kRms;
   float epsilon = 0;  // of the norms
 };
 
@@ -71,6 +72,14 @@ struct MoeDefaults {
   RouterWeights weights = RouterWeights::kSoftmax;
   bool renormalize = false;
   Activation activation = Activation::kSilu;
+};
+
+// The feed-forward of layers that have experts.
+struct ExpertLayers {
+  MixtureOfExperts experts;   // without tensors
+  std::vector<int64_t> n_ff;  // of an expert, per layer
+  int64_t n_ff_shared = 0;    // of the one beside them that sees every token; 0: there is none
+  int64_t n_dense = 0;        // the first layers, without experts
 };
 
 class SpecBuilder {
@@ -109,13 +118,18 @@ class SpecBuilder {
                               int64_t max = kMaxSize);
   double Float(std::string_view key, double min, double max);
   double FloatOr(std::string_view key, double absent, double min, double max);
+  // One value per layer, from an array or a number.
+  std::vector<float> FloatsOr(std::string_view key, int64_t n, float absent, double min,
+                              double max);
+  // The same of a key without the architecture before it, which has to be there.
+  std::vector<float> PlainFloats(std::string_view full_key, int64_t n, double min, double max);
   // A factor: finite and not absurd. Absent and 0 both mean `absent`.
   float ScaleOr(std::string_view key, float absent);
   bool BoolOr(std::string_view key, bool absent);
   std::string_view StringOr(std::string_view key, std::string_view absent);
 
-  // Block count, widths, heads, epsilon, context length. Of a causal model.
-  Dims ReadDims(HeadCounts head_counts = HeadCounts::kAlways);
+  // Block count, widths, heads, epsilon, context length. Of a causal model with such norms.
+  Dims ReadDims(HeadCounts head_counts = HeadCounts::kAlways, NormKind norms = NormKind::kRms);
   // The same of a model whose tokens see those that follow, with the epsilon of such norms.
   Dims ReadEncoderDims(NormKind norms);
   // For each layer whether it attends to a window alone, from
@@ -133,6 +147,9 @@ class SpecBuilder {
   StateSpaceShape ReadStateSpaceShape();
   // expert_* keys: everything of the block but its tensors.
   MixtureOfExperts ReadMoe(const MoeDefaults& defaults);
+  // The same, leading_dense_block_count, and the width of experts, which is that of the whole
+  // feed-forward where no key says it. The shared expert is the caller's.
+  ExpertLayers ReadExpertLayers(const Dims& dims, const MoeDefaults& defaults);
 
   // --- tensors: `name` without ".weight" ---------------------------------------
   bool HasTensor(std::string_view full_name) const;
@@ -154,6 +171,10 @@ class SpecBuilder {
   // With the file's bias, if it has one.
   Norm LayerNorm(const std::string& name, int64_t width, float epsilon);
   Norm OptionalLayerNorm(const std::string& name, int64_t width, float epsilon);
+  // Of the model's kind, over the stream: RmsNorm(LayerName(layer, name), dims.d_model, ...).
+  Norm StreamNorm(int64_t layer, std::string_view name, const Dims& dims);
+  // A layer norm of each of `n_heads` heads with weights of its own, without biases.
+  Norm HeadLayerNorm(const std::string& name, int64_t k_dim, int64_t n_heads, float epsilon);
   // The values of an F32 vector of at least n finite non-zero values; empty when
   // the file has no such tensor.
   std::vector<float> OptionalDivisors(const std::string& full_name, int64_t n);
@@ -195,7 +216,8 @@ class SpecBuilder {
   DenseFfn MakeFfn(int64_t layer, const Dims& dims, int64_t n_ff,
                    Activation activation = Activation::kSilu, std::string_view suffix = "");
   // The same from one matrix ffn_up whose first half is the gate.
-  DenseFfn MakeFusedFfn(int64_t layer, const Dims& dims, int64_t n_ff);
+  DenseFfn MakeFusedFfn(int64_t layer, const Dims& dims, int64_t n_ff,
+                        std::string_view suffix = "");
   DenseFfn MakeFfnWithoutGate(int64_t layer, const Dims& dims, int64_t n_ff, Activation activation);
   // Router and experts of `n_ff` values, into a block from ReadMoe().
   void AddExperts(int64_t layer, const Dims& dims, int64_t n_ff, MixtureOfExperts* moe);
@@ -204,6 +226,8 @@ class SpecBuilder {
   // otherwise.
   void AddDenseOrExperts(int64_t layer, const Dims& dims, int64_t n_dense, int64_t n_ff_expert,
                          int64_t n_shared, const MixtureOfExperts& experts, Block* block);
+  // Dense in the first layers; experts and the shared one in the others.
+  void AddFfnPaths(int64_t layer, const Dims& dims, const ExpertLayers& layers, Block* block);
   // Experts of n_ff_expert values beside a shared one of n_ff_shared with a gate.
   void AddExpertsBesideGated(int64_t layer, const Dims& dims, int64_t n_ff_expert,
                              int64_t n_ff_shared, const MixtureOfExperts& experts, Block* block);
@@ -212,6 +236,7 @@ class SpecBuilder {
   // Everything of a prediction head but its layer.
   void ReadHeadEnds(const Dims& dims, int64_t layer, ModelSpec* head);
   std::string Key(std::string_view key) const;
+  float ReadEpsilon(NormKind norms);
   // Of both kinds of models; without the epsilon.
   Dims ReadSizes(HeadCounts head_counts);
   // The embedding as a matrix, and the vocabulary's size.

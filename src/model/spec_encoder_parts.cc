@@ -36,9 +36,8 @@ Dims SpecBuilder::ReadEncoderDims(NormKind norms) {
         Key("attention.causal"),
         "is true, but in this architecture tokens are known here to see those that follow"))));
   }
-  dims.epsilon = static_cast<float>(Float(
-      norms == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
-      0, 1));
+  dims.norms = norms;
+  dims.epsilon = ReadEpsilon(norms);
   return dims;
 }
 

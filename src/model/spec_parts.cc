@@ -26,7 +26,8 @@ Linear SpecBuilder::ReadEmbedding(const Dims& dims) {
 void SpecBuilder::ReadEnds(const Dims& dims, const std::string& norm) {
   const Linear embedding = ReadEmbedding(dims);
   if (!embedding) return;
-  spec_.output_norm = RmsNorm(norm, dims.d_model, dims.epsilon);
+  spec_.output_norm = dims.norms == NormKind::kRms ? RmsNorm(norm, dims.d_model, dims.epsilon)
+                                                   : LayerNorm(norm, dims.d_model, dims.epsilon);
   spec_.output =
       HasTensor("output.weight") ? Matrix("output", dims.d_model, spec_.n_vocab) : embedding;
 }
@@ -214,13 +215,14 @@ DenseFfn SpecBuilder::MakeFfn(int64_t layer, const Dims& dims, int64_t n_ff, Act
   return ffn;
 }
 
-DenseFfn SpecBuilder::MakeFusedFfn(int64_t layer, const Dims& dims, int64_t n_ff) {
+DenseFfn SpecBuilder::MakeFusedFfn(int64_t layer, const Dims& dims, int64_t n_ff,
+                                   std::string_view suffix) {
   if (n_ff < 1) FailKey("feed_forward_length", "is missing or 0");
   DenseFfn ffn;
-  const std::string up = LayerName(layer, "ffn_up");
+  const std::string up = LayerName(layer, StrCat("ffn_up", suffix));
   ffn.gate = MatrixRows(up, dims.d_model, 2 * n_ff, 0, n_ff);
   ffn.up = MatrixRows(up, dims.d_model, 2 * n_ff, n_ff, n_ff);
-  ffn.down = Matrix(LayerName(layer, "ffn_down"), n_ff, dims.d_model);
+  ffn.down = Matrix(LayerName(layer, StrCat("ffn_down", suffix)), n_ff, dims.d_model);
   return ffn;
 }
 
@@ -248,6 +250,30 @@ void SpecBuilder::AddExperts(int64_t layer, const Dims& dims, int64_t n_ff, Mixt
     moe->up = Stack(LayerName(layer, "ffn_up_exps"), dims.d_model, n_ff, count);
   }
   moe->down = Stack(LayerName(layer, "ffn_down_exps"), n_ff, dims.d_model, count);
+}
+
+ExpertLayers SpecBuilder::ReadExpertLayers(const Dims& dims, const MoeDefaults& defaults) {
+  ExpertLayers layers;
+  layers.experts = ReadMoe(defaults);
+  layers.n_dense = IntOr("leading_dense_block_count", 0, 0);
+  layers.n_ff = HasKey("expert_feed_forward_length")
+                    ? IntsOr("expert_feed_forward_length", n_blocks_, 0, 0)
+                    : dims.n_ff;
+  return layers;
+}
+
+void SpecBuilder::AddFfnPaths(int64_t layer, const Dims& dims, const ExpertLayers& layers,
+                              Block* block) {
+  if (layer < layers.n_dense) {
+    block->paths.push_back({Norm(), MakeFfn(layer, dims, dims.n_ff[layer]), Norm()});
+    return;
+  }
+  MixtureOfExperts moe = layers.experts;
+  AddExperts(layer, dims, layers.n_ff[layer], &moe);
+  block->paths.push_back({Norm(), std::move(moe), Norm()});
+  if (layers.n_ff_shared < 1) return;
+  block->paths.push_back(
+      {Norm(), MakeFfn(layer, dims, layers.n_ff_shared, Activation::kSilu, "_shexp"), Norm()});
 }
 
 void SpecBuilder::AddDenseOrExperts(int64_t layer, const Dims& dims, int64_t n_dense,

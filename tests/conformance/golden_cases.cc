@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <numeric>
+#include <span>
 
 #include "base/files/mapped_file.h"
 #include "base/strings.h"
@@ -22,13 +23,17 @@ using Json = nlohmann::json;
 
 constexpr int64_t kShortContext = 256;
 
-std::vector<std::string> NamesIn(const std::string& folder, const std::vector<std::string>& few) {
+std::vector<std::string> NamesIn(std::span<const std::string_view> folders,
+                                 const std::vector<std::string>& few) {
   std::vector<std::string> names;
-  if (GoldensDir().empty()) return names;
-  for (const auto& entry : std::filesystem::directory_iterator(GoldensDir() + "/" + folder)) {
-    if (entry.path().extension() != ".gguf") continue;
-    const std::string name = entry.path().stem().string();
-    if (!kSlowBuild || std::ranges::count(few, name) > 0) names.push_back(name);
+  for (const std::string_view folder : folders) {
+    const std::string path = StrCat(GoldensDir(), "/", folder);
+    if (GoldensDir().empty() || !std::filesystem::is_directory(path)) continue;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      if (entry.path().extension() != ".gguf") continue;
+      const std::string name = entry.path().stem().string();
+      if (!kSlowBuild || std::ranges::count(few, name) > 0) names.push_back(name);
+    }
   }
   std::ranges::sort(names);
   return names;
@@ -48,11 +53,22 @@ StatusOr<std::vector<float>> ReadFloats(const std::string& path) {
   return values;
 }
 
-std::string ModelsDir() { return GoldensDir() + "/models/"; }
+// Models of F32 weights lie in two folders.
+constexpr std::array<std::string_view, 2> kFloatFolders = {"models", "architectures"};
+constexpr std::array<std::string_view, 1> kQuantizedFolders = {"quantized"};
+
+std::string FolderOf(const std::string& model) {
+  for (const std::string_view folder : kFloatFolders) {
+    const std::string path = StrCat(GoldensDir(), "/", folder, "/");
+    if (std::filesystem::exists(path + model + ".gguf")) return path;
+  }
+  return GoldensDir() + "/models/";
+}
+
 std::string QuantizedDir() { return GoldensDir() + "/quantized/"; }
 
 StatusOr<std::vector<TokenId>> ReadTokens(const std::string& model) {
-  WEFT_ASSIGN_OR_RETURN(const Json json, ReadJson(ModelsDir() + model + ".tokens.json"));
+  WEFT_ASSIGN_OR_RETURN(const Json json, ReadJson(FolderOf(model) + model + ".tokens.json"));
   return json.at("tokens").get<std::vector<TokenId>>();
 }
 
@@ -65,11 +81,12 @@ std::vector<int64_t> AllPositions(size_t n) {
 }  // namespace
 
 std::vector<std::string> FloatModelNames() {
-  return NamesIn("models", {"llama", "gemma4", "gpt-oss", "deepseek2", "qwen35", "falcon-h1"});
+  return NamesIn(kFloatFolders,
+                 {"llama", "gemma4", "gpt-oss", "deepseek2", "qwen35", "falcon-h1", "step35"});
 }
 
 std::vector<std::string> QuantizedModelNames() {
-  return NamesIn("quantized", {"llama.Q4_K_M", "llama.BF16", "gpt-oss.MXFP4_MOE"});
+  return NamesIn(kQuantizedFolders, {"llama.Q4_K_M", "llama.BF16", "gpt-oss.MXFP4_MOE"});
 }
 
 bool RunsHere(std::string_view backend, const std::string& model) {
@@ -88,15 +105,15 @@ std::string CaseNameOf(std::string_view backend, std::string_view model) {
   return name;
 }
 
-std::string FloatModelPath(const std::string& name) { return ModelsDir() + name + ".gguf"; }
+std::string FloatModelPath(const std::string& name) { return FolderOf(name) + name + ".gguf"; }
 std::string QuantizedModelPath(const std::string& name) { return QuantizedDir() + name + ".gguf"; }
 
 StatusOr<GoldenRun> ReadShortRun(const std::string& name) {
   GoldenRun run{.context_tokens = kShortContext};
   WEFT_ASSIGN_OR_RETURN(run.tokens, ReadTokens(name));
   run.positions = AllPositions(run.tokens.size());
-  WEFT_ASSIGN_OR_RETURN(run.logits, ReadFloats(ModelsDir() + name + ".logits.f32"));
-  WEFT_ASSIGN_OR_RETURN(const Json manifest, ReadJson(ModelsDir() + "manifest.json"));
+  WEFT_ASSIGN_OR_RETURN(run.logits, ReadFloats(FolderOf(name) + name + ".logits.f32"));
+  WEFT_ASSIGN_OR_RETURN(const Json manifest, ReadJson(FolderOf(name) + "manifest.json"));
   const Json& entry = manifest.at(name);
   run.greedy = entry.at("greedy").get<std::vector<TokenId>>();
   run.greedy_margins = entry.at("greedy_margin").get<std::vector<float>>();
@@ -104,14 +121,14 @@ StatusOr<GoldenRun> ReadShortRun(const std::string& name) {
 }
 
 StatusOr<GoldenRun> ReadLongRun(const std::string& name) {
-  WEFT_ASSIGN_OR_RETURN(const Json json, ReadJson(ModelsDir() + name + ".long.json"));
+  WEFT_ASSIGN_OR_RETURN(const Json json, ReadJson(FolderOf(name) + name + ".long.json"));
   GoldenRun run{.context_tokens = json.at("n_ctx").get<int64_t>(),
                 .tokens = json.at("tokens").get<std::vector<TokenId>>(),
                 .positions = json.at("positions").get<std::vector<int64_t>>(),
                 .greedy = json.at("greedy").get<std::vector<TokenId>>(),
                 .greedy_margins = json.at("greedy_margin").get<std::vector<float>>(),
                 .argmax = json.at("argmax").get<std::vector<TokenId>>()};
-  WEFT_ASSIGN_OR_RETURN(run.logits, ReadFloats(ModelsDir() + name + ".long.logits.f32"));
+  WEFT_ASSIGN_OR_RETURN(run.logits, ReadFloats(FolderOf(name) + name + ".long.logits.f32"));
   return run;
 }
 

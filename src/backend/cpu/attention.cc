@@ -25,7 +25,8 @@ struct Scan {
   const float* sinks;    // one per query head, or null
   const float* queries;  // row r, head h at r * query_stride + h * query_head_stride
   int64_t query_stride, query_head_stride;
-  float* outputs;  // row r, head h at (r * n_heads + h) * v_dim
+  float* outputs;     // row r, head h at (r * n_heads + h) * v_dim
+  int64_t chunk = 0;  // see Attention
 };
 
 // Consecutive rows of one sequence, and the pages through which they see the layer.
@@ -85,11 +86,14 @@ std::vector<RowBlock> SplitRows(const StepContext& context, int kv_layer,
   return blocks;
 }
 
-// The positions that a row sees: the last `length` up to its own, or all if that is 0.
+// The positions that a row sees: the last `length` up to its own, or all if that is 0; of these,
+// those of its own run of `chunk`, unless that is 0.
 struct Window {
   int64_t length;
+  int64_t chunk;
   int64_t First(int64_t position) const {
-    return length > 0 ? std::max<int64_t>(0, position - length + 1) : 0;
+    const int64_t first = length > 0 ? std::max<int64_t>(0, position - length + 1) : 0;
+    return chunk > 0 ? std::max(first, position - position % chunk) : first;
   }
 };
 
@@ -186,7 +190,7 @@ LayerAttention::LayerAttention(StepContext* context, const Scan& scan)
     : context_(*context),
       scan_(scan),
       shape_(context->state.shape(scan.kv_layer)),
-      window_{context->spec.kv_groups[context->state.group(scan.kv_layer)].window},
+      window_{context->spec.kv_groups[context->state.group(scan.kv_layer)].window, scan.chunk},
       n_kv_heads_(context->spec.kv_layers[scan.kv_layer].n_heads),
       heads_per_kv_head_(scan.n_heads / n_kv_heads_),
       part_floats_(AttentionPartFloats(shape_.v_dim)),
@@ -363,12 +367,18 @@ void LayerAttention::JoinSpans(const BlockGroup& group) const {
 void StoreRow(StepContext* context, const Bound<Attention>& op, int64_t row, float* k, float* v) {
   const Attention& spec = *op.spec;
   if (spec.v_from_k) std::memcpy(v, k, sizeof(float) * spec.n_kv_heads * spec.v_dim);
-  context->compute.NormRow(op.k_norm, k, spec.n_kv_heads * spec.k_dim, k);
+  const auto norm_keys = [&] {
+    context->compute.NormRow(op.k_norm, k, spec.n_kv_heads * spec.k_dim, k);
+  };
+  if (!spec.norms_after_rope) norm_keys();
+  for (int head = 0; head < spec.n_kv_heads; ++head) {
+    context->Rotate(spec.rope, row, k + head * spec.k_dim);
+  }
+  if (spec.norms_after_rope) norm_keys();
   context->compute.NormRow(op.v_norm, v, spec.n_kv_heads * spec.v_dim, v);
   const int64_t position = context->rows[row].position;
   const auto table = context->TableOf(spec.kv_layer, context->rows[row].sequence);
   for (int head = 0; head < spec.n_kv_heads; ++head) {
-    context->Rotate(spec.rope, row, k + head * spec.k_dim);
     context->compute.vec().store_kv(context->state.shape(spec.kv_layer), k + head * spec.k_dim,
                                     v + head * spec.v_dim,
                                     static_cast<int>(position % kKvTileTokens),
@@ -394,6 +404,7 @@ struct AttentionScratch {
   RowsView q = arena->Rows(spec.n_heads * spec.k_dim * (spec.gated_query ? 2 : 1));  // and gates
   RowsView k = arena->Rows(spec.n_kv_heads * spec.k_dim);
   RowsView v = arena->Rows(spec.n_kv_heads * spec.v_dim);
+  RowsView gate = arena->Rows(op.gate.matrix.n_out);        // of the heads
   RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // what they give
   Int8View input = arena->Int8(op.q.matrix.n_in);
   Int8View inner = arena->Int8(op.out.matrix.n_in);
@@ -402,9 +413,23 @@ struct AttentionScratch {
 // From one head's query to the next; a gate stands behind each that has one.
 int64_t QueryStride(const Attention& spec) { return spec.k_dim * (spec.gated_query ? 2 : 1); }
 
-void GateHeads(StepContext* context, const Attention& spec, const RowsView& q,
+// By the gates behind the queries, or those of a matrix of their own.
+void GateHeads(StepContext* context, const Attention& spec, const RowsView& q, const RowsView& gate,
                const RowsView& heads) {
   Compute& compute = context->compute;
+  if (!spec.gated_query) {
+    compute.ForEach(context->n_rows(), heads.width * kExp, [&](int64_t row, int) {
+      float* const y = heads.row(row);
+      if (gate.width == heads.width) {
+        return compute.vec().multiply_sigmoid(gate.row(row), heads.width, y);
+      }
+      compute.vec().sigmoid(spec.n_heads, gate.row(row));
+      for (int head = 0; head < spec.n_heads; ++head) {
+        compute.vec().scale(gate.row(row)[head], spec.v_dim, y + head * spec.v_dim);
+      }
+    });
+    return;
+  }
   compute.ForEach(context->n_rows(), heads.width * kExp, [&](int64_t row, int) {
     for (int head = 0; head < spec.n_heads; ++head) {
       const float* const query = q.row(row) + head * QueryStride(spec);
@@ -433,8 +458,9 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   using Projection = std::pair<const BoundLinear*, RowsView>;
   const auto project = [&](std::initializer_list<Projection> projections) {
     const int64_t n = context->n_rows();
-    const ActivationRows input = compute.Input(x, n, {&op.q, &op.k, &op.v}, scratch.input);
-    Product products[3];
+    const ActivationRows input =
+        compute.Input(x, n, {&op.q, &op.k, &op.v, &op.gate}, scratch.input);
+    Product products[4];
     size_t n_products = 0;
     for (const auto& [linear, to] : projections) {
       if (*linear) products[n_products++] = MakeProduct(*linear, input, n, to);
@@ -442,12 +468,15 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
     compute.Multiply(std::span<const Product>(products, n_products));
   };
   const auto prepare_query = [&](int64_t row) {
-    if (!spec.gated_query) compute.NormRow(op.q_norm, q.row(row), q.width, q.row(row));
+    const bool by_row = !spec.gated_query && !spec.norms_after_rope;
+    if (by_row) compute.NormRow(op.q_norm, q.row(row), q.width, q.row(row));
     for (int head = 0; head < spec.n_heads; ++head) {
       float* const query = q.row(row) + head * head_stride;
       if (spec.gated_query) compute.NormRow(op.q_norm, query, spec.k_dim, query);
       context->Rotate(spec.rope, row, query);
     }
+    if (spec.norms_after_rope) compute.NormRow(op.q_norm, q.row(row), q.width, q.row(row));
+    context->Warm(spec.temperature, row, q.width, q.row(row));
   };
   const auto store = [&](int64_t row) { StoreRow(context, op, row, k.row(row), v.row(row)); };
 
@@ -458,11 +487,11 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
                     [&](int64_t row, int) { store(row); });
     context->KeepWantedRows();
     if (context->n_rows() == 0) return;
-    project({{&op.q, q}});
+    project({{&op.q, q}, {&op.gate, scratch.gate}});
     compute.ForEach(context->n_rows(), q.width * kNormRotate,
                     [&](int64_t row, int) { prepare_query(row); });
   } else {
-    project({{&op.q, q}, {&op.k, k}, {&op.v, v}});
+    project({{&op.q, q}, {&op.k, k}, {&op.v, v}, {&op.gate, scratch.gate}});
     const int64_t width = q.width + k.width + v.width;
     compute.ForEach(context->n_rows(), width * kNormRotate, [&](int64_t row, int) {
       prepare_query(row);
@@ -472,9 +501,9 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
 
   const int64_t n = context->n_rows();
   const Scan scan{spec.kv_layer, spec.n_heads, spec.scale,  spec.softcap, op.sinks,
-                  q.values,      q.stride,     head_stride, heads.values};
+                  q.values,      q.stride,     head_stride, heads.values, spec.chunk};
   LayerAttention(context, scan).Run();
-  if (spec.gated_query) GateHeads(context, spec, q, heads);
+  if (spec.gated_query || op.gate) GateHeads(context, spec, q, scratch.gate, heads);
   const ActivationRows inner = compute.Input(heads, n, {&op.out}, scratch.inner);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
 }
@@ -571,6 +600,7 @@ void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsVie
                   sizeof(float) * spec.rope_dim);
       context->Rotate(spec.rope, row, rotated);
     }
+    context->Warm(spec.temperature, row, queries.width, queries.row(row));
     float* const key = keys.row(row);
     compute.NormRow(op.kv_norm, key, spec.latent_dim, key);
     context->Rotate(spec.rope, row, key + spec.latent_dim);

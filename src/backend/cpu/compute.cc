@@ -80,6 +80,8 @@ void Compute::NormRow(const BoundNorm& norm, const float* x, int64_t width, floa
   }
 }
 
+namespace {
+
 ActivationKind KindOf(Activation activation) {
   switch (activation) {
     case Activation::kSilu:
@@ -94,8 +96,18 @@ ActivationKind KindOf(Activation activation) {
       return ActivationKind::kReluSquared;
     case Activation::kClampedSwiglu:
       return ActivationKind::kClampedSwiglu;
+    case Activation::kClampedSilu:
+      return ActivationKind::kClampedSilu;
+    case Activation::kXielu:
+      return ActivationKind::kXielu;
   }
   WEFT_CHECK(false, "an activation outside its enum");
+}
+
+}  // namespace
+
+ActivationShape ShapeOf(Activation activation, const ActivationNumbers& numbers) {
+  return {KindOf(activation), numbers.limit, numbers.rise, numbers.fall, numbers.slope};
 }
 
 }  // namespace weft::cpu

@@ -126,7 +126,7 @@ inline Product MakeProduct(const BoundLinear& linear, const ActivationRows& x, i
   return {linear.matrix, linear.bias, 1, x, n_rows, out.values, out.stride};
 }
 
-ActivationKind KindOf(Activation activation);
+ActivationShape ShapeOf(Activation activation, const ActivationNumbers& numbers = {});
 
 }  // namespace weft::cpu
 

@@ -364,7 +364,7 @@ void ModelMaker::AddFeedForwardLayers() {
     op.down = MakeLinear(96, kWidth);
     if (output_gate) op.output_gate = MakeLinear(kWidth, 1);
     op.activation = activation;
-    op.limit = 1;
+    op.numbers.limit = 1;
     AddBlock(Rms(), {{{}, op, {}}});
   };
   add(Activation::kSilu, true, true);
@@ -409,7 +409,7 @@ void ModelMaker::AddMixtures() {
 
   MixtureOfExperts chosen = make(RouterWeights::kSoftmaxOfChosen, true);
   chosen.activation = Activation::kClampedSwiglu;
-  chosen.limit = 2;
+  chosen.numbers.limit = 2;
   AddBlock(Rms(), {{{}, chosen, {}}});
   AddBlock(Rms(), {{{}, make(RouterWeights::kSoftmax, false), {}}});
 }

@@ -169,6 +169,11 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
     });
     return to;
   };
+  if (block.keeps_input) {
+    for (int64_t row = 0; row < context_->n_rows(); ++row) {
+      std::copy_n(stream.row(row), width, context_->scratch.kept.row(row));
+    }
+  }
   const RowsView input = normed(block.pre, stream, context_->scratch.block_input);
   for (size_t p = 0; p < block.paths.size(); ++p) {
     const BoundPath& path = block.paths[p];
@@ -181,9 +186,11 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
     std::visit(run, path.op);
     if (context_->n_rows() == 0) return;
     normed(path.post, out, out);
-    if (p == 0) continue;
+    if (p == 0 && path.scale == 1) continue;
     compute_.ForEach(context_->n_rows(), width * kStep, [&](int64_t row, int) {
-      compute_.vec().add(out.row(row), width, context_->scratch.path_sum.row(row));
+      if (p == 0) return compute_.vec().scale(path.scale, width, out.row(row));
+      compute_.vec().add_scaled(out.row(row), width, path.scale,
+                                context_->scratch.path_sum.row(row));
     });
   }
   compute_.ForEach(context_->n_rows(), width * 2 * kStep, [&](int64_t row, int) {

@@ -162,7 +162,7 @@ BoundLinear Binder::Of(const Linear& linear) {
   bound.matrix = {
       Info(linear.weight).type, linear.n_in, linear.n_out,
       Matrices(linear.weight, linear.first_row, linear.n_in, linear.n_out, 1, &member_bytes)};
-  bound.bias = Of(linear.bias);
+  if (const float* bias = Of(linear.bias)) bound.bias = bias + linear.first_row;
   return bound;
 }
 
@@ -242,11 +242,12 @@ BoundPath Binder::Of(const Path& path) {
     op.Visit(spec_.d_model, TensorBinder{this}, bound);
     return bound;
   };
-  return {Of(path.pre), std::visit(bind, path.op), Of(path.post)};
+  return {Of(path.pre), std::visit(bind, path.op), Of(path.post), path.scale};
 }
 
 BoundBlock Binder::Of(const Block& block) {
   BoundBlock bound;
+  bound.keeps_input = block.keeps_input;
   bound.pre = Of(block.pre);
   for (const Path& path : block.paths) bound.paths.push_back(Of(path));
   bound.post = Of(block.post);

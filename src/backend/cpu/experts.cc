@@ -23,6 +23,7 @@ struct Routes {
 struct Routing {
   std::vector<int64_t> places;     // per pair
   std::vector<int64_t> sources;    // per place: its row
+  std::vector<float> factors;      // per place: of what enters its expert; empty: none
   std::vector<int64_t> begins;     // per expert, and the end
   std::vector<int64_t> int8_rows;  // per place: its quantized row; an expert's begin a panel
 };
@@ -107,7 +108,8 @@ Routes Route(const Compute& compute, const Bound<MixtureOfExperts>& op, const Ro
   return routes;
 }
 
-Routing SortPairs(const MixtureOfExperts& spec, std::span<const int32_t> experts) {
+Routing SortPairs(const MixtureOfExperts& spec, std::span<const int32_t> experts,
+                  const float* weights) {
   const int64_t n_pairs = std::ssize(experts);
   Routing routing;
   routing.begins.assign(static_cast<size_t>(spec.n_experts) + 1, 0);
@@ -117,10 +119,12 @@ Routing SortPairs(const MixtureOfExperts& spec, std::span<const int32_t> experts
   routing.places.resize(static_cast<size_t>(n_pairs));
   routing.sources.resize(static_cast<size_t>(n_pairs));
   routing.int8_rows.resize(static_cast<size_t>(n_pairs));
+  if (spec.weighs_inputs) routing.factors.resize(static_cast<size_t>(n_pairs));
   for (int64_t pair = 0; pair < n_pairs; ++pair) {
     const int64_t place = next[experts[pair]]++;
     routing.places[pair] = place;
     routing.sources[place] = pair / spec.n_used;
+    if (spec.weighs_inputs) routing.factors[place] = weights[pair];
   }
   int64_t int8_row = 0;
   for (int i = 0; i < spec.n_experts; ++i) {
@@ -193,7 +197,7 @@ void RunExperts(Compute* computes, const Bound<MixtureOfExperts>& op, const Rout
   Compute& compute = *computes;
   const ExpertScratch scratch{op, arena};
   const auto n_pairs = static_cast<size_t>(scratch.pairs);
-  const Routing routing = SortPairs(spec, std::span(rows.experts, n_pairs));
+  const Routing routing = SortPairs(spec, std::span(rows.experts, n_pairs), rows.weights);
 
   const RowsView &gathered = scratch.gathered, &up = scratch.up, &gate = scratch.gate;
   const bool input_int8 = WantsInt8(op.up.first) || (op.gate && WantsInt8(op.gate.first));
@@ -201,6 +205,7 @@ void RunExperts(Compute* computes, const Bound<MixtureOfExperts>& op, const Rout
     float* const to = gathered.row(place);
     std::memcpy(to, rows.values + routing.sources[place] * gathered.width,
                 sizeof(float) * static_cast<size_t>(gathered.width));
+    if (spec.weighs_inputs) compute.vec().scale(routing.factors[place], gathered.width, to);
     if (input_int8) compute.QuantizeRow(to, scratch.input, routing.int8_rows[place]);
   });
   std::vector<Product> products;
@@ -209,9 +214,10 @@ void RunExperts(Compute* computes, const Bound<MixtureOfExperts>& op, const Rout
   compute.Multiply(products);
 
   const bool inner_int8 = WantsInt8(op.down.first);
+  const ActivationShape form = ShapeOf(spec.activation, spec.numbers);
   compute.ForEach(scratch.pairs, up.width * kExp, [&](int64_t place, int) {
-    compute.vec().activate(KindOf(spec.activation), op.gate ? gate.row(place) : up.row(place),
-                           op.gate ? up.row(place) : nullptr, up.width, spec.limit, up.row(place));
+    compute.vec().activate(form, op.gate ? gate.row(place) : up.row(place),
+                           op.gate ? up.row(place) : nullptr, up.width, up.row(place));
     if (inner_int8) {
       compute.QuantizeRow(up.row(place), scratch.inner, routing.int8_rows[place]);
     }
@@ -225,7 +231,7 @@ void RunExperts(Compute* computes, const Bound<MixtureOfExperts>& op, const Rout
     for (int i = 0; i < spec.n_used; ++i) {
       const int64_t pair = row * spec.n_used + i;
       compute.vec().add_scaled(scratch.given.row(routing.places[pair]), out.width,
-                               rows.weights[pair], out.row(row));
+                               spec.weighs_inputs ? 1.0f : rows.weights[pair], out.row(row));
     }
   });
 }
@@ -244,7 +250,7 @@ void RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const RowsVi
   Arena arena = context->scratch.ForRows(n);
   const RouterScratch scratch{op, &arena};
 
-  RowsView input = x;
+  RowsView input = op.spec->routes_kept ? context->scratch.kept : x;
   if (op.router_norm) {
     input = scratch.input;
     compute.ForEach(n, x.width * kStep, [&](int64_t row, int) {

@@ -39,9 +39,10 @@ void RunOp(StepContext* context, const Bound<DenseFfn>& op, const RowsView& x, c
   compute.Multiply(std::span<const Product>(products, n_products));
 
   const bool int8 = WantsInt8(op.down.matrix);
+  const ActivationShape form = ShapeOf(spec.activation, spec.numbers);
   compute.ForEach(n, up.width * kExp, [&](int64_t row, int) {
-    compute.vec().activate(KindOf(spec.activation), op.gate ? gate.row(row) : up.row(row),
-                           op.gate ? up.row(row) : nullptr, up.width, spec.limit, up.row(row));
+    compute.vec().activate(form, op.gate ? gate.row(row) : up.row(row),
+                           op.gate ? up.row(row) : nullptr, up.width, up.row(row));
     if (int8) compute.QuantizeRow(up.row(row), scratch.inner, row);
   });
   const ActivationRows inner = Quantized(up, op.down.matrix, scratch.inner);
@@ -83,7 +84,7 @@ void RunOp(StepContext* context, const Bound<PerLayerGate>& op, const RowsView& 
   compute.Multiply({MakeProduct(op.gate, input, n, gate)});
   compute.ForEach(n, gate.width * kExp, [&](int64_t row, int) {
     const float* const own = context->scratch.per_layer.row(row) + op.spec->layer * gate.width;
-    compute.vec().activate(KindOf(op.spec->activation), gate.row(row), own, gate.width, 0,
+    compute.vec().activate(ShapeOf(op.spec->activation), gate.row(row), own, gate.width,
                            gate.row(row));
   });
   const ActivationRows inner = compute.Input(gate, n, {&op.proj}, scratch.inner);

@@ -253,7 +253,7 @@ void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView&
   compute.ForEach(n, qkv.width * (kConvolve + kExp), [&](int64_t row, int) {
     float* const to = qkv.row(row);
     ConvolveRow(*context, op.convolution, projected, row, to);
-    vec.activate(ActivationKind::kSilu, to, nullptr, qkv.width, 0, to);
+    vec.activate({ActivationKind::kSilu}, to, nullptr, qkv.width, to);
     for (int64_t head = 0; head < int64_t{2} * spec.n_k_heads; ++head) {
       vec.set_length(spec.k_dim, spec.epsilon, head < spec.n_k_heads ? query_length : 1,
                      to + head * spec.k_dim);
@@ -278,7 +278,7 @@ void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView&
   compute.ForEach(n, n_values * 2 * kExp, [&](int64_t row, int) {
     float* const heads = values.row(row);
     compute.NormRow(op.norm, heads, n_values, heads);
-    vec.activate(ActivationKind::kSilu, gate.row(row), heads, n_values, 0, heads);
+    vec.activate({ActivationKind::kSilu}, gate.row(row), heads, n_values, heads);
   });
   const ActivationRows inner = compute.Input(values, n, {&op.out}, scratch.inner);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
@@ -322,7 +322,7 @@ void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x,
   compute.ForEach(n, n_channels * (kConvolve + kExp), [&](int64_t row, int) {
     float* const to = xbc.row(row);
     ConvolveRow(*context, op.convolution, projected, row, to);
-    vec.activate(ActivationKind::kSilu, to, nullptr, n_channels, 0, to);
+    vec.activate({ActivationKind::kSilu}, to, nullptr, n_channels, to);
     vec.steps_and_decays(projected.row(row) + n_channels, op.step_bias, op.rate, spec.n_heads,
                          gates.row(row), gates.row(row) + spec.n_heads);
   });
@@ -343,7 +343,7 @@ void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x,
 
   compute.ForEach(n, inner_width * 2 * kExp, [&](int64_t row, int) {
     float* const heads = values.row(row);
-    vec.activate(ActivationKind::kSilu, in.row(row), heads, inner_width, 0, heads);
+    vec.activate({ActivationKind::kSilu}, in.row(row), heads, inner_width, heads);
     compute.NormRow(op.norm, heads, inner_width, heads);
   });
   const ActivationRows inner = compute.Input(values, n, {&op.out}, scratch.inner);

@@ -10,6 +10,7 @@ StreamRows::StreamRows(const ModelSpec& spec, Arena* arena) {
   for (RowsView* rows : {&stream, &block_input, &path_input, &path_output, &path_sum}) {
     *rows = arena->Rows(spec.d_model);
   }
+  if (KeepsInputs(spec)) kept = arena->Rows(spec.d_model);
   if (spec.per_layer_input) per_layer = arena->Rows(spec.per_layer_input->proj.n_out);
 }
 
@@ -92,8 +93,9 @@ void StepContext::KeepWantedRows() {
     for (int64_t row = end - step->sequences[s].n_wanted(); row < end; ++row, ++n_kept) {
       if (row == n_kept) continue;
       rows[n_kept] = rows[row];
-      for (const RowsView* view : {&scratch.stream, &scratch.block_input, &scratch.path_input,
-                                   &scratch.path_output, &scratch.path_sum, &scratch.per_layer}) {
+      for (const RowsView* view :
+           {&scratch.stream, &scratch.block_input, &scratch.path_input, &scratch.path_output,
+            &scratch.path_sum, &scratch.kept, &scratch.per_layer}) {
         std::copy_n(view->row(row), view->width, view->row(n_kept));
       }
     }
@@ -108,6 +110,12 @@ void SizeWorkspaces(StepContext* context, int64_t n_tiles, int64_t heads_per_kv_
     work.tiles.resize(std::max(work.tiles.size(), static_cast<size_t>(n_tiles)));
     work.queries.resize(static_cast<size_t>(std::max(kQueriesPerTask, heads_per_kv_head)));
   }
+}
+
+void StepContext::Warm(const QueryTemperature& temperature, int64_t row, int64_t n,
+                       float* queries) const {
+  if (!temperature) return;
+  compute.vec().scale(static_cast<float>(temperature.Of(rows[row].position)), n, queries);
 }
 
 void StepContext::Rotate(int rope, int64_t row, float* head) const {

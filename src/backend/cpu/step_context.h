@@ -20,6 +20,7 @@ struct StreamRows {
   // The residual stream, the block's normalised input, a path's input, a path's output, and
   // the sum of paths.
   RowsView stream, block_input, path_input, path_output, path_sum;
+  RowsView kept;       // the stream as a block found it; empty when no block keeps it
   RowsView per_layer;  // n_layers * width; empty when the model has none
 };
 
@@ -117,6 +118,8 @@ struct StepContext {
   int64_t n_rows() const { return static_cast<int64_t>(rows.size()); }
   int64_t n_sequences() const { return static_cast<int64_t>(step->sequences.size()); }
   void Rotate(int rope, int64_t row, float* head) const;
+  // Multiplies a row's queries by what their temperature says.
+  void Warm(const QueryTemperature& temperature, int64_t row, int64_t n, float* queries) const;
   // The sequence's page table of a KvLayer's group.
   std::span<const PageId> TableOf(int kv_layer, int sequence) const {
     return step->sequences[sequence].page_tables[state.group(kv_layer)];

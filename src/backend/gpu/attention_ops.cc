@@ -174,10 +174,13 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
   const Attention& spec = *op.spec;
   const int64_t head = spec.k_dim * (spec.gated_query ? 2 : 1);
   const int64_t v_width = spec.n_kv_heads * spec.v_dim;
-  const Input input = Prepare(x, spec_.d_model, {&op.q, &op.k, &op.v}, step_rows());
+  const Input input = Prepare(x, spec_.d_model, {&op.q, &op.k, &op.v, &op.gate}, step_rows());
   const auto [q, k, own_v] = MultiplyAll(input, op.q, op.k, op.v);
+  const Rows gates = op.gate ? NewRows(op.gate.matrix.n_out) : Columns(q, spec.k_dim);
+  Multiply(op.gate, input, gates);
   const KvView kv = state_.kv(spec.kv_layer);
   HeadsArgs finish;
+  finish.norms_last = spec.norms_after_rope ? 1 : 0;
   finish.kv = kv;
   finish.q = q;
   finish.q_head = head;
@@ -195,6 +198,7 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
     }
   }
   FinishHeads(state_.kv_type(), finish, spec.rope, op.q_norm, op.k_norm, op.v_norm);
+  Warm(spec.temperature, q, spec.n_heads * head);
 
   const Rows heads = NewRows(spec.n_heads * spec.v_dim);
   AttendArgs args;
@@ -205,16 +209,20 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
   args.n_heads = spec.n_heads;
   args.heads_per_kv_head = spec.n_heads / spec.n_kv_heads;
   args.window = WindowOf(spec.kv_layer);
+  args.chunk = static_cast<int32_t>(spec.chunk);
   args.scale = spec.scale;
   args.softcap = spec.softcap;
   args.sinks = op.sinks;
-  Input sums = Attend(state_.kv_type(), args, spec.gated_query ? nullptr : &op.out);
-  if (spec.gated_query) {
+  const bool is_gated = spec.gated_query || op.gate;
+  Input sums = Attend(state_.kv_type(), args, is_gated ? nullptr : &op.out);
+  if (is_gated) {
+    const bool by_head = op.gate && op.gate.matrix.n_out == spec.n_heads;
     device::GateArgs gate;
     gate.x = heads;
-    gate.gate = Columns(q, spec.k_dim);
+    gate.gate = gates;
     gate.x_head = spec.v_dim;
-    gate.gate_head = head;
+    gate.gate_head = spec.gated_query ? head : by_head ? 1 : spec.v_dim;
+    gate.gate_step = by_head ? 0 : 1;
     gate.width = static_cast<int32_t>(spec.v_dim);
     gate.n_rows = step_rows().n;
     Launch(device::GateRows, ColumnsShape(spec.v_dim, size_.rows, spec.n_heads), gate);
@@ -241,6 +249,7 @@ void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, 
   Copy(Columns(q, spec.nope_dim), q_dim, Columns(queries, spec.latent_dim), k_dim, spec.n_heads,
        spec.rope_dim);
   Rotate(spec.rope, Columns(queries, spec.latent_dim), spec.n_heads, k_dim);
+  Warm(spec.temperature, queries, spec.n_heads * k_dim);
   if (op.kv_norm) {
     NormGroups(op.kv_norm, keys, spec.latent_dim / op.kv_norm.spec.width, op.kv_norm.spec.width,
                keys);

@@ -264,7 +264,16 @@ void Builder::Copy(const Rows& from, int64_t from_head, const Rows& to, int64_t 
   Launch(device::CopyRows, ColumnsShape(width, size_.rows, n_heads), args);
 }
 
-void Builder::Add(const Rows& x, int64_t width, const Rows& sum) {
+void Builder::Add(const Rows& x, int64_t width, const Rows& sum, float scale) {
+  if (scale != 1) {
+    device::ScaleArgs args;
+    args.stream = sum;
+    args.y = x;
+    args.width = static_cast<int32_t>(width);
+    args.y_scale = scale;
+    args.n_rows = step_rows().n;
+    return Launch(device::ScaleRows, ColumnsShape(width, size_.rows), args);
+  }
   Launch(device::AddRows, ColumnsShape(width, size_.rows),
          {x, sum, static_cast<int32_t>(width), step_rows().n});
 }
@@ -284,43 +293,58 @@ void Builder::Scale(float factor, int64_t width, const Rows& x) {
   Launch(device::ScaleRows, ColumnsShape(width, size_.rows), args);
 }
 
-void Builder::Activate(Activation kind, float limit, const Rows& gate, const Rows& up,
-                       int64_t width, const Rows& out, const RowSet& rows) {
+void Builder::Warm(const QueryTemperature& temperature, const Rows& x, int64_t width) {
+  if (!temperature) return;
+  device::WarmArgs args;
+  args.x = x;
+  args.width = static_cast<int32_t>(width);
+  args.scale = temperature.scale;
+  args.length = static_cast<int32_t>(temperature.length);
+  args.offset = static_cast<int32_t>(temperature.offset);
+  args.positions = buffer_.view().positions;
+  args.n_rows = step_rows().n;
+  Launch(device::WarmRows, ColumnsShape(width, size_.rows), args);
+}
+
+device::ActivateArgs ActivateArgsOf(Activation kind, const ActivationNumbers& numbers,
+                                    const Rows& gate, const Rows& up, const RowSet& rows) {
   device::ActivateArgs args;
   args.gate = gate;
   args.up = up;
-  args.out = out;
-  args.width = static_cast<int32_t>(width);
   args.kind = static_cast<device::Act>(kind);
-  args.limit = limit;
+  args.limit = numbers.limit;
+  args.rise = numbers.rise;
+  args.fall = numbers.fall;
+  args.slope = numbers.slope;
   args.n_rows = rows.n;
-  Launch(device::ActivateRows, InRuns(ColumnsShape(width, rows.most)), args);
-}
-
-device::ActivateBytesArgs Builder::ActivateBytesOf(Activation kind, float limit, const Rows& gate,
-                                                   const Rows& up, int64_t width,
-                                                   const RowSet& rows) {
-  device::ActivateBytesArgs args;
-  args.rows.gate = gate;
-  args.rows.up = up;
-  args.rows.kind = static_cast<device::Act>(kind);
-  args.rows.limit = limit;
-  args.rows.n_rows = rows.n;
-  args.out = NewBytes(rows.most, width);
-  args.n_blocks = static_cast<int32_t>(width / device::kBlockInputs);
   return args;
 }
 
-Input Builder::PrepareActivated(Activation kind, float limit, const Rows& gate, const Rows& up,
-                                const BoundLinear& linear, const Rows& out, const RowSet& rows) {
+void Builder::Activate(device::ActivateArgs args, int64_t width, int64_t most_rows) {
+  args.width = static_cast<int32_t>(width);
+  Launch(device::ActivateRows, InRuns(ColumnsShape(width, most_rows)), args);
+}
+
+device::ActivateBytesArgs Builder::ActivateBytesOf(const device::ActivateArgs& args, int64_t width,
+                                                   int64_t most_rows) {
+  device::ActivateBytesArgs bytes;
+  bytes.rows = args;
+  bytes.rows.out = {};
+  bytes.out = NewBytes(most_rows, width);
+  bytes.n_blocks = static_cast<int32_t>(width / device::kBlockInputs);
+  return bytes;
+}
+
+Input Builder::PrepareActivated(const device::ActivateArgs& args, const BoundLinear& linear,
+                                int64_t most_rows) {
   const int64_t width = linear.matrix.n_in;
   if (!linear.form->int8) {
-    Activate(kind, limit, gate, up, width, out, rows);
-    return {out, {}};
+    Activate(args, width, most_rows);
+    return {args.out, {}};
   }
-  const auto args = ActivateBytesOf(kind, limit, gate, up, width, rows);
-  Launch(device::ActivateBytes, InRuns(QuantizeShapeOf(width, rows, 1)), args);
-  return {{}, args.out};
+  const auto bytes = ActivateBytesOf(args, width, most_rows);
+  Launch(device::ActivateBytes, InRuns(QuantizeShapeOf(width, {args.n_rows, most_rows}, 1)), bytes);
+  return {{}, bytes.out};
 }
 
 // --- the stream between two products ------------------------------------------------------------

@@ -152,11 +152,12 @@ class Builder {
   Input Prepare(const Rows& x, const BoundLinear& linear) {
     return Prepare(x, linear.matrix.n_in, {&linear}, step_rows());
   }
-  device::ActivateBytesArgs ActivateBytesOf(Activation kind, float limit, const Rows& gate,
-                                            const Rows& up, int64_t width, const RowSet& rows);
-  // act(gate) * up, or act(gate), as the linear wants it; `out` is room for floats.
-  Input PrepareActivated(Activation kind, float limit, const Rows& gate, const Rows& up,
-                         const BoundLinear& linear, const Rows& out, const RowSet& rows);
+  void Activate(device::ActivateArgs args, int64_t width, int64_t most_rows);
+  device::ActivateBytesArgs ActivateBytesOf(const device::ActivateArgs& args, int64_t width,
+                                            int64_t most_rows);
+  // act(gate) * up, or act(gate), as the linear wants it; args.out is room for floats.
+  Input PrepareActivated(const device::ActivateArgs& args, const BoundLinear& linear,
+                         int64_t most_rows);
   void Multiply(const BoundLinear& linear, const Input& x, const Rows& out);
   // Products of one input with several matrices, each into rows of its own; in one launch where
   // these are one matrix. A matrix that is absent has none.
@@ -178,11 +179,10 @@ class Builder {
   void Rotate(int rope, const Rows& x, int64_t n_heads, int64_t head);
   void Copy(const Rows& from, int64_t from_head, const Rows& to, int64_t to_head, int64_t n_heads,
             int64_t width);
-  void Add(const Rows& x, int64_t width, const Rows& sum);
+  void Add(const Rows& x, int64_t width, const Rows& sum, float scale = 1);
   void Multiply(const Rows& x, int64_t width, const Rows& product);
   void Scale(float factor, int64_t width, const Rows& x);
-  void Activate(Activation kind, float limit, const Rows& gate, const Rows& up, int64_t width,
-                const Rows& out, const RowSet& rows);
+  void Warm(const QueryTemperature& temperature, const Rows& x, int64_t width);
 
   // --- the whole (program.cc) ------------------------------------------------------------------
   void BeginPart();
@@ -230,6 +230,7 @@ class Builder {
   struct Pairs {
     RowSet rows;
     int32_t *places, *sources;
+    float* factors;
     device::MemberTile* tiles;
     int32_t* n_tiles;
     int64_t most_tiles;
@@ -259,7 +260,7 @@ class Builder {
   int64_t n_launches_ = 0;
   const StepMemory memory_;
   int64_t n_arrivals_ = 0;
-  Rows stream_, block_input_, path_input_, path_output_, path_sum_, per_layer_;
+  Rows stream_, block_input_, path_input_, path_output_, path_sum_, per_layer_, kept_;
   // What has not been added to the stream yet.
   struct Residual {
     Rows y;
@@ -277,6 +278,9 @@ class Builder {
   device::Int8View entry_bytes_;
 };
 
+// `up` may be absent.
+device::ActivateArgs ActivateArgsOf(Activation kind, const ActivationNumbers& numbers,
+                                    const Rows& gate, const Rows& up, const RowSet& rows);
 // The bytes that keys and values take which last as long as an operation, for so many rows.
 int64_t TextKvBytes(const ModelSpec& spec, int64_t n_rows);
 

@@ -7,20 +7,23 @@ namespace weft::gpu {
 
 // act(gate) * up, or act(up), as `down` wants it. By the product itself where that is one launch.
 Input Builder::MultiplyToActivate(const Bound<DenseFfn>& op, const Input& x) {
-  const Activation kind = op.spec->activation;
-  const float limit = op.spec->limit;
+  const RowSet rows = step_rows();
+  const auto activated = [&](const Rows& gate, const Rows& up) {
+    return ActivateArgsOf(op.spec->activation, op.spec->numbers, gate, up, rows);
+  };
   if (!op.down.form->int8 || (op.gate && !Continues(op.up, op.gate))) {
     const auto [up, gate] = MultiplyAll(x, op.up, op.gate);
-    return PrepareActivated(kind, limit, op.gate ? gate : up, op.gate ? up : Rows{}, op.down, up,
-                            step_rows());
+    device::ActivateArgs args = activated(op.gate ? gate : up, op.gate ? up : Rows{});
+    args.out = up;
+    return PrepareActivated(args, op.down, rows.most);
   }
   const int64_t width = op.down.matrix.n_in;
   BoundLinear whole = op.up;
   if (op.gate) whole.matrix.n_out += op.gate.matrix.n_out;
   const Rows up = NewRows(whole.matrix.n_out);
   Product product = ProductOf(whole, x, up, step_rows());
-  product.args.then = ActivateBytesOf(kind, limit, op.gate ? Columns(up, width) : up,
-                                      op.gate ? up : Rows{}, width, step_rows());
+  product.args.then = ActivateBytesOf(
+      activated(op.gate ? Columns(up, width) : up, op.gate ? up : Rows{}), width, rows.most);
   product.args.arrivals = memory_.arrivals;
   n_arrivals_ = std::max(n_arrivals_, product.shape.grid_y * width / device::kBlockInputs);
   Launch(*product.kernel, product.shape, product.args);
@@ -45,11 +48,10 @@ void Builder::Run(const Bound<PerLayerGate>& op, const Rows& x, const Rows&, con
   const int64_t width = op.gate.matrix.n_out;
   const Rows gate = NewRows(width);
   Multiply(op.gate, Prepare(x, op.gate), gate);
-  Multiply(
-      op.proj,
-      PrepareActivated(op.spec->activation, 0, gate, Columns(per_layer_, op.spec->layer * width),
-                       op.proj, gate, step_rows()),
-      out);
+  device::ActivateArgs args = ActivateArgsOf(
+      op.spec->activation, {}, gate, Columns(per_layer_, op.spec->layer * width), step_rows());
+  args.out = gate;
+  Multiply(op.proj, PrepareActivated(args, op.proj, size_.rows), out);
 }
 
 // --- mixture of experts ----------------------------------------------------------------------
@@ -79,6 +81,7 @@ Builder::Pairs Builder::Sort(const MixtureOfExperts& spec, const Routes& routes)
   Pairs pairs;
   pairs.places = arena_.Take<int32_t>(n_pairs);
   pairs.sources = arena_.Take<int32_t>(n_pairs);
+  pairs.factors = spec.weighs_inputs ? arena_.Take<float>(n_pairs) : nullptr;
   // As many as if every expert had a last one that is not full.
   pairs.most_tiles = std::min<int64_t>(n_pairs, spec.n_experts + n_pairs / device::kMatmulRows);
   pairs.tiles = arena_.Take<device::MemberTile>(pairs.most_tiles);
@@ -92,6 +95,8 @@ Builder::Pairs Builder::Sort(const MixtureOfExperts& spec, const Routes& routes)
   sort.n_used = spec.n_used;
   sort.places = pairs.places;
   sort.sources = pairs.sources;
+  sort.weights = routes.weights;
+  sort.factors = pairs.factors;
   sort.tiles = pairs.tiles;
   sort.n_tiles = pairs.n_tiles;
   sort.n_pairs = counts + 1;
@@ -122,15 +127,16 @@ void Builder::Run(const Bound<MixtureOfExperts>& op, const Rows& x, const Rows& 
                   const Rows& out) {
   const MixtureOfExperts& spec = *op.spec;
   const Rows logits = NewRows(spec.n_experts);
-  const BoundLinear* const reads_x = op.router_norm ? nullptr : &op.router;
+  const bool routes_x = !op.router_norm && !spec.routes_kept;
+  const BoundLinear* const reads_x = routes_x ? &op.router : nullptr;
   // The host takes floats.
   const Input input = op.up ? Prepare(x, spec_.d_model, {&op.up, &op.gate, reads_x}, step_rows())
-                            : Entered(true, reads_x != nullptr && op.router.form->int8);
+                            : Entered(true, routes_x && op.router.form->int8);
   if (op.router_norm) {
     const Rows normed = Norm(op.router_norm, raw, spec_.d_model, NewRows(spec_.d_model));
     Multiply(op.router, Prepare(normed, op.router), logits);
   } else {
-    Multiply(op.router, input, logits);
+    Multiply(op.router, routes_x ? input : Prepare(kept_, op.router), logits);
   }
   const Routes routes = Route(op, logits);
   if (!op.up) {
@@ -147,15 +153,16 @@ void Builder::Run(const Bound<MixtureOfExperts>& op, const Rows& x, const Rows& 
   MultiplyPairs(op.up, input, pairs.sources, pairs, up);
   MultiplyPairs(op.gate, input, pairs.sources, pairs, gate);
   const Rows given = NewRows(op.down.matrix.n_out, n_pairs);
-  MultiplyPairs(op.down,
-                PrepareActivated(spec.activation, spec.limit, op.gate ? gate : up,
-                                 op.gate ? up : Rows{}, op.down, up, pairs.rows),
-                nullptr, pairs, given);
+  device::ActivateArgs activate = ActivateArgsOf(spec.activation, spec.numbers, op.gate ? gate : up,
+                                                 op.gate ? up : Rows{}, pairs.rows);
+  activate.out = up;
+  activate.factors = pairs.factors;
+  MultiplyPairs(op.down, PrepareActivated(activate, op.down, n_pairs), nullptr, pairs, given);
 
   device::MixArgs mix;
   mix.given = given;
   mix.places = pairs.places;
-  mix.weights = routes.weights;
+  mix.weights = spec.weighs_inputs ? nullptr : routes.weights;
   mix.out = out;
   mix.width = static_cast<int32_t>(spec_.d_model);
   mix.n_used = spec.n_used;

@@ -242,7 +242,10 @@ void Binder::PlaceRun(std::span<const Linear* const> run) {
 BoundLinear Binder::Of(const Linear& linear) {
   if (!linear) return {};
   BoundLinear bound = Matrix(linear.weight, linear.first_row, linear.n_in, linear.n_out, 1);
-  bound.bias = Of(linear.bias);
+  const float* const bias = Of(linear.bias);
+  // Joined matrices have the biases of their own rows alone.
+  const bool is_whole = bias != nullptr && Info(linear.bias).values() != linear.n_out;
+  bound.bias = is_whole ? bias + linear.first_row : bias;
   return bound;
 }
 
@@ -313,6 +316,11 @@ void Binder::CheckOp(const Attention& op) {
         Unimplemented("the gpu backends need gated queries as wide as the values, and their "
                       "norm by head"));
   }
+  const auto is_wide = [](const Norm& norm) { return norm && norm.width > device::kMostHeadNorm; };
+  if (op.norms_after_rope && (is_wide(op.q_norm) || is_wide(op.k_norm))) {
+    Fail(Unimplemented("the gpu backends norm heads of up to ", device::kMostHeadNorm,
+                       " values after their rotation, not of ", op.k_dim));
+  }
 }
 
 void Binder::CheckOp(const MixtureOfExperts& op) {
@@ -337,11 +345,12 @@ BoundPath Binder::Of(const Path& path) {
     }
     return bound;
   };
-  return {Of(path.pre), std::visit(bind, path.op), Of(path.post)};
+  return {Of(path.pre), std::visit(bind, path.op), Of(path.post), path.scale};
 }
 
 BoundBlock Binder::Of(const Block& block) {
   BoundBlock bound;
+  bound.keeps_input = block.keeps_input;
   bound.pre = Of(block.pre);
   for (const Path& path : block.paths) bound.paths.push_back(Of(path));
   bound.post = Of(block.post);

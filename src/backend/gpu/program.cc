@@ -24,6 +24,7 @@ Status Builder::Build(device::Device* device, std::vector<ProgramPart>* parts,
   for (Rows* rows : {&stream_, &block_input_, &path_input_, &path_output_, &path_sum_}) {
     *rows = NewRows(spec_.d_model);
   }
+  if (KeepsInputs(spec_)) kept_ = NewRows(spec_.d_model);
   entry_bytes_ = NewBytes(size_.rows, spec_.d_model);
   if (spec_.per_layer_input) per_layer_ = NewRows(spec_.per_layer_input->proj.n_out);
   const int64_t used = arena_.used();
@@ -82,6 +83,10 @@ void Builder::BuildPerLayerInputs() {
 void Builder::BuildBlock(const BoundBlock& block) {
   const int64_t width = spec_.d_model, used = arena_.used();
   const bool one_path = block.paths.size() == 1;
+  if (block.keeps_input) {
+    AddToStream();
+    Copy(stream_, 0, kept_, 0, 1, width);
+  }
   const Rows input = Enter(block.pre, stream_, block_input_);
   for (size_t p = 0; p < block.paths.size(); ++p) {
     arena_.BackTo(used);
@@ -95,8 +100,9 @@ void Builder::BuildBlock(const BoundBlock& block) {
     }
     const Rows x = entry_.x, out = p == 0 ? path_sum_ : path_output_;
     std::visit([&](const auto& op) { Run(op, x, stream_, out); }, path.op);
-    if (!one_path || block.post) Norm(path.post, out, width, out);
-    if (p > 0) Add(out, width, path_sum_);
+    if (!one_path || block.post || path.scale != 1) Norm(path.post, out, width, out);
+    if (p == 0) Scale(path.scale, width, out);
+    if (p > 0) Add(out, width, path_sum_, path.scale);
   }
   if (block.paths.empty()) {
     AddToStream();
@@ -104,7 +110,8 @@ void Builder::BuildBlock(const BoundBlock& block) {
   }
   // What norms the sum as it is added.
   const BoundNorm* post = block.post ? &block.post : nullptr;
-  if (post == nullptr && one_path && block.paths[0].post) post = &block.paths[0].post;
+  const bool is_normed = !one_path || block.paths[0].scale != 1;
+  if (post == nullptr && !is_normed && block.paths[0].post) post = &block.paths[0].post;
   WEFT_CHECK(!residual_, "a path has not read the stream");
   residual_ = Residual{path_sum_, post, block.residual_scale, block.stream_scale};
   entry_ = {};

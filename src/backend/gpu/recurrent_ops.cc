@@ -88,10 +88,10 @@ void Builder::Run(const Bound<GatedDeltaNet>& op, const Rows& x, const Rows&, co
          advance);
 
   Norm(op.norm, advance.values, n_values, advance.values);
-  Multiply(op.out,
-           PrepareActivated(Activation::kSilu, 0, gate, advance.values, op.out, advance.values,
-                            step_rows()),
-           out);
+  device::ActivateArgs gated =
+      ActivateArgsOf(Activation::kSilu, {}, gate, advance.values, step_rows());
+  gated.out = advance.values;
+  Multiply(op.out, PrepareActivated(gated, op.out, size_.rows), out);
 }
 
 void Builder::Run(const Bound<StateSpace>& op, const Rows& x, const Rows&, const Rows& out) {
@@ -130,7 +130,9 @@ void Builder::Run(const Bound<StateSpace>& op, const Rows& x, const Rows&, const
           static_cast<int>(size_.sequences), device::kAdvanceThreads},
          advance);
 
-  Activate(Activation::kSilu, 0, in, xbc, inner, xbc, step_rows());
+  device::ActivateArgs gated = ActivateArgsOf(Activation::kSilu, {}, in, xbc, step_rows());
+  gated.out = xbc;
+  Activate(gated, inner, size_.rows);
   Norm(op.norm, xbc, inner, xbc);
   Multiply(op.out, Prepare(xbc, op.out), out);
 }

@@ -155,12 +155,16 @@ mx::array RunOp(StepContext* context, const Bound<Attention>& op, const mx::arra
     gate = AsRows(Columns(both, spec.k_dim, spec.k_dim));
     q = AsRows(Columns(both, 0, spec.k_dim));
   }
-  q = RotateRows(context, ApplyNorm(op.q_norm, q), spec.n_heads, spec.rope);
+  if (op.gate) gate = context->Apply(op.gate, x);
+  const auto turned = [&](const BoundNorm& norm, const mx::array& rows, int64_t n_heads) {
+    return spec.norms_after_rope ? ApplyNorm(norm, RotateRows(context, rows, n_heads, spec.rope))
+                                 : RotateRows(context, ApplyNorm(norm, rows), n_heads, spec.rope);
+  };
+  q = context->Warm(spec.temperature, turned(op.q_norm, q, spec.n_heads));
   if (spec.writes_kv) {
     const mx::array raw_k = context->Apply(op.k, x);
     const mx::array v = ApplyNorm(op.v_norm, spec.v_from_k ? raw_k : context->Apply(op.v, x));
-    const mx::array k =
-        RotateRows(context, ApplyNorm(op.k_norm, raw_k), spec.n_kv_heads, spec.rope);
+    const mx::array k = turned(op.k_norm, raw_k, spec.n_kv_heads);
     context->Store(spec.kv_layer, k, &v);
   }
   const Scan scan{.n_heads = spec.n_heads,
@@ -169,7 +173,10 @@ mx::array RunOp(StepContext* context, const Bound<Attention>& op, const mx::arra
                   .softcap = spec.softcap,
                   .sinks = &op.sinks};
   mx::array y = AttendAll(context, scan, spec.kv_layer, 0, q);
-  if (gate) y = y * mx::sigmoid(*gate);
+  if (gate) {
+    const mx::array heads = AsHeads(y, spec.n_heads);
+    y = AsRows(heads * mx::sigmoid(AsHeads(*gate, spec.n_heads)));
+  }
   return context->Apply(op.out, y);
 }
 
@@ -182,8 +189,9 @@ mx::array RunOp(StepContext* context, const Bound<LatentAttention>& op, const mx
            : context->Apply(op.q_b, ApplyNorm(op.q_a_norm, context->Apply(op.q_a, x)));
   const mx::array q = context->Rotate(AsHeads(flat, spec.n_heads), spec.rope, spec.nope_dim);
   const mx::array absorbed = ApplyToHeads(op.k_b, Columns(q, 0, spec.nope_dim));
-  const mx::array queries =
-      AsRows(mx::concatenate({absorbed, Columns(q, spec.nope_dim, spec.rope_dim)}, -1));
+  const mx::array queries = context->Warm(
+      spec.temperature,
+      AsRows(mx::concatenate({absorbed, Columns(q, spec.nope_dim, spec.rope_dim)}, -1)));
   // The one key that all heads share.
   const mx::array kv = context->Apply(op.kv_a, x);
   const mx::array latent = ApplyNorm(op.kv_norm, Columns(kv, 0, spec.latent_dim));

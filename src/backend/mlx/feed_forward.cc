@@ -12,8 +12,8 @@ mx::array RunOp(StepContext* context, const Bound<DenseFfn>& op, const mx::array
   const DenseFfn& spec = *op.spec;
   const mx::array up = context->Apply(op.up, x);
   const mx::array inner =
-      op.gate ? Activate(spec.activation, spec.limit, context->Apply(op.gate, x), &up)
-              : Activate(spec.activation, spec.limit, up, nullptr);
+      op.gate ? Activate(spec.activation, spec.numbers, context->Apply(op.gate, x), &up)
+              : Activate(spec.activation, spec.numbers, up, nullptr);
   const mx::array out = context->Apply(op.down, inner);
   return op.output_gate ? out * mx::sigmoid(context->Apply(op.output_gate, x)) : out;
 }
@@ -67,19 +67,20 @@ Choice Route(const Bound<MixtureOfExperts>& op, const mx::array& logits) {
 mx::array RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const mx::array& x,
                 const mx::array& raw) {
   const MixtureOfExperts& spec = *op.spec;
-  const mx::array router_input = op.router_norm ? ApplyNorm(op.router_norm, raw) : x;
+  const mx::array router_input = op.router_norm     ? ApplyNorm(op.router_norm, raw)
+                                 : spec.routes_kept ? *context->kept
+                                                    : x;
   const Choice choice = Route(op, context->Apply(op.router, router_input));
-  const mx::array input = mx::expand_dims(x, 1);
-  const mx::array up = ApplyMembers(op.up, input, choice.experts);
-  mx::array inner = up;
-  if (op.gate) {
-    const mx::array gate = ApplyMembers(op.gate, input, choice.experts);
-    inner = Activate(spec.activation, spec.limit, gate, &up);
-  } else {
-    inner = Activate(spec.activation, spec.limit, up, nullptr);
-  }
+  const mx::array input = mx::expand_dims(x, 1), weights = mx::expand_dims(choice.weights, -1);
+  const auto enter = [&](const BoundStack& stack) {
+    const mx::array product = ApplyMembers(stack, input, choice.experts);
+    return spec.weighs_inputs ? product * weights : product;
+  };
+  const mx::array up = enter(op.up);
+  const mx::array inner = op.gate ? Activate(spec.activation, spec.numbers, enter(op.gate), &up)
+                                  : Activate(spec.activation, spec.numbers, up, nullptr);
   const mx::array out = ApplyMembers(op.down, inner, choice.experts);
-  return mx::sum(out * mx::expand_dims(choice.weights, -1), 1);
+  return mx::sum(spec.weighs_inputs ? out : out * weights, 1);
 }
 
 mx::array RunOp(StepContext* context, const Bound<PerLayerGate>& op, const mx::array& x,
@@ -87,7 +88,7 @@ mx::array RunOp(StepContext* context, const Bound<PerLayerGate>& op, const mx::a
   const int64_t width = context->spec().per_layer_input->width;
   const mx::array own = Columns(*context->per_layer_inputs, op.spec->layer * width, width);
   return context->Apply(op.proj,
-                        Activate(op.spec->activation, 0, context->Apply(op.gate, x), &own));
+                        Activate(op.spec->activation, {}, context->Apply(op.gate, x), &own));
 }
 
 }  // namespace weft::mlx

@@ -155,13 +155,15 @@ Status MlxStepRun::ComputePerLayerInputs() {
 }
 
 void MlxStepRun::RunBlock(const BoundBlock& block) {
+  if (block.keeps_input) context_.kept = stream_;
   const mx::array input = ApplyNorm(block.pre, stream_);
   std::optional<mx::array> sum;
   for (const BoundPath& path : block.paths) {
     const mx::array x = ApplyNorm(path.pre, input);
-    const mx::array out = ApplyNorm(
+    mx::array out = ApplyNorm(
         path.post,
         std::visit([&](const auto& op) { return RunOp(&context_, op, x, stream_); }, path.op));
+    if (path.scale != 1) out = out * mx::array(path.scale);
     sum = sum ? *sum + out : out;
   }
   if (sum) {

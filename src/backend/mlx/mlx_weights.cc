@@ -129,7 +129,11 @@ BoundLinear Binder::Of(const Linear& linear) {
   BoundLinear bound;
   if (!linear) return bound;
   bound.matrix = MatrixOf(linear.weight, linear.first_row, linear.n_in, linear.n_out, 1, false);
-  bound.bias = Of(linear.bias);
+  const std::vector<float> bias = ValuesOf(file_, linear.bias);
+  if (!bias.empty()) {
+    const auto first = bias.begin() + linear.first_row;
+    bound.bias = Kept({first, first + linear.n_out}, {Size(linear.n_out)});
+  }
   return bound;
 }
 
@@ -182,16 +186,22 @@ std::optional<mx::array> Binder::Kept(const std::vector<float>& values, mx::Shap
 
 BoundPath Binder::Of(const Path& path) {
   const auto bind = [&]<typename Operation>(const Operation& op) -> BoundOp {
+    if constexpr (std::is_same_v<Operation, Attention>) {
+      if (op.chunk > 0) {
+        Fail(Unimplemented("the mlx backend has no attention by chunks; use the cpu backend"));
+      }
+    }
     Bound<Operation> bound;
     bound.spec = &op;
     op.Visit(spec_.d_model, TensorBinder{this}, bound);
     return bound;
   };
-  return {Of(path.pre), std::visit(bind, path.op), Of(path.post)};
+  return {Of(path.pre), std::visit(bind, path.op), Of(path.post), path.scale};
 }
 
 BoundBlock Binder::Of(const Block& block) {
   BoundBlock bound;
+  bound.keeps_input = block.keeps_input;
   bound.pre = Of(block.pre);
   for (const Path& path : block.paths) {
     bound.paths.push_back(Of(path));

@@ -140,7 +140,9 @@ mx::array ApplyNorm(const BoundNorm& norm, const mx::array& x) {
 
 mx::array Silu(const mx::array& x) { return x * mx::sigmoid(x); }
 
-mx::array Activate(Activation activation, float limit, const mx::array& gate, const mx::array* up) {
+mx::array Activate(Activation activation, const ActivationNumbers& numbers, const mx::array& gate,
+                   const mx::array* up) {
+  const float limit = numbers.limit;
   const auto number = [](double value) { return mx::array(static_cast<float>(value)); };
   const mx::array& g = gate;
   const auto activated = [&]() -> mx::array {
@@ -161,12 +163,23 @@ mx::array Activate(Activation activation, float limit, const mx::array& gate, co
         const mx::array clamped = mx::minimum(g, number(limit));
         return clamped * mx::sigmoid(number(1.702) * clamped);
       }
+      case Activation::kClampedSilu:
+        return mx::minimum(Silu(g), number(limit));
+      case Activation::kXielu: {
+        const mx::array above = number(numbers.rise) * mx::square(g);
+        const mx::array below =
+            number(numbers.fall) * (mx::expm1(mx::minimum(g, number(limit))) - g);
+        return mx::where(mx::greater(g, number(0)), above, below) + number(numbers.slope) * g;
+      }
     }
     return g;
   };
   if (up == nullptr) return activated();
   if (activation == Activation::kClampedSwiglu) {
     return activated() * (mx::clip(*up, number(-limit), number(limit)) + number(1));
+  }
+  if (activation == Activation::kClampedSilu) {
+    return activated() * mx::clip(*up, number(-limit), number(limit));
   }
   return activated() * *up;
 }

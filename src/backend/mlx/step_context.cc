@@ -152,21 +152,33 @@ mx::array StepContext::Rotate(const mx::array& heads, int rope, int64_t offset) 
   return parts.size() == 1 ? parts[0] : mx::concatenate(parts, -1);
 }
 
+mx::array StepContext::Warm(const QueryTemperature& temperature, const mx::array& queries) const {
+  if (!temperature) return queries;
+  std::vector<float> factors;
+  for (const SequenceRows& rows : sequences_) {
+    for (int64_t i = 0; i < rows.count; ++i) {
+      factors.push_back(static_cast<float>(temperature.Of(rows.position + i)));
+    }
+  }
+  return queries * FromHost<float>(factors, {Size(n_rows_), 1});
+}
+
 mx::array StepContext::KeepWanted(const mx::array& stream) {
-  std::vector<int32_t> kept;
+  std::vector<int32_t> wanted;
   for (size_t s = 0; s < sequences_.size(); ++s) {
     SequenceRows& rows = sequences_[s];
     const int64_t n_wanted = step_.sequences[s].n_wanted();
     const int64_t first = rows.first + rows.count - n_wanted;
-    for (int64_t i = 0; i < n_wanted; ++i) kept.push_back(static_cast<int32_t>(first + i));
+    for (int64_t i = 0; i < n_wanted; ++i) wanted.push_back(static_cast<int32_t>(first + i));
     rows.position += rows.count - n_wanted;
-    rows.first = std::ssize(kept) - n_wanted;
+    rows.first = std::ssize(wanted) - n_wanted;
     rows.count = n_wanted;
   }
-  if (std::ssize(kept) == n_rows_) return stream;
-  n_rows_ = std::ssize(kept);
+  if (std::ssize(wanted) == n_rows_) return stream;
+  n_rows_ = std::ssize(wanted);
   if (n_rows_ == 0) return stream;
-  const mx::array rows = Indices(kept);
+  const mx::array rows = Indices(wanted);
+  if (kept) kept = mx::take(*kept, rows, 0);
   if (per_layer_inputs) per_layer_inputs = mx::take(*per_layer_inputs, rows, 0);
   for (Turns& turns : turns_) {
     turns = {mx::take(turns.cosine, rows, 0), mx::take(turns.sine, rows, 0)};

@@ -68,6 +68,10 @@ class StepContext {
   // writes state may follow. Returns `stream` without the others.
   mx::array KeepWanted(const mx::array& stream);
 
+  // Queries [rows, n], each row times what the temperature says of its position.
+  mx::array Warm(const QueryTemperature& temperature, const mx::array& queries) const;
+
+  std::optional<mx::array> kept;              // the stream as a block that keeps it found it
   std::optional<mx::array> per_layer_inputs;  // [rows, layers * width]
 
  private:
@@ -110,7 +114,8 @@ mx::array ApplyToHeads(const BoundStack& stack, const mx::array& heads);
 // An absent norm does nothing.
 mx::array ApplyNorm(const BoundNorm& norm, const mx::array& x);
 // act(gate) * up; without `up` act(gate).
-mx::array Activate(Activation activation, float limit, const mx::array& gate, const mx::array* up);
+mx::array Activate(Activation activation, const ActivationNumbers& numbers, const mx::array& gate,
+                   const mx::array* up);
 mx::array Silu(const mx::array& x);
 mx::array Softcap(float cap, const mx::array& x);
 

@@ -19,6 +19,7 @@ struct Scan {
   float scale;
   float softcap;
   std::vector<float> sinks;  // one per query head, or none
+  int64_t chunk = 0;         // see Attention
 };
 
 // Positions [first, first + keys.count()) of one sequence, as they were stored.
@@ -34,6 +35,14 @@ std::span<const PageId> TableOf(const StepContext& context, int kv_layer, int se
 
 int64_t FirstVisible(int64_t window, int64_t position) {
   return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+}
+
+void Warm(const StepContext& context, const QueryTemperature& temperature, Rows* queries) {
+  if (!temperature) return;
+  for (int64_t i = 0; i < queries->count(); ++i) {
+    const double factor = temperature.Of(context.rows[i].position);
+    for (float& v : queries->row(i)) v = static_cast<float>(v * factor);
+  }
 }
 
 // Everything that any row of the sequence sees.
@@ -86,7 +95,8 @@ Rows Attend(const StepContext& context, const Scan& scan, const Rows& queries) {
     const History history = LoadHistory(context, scan.kv_layer, sequence);
     for (; i < queries.count() && context.rows[i].sequence == sequence; ++i) {
       const int64_t position = context.rows[i].position;
-      const int64_t begin = FirstVisible(window, position);
+      int64_t begin = FirstVisible(window, position);
+      if (scan.chunk > 0) begin = std::max(begin, position - position % scan.chunk);
       for (int h = 0; h < scan.n_heads; ++h) {
         AttendHead(scan, history, begin, position + 1, h / heads_per_kv_head,
                    queries.row(i).subspan(h * scan.k_dim, scan.k_dim),
@@ -138,19 +148,23 @@ void StoreRows(const StepContext& context, int kv_layer, const Rows& keys, const
 Rows RunOp(const StepContext& context, const Attention& op, const Rows& x, const Rows&) {
   const Tensors& tensors = context.tensors;
   Rows q = ApplyLinear(tensors, op.q, x);
-  Rows gate(0, 0);
+  Rows gate = op.gate ? ApplyLinear(tensors, op.gate, x) : Rows(0, 0);
   if (op.gated_query) {
     const Rows both = std::move(q);
     SplitRuns(both, op.k_dim, op.k_dim, &q, &gate);
   }
-  ApplyNorm(tensors, op.q_norm, &q);
-  RotateHeads(context, op.rope, op.k_dim, 0, &q);
+  const auto norm_and_rotate = [&](const Norm& norm, Rows* rows) {
+    if (!op.norms_after_rope) ApplyNorm(tensors, norm, rows);
+    RotateHeads(context, op.rope, op.k_dim, 0, rows);
+    if (op.norms_after_rope) ApplyNorm(tensors, norm, rows);
+  };
+  norm_and_rotate(op.q_norm, &q);
+  Warm(context, op.temperature, &q);
   if (op.writes_kv) {
     Rows k = ApplyLinear(tensors, op.k, x);
     Rows v = op.v_from_k ? k : ApplyLinear(tensors, op.v, x);
-    ApplyNorm(tensors, op.k_norm, &k);
+    norm_and_rotate(op.k_norm, &k);
     ApplyNorm(tensors, op.v_norm, &v);
-    RotateHeads(context, op.rope, op.k_dim, 0, &k);
     StoreRows(context, op.kv_layer, k, v);
   }
   Rows y = Attend(context,
@@ -161,10 +175,14 @@ Rows RunOp(const StepContext& context, const Attention& op, const Rows& x, const
                        .v_in_k = false,
                        .scale = op.scale,
                        .softcap = op.softcap,
-                       .sinks = tensors.Vector(op.sinks)},
+                       .sinks = tensors.Vector(op.sinks),
+                       .chunk = op.chunk},
                   q);
-  for (size_t i = 0; i < gate.values().size(); ++i) {
-    y.values()[i] = static_cast<float>(y.values()[i] / (1 + std::exp(-double{gate.values()[i]})));
+  if (gate.count() > 0) {
+    const int64_t per_gate = y.width() / gate.width();
+    for (size_t i = 0; i < y.values().size(); ++i) {
+      y.values()[i] = static_cast<float>(y.values()[i] * Sigmoid(gate.values()[i / per_gate]));
+    }
   }
   return ApplyLinear(tensors, op.out, y);
 }
@@ -184,6 +202,7 @@ Rows RunOp(const StepContext& context, const LatentAttention& op, const Rows& x,
   }
   const int64_t q_dim = op.nope_dim + op.rope_dim;
   RotateHeads(context, op.rope, q_dim, op.nope_dim, &q);
+  Warm(context, op.temperature, &q);
   const int64_t k_dim = op.latent_dim + op.rope_dim;
   Rows queries(n_rows, op.n_heads * k_dim);
   for (int64_t i = 0; i < n_rows; ++i) {

@@ -46,7 +46,7 @@ Rows ApplyLinear(const Tensors& tensors, const Linear& linear, const Rows& x) {
     const std::vector<float> weights = tensors.Row(linear.weight, linear.first_row + o);
     for (int64_t i = 0; i < x.count(); ++i) {
       const double sum = Dot(weights, x.row(i));
-      out.row(i)[o] = static_cast<float>(bias.empty() ? sum : sum + bias[o]);
+      out.row(i)[o] = static_cast<float>(bias.empty() ? sum : sum + bias[linear.first_row + o]);
     }
   }
   return out;
@@ -115,8 +115,10 @@ void ApplyRope(const Rope& rope, int64_t position, std::span<float> head) {
   }
 }
 
-float Activate(Activation activation, float limit, float gate, const float* up) {
+float Activate(Activation activation, const ActivationNumbers& numbers, float gate,
+               const float* up) {
   const double g = gate;
+  const float limit = numbers.limit;
   double value = 0;
   switch (activation) {
     case Activation::kSilu:
@@ -140,6 +142,15 @@ float Activate(Activation activation, float limit, float gate, const float* up) 
       if (up != nullptr) value *= std::clamp(*up, -limit, limit) + 1.0;
       return static_cast<float>(value);
     }
+    case Activation::kClampedSilu:
+      value = std::min<double>(g * Sigmoid(g), limit);
+      if (up != nullptr) value *= std::clamp(*up, -limit, limit);
+      return static_cast<float>(value);
+    case Activation::kXielu:
+      value = g > 0 ? numbers.rise * g * g
+                    : numbers.fall * (std::expm1(std::min<double>(g, limit)) - g);
+      value += numbers.slope * g;
+      break;
   }
   return static_cast<float>(up != nullptr ? value * *up : value);
 }
@@ -156,10 +167,10 @@ Rows RunOp(const StepContext& context, const DenseFfn& op, const Rows& x, const 
   if (op.gate) {
     Rows gate = ApplyLinear(tensors, op.gate, x);
     for (size_t i = 0; i < up.values().size(); ++i) {
-      up.values()[i] = Activate(op.activation, op.limit, gate.values()[i], &up.values()[i]);
+      up.values()[i] = Activate(op.activation, op.numbers, gate.values()[i], &up.values()[i]);
     }
   } else {
-    for (float& v : up.values()) v = Activate(op.activation, op.limit, v, nullptr);
+    for (float& v : up.values()) v = Activate(op.activation, op.numbers, v, nullptr);
   }
   Rows out = ApplyLinear(tensors, op.down, up);
   if (op.output_gate) {
@@ -259,16 +270,19 @@ Choice Route(const MixtureOfExperts& op, std::span<const float> logits,
   return choice;
 }
 
+// `weight` multiplies what enters.
 std::vector<float> RunExpert(const Tensors& tensors, const MixtureOfExperts& op, int expert,
-                             std::span<const float> x) {
+                             double weight, std::span<const float> x) {
   std::vector<float> up = ApplyMember(tensors, op.up, expert, x);
+  for (float& v : up) v = static_cast<float>(v * weight);
   if (op.gate) {
     const std::vector<float> gate = ApplyMember(tensors, op.gate, expert, x);
     for (size_t i = 0; i < up.size(); ++i) {
-      up[i] = Activate(op.activation, op.limit, gate[i], &up[i]);
+      const auto weighed = static_cast<float>(gate[i] * weight);
+      up[i] = Activate(op.activation, op.numbers, weighed, &up[i]);
     }
   } else {
-    for (float& v : up) v = Activate(op.activation, op.limit, v, nullptr);
+    for (float& v : up) v = Activate(op.activation, op.numbers, v, nullptr);
   }
   return ApplyMember(tensors, op.down, expert, up);
 }
@@ -277,7 +291,7 @@ std::vector<float> RunExpert(const Tensors& tensors, const MixtureOfExperts& op,
 
 Rows RunOp(const StepContext& context, const MixtureOfExperts& op, const Rows& x, const Rows& raw) {
   const Tensors& tensors = context.tensors;
-  Rows router_input = op.router_norm ? raw : x;
+  Rows router_input = op.router_norm ? raw : op.routes_kept ? context.kept : x;
   ApplyNorm(tensors, op.router_norm, &router_input);
   const Rows logits = ApplyLinear(tensors, op.router, router_input);
   const std::vector<float> selection_bias = tensors.Vector(op.selection_bias);
@@ -286,8 +300,10 @@ Rows RunOp(const StepContext& context, const MixtureOfExperts& op, const Rows& x
     const Choice choice = Route(op, logits.row(i), selection_bias);
     std::vector<double> sum(op.down.n_out);
     for (size_t e = 0; e < choice.experts.size(); ++e) {
-      const std::vector<float> y = RunExpert(tensors, op, choice.experts[e], x.row(i));
-      for (size_t j = 0; j < y.size(); ++j) sum[j] += choice.weights[e] * y[j];
+      const double weight = choice.weights[e];
+      const double before = op.weighs_inputs ? weight : 1, after = op.weighs_inputs ? 1 : weight;
+      const std::vector<float> y = RunExpert(tensors, op, choice.experts[e], before, x.row(i));
+      for (size_t j = 0; j < y.size(); ++j) sum[j] += after * y[j];
     }
     std::ranges::transform(sum, out.row(i).begin(), [](double v) { return float(v); });
   }
@@ -300,7 +316,7 @@ Rows RunOp(const StepContext& context, const PerLayerGate& op, const Rows& x, co
   for (int64_t i = 0; i < gate.count(); ++i) {
     const auto input = context.per_layer_inputs.row(i).subspan(op.layer * width, width);
     for (int64_t j = 0; j < width; ++j) {
-      gate.row(i)[j] = Activate(op.activation, 0, gate.row(i)[j], &input[j]);
+      gate.row(i)[j] = Activate(op.activation, {}, gate.row(i)[j], &input[j]);
     }
   }
   return ApplyLinear(context.tensors, op.proj, gate);
@@ -368,7 +384,9 @@ Rows ComputePerLayerInputs(const StepContext& context, const Rows& embedded) {
   return out;
 }
 
-void RunBlock(const StepContext& context, const Block& block, Rows* stream) {
+void RunBlock(StepContext* step, const Block& block, Rows* stream) {
+  if (block.keeps_input) step->kept = *stream;
+  const StepContext& context = *step;
   Rows h = *stream;
   ApplyNorm(context.tensors, block.pre, &h);
   Rows y(stream->count(), stream->width());
@@ -377,7 +395,7 @@ void RunBlock(const StepContext& context, const Block& block, Rows* stream) {
     ApplyNorm(context.tensors, path.pre, &x);
     Rows out = std::visit([&](const auto& op) { return RunOp(context, op, x, *stream); }, path.op);
     ApplyNorm(context.tensors, path.post, &out);
-    for (size_t i = 0; i < y.values().size(); ++i) y.values()[i] += out.values()[i];
+    for (size_t i = 0; i < y.values().size(); ++i) y.values()[i] += path.scale * out.values()[i];
   }
   ApplyNorm(context.tensors, block.post, &y);
   const std::vector<float> scale = context.tensors.Vector(block.stream_scale);

@@ -35,6 +35,7 @@ struct StepContext {
   const Step& step;
   std::vector<RowOrigin> rows;  // in the order of sequences and tokens
   ReferenceState* state = nullptr;
+  Rows kept{0, 0};              // the stream as the last block that keeps its input found it
   Rows per_layer_inputs{0, 0};  // when the spec has them: [rows][n_layers * width]
 };
 
@@ -52,7 +53,8 @@ void ApplyNorm(const Tensors& tensors, const Norm& norm, Rows* x);
 // the rotated part does.
 void ApplyRope(const Rope& rope, int64_t position, std::span<float> head);
 // act(gate) * up; with `up` absent (null), act(gate).
-float Activate(Activation activation, float limit, float gate, const float* up);
+float Activate(Activation activation, const ActivationNumbers& numbers, float gate,
+               const float* up);
 float Softcap(float cap, double value);
 
 // --- operations: input rows to output rows, all of width d_model ----------------------
@@ -76,7 +78,7 @@ Rows RunOp(const StepContext& context, const BidirectionalAttention& op, const R
 Rows Embed(const StepContext& context);
 Rows ComputePerLayerInputs(const StepContext& context, const Rows& embedded);
 // Sends the residual stream through one block, in place.
-void RunBlock(const StepContext& context, const Block& block, Rows* stream);
+void RunBlock(StepContext* step, const Block& block, Rows* stream);
 // From the residual stream to the vectors that the step wants, where it wants them; and to the
 // logits of the rows that it wants any of.
 Rows ComputeOutputs(const StepContext& context, const Rows& stream);

@@ -88,7 +88,7 @@ class ReferenceExecutor : public Executor {
     reference::Rows stream = Embed(context);
     if (spec.per_layer_input) context.per_layer_inputs = ComputePerLayerInputs(context, stream);
     for (const Layer& layer : spec.layers) {
-      for (const Block& block : layer.blocks) RunBlock(context, block, &stream);
+      for (const Block& block : layer.blocks) RunBlock(&context, block, &stream);
     }
     reference::Rows logits = ComputeOutputs(context, stream);
     PutLogits(step, static_cast<size_t>(spec.n_vocab), logits.values());

@@ -77,7 +77,7 @@ auto Near(const std::vector<float>& expected) {
 TEST(LinearTest, UsesItsRowsAndBias) {
   Weightbox box;
   const Linear linear{.weight = box.Add({2, 4}, {9, 9, 1, 2, 3, 4, 9, 9}),
-                      .bias = box.AddVector({10, 20}),
+                      .bias = box.AddVector({9, 10, 20, 9}),
                       .first_row = 1,
                       .n_in = 2,
                       .n_out = 2};
@@ -603,7 +603,8 @@ TEST(BlockTest, PathsAreSummedAndScalesApplied) {
   block.stream_scale = box.AddVector({10});
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
   Rows x = MakeRows({{3, 3}});
-  RunBlock(stage.Context(1), block, &x);  // (3 + 0.5 * 4 * 1) * 10
+  StepContext context = stage.Context(1);
+  RunBlock(&context, block, &x);  // (3 + 0.5 * 4 * 1) * 10
   EXPECT_THAT(RowOf(x, 0), Near({50, 50}));
 }
 

@@ -1,4 +1,4 @@
-// DeepSeek V2, V3, R1, Kimi K2 and their kin: latent attention in its absorbed form,
+// DeepSeek V2, V3, R1, Kimi K2, Mistral 4 and their kin: latent attention in its absorbed form,
 // first layers dense, then routed experts beside shared ones.
 #include <cmath>
 
@@ -15,6 +15,7 @@ struct Latent {
   int64_t q_rank = 0;
   int rope = -1;
   float scale = 1;
+  QueryTemperature temperature;
 };
 
 Latent ReadLatent(SpecBuilder& b, const Dims& dims) {
@@ -23,9 +24,6 @@ Latent ReadLatent(SpecBuilder& b, const Dims& dims) {
     b.FailTensor("blk.0.attn_kv_b.weight",
                  "is the old form of latent attention; convert the model again, so that it has "
                  "attn_k_b and attn_v_b");
-  }
-  if (b.ScaleOr("attention.temperature_scale", 0) != 0) {
-    b.Fail(Unimplemented("attention.temperature_scale is not supported"));
   }
   const int64_t k_dim = b.Int("attention.key_length_mla", 2);
   latent.latent_dim = b.Int("attention.kv_lora_rank", 1);
@@ -40,6 +38,10 @@ Latent ReadLatent(SpecBuilder& b, const Dims& dims) {
   // The growth that YaRN asks for lies in the scores' scale. Where the file gives it
   // a multiplier, cosine and sine are left alone.
   RopeScaling scaling = b.ReadRopeScaling();
+  latent.temperature.scale = b.ScaleOr("attention.temperature_scale", 0);
+  if (latent.temperature) {
+    latent.temperature.length = b.Int("attention.temperature_length", 1, SpecBuilder::kMaxContext);
+  }
   double growth = scaling.magnitude * YarnGrowth(scaling.factor, scaling.magnitude_multiplier);
   if (scaling.kind == RopeScalingKind::kYarn && scaling.magnitude_multiplier != 0) {
     scaling.magnitude_multiplier = 0.1;
@@ -63,6 +65,7 @@ LatentAttention BuildAttention(SpecBuilder& b, const Dims& dims, const Latent& l
   attention.v_dim = latent.v_dim;
   attention.rope = latent.rope;
   attention.scale = latent.scale;
+  attention.temperature = latent.temperature;
   attention.kv_layer = b.AddKvLayer(0, 1, latent.latent_dim + dims.n_rot, 0);
 
   if (b.HasTensor(LayerName(layer, "attn_q_a.weight"))) {

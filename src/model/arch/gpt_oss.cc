@@ -16,7 +16,7 @@ void BuildGptOss(SpecBuilder& b) {
   const std::vector<bool> local = b.ReadWindowPattern(dims.n_layers, 2);
   MixtureOfExperts experts = b.ReadMoe(
       {.weights = RouterWeights::kSoftmaxOfChosen, .activation = Activation::kClampedSwiglu});
-  experts.limit = 7;
+  experts.numbers.limit = 7;
   const int64_t n_ff_expert = b.Int("expert_feed_forward_length", 1);
 
   for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {

@@ -1,11 +1,13 @@
 // Qwen 2 and 2.5 (biases on q, k, v), Qwen 3 (norms of each head's q and k) and
-// Seed-OSS, a Qwen 2 that calls the norm before its feed-forward by another name.
+// Seed-OSS, a Qwen 2 that calls the norm before its feed-forward by another name. The text sides
+// of Qwen 2 VL and 3 VL, too: a text's positions are the same in all sections of the rope.
 #include "model/arch/architectures.h"
 
 namespace weft {
 
 void BuildQwen(SpecBuilder& b) {
-  const HeadNorms norms = b.architecture() == "qwen3" ? HeadNorms::kAlways : HeadNorms::kNone;
+  const bool has_head_norms = b.architecture() == "qwen3" || b.architecture() == "qwen3vl";
+  const HeadNorms norms = has_head_norms ? HeadNorms::kAlways : HeadNorms::kNone;
   const std::string_view ffn_norm =
       b.architecture() == "seed_oss" ? "post_attention_norm" : "ffn_norm";
   const Dims dims = b.ReadDims();

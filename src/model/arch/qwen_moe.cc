@@ -1,10 +1,11 @@
-// Qwen 1.5 and 2 MoE (a shared expert with a gate of its own) and Qwen 3 MoE.
+// Qwen 1.5 and 2 MoE (a shared expert with a gate of its own) and Qwen 3 MoE, also the
+// text side of Qwen 3 VL MoE.
 #include "model/arch/architectures.h"
 
 namespace weft {
 
 void BuildQwenMoe(SpecBuilder& b) {
-  const bool is_qwen3 = b.architecture() == "qwen3moe";
+  const bool is_qwen3 = b.architecture() != "qwen2moe";
   const Dims dims = b.ReadDims();
   b.ReadEnds(dims);
   const int rope =
