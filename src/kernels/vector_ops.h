@@ -112,6 +112,26 @@ struct RecurrentJob {
   const float* gains = nullptr;
   int64_t gate_stride = 0;
   float skip = 0;  // of advance_state_space
+  // Of advance_channel_delta_net, in place of decays: n_rows each.
+  const float* row_decays = nullptr;
+  int64_t row_decay_stride = 0;
+};
+
+// Some tokens of one sequence through some channels, each with a state of state_dim values.
+// Pointers are to the first token's values, strides in floats.
+struct ScanJob {
+  float* state = nullptr;  // (channel, state_dim)
+  int64_t n_channels = 0;
+  int64_t state_dim = 0;
+  int64_t n_tokens = 0;
+  const float* steps = nullptr;  // n_channels each
+  int64_t step_stride = 0;
+  float* values = nullptr;  // likewise; overwritten by what the channels give
+  int64_t value_stride = 0;
+  const float *b = nullptr, *c = nullptr;  // state_dim each
+  int64_t bc_stride = 0;
+  const float* rate = nullptr;  // (channel, state_dim)
+  const float* skip = nullptr;  // per channel
 };
 
 // --- activations -------------------------------------------------------------------
@@ -185,6 +205,13 @@ struct VectorKernels {
   void (*advance_delta_net)(const RecurrentJob& job);
   // Per token: S = decay S + key (gain value)^T; output = S^T query + skip value.
   void (*advance_state_space)(const RecurrentJob& job);
+
+  // As advance_delta_net, with a decay for each row of S.
+  void (*advance_channel_delta_net)(const RecurrentJob& job);
+  // Per token and channel: h = e^(step rate) h + step value b; output = c . h + skip value.
+  void (*scan_channels)(const ScanJob& job);
+  // x = log(1 + e^x).
+  void (*softplus)(int64_t n, float* x);
 
   // Lane-wise exp and tanh, for tests of their accuracy.
   void (*exp)(int64_t n, float* x);

@@ -211,8 +211,8 @@ TEST_P(PerIsa, EveryFunctionGivesTheBitsOfTheScalarOne) {
          [&](const Kernels& k, float* x) { k.rotate_halves(y.data(), z.data(), n / 2, x); });
     both("rotate_adjacent",
          [&](const Kernels& k, float* x) { k.rotate_adjacent(y.data(), z.data(), n / 2, x); });
-    for (const ActivationKind kind : kActivations) {
-      both("activate", [&](const Kernels& k, float* x) { k.activate(kind, x, y.data(), n, 7, x); });
+    for (const ActivationShape& form : kActivations) {
+      both("activate", [&](const Kernels& k, float* x) { k.activate(form, x, y.data(), n, x); });
     }
   }
 }

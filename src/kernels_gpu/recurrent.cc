@@ -141,4 +141,63 @@ WEFT_KERNEL(AdvanceStateSpace, AdvanceArgs) {
   }
 }
 
+WEFT_KERNEL(AdvanceChannelDeltaNet, AdvanceArgs) {
+  Column c;
+  if (!c.Find(a)) return;
+  for (int row = c.begin; row < c.end; ++row) {
+    const float* const key = a.keys.values + row * a.keys.stride + c.head * a.n_rows;
+    const float* const query = a.queries.values + row * a.queries.stride + c.head * a.n_rows;
+    const float* const decays = a.row_decays.values + row * a.row_decays.stride + c.head * a.n_rows;
+    float* const value = a.values.values + row * a.values.stride + c.head * a.n_columns + c.column;
+    float projected = 0.0f;
+    for (int r = 0; r < a.n_rows; ++r) {
+      projected =
+          Fma(decays[r] * c.state[static_cast<int64_t>(r) * a.n_columns], key[r], projected);
+    }
+    const float delta =
+        a.gains[static_cast<int64_t>(row) * a.n_heads + c.head] * (*value - projected);
+    float sum = 0.0f;
+    for (int r = 0; r < a.n_rows; ++r) {
+      float* const s = c.state + static_cast<int64_t>(r) * a.n_columns;
+      *s = Fma(key[r], delta, decays[r] * *s);
+      sum = Fma(*s, query[r], sum);
+    }
+    *value = sum;
+  }
+}
+
+WEFT_KERNEL(ComputeChannelGates, ChannelGatesArgs) {
+  const int row = BlockY();
+  if (row >= *a.n_rows) return;
+  float* const decays = a.decays.values + row * a.decays.stride;
+  const float* const betas = a.betas.values + row * a.betas.stride;
+  for (int i = 0; i < kColumnsEach; ++i) {
+    const int c = BlockX() * kColumnsPerBlock + i * kColumnThreads + ThreadIndex();
+    if (c >= a.n_heads * a.head_dim) return;
+    decays[c] = Exp(Softplus(decays[c] + a.bias[c]) * a.rate[c / a.head_dim]);
+    if (c < a.n_heads) a.gains[static_cast<int64_t>(row) * a.n_heads + c] = Sigmoid(betas[c]);
+  }
+}
+
+WEFT_KERNEL(ScanChannels, ScanArgs) {
+  const int sequence = BlockY(), channel = BlockX() * kAdvanceThreads + ThreadIndex();
+  if (sequence >= *a.step.n_sequences || channel >= a.n_channels) return;
+  float* const state = StateOf(a.step, a.state, sequence) + channel;
+  for (int row = a.step.first_rows[sequence]; row < a.step.first_rows[sequence + 1]; ++row) {
+    const float step = Softplus(a.steps.values[row * a.steps.stride + channel]);
+    float* const value = a.values.values + row * a.values.stride + channel;
+    const float* const b = a.b.values + row * a.b.stride;
+    const float* const c = a.c.values + row * a.c.stride;
+    const float input = step * *value;
+    float sum = 0.0f;
+    for (int r = 0; r < a.state_dim; ++r) {
+      const int64_t at = static_cast<int64_t>(r) * a.n_channels;
+      const float decay = Exp(step * a.rate[at + channel]);
+      state[at] = Fma(b[r], input, decay * state[at]);
+      sum = Fma(state[at], c[r], sum);
+    }
+    *value = Fma(a.skip[channel], *value, sum);
+  }
+}
+
 }  // namespace weft::device

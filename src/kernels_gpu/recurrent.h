@@ -58,6 +58,7 @@ struct AdvanceArgs {
   const float* gains = nullptr;
   const float* decays = nullptr;
   const float* skip = nullptr;  // state spaces: per head
+  Rows row_decays;              // channel delta nets, in place of decays: head h at h * n_rows
   int32_t n_heads = 0, n_rows = 0, n_columns = 0;
   int32_t tiled = 0;  // head h reads key head h % n_key_heads, else h / (n_heads / n_key_heads)
   int32_t n_key_heads = 1;
@@ -65,6 +66,32 @@ struct AdvanceArgs {
 inline constexpr int kAdvanceThreads = 32;
 WEFT_DECLARE_KERNEL(AdvanceDeltaNet, AdvanceArgs);
 WEFT_DECLARE_KERNEL(AdvanceStateSpace, AdvanceArgs);
+WEFT_DECLARE_KERNEL(AdvanceChannelDeltaNet, AdvanceArgs);
+
+// Per row: decays = exp(rate[head] * softplus(decays + bias)), in place, head_dim for each head;
+// gains = sigmoid(betas), one per head. x: columns, y: rows.
+struct ChannelGatesArgs {
+  Rows decays, betas;
+  const float* bias = nullptr;
+  const float* rate = nullptr;
+  int32_t n_heads = 0, head_dim = 0;
+  float* gains = nullptr;  // (row, head)
+  const int32_t* n_rows = nullptr;
+};
+WEFT_DECLARE_KERNEL(ComputeChannelGates, ChannelGatesArgs);
+
+// Sends the rows of each sequence through the channels' states, which lie by state value: with
+// d = softplus(steps): h = exp(d rate) h + d values b; values = c . h + skip values.
+// x: runs of kAdvanceThreads channels, y: sequences.
+struct ScanArgs {
+  StepView step;
+  SlotView state;
+  Rows steps, values, b, c;
+  const float* rate = nullptr;  // (state value, channel)
+  const float* skip = nullptr;  // per channel
+  int32_t n_channels = 0, state_dim = 0;
+};
+WEFT_DECLARE_KERNEL(ScanChannels, ScanArgs);
 
 }  // namespace weft::device
 

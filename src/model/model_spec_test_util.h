@@ -261,7 +261,9 @@ class SpecJudge : public OperationVisitor {
   }
   void Tensor(const Convolution& convolution, const Shape& shape) {
     EXPECT_GE(convolution.n_taps, 2);
-    ExpectShape(convolution.kernel, {shape.n_in, shape.n_out});
+    const bool is_flat = file_.tensors()[convolution.kernel.index].dims[1] == shape.n_out;
+    ExpectShape(convolution.kernel, is_flat ? std::vector<int64_t>{shape.n_in, shape.n_out}
+                                            : std::vector<int64_t>{shape.n_in, 1, shape.n_out});
     Tensor(convolution.kernel, {.n_in = shape.n_in * shape.n_out});
     Tensor(convolution.bias, {.n_in = shape.n_out, .needed = false});
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "model/operation_parts.h"
+#include "model/recurrent_operations.h"
 
 namespace weft {
 
@@ -220,135 +221,47 @@ struct LatentAttention : LatentAttentionTensors<InFile> {
   }
 };
 
-// A gated convolution in place of attention:
-//   [b, c, x] = in(h), each n_channels wide
-//   out(c * convolution(b * x))
-template <typename Form>
-struct ShortConvolutionTensors {
-  typename Form::Linear in;  // n_out = 3 * n_channels
-  typename Form::Convolution convolution;
-  typename Form::Linear out;
-};
-struct ShortConvolution : ShortConvolutionTensors<InFile> {
-  template <typename Form>
-  using Tensors = ShortConvolutionTensors<Form>;
-  template <typename Visitor, typename... Of>
-  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
-    const int64_t n = convolution.n_channels;
-    visitor.Tensor(in, {.n_in = d_model, .n_out = 3 * n}, of.in...);
-    visitor.Tensor(convolution, {.n_in = convolution.n_taps, .n_out = n}, of.convolution...);
-    visitor.Slot(convolution.State());
-    visitor.Tensor(out, {.n_in = n, .n_out = d_model}, of.out...);
-  }
-};
-
-// Which key head a value head v of linear attention reads.
-enum class KeyHeads {
-  kTiled,        // v % n_k_heads
-  kInterleaved,  // v / (n_v_heads / n_k_heads)
-};
-
-// Linear attention by the gated delta rule. Per value head a state S of k_dim rows
-// and v_dim columns, zero before the first token.
+// Multi-head latent attention whose keys and values are stored as every head has them.
 //
-//   [q, k, v] = silu(convolution(qkv(h)));  n_k_heads, n_k_heads, n_v_heads heads
-//   q = q / max(|q|, epsilon) / sqrt(k_dim);  k = k / max(|k|, epsilon)    per head
-//   a = exp(decay_rate * softplus(decay(h) + decay_bias));  b = sigmoid(beta(h))
-//   S = a S;  S = S + k (b (v - S^T k))^T;  o = S^T q
-//   out(norm(o) * silu(gate(h)))
+//   q_h = [nope, rope] per head, from q_b(q_a_norm(q_a(x)))
+//   [c, k_rope] = kv_a(x);  [k_nope, v] per head = kv_b(kv_norm(c));  rope on q's and k's rope part
+//   stored: k_h = [k_nope, k_rope], v_h;  attention of as many key heads as query heads;  out
 template <typename Form>
-struct GatedDeltaNetTensors {
-  typename Form::Linear qkv, gate;
-  typename Form::Linear beta, decay;  // n_out = n_v_heads each, or
-  typename Form::Linear beta_decay;   // both: for each key head the betas of its (interleaved)
-                                      // value heads, then their decays
-  typename Form::Convolution convolution;
-  typename Form::Vector decay_bias = {}, decay_rate = {};  // F32, one per value head
-  typename Form::Norm norm;                                // over v_dim, per head
+struct UnfoldedLatentAttentionTensors {
+  typename Form::Linear q_a, q_b;
+  typename Form::Norm q_a_norm;
+  typename Form::Linear kv_a;  // n_out = latent_dim + rope_dim
+  typename Form::Norm kv_norm;
+  typename Form::Linear kv_b;  // n_out = n_heads * (nope_dim + v_dim)
   typename Form::Linear out;
 };
-struct GatedDeltaNet : GatedDeltaNetTensors<InFile> {
-  int n_k_heads = 0;
-  int n_v_heads = 0;  // a multiple of n_k_heads
-  int64_t k_dim = 0;  // per head
-  int64_t v_dim = 0;
-  KeyHeads key_heads = KeyHeads::kTiled;
-  float epsilon = 0;
-  int slot = -1;  // index into ModelSpec::slots; n_v_heads * k_dim * v_dim floats
-
-  template <typename Form>
-  using Tensors = GatedDeltaNetTensors<Form>;
-  template <typename Visitor, typename... Of>
-  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
-    visitor.Slot({slot, SlotKind::kDeltaNet, n_v_heads, k_dim, v_dim});
-    visitor.Require(n_k_heads > 0 && n_v_heads > 0 && n_v_heads % n_k_heads == 0,
-                    "as many value heads for each key head");
-    visitor.Require(k_dim > 0 && v_dim > 0, "heads hold values");
-    visitor.Require(!beta_decay || key_heads == KeyHeads::kInterleaved,
-                    "betas and decays together lie by key head");
-    visitor.Require(epsilon >= 0 && epsilon <= 1, "epsilon is small");
-    const int64_t n_values = n_v_heads * v_dim, n_qkv = 2 * n_k_heads * k_dim + n_values;
-    const Shape gates = {.n_in = d_model, .n_out = n_v_heads, .needed = !beta_decay};
-    visitor.Tensor(qkv, {.n_in = d_model, .n_out = n_qkv}, of.qkv...);
-    visitor.Tensor(gate, {.n_in = d_model, .n_out = n_values}, of.gate...);
-    visitor.Tensor(beta, gates, of.beta...);
-    visitor.Tensor(decay, gates, of.decay...);
-    visitor.Tensor(beta_decay, {.n_in = d_model, .n_out = int64_t{2} * n_v_heads, .needed = !beta},
-                   of.beta_decay...);
-    visitor.Tensor(convolution, {.n_in = convolution.n_taps, .n_out = n_qkv}, of.convolution...);
-    visitor.Slot(convolution.State());
-    visitor.Tensor(decay_bias, {.n_in = n_v_heads}, of.decay_bias...);
-    visitor.Tensor(decay_rate, {.n_in = n_v_heads}, of.decay_rate...);
-    visitor.Tensor(norm, {.n_in = v_dim, .needed = false}, of.norm...);
-    visitor.Tensor(out, {.n_in = n_values, .n_out = d_model}, of.out...);
-  }
-};
-
-// A selective state space (Mamba 2). Per head a state S of state_dim rows and
-// head_dim columns, zero before the first token; head h reads group
-// h / (n_heads / n_groups) of B and C.
-//
-//   [z, xbc, d] = in(h), of d_inner, d_inner + 2 n_groups state_dim, n_heads values,
-//       d_inner = n_heads head_dim
-//   [x, B, C] = silu(convolution(xbc));  n_heads, n_groups, n_groups parts
-//   d = softplus(d + step_bias);  a = exp(d rate)            per head
-//   S = a S + B (d x)^T;  y = S^T C + skip x
-//   out(norm(y * silu(z)))
-template <typename Form>
-struct StateSpaceTensors {
-  typename Form::Linear in;
-  typename Form::Convolution convolution;
-  typename Form::Vector step_bias = {}, rate = {}, skip = {};  // F32, one per head
-  typename Form::Norm norm;  // over d_inner / n_groups values, or absent
-  typename Form::Linear out;
-};
-struct StateSpace : StateSpaceTensors<InFile> {
+struct UnfoldedLatentAttention : UnfoldedLatentAttentionTensors<InFile> {
+  int kv_layer = -1;
   int n_heads = 0;
-  int n_groups = 0;  // divides n_heads
-  int64_t head_dim = 0;
-  int64_t state_dim = 0;
-  int slot = -1;  // index into ModelSpec::slots; n_heads * state_dim * head_dim floats
+  int64_t nope_dim = 0;
+  int64_t rope_dim = 0;
+  int64_t latent_dim = 0;
+  int64_t v_dim = 0;
+  int rope = -1;
+  float scale = 1;
 
   template <typename Form>
-  using Tensors = StateSpaceTensors<Form>;
+  using Tensors = UnfoldedLatentAttentionTensors<Form>;
   template <typename Visitor, typename... Of>
   void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
-    visitor.Slot({slot, SlotKind::kStateSpace, n_heads, state_dim, head_dim});
-    const bool whole = n_groups > 0 && n_heads > 0 && n_heads % n_groups == 0;
-    visitor.Require(whole, "as many heads in each group");
-    visitor.Require(head_dim > 0 && state_dim > 0, "heads hold values");
-    const int64_t inner = n_heads * head_dim, n_channels = inner + 2 * n_groups * state_dim;
-    const int64_t group = whole ? inner / n_groups : 0;
-    visitor.Require(!norm || norm.width == group, "the norm is of a group");
-    visitor.Tensor(in, {.n_in = d_model, .n_out = inner + n_channels + n_heads}, of.in...);
-    visitor.Tensor(convolution, {.n_in = convolution.n_taps, .n_out = n_channels},
-                   of.convolution...);
-    visitor.Slot(convolution.State());
-    visitor.Tensor(step_bias, {.n_in = n_heads}, of.step_bias...);
-    visitor.Tensor(rate, {.n_in = n_heads}, of.rate...);
-    visitor.Tensor(skip, {.n_in = n_heads}, of.skip...);
-    visitor.Tensor(norm, {.n_in = group, .n_out = n_groups, .needed = false}, of.norm...);
-    visitor.Tensor(out, {.n_in = inner, .n_out = d_model}, of.out...);
+    const int64_t k_dim = nope_dim + rope_dim;
+    visitor.Kv({kv_layer, n_heads, n_heads, k_dim, v_dim, false, true});
+    visitor.UsesRope(rope, rope_dim);
+    visitor.Require(n_heads > 0 && nope_dim > 0 && rope_dim > 0 && latent_dim > 0 && v_dim > 0,
+                    "heads hold values");
+    visitor.Require(std::isfinite(scale), "scores are finite");
+    visitor.Tensor(q_a, {.n_in = d_model, .n_out = q_b.n_in}, of.q_a...);
+    visitor.Tensor(q_b, {.n_in = q_a.n_out, .n_out = n_heads * k_dim}, of.q_b...);
+    visitor.Tensor(q_a_norm, {.n_in = q_a.n_out}, of.q_a_norm...);
+    visitor.Tensor(kv_a, {.n_in = d_model, .n_out = latent_dim + rope_dim}, of.kv_a...);
+    visitor.Tensor(kv_norm, {.n_in = latent_dim}, of.kv_norm...);
+    visitor.Tensor(kv_b, {.n_in = latent_dim, .n_out = n_heads * (nope_dim + v_dim)}, of.kv_b...);
+    visitor.Tensor(out, {.n_in = n_heads * v_dim, .n_out = d_model}, of.out...);
   }
 };
 
@@ -460,7 +373,8 @@ struct PerLayerGate : PerLayerGateTensors<InFile> {
 };
 
 using Op = std::variant<Attention, LatentAttention, ShortConvolution, GatedDeltaNet, StateSpace,
-                        DenseFfn, MixtureOfExperts, PerLayerGate, BidirectionalAttention>;
+                        DenseFfn, MixtureOfExperts, PerLayerGate, BidirectionalAttention,
+                        UnfoldedLatentAttention, ChannelDeltaNet, SelectiveScan>;
 
 }  // namespace weft
 

@@ -620,6 +620,83 @@ void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsVie
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
 }
 
+// --- latent attention, unfolded ------------------------------------------------------------
+
+namespace {
+
+struct UnfoldedScratch {
+  const Bound<UnfoldedLatentAttention>& op;
+  Arena* arena;
+  const UnfoldedLatentAttention& spec = *op.spec;
+  RowsView low = arena->Rows(op.q_a.matrix.n_out);
+  RowsView latent = arena->Rows(spec.latent_dim + spec.rope_dim);
+  RowsView q = arena->Rows(op.q_b.matrix.n_out);
+  RowsView kv = arena->Rows(op.kv_b.matrix.n_out);
+  RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);
+  RowsView key = arena->Rows(spec.nope_dim + spec.rope_dim);
+  Int8View input = arena->Int8(op.kv_a.matrix.n_in);
+  Int8View low_int8 = arena->Int8(op.q_b.matrix.n_in);
+  Int8View latent_int8 = arena->Int8(op.kv_b.matrix.n_in);
+  Int8View inner = arena->Int8(op.out.matrix.n_in);
+};
+
+// Puts a row's keys, nope part by head and one rope part, and values into their tiles.
+void StoreUnfolded(StepContext* context, const UnfoldedLatentAttention& spec,
+                   const UnfoldedScratch& scratch, int64_t row) {
+  float* const key = scratch.key.row(row);
+  std::memcpy(key + spec.nope_dim, scratch.latent.row(row) + spec.latent_dim,
+              sizeof(float) * static_cast<size_t>(spec.rope_dim));
+  context->Rotate(spec.rope, row, key + spec.nope_dim);
+  const int64_t position = context->rows[row].position;
+  const auto table = context->TableOf(spec.kv_layer, context->rows[row].sequence);
+  for (int head = 0; head < spec.n_heads; ++head) {
+    const float* const kv = scratch.kv.row(row) + head * (spec.nope_dim + spec.v_dim);
+    std::memcpy(key, kv, sizeof(float) * static_cast<size_t>(spec.nope_dim));
+    context->compute.vec().store_kv(context->state.shape(spec.kv_layer), key, kv + spec.nope_dim,
+                                    static_cast<int>(position % kKvTileTokens),
+                                    context->state.Tile(spec.kv_layer, head, table, position));
+  }
+}
+
+}  // namespace
+
+void PlanOp(const Bound<UnfoldedLatentAttention>& op, Arena* arena) {
+  static_cast<void>(UnfoldedScratch{op, arena});
+}
+
+void RunOp(StepContext* context, const Bound<UnfoldedLatentAttention>& op, const RowsView& x,
+           const RowsView&, const RowsView& out) {
+  const UnfoldedLatentAttention& spec = *op.spec;
+  Compute& compute = context->compute;
+  const int64_t n = context->n_rows(), k_dim = spec.nope_dim + spec.rope_dim;
+  Arena arena = context->scratch.ForRows(n);
+  const UnfoldedScratch scratch{op, &arena};
+  const RowsView &low = scratch.low, &q = scratch.q, &latent = scratch.latent;
+  const ActivationRows input = compute.Input(x, n, {&op.q_a, &op.kv_a}, scratch.input);
+  compute.Multiply({MakeProduct(op.q_a, input, n, low), MakeProduct(op.kv_a, input, n, latent)});
+  compute.ForEach(n, (low.width + latent.width) * kStep, [&](int64_t row, int) {
+    compute.NormRow(op.q_a_norm, low.row(row), low.width, low.row(row));
+    compute.NormRow(op.kv_norm, latent.row(row), spec.latent_dim, latent.row(row));
+  });
+  const ActivationRows lows = compute.Input(low, n, {&op.q_b}, scratch.low_int8);
+  const ActivationRows latents =
+      compute.Input(latent.Columns(0, spec.latent_dim), n, {&op.kv_b}, scratch.latent_int8);
+  compute.Multiply({MakeProduct(op.q_b, lows, n, q), MakeProduct(op.kv_b, latents, n, scratch.kv)});
+
+  TouchPages(context, spec.kv_layer);
+  compute.ForEach(n, (q.width + scratch.kv.width) * kNormRotate, [&](int64_t row, int) {
+    for (int head = 0; head < spec.n_heads; ++head) {
+      context->Rotate(spec.rope, row, q.row(row) + head * k_dim + spec.nope_dim);
+    }
+    StoreUnfolded(context, spec, scratch, row);
+  });
+  const Scan scan{spec.kv_layer, spec.n_heads, spec.scale,          0, nullptr, q.values,
+                  q.stride,      k_dim,        scratch.heads.values};
+  LayerAttention(context, scan).Run();
+  const ActivationRows inner = compute.Input(scratch.heads, n, {&op.out}, scratch.inner);
+  compute.Multiply({MakeProduct(op.out, inner, n, out)});
+}
+
 int64_t MaxAttentionScratch(const ModelSpec& spec, const CpuState& state) {
   struct Most : OperationVisitor {
     explicit Most(const CpuState& state) : state(state) {}

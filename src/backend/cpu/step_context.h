@@ -155,6 +155,15 @@ void PlanOp(const Bound<PerLayerGate>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<BidirectionalAttention>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
 void PlanOp(const Bound<BidirectionalAttention>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<UnfoldedLatentAttention>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<UnfoldedLatentAttention>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<ChannelDeltaNet>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<ChannelDeltaNet>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<SelectiveScan>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<SelectiveScan>& op, Arena* arena);
 
 // Queries that a worker takes through one kv head together, at most.
 inline constexpr int64_t kQueriesPerTask = 128;

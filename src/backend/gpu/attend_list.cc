@@ -28,6 +28,9 @@ int64_t AttendPartBytes(const ModelSpec& spec) {
   ForEachPath(spec, [&](const Path& path) {
     if (const auto* op = std::get_if<Attention>(&path.op)) add(op->n_heads, op->v_dim);
     if (const auto* op = std::get_if<LatentAttention>(&path.op)) add(op->n_heads, op->latent_dim);
+    if (const auto* op = std::get_if<UnfoldedLatentAttention>(&path.op)) {
+      add(op->n_heads, op->v_dim);
+    }
     if (const auto* op = std::get_if<BidirectionalAttention>(&path.op)) add(op->n_heads, op->v_dim);
   });
   return bytes;

@@ -277,6 +277,46 @@ void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, 
   Multiply(op.out, Prepare(heads, op.out), out);
 }
 
+void Builder::Run(const Bound<UnfoldedLatentAttention>& op, const Rows& x, const Rows&,
+                  const Rows& out) {
+  const UnfoldedLatentAttention& spec = *op.spec;
+  const int64_t k_dim = spec.nope_dim + spec.rope_dim, kv_dim = spec.nope_dim + spec.v_dim;
+  const Input input = Prepare(x, spec_.d_model, {&op.q_a, &op.kv_a}, step_rows());
+  const auto [low, latent] = MultiplyAll(input, op.q_a, op.kv_a);
+  const Rows q = NewRows(spec.n_heads * k_dim), kv = NewRows(spec.n_heads * kv_dim);
+  Norm(op.q_a_norm, low, op.q_a.matrix.n_out, low);
+  Multiply(op.q_b, Prepare(low, op.q_b), q);
+  Rotate(spec.rope, Columns(q, spec.nope_dim), spec.n_heads, k_dim);
+  NormGroups(op.kv_norm, latent, 1, 0, latent);
+  const Rows k_rope = Columns(latent, spec.latent_dim);
+  Rotate(spec.rope, k_rope, 1, 0);
+  Multiply(op.kv_b, Prepare(latent, op.kv_b), kv);
+  const Rows keys = NewRows(spec.n_heads * k_dim), values = NewRows(spec.n_heads * spec.v_dim);
+  Copy(kv, kv_dim, keys, k_dim, spec.n_heads, spec.nope_dim);
+  Copy(k_rope, 0, Columns(keys, spec.nope_dim), k_dim, spec.n_heads, spec.rope_dim);
+  Copy(Columns(kv, spec.nope_dim), kv_dim, values, spec.v_dim, spec.n_heads, spec.v_dim);
+  HeadsArgs finish;
+  finish.kv = state_.kv(spec.kv_layer);
+  finish.k = keys;
+  finish.v = values;
+  finish.n_kv_heads = spec.n_heads;
+  FinishHeads(state_.kv_type(), finish, -1);
+
+  const Rows heads = NewRows(spec.n_heads * spec.v_dim);
+  AttendArgs args;
+  args.kv = finish.kv;
+  args.q = q;
+  args.q_head = k_dim;
+  args.out = heads;
+  args.n_heads = spec.n_heads;
+  args.heads_per_kv_head = 1;
+  args.window = WindowOf(spec.kv_layer);
+  args.scale = spec.scale;
+  Input sums = Attend(state_.kv_type(), args, &op.out);
+  if (sums.q.q == nullptr) sums = Prepare(heads, op.out);
+  Multiply(op.out, sums, out);
+}
+
 void Builder::Run(const Bound<BidirectionalAttention>& op, const Rows& x, const Rows&,
                   const Rows& out) {
   const BidirectionalAttention& spec = *op.spec;

@@ -215,6 +215,10 @@ class Builder {
   void Run(const Bound<ShortConvolution>& op, const Rows& x, const Rows& raw, const Rows& out);
   void Run(const Bound<GatedDeltaNet>& op, const Rows& x, const Rows& raw, const Rows& out);
   void Run(const Bound<StateSpace>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<UnfoldedLatentAttention>& op, const Rows& x, const Rows& raw,
+           const Rows& out);
+  void Run(const Bound<ChannelDeltaNet>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<SelectiveScan>& op, const Rows& x, const Rows& raw, const Rows& out);
 
   // All that lies between the products and attention, of heads that begin as the products left
   // them: args names step, kv, rows and heads. Norms that no kernel does on the way come first.
@@ -244,6 +248,7 @@ class Builder {
   Pairs Sort(const MixtureOfExperts& spec, const Routes& routes);
   void MultiplyPairs(const BoundStack& stack, const Input& x, const int32_t* sources,
                      const Pairs& pairs, const Rows& out);
+  void SetLengths(const Rows& heads, int64_t n_heads, int64_t width, float epsilon, float length);
   void Convolve(const BoundConvolution& convolution, const Rows& x, bool silu, const Rows& out);
 
   const ModelSpec& spec_;

@@ -82,6 +82,8 @@ class Binder {
   void JoinInputs(const GatedDeltaNet& op) { Join({&op.qkv, &op.gate}); }
   BoundStack Of(const StackedLinear& stack);
   BoundNorm Of(const Norm& norm);
+  // Of (rows, columns) values, (columns, rows).
+  const float* Transposed(TensorRef ref, int64_t n_rows, int64_t n_columns);
   BoundLinear Table(TensorRef ref);
   const float* Of(TensorRef ref, int64_t* n_values = nullptr);
   BoundConvolution Of(const Convolution& convolution);
@@ -92,6 +94,9 @@ class Binder {
     CheckHeads(op.latent_dim + op.rope_dim, op.latent_dim);
   }
   void CheckOp(const BidirectionalAttention& op) { CheckHeads(op.k_dim, op.v_dim); }
+  void CheckOp(const UnfoldedLatentAttention& op) {
+    CheckHeads(op.nope_dim + op.rope_dim, op.v_dim);
+  }
   void CheckOp(const MixtureOfExperts& op);
   void CheckHeads(int64_t k_dim, int64_t v_dim);
   BoundPath Of(const Path& path);
@@ -266,6 +271,18 @@ BoundNorm Binder::Of(const Norm& norm) {
   return bound;
 }
 
+const float* Binder::Transposed(TensorRef ref, int64_t n_rows, int64_t n_columns) {
+  const std::vector<float> values = ValuesOf(Info(ref));
+  std::vector<float> transposed(values.size());
+  for (int64_t row = 0; row < n_rows; ++row) {
+    for (int64_t column = 0; column < n_columns; ++column) {
+      transposed[static_cast<size_t>(column * n_rows + row)] =
+          values[static_cast<size_t>(row * n_columns + column)];
+    }
+  }
+  return Put(std::move(transposed), Info(ref));
+}
+
 BoundLinear Binder::Table(TensorRef ref) {
   if (!ref || !status_.ok()) return {};
   const TensorInfo& tensor = Info(ref);
@@ -342,6 +359,9 @@ BoundPath Binder::Of(const Path& path) {
       if (!op.slopes.empty() && status_.ok()) {
         bound.slopes = Put(op.slopes, Info(op.q.weight));
       }
+    }
+    if constexpr (std::is_same_v<Operation, SelectiveScan>) {
+      if (status_.ok()) bound.channel_rate = Transposed(op.rate, op.n_channels, op.state_dim);
     }
     return bound;
   };

@@ -72,7 +72,8 @@ struct OnDevice {
 template <typename Operation>
 struct Bound : Operation::template Tensors<OnDevice> {
   const Operation* spec = nullptr;
-  const float* slopes = nullptr;  // of BidirectionalAttention
+  const float* slopes = nullptr;        // of BidirectionalAttention
+  const float* channel_rate = nullptr;  // of SelectiveScan: the rates, (state, channel)
 };
 
 using BoundOp = BoundOpOf<Bound>;

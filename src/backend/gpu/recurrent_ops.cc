@@ -1,4 +1,5 @@
 // The operations of a step that keep recurrent state.
+#include <array>
 #include <cmath>
 
 #include "backend/gpu/builder.h"
@@ -21,6 +22,14 @@ void Builder::Convolve(const BoundConvolution& convolution, const Rows& x, bool 
   args.silu = silu ? 1 : 0;
   Launch(device::ConvolveRows, ColumnsShape(spec.n_channels, size_.rows), args);
   Launch(device::KeepInputs, ColumnsShape(spec.n_channels, size_.sequences), args);
+}
+
+void Builder::SetLengths(const Rows& heads, int64_t n_heads, int64_t width, float epsilon,
+                         float length) {
+  const device::LengthArgs args = {heads, static_cast<int32_t>(width), epsilon, length,
+                                   step_rows().n};
+  Launch(device::SetLengths, {static_cast<int>(n_heads), static_cast<int>(size_.rows), 1, 32},
+         args);
 }
 
 void Builder::Run(const Bound<ShortConvolution>& op, const Rows& x, const Rows&, const Rows& out) {
@@ -48,13 +57,9 @@ void Builder::Run(const Bound<GatedDeltaNet>& op, const Rows& x, const Rows&, co
   Multiply(op.decay, input, Columns(betas, n_heads));
   Convolve(op.convolution, projected, true, qkv);
 
-  const auto set_length = [&](const Rows& heads, float length) {
-    device::LengthArgs args = {heads, static_cast<int32_t>(spec.k_dim), spec.epsilon, length,
-                               step_rows().n};
-    Launch(device::SetLengths, {spec.n_k_heads, static_cast<int>(size_.rows), 1, 32}, args);
-  };
-  set_length(qkv, static_cast<float>(1 / std::sqrt(static_cast<double>(spec.k_dim))));
-  set_length(Columns(qkv, n_keys), 1);
+  const auto length = static_cast<float>(1 / std::sqrt(static_cast<double>(spec.k_dim)));
+  SetLengths(qkv, spec.n_k_heads, spec.k_dim, spec.epsilon, length);
+  SetLengths(Columns(qkv, n_keys), spec.n_k_heads, spec.k_dim, spec.epsilon, 1);
 
   device::GatesArgs gates;
   gates.betas = betas;
@@ -135,6 +140,98 @@ void Builder::Run(const Bound<StateSpace>& op, const Rows& x, const Rows&, const
   Activate(gated, inner, size_.rows);
   Norm(op.norm, xbc, inner, xbc);
   Multiply(op.out, Prepare(xbc, op.out), out);
+}
+
+void Builder::Run(const Bound<ChannelDeltaNet>& op, const Rows& x, const Rows&, const Rows& out) {
+  const ChannelDeltaNet& spec = *op.spec;
+  const int64_t dim = spec.head_dim, n = spec.n_heads * dim;
+  const Input input = Prepare(
+      x, spec_.d_model, {&op.q, &op.k, &op.v, &op.beta, &op.decay_a, &op.gate_a}, step_rows());
+  const auto projected = MultiplyAll(input, op.q, op.k, op.v, op.beta, op.decay_a, op.gate_a);
+  const BoundConvolution* const convolutions[] = {&op.q_convolution, &op.k_convolution,
+                                                  &op.v_convolution};
+  std::array<Rows, 3> qkv;
+  for (size_t i = 0; i < qkv.size(); ++i) {
+    qkv[i] = NewRows(n);
+    Convolve(*convolutions[i], projected[i], true, qkv[i]);
+  }
+  SetLengths(qkv[0], spec.n_heads, dim, spec.epsilon,
+             static_cast<float>(1 / std::sqrt(static_cast<double>(dim))));
+  SetLengths(qkv[1], spec.n_heads, dim, spec.epsilon, 1);
+
+  device::ChannelGatesArgs gates;
+  gates.decays = NewRows(n);
+  gates.betas = projected[3];
+  gates.bias = op.decay_bias;
+  gates.rate = op.decay_rate;
+  gates.n_heads = spec.n_heads;
+  gates.head_dim = static_cast<int32_t>(dim);
+  gates.gains = arena_.Take<float>(size_.rows * spec.n_heads);
+  gates.n_rows = step_rows().n;
+  Multiply(op.decay_b, Prepare(projected[4], op.decay_b), gates.decays);
+  Launch(device::ComputeChannelGates, ColumnsShape(n, size_.rows), gates);
+  const Rows gate_rows = NewRows(n);
+  Multiply(op.gate_b, Prepare(projected[5], op.gate_b), gate_rows);
+
+  device::AdvanceArgs advance;
+  advance.step = buffer_.view();
+  advance.state = state_.slot(spec.slot);
+  advance.queries = qkv[0];
+  advance.keys = qkv[1];
+  advance.values = qkv[2];
+  advance.gains = gates.gains;
+  advance.row_decays = gates.decays;
+  advance.n_heads = advance.n_key_heads = spec.n_heads;
+  advance.n_rows = advance.n_columns = static_cast<int32_t>(dim);
+  Launch(device::AdvanceChannelDeltaNet,
+         {device::CeilDiv(dim, device::kAdvanceThreads), spec.n_heads,
+          static_cast<int>(size_.sequences), device::kAdvanceThreads},
+         advance);
+  Norm(op.norm, advance.values, n, advance.values);
+  device::GateArgs gate;
+  gate.x = advance.values;
+  gate.gate = gate_rows;
+  gate.width = static_cast<int32_t>(n);
+  gate.n_rows = step_rows().n;
+  Launch(device::GateRows, ColumnsShape(n, size_.rows), gate);
+  Multiply(op.out, Prepare(advance.values, op.out), out);
+}
+
+void Builder::Run(const Bound<SelectiveScan>& op, const Rows& x, const Rows&, const Rows& out) {
+  const SelectiveScan& spec = *op.spec;
+  const int64_t n = spec.n_channels, rank = op.step.matrix.n_in, n_state = spec.state_dim;
+  const Rows in = NewRows(2 * n), values = NewRows(n), steps = NewRows(n);
+  const Rows selected = NewRows(op.select.matrix.n_out);
+  Multiply(op.in, Prepare(x, op.in), in);
+  Convolve(op.convolution, in, true, values);
+  Multiply(op.select, Prepare(values, op.select), selected);
+  const auto norm_part = [&](const BoundNorm& norm, int64_t first) {
+    if (norm) NormGroups(norm, Columns(selected, first), 1, 0, Columns(selected, first));
+  };
+  norm_part(op.step_norm, 0);
+  norm_part(op.b_norm, rank);
+  norm_part(op.c_norm, rank + n_state);
+  Multiply(op.step, Prepare(selected, op.step), steps);
+
+  device::ScanArgs scan;
+  scan.step = buffer_.view();
+  scan.state = state_.slot(spec.slot);
+  scan.steps = steps;
+  scan.values = values;
+  scan.b = Columns(selected, rank);
+  scan.c = Columns(selected, rank + n_state);
+  scan.rate = op.channel_rate;
+  scan.skip = op.skip;
+  scan.n_channels = static_cast<int32_t>(n);
+  scan.state_dim = static_cast<int32_t>(n_state);
+  Launch(device::ScanChannels,
+         {device::CeilDiv(n, device::kAdvanceThreads), static_cast<int>(size_.sequences), 1,
+          device::kAdvanceThreads},
+         scan);
+  device::ActivateArgs gated =
+      ActivateArgsOf(Activation::kSilu, {}, Columns(in, n), values, step_rows());
+  gated.out = values;
+  Multiply(op.out, PrepareActivated(gated, op.out, size_.rows), out);
 }
 
 }  // namespace weft::gpu

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "backend/checks.h"
@@ -186,6 +187,10 @@ std::optional<mx::array> Binder::Kept(const std::vector<float>& values, mx::Shap
 
 BoundPath Binder::Of(const Path& path) {
   const auto bind = [&]<typename Operation>(const Operation& op) -> BoundOp {
+    if constexpr (!kRefusedName<Operation>.empty()) {
+      Fail(Unimplemented("the mlx backend has no ", kRefusedName<Operation>,
+                         "; use the cpu backend"));
+    }
     if constexpr (std::is_same_v<Operation, Attention>) {
       if (op.chunk > 0) {
         Fail(Unimplemented("the mlx backend has no attention by chunks; use the cpu backend"));

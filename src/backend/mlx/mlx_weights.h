@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -70,6 +71,18 @@ struct Bound : Operation::template Tensors<InArrays> {
 };
 
 using BoundOp = BoundOpOf<Bound>;
+
+// What this backend does not compute, by the name that it is refused by.
+template <typename Operation>
+inline constexpr std::string_view kRefusedName = "";
+template <>
+inline constexpr std::string_view kRefusedName<UnfoldedLatentAttention> =
+    "latent attention with unfolded keys";
+template <>
+inline constexpr std::string_view kRefusedName<ChannelDeltaNet> =
+    "delta nets that decay by channel";
+template <>
+inline constexpr std::string_view kRefusedName<SelectiveScan> = "state spaces of Mamba 1";
 
 using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
 

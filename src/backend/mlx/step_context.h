@@ -16,6 +16,7 @@
 #include "backend/mlx/mlx_include.h"
 #include "backend/mlx/mlx_state.h"
 #include "backend/mlx/mlx_weights.h"
+#include "base/check.h"
 
 namespace weft::mlx {
 
@@ -140,6 +141,14 @@ mx::array RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const m
                 const mx::array& raw);
 mx::array RunOp(StepContext* context, const Bound<PerLayerGate>& op, const mx::array& x,
                 const mx::array& raw);
+// Those that no model has which this backend loads.
+template <typename Operation>
+requires(!kRefusedName<Operation>.empty()) mx::array
+    RunOp(StepContext* /*context*/, const Bound<Operation>& /*op*/, const mx::array& x,
+          const mx::array& /*raw*/) {
+  WEFT_CHECK(false, "an operation that loading refuses");
+  return x;
+}
 
 }  // namespace weft::mlx
 

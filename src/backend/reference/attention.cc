@@ -249,6 +249,42 @@ Rows RunOp(const StepContext& context, const LatentAttention& op, const Rows& x,
   return ApplyLinear(tensors, op.out, heads);
 }
 
+Rows RunOp(const StepContext& context, const UnfoldedLatentAttention& op, const Rows& x,
+           const Rows&) {
+  const Tensors& tensors = context.tensors;
+  const int64_t k_dim = op.nope_dim + op.rope_dim;
+  Rows low = ApplyLinear(tensors, op.q_a, x);
+  ApplyNorm(tensors, op.q_a_norm, &low);
+  Rows q = ApplyLinear(tensors, op.q_b, low);
+  RotateHeads(context, op.rope, k_dim, op.nope_dim, &q);
+
+  Rows latent(0, 0), k_rope(0, 0), nope(0, 0), values(0, 0);
+  SplitRuns(ApplyLinear(tensors, op.kv_a, x), op.latent_dim, op.rope_dim, &latent, &k_rope);
+  ApplyNorm(tensors, op.kv_norm, &latent);
+  RotateHeads(context, op.rope, op.rope_dim, 0, &k_rope);
+  SplitRuns(ApplyLinear(tensors, op.kv_b, latent), op.nope_dim, op.v_dim, &nope, &values);
+  Rows keys(x.count(), op.n_heads * k_dim);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    for (int h = 0; h < op.n_heads; ++h) {
+      const auto key = keys.row(i).subspan(h * k_dim, k_dim);
+      std::ranges::copy(nope.row(i).subspan(h * op.nope_dim, op.nope_dim), key.begin());
+      std::ranges::copy(k_rope.row(i), key.begin() + op.nope_dim);
+    }
+  }
+  StoreRows(context, op.kv_layer, keys, values);
+  const Rows y = Attend(context,
+                        Scan{.kv_layer = op.kv_layer,
+                             .n_heads = op.n_heads,
+                             .k_dim = k_dim,
+                             .v_dim = op.v_dim,
+                             .v_in_k = false,
+                             .scale = op.scale,
+                             .softcap = 0,
+                             .sinks = {}},
+                        q);
+  return ApplyLinear(tensors, op.out, y);
+}
+
 namespace {
 
 // One query head over the rows [begin, end) of its text.

@@ -66,6 +66,10 @@ Rows RunOp(const StepContext& context, const LatentAttention& op, const Rows& x,
 Rows RunOp(const StepContext& context, const ShortConvolution& op, const Rows& x, const Rows& raw);
 Rows RunOp(const StepContext& context, const GatedDeltaNet& op, const Rows& x, const Rows& raw);
 Rows RunOp(const StepContext& context, const StateSpace& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const ChannelDeltaNet& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const SelectiveScan& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const UnfoldedLatentAttention& op, const Rows& x,
+           const Rows& raw);
 Rows RunOp(const StepContext& context, const DenseFfn& op, const Rows& x, const Rows& raw);
 Rows RunOp(const StepContext& context, const MixtureOfExperts& op, const Rows& x, const Rows& raw);
 Rows RunOp(const StepContext& context, const PerLayerGate& op, const Rows& x, const Rows& raw);

@@ -221,4 +221,84 @@ Rows RunOp(const StepContext& context, const StateSpace& op, const Rows& x, cons
   return ApplyLinear(tensors, op.out, heads);
 }
 
+Rows RunOp(const StepContext& context, const ChannelDeltaNet& op, const Rows& x, const Rows&) {
+  const Tensors& tensors = context.tensors;
+  const int64_t dim = op.head_dim, n = op.n_heads * dim;
+  const auto project = [&](const Linear& linear, const Convolution& convolution) {
+    Rows rows = ApplyLinear(tensors, linear, x);
+    Convolve(context, convolution, &rows);
+    ApplySilu(&rows);
+    return rows;
+  };
+  Rows q = project(op.q, op.q_convolution), k = project(op.k, op.k_convolution);
+  const Rows v = project(op.v, op.v_convolution);
+  NormalizeRuns(dim, op.epsilon, 1 / std::sqrt(static_cast<double>(dim)), &q);
+  NormalizeRuns(dim, op.epsilon, 1, &k);
+  const Rows steps = ApplyLinear(tensors, op.decay_b, ApplyLinear(tensors, op.decay_a, x));
+  const Rows gate = ApplyLinear(tensors, op.gate_b, ApplyLinear(tensors, op.gate_a, x));
+  const Rows betas = ApplyLinear(tensors, op.beta, x);
+  const std::vector<float> bias = tensors.Values(op.decay_bias);
+  const std::vector<float> rate = tensors.Values(op.decay_rate);
+
+  Rows heads(x.count(), n);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    float* const states = StateOf(context, i, op.slot);
+    for (int h = 0; h < op.n_heads; ++h) {
+      const HeadState state{states + h * dim * dim, dim, dim};
+      const auto query = q.row(i).subspan(h * dim, dim), key = k.row(i).subspan(h * dim, dim);
+      for (int64_t r = 0; r < dim; ++r) {
+        const double step = Softplus(double{steps.row(i)[h * dim + r]} + bias[h * dim + r]);
+        const HeadState row{states + (h * dim + r) * dim, 1, dim};
+        row.Scale(std::exp(rate[h] * step));
+      }
+      const double beta = Sigmoid(betas.row(i)[h]);
+      for (int64_t j = 0; j < dim; ++j) {
+        state.Add(key, beta * (v.row(i)[h * dim + j] - state.Project(key, j)), j);
+        heads.row(i)[h * dim + j] = static_cast<float>(state.Project(query, j));
+      }
+    }
+  }
+  ApplyNorm(tensors, op.norm, &heads);
+  for (size_t i = 0; i < heads.values().size(); ++i) {
+    heads.values()[i] = static_cast<float>(heads.values()[i] * Sigmoid(gate.values()[i]));
+  }
+  return ApplyLinear(tensors, op.out, heads);
+}
+
+Rows RunOp(const StepContext& context, const SelectiveScan& op, const Rows& x, const Rows&) {
+  const Tensors& tensors = context.tensors;
+  const int64_t n = op.n_channels, n_state = op.state_dim, rank = op.step.n_in;
+  const Rows in = ApplyLinear(tensors, op.in, x);
+  Rows u = Columns(in, 0, n);
+  const Rows z = Columns(in, n, n);
+  Convolve(context, op.convolution, &u);
+  ApplySilu(&u);
+  const Rows selected = ApplyLinear(tensors, op.select, u);
+  const auto part = [&](int64_t first, int64_t width, const Norm& norm) {
+    Rows rows = Columns(selected, first, width);
+    ApplyNorm(tensors, norm, &rows);
+    return rows;
+  };
+  const Rows steps = ApplyLinear(tensors, op.step, part(0, rank, op.step_norm));
+  const Rows b = part(rank, n_state, op.b_norm), c = part(rank + n_state, n_state, op.c_norm);
+  const std::vector<float> rate = tensors.Values(op.rate), skip = tensors.Values(op.skip);
+
+  Rows y(x.count(), n);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    float* const state = StateOf(context, i, op.slot);
+    for (int64_t channel = 0; channel < n; ++channel) {
+      const double step = Softplus(steps.row(i)[channel]), input = u.row(i)[channel];
+      double sum = skip[channel] * input;
+      for (int64_t r = 0; r < n_state; ++r) {
+        float& h = state[r * n + channel];
+        h = static_cast<float>(std::exp(step * rate[channel * n_state + r]) * h +
+                               step * input * b.row(i)[r]);
+        sum += double{h} * c.row(i)[r];
+      }
+      y.row(i)[channel] = static_cast<float>(sum * Silu(z.row(i)[channel]));
+    }
+  }
+  return ApplyLinear(tensors, op.out, y);
+}
+
 }  // namespace weft::reference

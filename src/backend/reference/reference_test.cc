@@ -143,17 +143,22 @@ TEST(RopeTest, TurnsPairsAndLeavesTheRest) {
 
 TEST(ActivationTest, Values) {
   const float up = 3;
-  EXPECT_NEAR(Activate(Activation::kSilu, 0, 1, nullptr), 0.7310586, 1e-6);
-  EXPECT_NEAR(Activate(Activation::kSilu, 0, 1, &up), 2.1931758, 1e-6);
-  EXPECT_NEAR(Activate(Activation::kGeluTanh, 0, 1, nullptr), 0.8411920, 1e-6);
-  EXPECT_NEAR(Activate(Activation::kGeluErf, 0, 1, nullptr), 0.8413447, 1e-6);
-  EXPECT_EQ(Activate(Activation::kRelu, 0, -2, &up), 0);
-  EXPECT_EQ(Activate(Activation::kReluSquared, 0, 2, &up), 12);
+  EXPECT_NEAR(Activate(Activation::kSilu, {}, 1, nullptr), 0.7310586, 1e-6);
+  EXPECT_NEAR(Activate(Activation::kSilu, {}, 1, &up), 2.1931758, 1e-6);
+  EXPECT_NEAR(Activate(Activation::kGeluTanh, {}, 1, nullptr), 0.8411920, 1e-6);
+  EXPECT_NEAR(Activate(Activation::kGeluErf, {}, 1, nullptr), 0.8413447, 1e-6);
+  EXPECT_EQ(Activate(Activation::kRelu, {}, -2, &up), 0);
+  EXPECT_EQ(Activate(Activation::kReluSquared, {}, 2, &up), 12);
   // gate 9 counts as 7, up -8 as -7: 7 * sigmoid(11.914) * -6
   const float low = -8;
-  EXPECT_NEAR(Activate(Activation::kClampedSwiglu, 7, 9, &low), -41.99972, 1e-4);
-  EXPECT_NEAR(Activate(Activation::kClampedSwiglu, 7, -9, &up), -9 / (1 + std::exp(15.318)) * 4,
-              1e-9);
+  EXPECT_NEAR(Activate(Activation::kClampedSwiglu, {.limit = 7}, 9, &low), -41.99972, 1e-4);
+  EXPECT_NEAR(Activate(Activation::kClampedSwiglu, {.limit = 7}, -9, &up),
+              -9 / (1 + std::exp(15.318)) * 4, 1e-9);
+  // silu(9) counts as 1, and up 3 as 1.
+  EXPECT_EQ(Activate(Activation::kClampedSilu, {.limit = 1}, 9, &up), 1);
+  const ActivationNumbers xielu{.limit = -1e-6f, .rise = 0.5f, .fall = 2, .slope = 0.25f};
+  EXPECT_NEAR(Activate(Activation::kXielu, xielu, 2, nullptr), 2.5, 1e-6);
+  EXPECT_NEAR(Activate(Activation::kXielu, xielu, -1, nullptr), 2 * std::exp(-1.0) - 0.25, 1e-6);
 }
 
 TEST(SoftcapTest, BendsOnlyWithACap) {

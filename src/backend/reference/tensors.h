@@ -24,6 +24,7 @@ class Rows {
     return {values_.data() + i * width_, size_t(width_)};
   }
   std::span<float> values() { return values_; }
+  std::span<const float> values() const { return values_; }
 
  private:
   int64_t count_, width_;

@@ -79,6 +79,11 @@ SpecPart PartOf(const ModelSpec& spec, size_t first, size_t last) {
     if constexpr (requires { op.convolution; }) {
       op.convolution.slot = NewNumber(slots, op.convolution.slot);
     }
+    if constexpr (requires { op.q_convolution; }) {
+      for (Convolution* part : {&op.q_convolution, &op.k_convolution, &op.v_convolution}) {
+        part->slot = NewNumber(slots, part->slot);
+      }
+    }
   };
   for (Layer& layer : cut.layers) {
     for (Block& block : layer.blocks) {

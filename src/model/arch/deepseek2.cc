@@ -89,6 +89,43 @@ LatentAttention BuildAttention(SpecBuilder& b, const Dims& dims, const Latent& l
   return attention;
 }
 
+Convolution ChannelConvolution(SpecBuilder& b, const std::string& name, int64_t n, int64_t n_taps) {
+  Convolution convolution;
+  convolution.kernel = b.Values(name, {n_taps, 1, n});
+  convolution.n_channels = n;
+  convolution.n_taps = n_taps;
+  convolution.slot = b.AddSlot(SlotKind::kConvolution, (n_taps - 1) * n);
+  return convolution;
+}
+
+ChannelDeltaNet MakeChannelDeltaNet(SpecBuilder& b, const Dims& dims, int64_t layer) {
+  const auto name = [&](std::string_view part) { return LayerName(layer, part); };
+  const int64_t dim = b.Int("kda.head_dim", 1, SpecBuilder::kMaxHeadDim);
+  const int64_t n_heads = dims.n_heads[layer], n = n_heads * dim;
+  const int64_t n_taps = b.Int("ssm.conv_kernel", 2, SpecBuilder::kMaxTaps);
+  ChannelDeltaNet op;
+  op.n_heads = static_cast<int>(n_heads);
+  op.head_dim = dim;
+  op.epsilon = dims.epsilon;
+  op.q = b.Matrix(name("attn_q"), dims.d_model, n);
+  op.k = b.Matrix(name("attn_k"), dims.d_model, n);
+  op.v = b.Matrix(name("attn_v"), dims.d_model, n);
+  op.q_convolution = ChannelConvolution(b, name("ssm_conv1d_q.weight"), n, n_taps);
+  op.k_convolution = ChannelConvolution(b, name("ssm_conv1d_k.weight"), n, n_taps);
+  op.v_convolution = ChannelConvolution(b, name("ssm_conv1d_v.weight"), n, n_taps);
+  op.decay_a = b.Matrix(name("ssm_f_a"), dims.d_model, dim);
+  op.decay_b = b.Matrix(name("ssm_f_b"), dim, n);
+  op.gate_a = b.Matrix(name("ssm_g_a"), dims.d_model, dim);
+  op.gate_b = b.Matrix(name("ssm_g_b"), dim, n);
+  op.beta = b.Matrix(name("ssm_beta"), dims.d_model, n_heads);
+  op.decay_bias = b.Vector(name("ssm_dt.bias"), n);
+  op.decay_rate = b.Values(name("ssm_a"), {1, n_heads});
+  op.norm = b.RmsNorm(name("ssm_norm"), dim, dims.epsilon);
+  op.out = b.Matrix(name("attn_output"), n, dims.d_model);
+  op.slot = b.AddSlot(SlotKind::kDeltaNet, n * dim);
+  return op;
+}
+
 }  // namespace
 
 void BuildDeepSeek2(SpecBuilder& b) {
@@ -112,6 +149,29 @@ void BuildDeepSeek2(SpecBuilder& b) {
   };
   for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) add_layer(layer);
   b.ReadPredictionHead(dims, /*before_output_norm=*/true, add_layer);
+}
+
+// Kimi Linear: layers without key heads have a delta net; latent attention rotates nothing.
+void BuildKimiLinear(SpecBuilder& b) {
+  const Dims dims = b.ReadDims(HeadCounts::kMayBeZero);
+  b.ReadEnds(dims);
+  Latent latent = ReadLatent(b, dims);
+  latent.rope = -1;
+  ExpertLayers experts = b.ReadExpertLayers(dims, {.renormalize = true});
+  const int64_t n_shared = b.IntOr("expert_shared_count", 0, 0, 1024);
+  experts.n_ff_shared = b.ok() ? n_shared * experts.n_ff[dims.n_layers - 1] : 0;
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+    Op mixer;
+    if (dims.n_kv_heads[layer] == 0) {
+      mixer = MakeChannelDeltaNet(b, dims, layer);
+    } else {
+      mixer = BuildAttention(b, dims, latent, layer);
+    }
+    Block ffn;
+    ffn.pre = b.StreamNorm(layer, "ffn_norm", dims);
+    b.AddFfnPaths(layer, dims, experts, &ffn);
+    b.spec().layers.push_back({{MakeBlock(b.StreamNorm(layer, "attn_norm", dims), mixer), ffn}});
+  }
 }
 
 }  // namespace weft
