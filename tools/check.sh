@@ -2,11 +2,11 @@
 # The checks beside the tests, each by its name or all of them.
 #
 #   tools/check.sh [format] [layers] [docs] [tidy] [asan] [tsan] [fuzz] [arm] [mlx] [mac] [cuda]
-#                  [page] [real]
+#                  [page] [real] [dist]
 #
 # Without names all but `mlx`, which loads a library (10 MB), `mac` and `cuda`, which load other
-# compilers (135 and 130 MB), `page`, which installs a browser, and `real`, which loads 330 MB of
-# models into the user's cache.
+# compilers (135 and 130 MB), `page`, which installs a browser, `real`, which loads 330 MB of models
+# into the user's cache, and `dist`, which installs the packages in roots of three Debians.
 #
 #   ARM            what `arm` builds and runs: all, or kernels alone (all)
 #   MLX            what `mlx` runs: all, or no end-to-end tests but its own: backend (all)
@@ -158,6 +158,9 @@ check_page() {
   fi
 }
 
+# What people install, tried as a new user would (tools/try_dist.sh).
+check_dist() { make dist && tools/try_dist.sh build/dist; }
+
 # Real weights, out of Python packages; skipped with a line where pip reaches no registry.
 check_real() {
   configured release
@@ -168,7 +171,7 @@ check_real() {
 [ $# -gt 0 ] || set -- format layers docs tidy asan tsan fuzz arm
 for name in "$@"; do
   if ! declare -F "check_$name" >/dev/null; then
-    echo "check: there is no check \"$name\"; there are format, layers, docs, tidy, asan, tsan, fuzz, arm, mlx, mac, cuda, page, real" >&2
+    echo "check: there is no check \"$name\"; there are format, layers, docs, tidy, asan, tsan, fuzz, arm, mlx, mac, cuda, page, real, dist" >&2
     exit 2
   fi
 done

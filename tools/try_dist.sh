@@ -1,0 +1,143 @@
+#!/bin/bash
+# Tries what `make dist` made as a new user would, and prints how long each took: the tarball in bare
+# roots of Debian 11, 12 and 13, the wheel with pip, pipx and uvx, the npm packages. If there is a
+# Debian package, too, it is installed from a signed folder by apt, as the container's steps do.
+#
+#   tools/try_dist.sh [DIST]      (build/dist; Debian packages are looked for in it and in
+#                                 build/release)
+#
+# Needs root, debootstrap and a network, and keeps the roots in build/roots. A part whose tool is
+# missing says so. Each must give the same answer of the built-in model, byte for byte.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dist=$(realpath "${1:-build/dist}")
+roots=$PWD/build/roots
+ask=(run -n 16 --temp 0 "My name is Tom. What is my name?")
+work=$(mktemp -d)
+server=""
+# A root that is tried is a copy, because installing changes it.
+cleanup() {
+  [ -z "$server" ] || kill "$server" 2>/dev/null || true
+  ! mountpoint -q "$work/root/proc" || umount "$work/root/proc"
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+version=$(sed -n 's/^project(weft VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+machine=$(uname -m)
+tarball=$dist/weft-$version-linux-$machine.tar.xz
+wheel=$(echo "$dist/weft_serve-$version-"*"_$machine.whl")
+expected=""
+
+fail() { echo "dist: $*" >&2; exit 1; }
+has() { command -v "$1" >/dev/null || { echo "dist: $2: left out, because there is no $1"; return 1; }; }
+
+answers() {  # WHAT COMMAND...: the command's answer is everybody's
+  local what=$1 start=$SECONDS answer
+  shift
+  answer=$("$@" "${ask[@]}" 2>"$work/stderr") || fail "$what: $(cat "$work/stderr")"
+  [[ $answer == *Tom* ]] || fail "$what: answers '$answer'"
+  expected=${expected:-$answer}
+  [ "$answer" = "$expected" ] || fail "$what: answers '$answer', others '$expected'"
+  echo "dist: $what: answers after $((SECONDS - start)) s"
+}
+
+copy_root() {  # SUITE
+  [ -e "$roots/$1/etc/debian_version" ] || {
+    mkdir -p "$roots"
+    debootstrap --variant=minbase "$1" "$roots/$1" >"$work/log" 2>&1 || fail "$1: $(tail -n 3 "$work/log")"
+  }
+  rm -rf "$work/root"
+  cp -a "$roots/$1" "$work/root"
+}
+
+# The network is this machine's, so its curl can ask a server in the root.
+serves_in_root() {  # SUITE WEFT
+  local address=""
+  chroot "$work/root" "$2" serve --port 0 >"$work/out" 2>&1 &
+  server=$!
+  for _ in $(seq 600); do
+    address=$(sed -n 's|.*\(http://127.0.0.1:[0-9]*\).*|\1|p' "$work/out" | head -n 1)
+    [ -z "$address" ] || break
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.1
+  done
+  [ -n "$address" ] || fail "$1: the server does not listen: $(cat "$work/out")"
+  curl -sSf --retry 20 --retry-all-errors --retry-delay 1 "$address/health" >"$work/health" ||
+    fail "$1: /health does not answer"
+  kill "$server"
+  wait "$server" || fail "$1: the server ends with $?"
+  server=""
+  echo "dist: $1: serves, and ends when told"
+}
+
+try_tarball() {
+  has debootstrap tarball || return 0
+  local suite start weft=/opt/weft-$version-linux-$machine/bin/weft
+  for suite in bullseye bookworm trixie; do
+    copy_root "$suite"
+    start=$SECONDS
+    tar -xf "$tarball" -C "$work/root/opt"
+    echo "dist: tarball in $suite: unpacked after $((SECONDS - start)) s"
+    answers "tarball in $suite" chroot "$work/root" "$weft"
+    serves_in_root "tarball in $suite" "$weft"
+  done
+}
+
+try_wheel() {
+  local start=$SECONDS
+  python3 -m venv "$work/venv"
+  "$work/venv/bin/pip" -q install --no-index "$wheel"
+  echo "dist: wheel: installed after $((SECONDS - start)) s"
+  answers wheel "$work/venv/bin/weft"
+  "$work/venv/bin/pip" -q install --disable-pip-version-check uv pipx || return 0
+  answers uvx "$work/venv/bin/uvx" --from "$wheel" weft
+  answers pipx "$work/venv/bin/pipx" run --spec "$wheel" weft
+}
+
+try_npm() {
+  has npm npm || return 0
+  local start=$SECONDS
+  mkdir "$work/npm"
+  (cd "$work/npm" && npm install --offline --no-audit --no-fund \
+    "$dist/weft-serve-linux-"*"-$version.tgz" "$dist/weft-serve-$version.tgz" >"$work/log" 2>&1) ||
+    fail "npm: $(tail -n 5 "$work/log")"
+  echo "dist: npm: installed after $((SECONDS - start)) s"
+  answers npm "$work/npm/node_modules/.bin/weft"
+}
+
+# What the container does after its build, besides apt.
+container_refuses() {
+  chroot "$work/root" useradd --system --create-home --home-dir /var/lib/weft weft 2>/dev/null || true
+  if chroot --userspec=weft "$work/root" weft serve --no-built-in --state-dir /var/lib/weft \
+    >"$work/out" 2>&1; then
+    fail "container: starts without a model"
+  fi
+  grep -q -- '-m' "$work/out" || fail "container: does not say how to name a model: $(cat "$work/out")"
+  echo "dist: container: refuses to start without a model: $(tail -n 1 "$work/out")"
+}
+
+try_apt() {
+  local debs start=$SECONDS
+  debs=$(find "$dist" build/release -maxdepth 1 -name "weft_${version}*.deb" | head -n 1)
+  [ -n "$debs" ] || { echo "dist: apt: left out, because there is no package (make deb)"; return 0; }
+  has debootstrap apt && has gpg apt || return 0
+  copy_root bookworm
+  export GNUPGHOME=$work/gnupg
+  mkdir -m 700 "$GNUPGHOME"
+  gpg --batch --quiet --passphrase '' --quick-generate-key dist@weft.invalid ed25519 sign 1d
+  tools/make_apt.py --out "$work/root/srv/apt" --key dist@weft.invalid "$debs"
+  gpgconf --kill all
+  echo "deb [signed-by=/srv/apt/weft.gpg] file:/srv/apt stable main" \
+    >"$work/root/etc/apt/sources.list.d/weft.list"
+  mount -t proc proc "$work/root/proc"
+  chroot "$work/root" sh -c 'apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -y \
+    --no-install-recommends install weft' >"$work/log" 2>&1 || fail "apt: $(tail -n 5 "$work/log")"
+  echo "dist: apt: installed after $((SECONDS - start)) s"
+  answers apt chroot "$work/root" weft
+  container_refuses
+}
+
+[ -e "$tarball" ] || fail "there is no $tarball: make dist"
+(cd "$dist" && sha256sum --quiet -c SHA256SUMS) || fail "checksums differ"
+for part in tarball wheel npm apt; do "try_$part"; done
