@@ -146,9 +146,13 @@ bool StepPlanner::IsSooner(const LaneView& lane, const LaneView& paused) const {
   return CostUs(lane.pending, lane.depth) < CostUs(paused.pending, paused.depth);
 }
 
-double StepPlanner::DecodeCostUs(int64_t decode_rows) const {
-  const double step_us = decode_step_us_ > 0 ? decode_step_us_ : kUnmeasuredRowUs;
-  return step_us / static_cast<double>(decode_rows);
+double StepPlanner::DecodeStepUs() const {
+  return decode_step_us_ > 0 ? decode_step_us_ : kUnmeasuredRowUs;
+}
+
+double StepPlanner::DecodeWork(int64_t rows) const {
+  const double step_us = guess_planner_.StepUs(rows);
+  return step_us > 0 ? step_us : kUnmeasuredRowUs;
 }
 
 std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) const {

@@ -85,10 +85,11 @@ class StepPlanner {
   // added. 0 for those whose rows are in the open step.
   std::vector<int64_t> RowsBefore(std::span<const LaneView> lanes) const;
 
-  // What a row costs its tenant: one of a prompt's, at the average depth of `rows` of them, and one
-  // of `decode_rows` that share a step.
+  // The time of `rows` of a prompt that follow `depth` others, and of a step that only decodes.
   double PromptCostUs(int64_t rows, int64_t depth) const { return CostUs(rows, depth); }
-  double DecodeCostUs(int64_t decode_rows) const;
+  double DecodeStepUs() const;
+  // How the times of such steps compare by their numbers of rows.
+  double DecodeWork(int64_t rows) const;
 
   void Observe(const StepCost& cost);
   // Knows how long steps without prompts take.

@@ -238,6 +238,7 @@ TEST(StepPlannerTest, TenantsHaveTurnsWhateverTheirPrioritiesAndLengths) {
 TEST(StepPlannerTest, PromptsTakeNoMoreTimeFromDecodingThanTheirShare) {
   std::mt19937 random(1);
   const StepPlanner planner = Measured();
+  const double step_us = planner.DecodeStepUs();
   for (int program = 0; program < 200; ++program) {
     const double weight = std::uniform_int_distribution<int>(1, 3)(random);
     Tenant decodes{.id = 1, .weight = weight}, reads{.id = 2};
@@ -264,9 +265,9 @@ TEST(StepPlannerTest, PromptsTakeNoMoreTimeFromDecodingThanTheirShare) {
       const bool is_ahead = StepPlanner::IsAhead(&reads, &decodes);
       const double cost_us = planner.PromptCostUs(rows[1], prompt.depth);
       reads.Charge(cost_us);
-      decodes.Charge(planner.DecodeCostUs(1));
+      decodes.Charge(step_us);
       prompt.pending -= rows[1];
-      decode_us += planner.DecodeCostUs(1);
+      decode_us += step_us;
       const auto slice_us = static_cast<double>(planner.SliceAfter(10000, 1, rows[1], is_ahead));
       prompt_us += cost_us + std::clamp(paused_us, 0.0, slice_us);
       paused_us -= slice_us;

@@ -242,7 +242,7 @@ Status StepRunner::Begin(OpenStep* step) {
     }
   }
   // Before the step has run, so that a tenant's rows count while a long step pauses.
-  ChargeTenants(step->parts, planner_, step->cost.decode_rows);
+  ChargeTenants(step->parts, planner_);
   PlaceResults(step);
   const int64_t begin_us = NowMicros();
   for (const StepPart& part : step->parts) {

@@ -1,14 +1,25 @@
 #include "engine/turns/step_tenants.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 
 namespace weft {
 
-void ChargeTenants(std::span<const StepPart> step, const StepPlanner& planner,
-                   int64_t decode_rows) {
+void ChargeTenants(std::span<const StepPart> step, const StepPlanner& planner) {
+  std::map<Tenant*, int64_t> decoding;  // rows
   for (const StepPart& part : step) {
-    part.turn->tenant->Charge(part.is_decoding ? planner.DecodeCostUs(decode_rows)
-                                               : planner.PromptCostUs(part.rows, part.first_row));
+    Tenant* const tenant = part.turn->tenant;
+    if (part.is_decoding) {
+      ++decoding[tenant];
+    } else {
+      tenant->Charge(planner.PromptCostUs(part.rows, part.first_row));
+    }
+  }
+  double all_work = 0;
+  for (const auto& [tenant, rows] : decoding) all_work += planner.DecodeWork(rows);
+  for (const auto& [tenant, rows] : decoding) {
+    tenant->Charge(planner.DecodeStepUs() * planner.DecodeWork(rows) / all_work);
   }
 }
 

@@ -11,8 +11,10 @@
 
 namespace weft {
 
-// `decode_rows`: of the step.
-void ChargeTenants(std::span<const StepPart> step, const StepPlanner& planner, int64_t decode_rows);
+// Each pays for its prompts' rows, and of the decoding rows' time a part like the time that its own
+// would take alone. So the time of reading the weights, which is the same for few rows and for
+// many, is not paid by row, and what computing together saves is saved by all alike.
+void ChargeTenants(std::span<const StepPart> step, const StepPlanner& planner);
 
 // Whether all tenants of a paused step are ahead of one that decodes in the short step.
 bool IsAhead(std::span<const StepPart> paused, std::span<const StepPart> short_step);
