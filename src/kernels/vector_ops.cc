@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/half.h"
 #include "kernels/vector_ops_kv_layout.h"
 #include "kernels/vector_ops_tables.h"
 
@@ -15,6 +16,52 @@ bool IsKvType(DType type) {
 
 int64_t KvTileBytes(const KvShape& shape) {
   return KvTileLayoutOf(shape.type, shape.k_dim, shape.v_dim).bytes;
+}
+
+namespace {
+
+float ElementAt(DType type, const std::byte* at) {
+  if (type == DType::kF32) {
+    float value = 0;
+    std::memcpy(&value, at, sizeof(value));
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, at, sizeof(bits));
+  return type == DType::kF16 ? F16ToF32(bits) : BF16ToF32(bits);
+}
+
+void ReadInt8Kv(const KvShape& shape, const KvTileLayout& layout, const std::byte* tile, int index,
+                float* key, float* value) {
+  const auto scale_at = [&](int64_t scales, int64_t dim) {
+    return ElementAt(DType::kF16, tile + scales + (dim / kKvGroupDims * 16 + index) * 2);
+  };
+  for (int64_t dim = 0; dim < shape.k_dim; ++dim) {
+    const int level = static_cast<int>(tile[dim / 4 * 64 + index * 4 + dim % 4]) - 128;
+    key[dim] = static_cast<float>(level) * scale_at(layout.k_scales, dim);
+  }
+  if (value == nullptr) return;
+  const std::byte* const column = tile + layout.values + index / 4 * 64 + index % 4;
+  for (int64_t dim = 0; dim < shape.v_dim; ++dim) {
+    const auto level = static_cast<int8_t>(column[dim / 16 * 256 + dim % 16 * 4]);
+    value[dim] = static_cast<float>(level) * scale_at(layout.v_scales, dim);
+  }
+}
+
+}  // namespace
+
+void ReadKv(const KvShape& shape, const std::byte* tile, int index, float* key, float* value) {
+  const KvTileLayout layout = KvTileLayoutOf(shape.type, shape.k_dim, shape.v_dim);
+  if (shape.type == DType::kQ8_0) return ReadInt8Kv(shape, layout, tile, index, key, value);
+  const int64_t size = layout.element_bytes;
+  for (int64_t dim = 0; dim < shape.k_dim; ++dim) {
+    key[dim] = ElementAt(shape.type, tile + (dim * 16 + index) * size);
+  }
+  if (value == nullptr) return;
+  const std::byte* const row = tile + layout.values + index * layout.v_stride * size;
+  for (int64_t dim = 0; dim < shape.v_dim; ++dim) {
+    value[dim] = ElementAt(shape.type, row + dim * size);
+  }
 }
 
 void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile) {

@@ -42,6 +42,8 @@ struct KvShape {
 bool IsKvType(DType type);
 // Bytes of one tile; a multiple of 64, which is also a tile's alignment.
 int64_t KvTileBytes(const KvShape& shape);
+// One position (0..15 in its tile) as floats, of the key, and unless `value` is null of the value.
+void ReadKv(const KvShape& shape, const std::byte* tile, int index, float* key, float* value);
 // Zeroes the positions of a tile from `n_tokens` (0..16) on, and its padding.
 void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile);
 

@@ -93,6 +93,17 @@ bool KeepsInputs(const ModelSpec& spec) {
   });
 }
 
+bool ChoosesKeys(const ModelSpec& spec) {
+  bool chooses = false;
+  ForEachPath(spec, [&](const Path& path) {
+    const auto ask = [&](const auto& op) {
+      if constexpr (requires { op.choice; }) chooses |= static_cast<bool>(op.choice);
+    };
+    std::visit(ask, path.op);
+  });
+  return chooses;
+}
+
 bool NeedsWholeTexts(const ModelSpec& spec) {
   WholeTextFinder finder;
   VisitOperations(spec, finder);

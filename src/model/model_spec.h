@@ -216,6 +216,8 @@ std::vector<int64_t> ValueDims(const ModelSpec& spec);
 
 // Whether some block keeps its input for later ones.
 bool KeepsInputs(const ModelSpec& spec);
+// Whether some attention sees less than all of the visible keys, by what these are.
+bool ChoosesKeys(const ModelSpec& spec);
 // Whether some operation sees what follows a token: all rows of a text are then in one step,
 // and begin at position 0.
 bool NeedsWholeTexts(const ModelSpec& spec);

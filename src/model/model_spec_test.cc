@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <utility>
@@ -179,6 +180,34 @@ TEST(GoldenSpecs, FlippedBitsNeverGiveABrokenSpec) {
     testing::JudgeFlippedBits(bytes, BuildGolden(expected.model)->architecture, &random, &n_specs,
                               &n_errors);
   }
+  EXPECT_GT(n_specs, 100);
+  EXPECT_GT(n_errors, 100);
+}
+
+// The folder of further architectures: each that is known gives a spec that holds, and so does a
+// damaged header, or else an error.
+TEST(GoldenSpecs, OfFurtherArchitecturesHold) {
+  const std::string folder = testing::GoldensDir() + "/architectures";
+  if (!std::filesystem::is_directory(folder)) {
+    GTEST_SKIP() << "no reference data: set WEFT_GOLDENS to the goldens' folder";
+  }
+  std::mt19937 random(8);
+  int n_specs = 0, n_errors = 0, n_known = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".gguf") continue;
+    SCOPED_TRACE(entry.path().filename());
+    const auto file = ModelFile::Open(entry.path().string());
+    ASSERT_TRUE(file.ok()) << file.status();
+    const auto spec = BuildModelSpec(**file, {});
+    if (spec.status().code() == StatusCode::kUnimplemented) continue;
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    SpecJudge(**file, *spec).Judge();
+    ++n_known;
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+    testing::JudgeFlippedBits(bytes, spec->architecture, &random, &n_specs, &n_errors);
+  }
+  EXPECT_GT(n_known, 0);
   EXPECT_GT(n_specs, 100);
   EXPECT_GT(n_errors, 100);
 }

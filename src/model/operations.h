@@ -52,6 +52,36 @@ struct QueryTemperature {
   }
 };
 
+// Which of the visible keys a query attends to.
+//
+// kKeys: the `count` best of them by the sum over index heads h of relu(q_h . k) w_h.
+// kBlocks: for each key head, which has an index head of its own, the positions of the `count`
+// best blocks of `block` positions; a block's score is its largest q . k; the last n_local blocks
+// are always among them. Ties go to the earlier key or block.
+// kAsBefore: those of the last operation of the step that chose.
+// Index queries and keys (one per token) are normed, and rotated from their first value on; the
+// keys are stored.
+struct KeyChoice {
+  enum class Kind { kAll, kKeys, kBlocks, kAsBefore } kind = Kind::kAll;
+  int64_t count = 0;
+  int64_t block = 1;
+  int64_t n_local = 0;
+  int n_heads = 0;
+  int64_t dim = 0;
+  int rope = -1;
+  int kv_layer = -1;  // one key head of `dim`, no values
+  explicit operator bool() const { return kind != Kind::kAll; }
+  bool Chooses() const { return kind == Kind::kKeys || kind == Kind::kBlocks; }
+  template <typename Visitor>
+  void Visit(Visitor&& visitor) const {
+    if (!Chooses()) return;
+    visitor.Kv({kv_layer, n_heads, 1, dim, 0, false, true});
+    visitor.UsesRope(rope, dim);
+    visitor.Require(count > 0 && block > 0 && n_local >= 0 && n_heads > 0 && dim > 0,
+                    "some keys are chosen");
+  }
+};
+
 // Softmax attention with grouped heads: query head h reads key/value head
 // h / (n_heads / n_kv_heads).
 //
@@ -67,6 +97,8 @@ struct AttentionTensors {
   typename Form::Linear gate;          // one row per query head, or as wide as the heads' sums
   typename Form::Norm q_norm, k_norm, v_norm;  // width k_dim/v_dim: per head; or the whole width
   typename Form::Vector sinks = {};            // F32, one per query head
+  typename Form::Linear index_q, index_k;      // of a KeyChoice by blocks
+  typename Form::Norm index_q_norm, index_k_norm;
 };
 struct Attention : AttentionTensors<InFile> {
   int kv_layer = -1;      // index into ModelSpec::kv_layers
@@ -85,6 +117,7 @@ struct Attention : AttentionTensors<InFile> {
   // Key j is visible to query i iff j >= i - i % chunk; 0: no such limit. The window of the
   // KvLayer's group is then as long.
   int64_t chunk = 0;
+  KeyChoice choice;
 
   template <typename Form>
   using Tensors = AttentionTensors<Form>;
@@ -116,6 +149,18 @@ struct Attention : AttentionTensors<InFile> {
     visitor.Tensor(k_norm, {.n_in = k_dim, .n_out = n_kv_heads, .needed = false}, of.k_norm...);
     visitor.Tensor(v_norm, {.n_in = v_dim, .n_out = n_kv_heads, .needed = false}, of.v_norm...);
     visitor.Tensor(sinks, {.n_in = n_heads, .needed = false}, of.sinks...);
+    choice.Visit(visitor);
+    visitor.Require(!choice || (choice.kind == KeyChoice::Kind::kBlocks &&
+                                choice.n_heads == n_kv_heads && chunk == 0),
+                    "each key head chooses blocks");
+    const int64_t n_index = choice.n_heads * choice.dim;
+    const bool chooses = choice.Chooses();
+    visitor.Tensor(index_q, {.n_in = d_model, .n_out = n_index, .needed = chooses}, of.index_q...);
+    visitor.Tensor(index_k, {.n_in = d_model, .n_out = choice.dim, .needed = chooses},
+                   of.index_k...);
+    visitor.Tensor(index_q_norm, {.n_in = choice.dim, .n_out = choice.n_heads, .needed = false},
+                   of.index_q_norm...);
+    visitor.Tensor(index_k_norm, {.n_in = choice.dim, .needed = false}, of.index_k_norm...);
   }
 };
 
@@ -182,6 +227,10 @@ struct LatentAttentionTensors {
   typename Form::Stack k_b;  // per head: nope_dim -> latent_dim
   typename Form::Stack v_b;  // per head: latent_dim -> v_dim
   typename Form::Linear out;
+  // Of a KeyChoice by keys: queries are of q_a_norm(q_a(x)), the rest is of x.
+  typename Form::Linear index_q, index_k;
+  typename Form::Norm index_k_norm;
+  typename Form::Linear index_weights;  // w_h, times index_scale
 };
 struct LatentAttention : LatentAttentionTensors<InFile> {
   int kv_layer = -1;  // n_heads 1, k_dim = latent + rope, v_dim 0
@@ -193,6 +242,8 @@ struct LatentAttention : LatentAttentionTensors<InFile> {
   int rope = -1;
   float scale = 1;
   QueryTemperature temperature;
+  KeyChoice choice;
+  float index_scale = 1;
 
   template <typename Form>
   using Tensors = LatentAttentionTensors<Form>;
@@ -213,6 +264,18 @@ struct LatentAttention : LatentAttentionTensors<InFile> {
     visitor.Tensor(k_b, PerHead(nope_dim, latent_dim), of.k_b...);
     visitor.Tensor(v_b, PerHead(latent_dim, v_dim), of.v_b...);
     visitor.Tensor(out, {.n_in = n_heads * v_dim, .n_out = d_model}, of.out...);
+    choice.Visit(visitor);
+    visitor.Require(choice.kind != KeyChoice::Kind::kBlocks, "the one key head chooses keys");
+    visitor.Require(!choice.Chooses() || q_a, "queries have a low rank");
+    const int64_t n_index = choice.n_heads * choice.dim;
+    const bool chooses = choice.Chooses();
+    visitor.Tensor(index_q, {.n_in = q_a.n_out, .n_out = n_index, .needed = chooses},
+                   of.index_q...);
+    visitor.Tensor(index_k, {.n_in = d_model, .n_out = choice.dim, .needed = chooses},
+                   of.index_k...);
+    visitor.Tensor(index_k_norm, {.n_in = choice.dim, .needed = false}, of.index_k_norm...);
+    visitor.Tensor(index_weights, {.n_in = d_model, .n_out = choice.n_heads, .needed = chooses},
+                   of.index_weights...);
   }
 
  private:

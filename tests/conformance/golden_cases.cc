@@ -93,8 +93,9 @@ bool RunsHere(std::string_view backend, const std::string& model) {
   if (backend != "emu") return true;
   const char* const wanted = std::getenv("WEFT_EMULATE");
   if (wanted != nullptr && std::string_view(wanted) == "all") return true;
-  static constexpr std::array kFew = {"llama",     "gpt-oss",      "deepseek2", "qwen35",
-                                      "falcon-h1", "llama.Q4_K_M", "llama.Q4_0"};
+  static constexpr std::array kFew = {"llama",     "gpt-oss",      "deepseek2",  "qwen35",
+                                      "falcon-h1", "llama.Q4_K_M", "llama.Q4_0", "step35",
+                                      "llama4",    "kimi-linear",  "jamba",      "minicpm3"};
   return std::ranges::count(kFew, model) > 0;
 }
 
@@ -120,16 +121,33 @@ StatusOr<GoldenRun> ReadShortRun(const std::string& name) {
   return run;
 }
 
-StatusOr<GoldenRun> ReadLongRun(const std::string& name) {
-  WEFT_ASSIGN_OR_RETURN(const Json json, ReadJson(FolderOf(name) + name + ".long.json"));
+namespace {
+
+StatusOr<GoldenRun> ReadRunOf(const std::string& name, std::string_view length) {
+  WEFT_ASSIGN_OR_RETURN(const Json json,
+                        ReadJson(StrCat(FolderOf(name), name, ".", length, ".json")));
   GoldenRun run{.context_tokens = json.at("n_ctx").get<int64_t>(),
                 .tokens = json.at("tokens").get<std::vector<TokenId>>(),
                 .positions = json.at("positions").get<std::vector<int64_t>>(),
                 .greedy = json.at("greedy").get<std::vector<TokenId>>(),
                 .greedy_margins = json.at("greedy_margin").get<std::vector<float>>(),
                 .argmax = json.at("argmax").get<std::vector<TokenId>>()};
-  WEFT_ASSIGN_OR_RETURN(run.logits, ReadFloats(FolderOf(name) + name + ".long.logits.f32"));
+  WEFT_ASSIGN_OR_RETURN(run.logits,
+                        ReadFloats(StrCat(FolderOf(name), name, ".", length, ".logits.f32")));
   return run;
+}
+
+}  // namespace
+
+StatusOr<GoldenRun> ReadLongRun(const std::string& name) { return ReadRunOf(name, "long"); }
+StatusOr<GoldenRun> ReadFarRun(const std::string& name) { return ReadRunOf(name, "far"); }
+
+std::vector<std::string> FarModelNames() {
+  std::vector<std::string> names = FloatModelNames();
+  std::erase_if(names, [](const std::string& name) {
+    return !std::filesystem::exists(FolderOf(name) + name + ".far.json");
+  });
+  return names;
 }
 
 StatusOr<QuantizedRun> ReadQuantizedRun(const std::string& name) {

@@ -43,6 +43,9 @@ std::string QuantizedModelPath(const std::string& name);
 StatusOr<GoldenRun> ReadShortRun(const std::string& name);
 // 300 tokens, some logits, the argmax everywhere.
 StatusOr<GoldenRun> ReadLongRun(const std::string& name);
+// Models with a run of thousands of tokens, some logits of it.
+std::vector<std::string> FarModelNames();
+StatusOr<GoldenRun> ReadFarRun(const std::string& name);
 // 32 tokens through a quantized model: what an engine with float activations gives
 // (`logits`), and what one with 8-bit activations gave (`eight_bit`).
 struct QuantizedRun {

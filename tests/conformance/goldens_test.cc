@@ -22,6 +22,8 @@ namespace {
 constexpr double kTolerance = 1e-3;
 // The same over weights that are coarse: larger values, hence larger roundings.
 constexpr double kQuantizedTolerance = 2e-3;
+// Thousands of positions on, angles in float differ in their last bits.
+constexpr double kFarTolerance = 5e-3;
 
 struct Case {
   std::string backend;
@@ -117,6 +119,7 @@ class GoldenTest : public ::testing::TestWithParam<Case> {
 };
 
 class FloatModelTest : public GoldenTest {};
+class FarModelTest : public GoldenTest {};
 class QuantizedModelTest : public GoldenTest {};
 
 TEST_P(FloatModelTest, ShortRun) {
@@ -172,6 +175,33 @@ TEST_P(FloatModelTest, LongRun) {
   if (!HasFatalFailure()) CompareGreedy(*run);
 }
 
+// Thousands of tokens: what windows and chunks of that length hide. In several steps, of which the
+// wanted rows alone are computed to the end.
+TEST_P(FarModelTest, FarRun) {
+  WEFT_REQUIRE_GOLDENS();
+  const auto run = ReadFarRun(GetParam().model);
+  ASSERT_TRUE(run.ok()) << run.status();
+  Load(FloatModelPath(GetParam().model), run->context_tokens);
+  if (IsSkipped() || HasFatalFailure()) return;
+  constexpr size_t kChunk = 512;
+  const std::span<const TokenId> tokens(run->tokens);
+  size_t i = 0;
+  for (size_t done = 0; done < tokens.size(); done += kChunk) {
+    const auto part = tokens.subspan(done, std::min(kChunk, tokens.size() - done));
+    const auto logits = runner_->Feed(sequence_, part);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    for (; i < run->positions.size(); ++i) {
+      const auto row = static_cast<size_t>(run->positions[i]) - done;
+      if (row >= part.size()) break;
+      const auto mine = LogitRow(*logits, n_vocab(), static_cast<int64_t>(row));
+      const auto theirs = LogitRow(run->logits, n_vocab(), static_cast<int64_t>(i));
+      EXPECT_LE(MaxDifference(mine, theirs), kFarTolerance) << "position " << run->positions[i];
+      EXPECT_EQ(ArgMax(mine), ArgMax(theirs)) << "position " << run->positions[i];
+    }
+  }
+  EXPECT_EQ(i, run->positions.size());
+}
+
 TEST_P(QuantizedModelTest, LogitsOrDivergence) {
   WEFT_REQUIRE_GOLDENS();
   const auto run = ReadQuantizedRun(GetParam().model);
@@ -197,6 +227,14 @@ INSTANTIATE_TEST_SUITE_P(Goldens, FloatModelTest, ::testing::ValuesIn(CasesOf(Fl
                          CaseName);
 INSTANTIATE_TEST_SUITE_P(Goldens, QuantizedModelTest,
                          ::testing::ValuesIn(CasesOf(QuantizedModelNames())), CaseName);
+// The other backends are too slow for so many tokens.
+std::vector<Case> FarCases() {
+  std::vector<Case> cases;
+  for (const std::string& model : FarModelNames()) cases.push_back({"cpu", model});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Goldens, FarModelTest, ::testing::ValuesIn(FarCases()), CaseName);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FarModelTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FloatModelTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(QuantizedModelTest);
 

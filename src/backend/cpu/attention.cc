@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/key_choice.h"
 #include "backend/cpu/step_context.h"
 
 namespace weft::cpu {
@@ -406,6 +407,8 @@ struct AttentionScratch {
   RowsView v = arena->Rows(spec.n_kv_heads * spec.v_dim);
   RowsView gate = arena->Rows(op.gate.matrix.n_out);        // of the heads
   RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // what they give
+  RowsView index_q = arena->Rows(op.index_q.matrix.n_out);
+  RowsView index_k = arena->Rows(op.index_k.matrix.n_out);
   Int8View input = arena->Int8(op.q.matrix.n_in);
   Int8View inner = arena->Int8(op.out.matrix.n_in);
 };
@@ -458,9 +461,9 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   using Projection = std::pair<const BoundLinear*, RowsView>;
   const auto project = [&](std::initializer_list<Projection> projections) {
     const int64_t n = context->n_rows();
-    const ActivationRows input =
-        compute.Input(x, n, {&op.q, &op.k, &op.v, &op.gate}, scratch.input);
-    Product products[4];
+    const ActivationRows input = compute.Input(
+        x, n, {&op.q, &op.k, &op.v, &op.gate, &op.index_q, &op.index_k}, scratch.input);
+    Product products[5];
     size_t n_products = 0;
     for (const auto& [linear, to] : projections) {
       if (*linear) products[n_products++] = MakeProduct(*linear, input, n, to);
@@ -481,17 +484,25 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   const auto store = [&](int64_t row) { StoreRow(context, op, row, k.row(row), v.row(row)); };
 
   if (spec.writes_kv) TouchPages(context, spec.kv_layer);
+  if (spec.choice) {  // its layer is of the same group
+    project({{&op.index_k, scratch.index_k}});
+    StoreIndexKeys(context, spec.choice, op.index_k_norm, scratch.index_k);
+  }
   if (op.last_to_write && context->has_unwanted_rows()) {
     project({{&op.k, k}, {&op.v, v}});
     compute.ForEach(context->n_rows(), (k.width + v.width) * kNormRotate,
                     [&](int64_t row, int) { store(row); });
     context->KeepWantedRows();
     if (context->n_rows() == 0) return;
-    project({{&op.q, q}, {&op.gate, scratch.gate}});
+    project({{&op.q, q}, {&op.gate, scratch.gate}, {&op.index_q, scratch.index_q}});
     compute.ForEach(context->n_rows(), q.width * kNormRotate,
                     [&](int64_t row, int) { prepare_query(row); });
   } else {
-    project({{&op.q, q}, {&op.k, k}, {&op.v, v}, {&op.gate, scratch.gate}});
+    project({{&op.q, q},
+             {&op.k, k},
+             {&op.v, v},
+             {&op.gate, scratch.gate},
+             {&op.index_q, scratch.index_q}});
     const int64_t width = q.width + k.width + v.width;
     compute.ForEach(context->n_rows(), width * kNormRotate, [&](int64_t row, int) {
       prepare_query(row);
@@ -502,7 +513,17 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   const int64_t n = context->n_rows();
   const Scan scan{spec.kv_layer, spec.n_heads, spec.scale,  spec.softcap, op.sinks,
                   q.values,      q.stride,     head_stride, heads.values, spec.chunk};
-  LayerAttention(context, scan).Run();
+  if (spec.choice) {
+    for (int64_t row = 0; row < n; ++row) {
+      float* const query = scratch.index_q.row(row);
+      compute.NormRow(op.index_q_norm, query, scratch.index_q.width, query);
+    }
+    ChooseKeys(context, spec.choice, scratch.index_q, {});
+    AttendToChosen(context, {spec.kv_layer, spec.n_heads, spec.scale, spec.softcap, op.sinks,
+                             q.values, q.stride, heads.values});
+  } else {
+    LayerAttention(context, scan).Run();
+  }
   if (spec.gated_query || op.gate) GateHeads(context, spec, q, scratch.gate, heads);
   const ActivationRows inner = compute.Input(heads, n, {&op.out}, scratch.inner);
   compute.Multiply({MakeProduct(op.out, inner, n, out)});
@@ -558,7 +579,26 @@ struct LatentScratch {
   Int8View sums_int8 = arena->Int8(spec.latent_dim, int8_heads);
   RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // what they give
   Int8View inner = arena->Int8(op.out.matrix.n_in);
+  RowsView index_q = arena->Rows(op.index_q.matrix.n_out);
+  RowsView index_k = arena->Rows(op.index_k.matrix.n_out);
+  RowsView index_weights = arena->Rows(op.index_weights.matrix.n_out);
 };
+
+void ChooseLatentKeys(StepContext* context, const Bound<LatentAttention>& op, const RowsView& x,
+                      const LatentScratch& scratch) {
+  Compute& compute = context->compute;
+  const int64_t n = context->n_rows();
+  const ActivationRows input = compute.Input(x, n, {&op.index_k, &op.index_weights}, scratch.input);
+  compute.Multiply({MakeProduct(op.index_k, input, n, scratch.index_k),
+                    MakeProduct(op.index_weights, input, n, scratch.index_weights)});
+  for (int64_t row = 0; row < n; ++row) {
+    compute.vec().scale(op.spec->index_scale, scratch.index_weights.width,
+                        scratch.index_weights.row(row));
+  }
+  // Its layer is of the group whose pages were touched.
+  StoreIndexKeys(context, op.spec->choice, op.index_k_norm, scratch.index_k);
+  ChooseKeys(context, op.spec->choice, scratch.index_q, scratch.index_weights);
+}
 
 }  // namespace
 
@@ -587,8 +627,9 @@ void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsVie
     compute.ForEach(n, low.width * kStep, [&](int64_t row, int) {
       compute.NormRow(op.q_a_norm, low.row(row), low.width, low.row(row));
     });
-    const ActivationRows inner = compute.Input(low, n, {&op.q_b}, scratch.low_int8);
+    const ActivationRows inner = compute.Input(low, n, {&op.q_b, &op.index_q}, scratch.low_int8);
     compute.Multiply({MakeProduct(op.q_b, inner, n, q)});
+    if (op.index_q) compute.Multiply({MakeProduct(op.index_q, inner, n, scratch.index_q)});
   }
   MultiplyHeads(context, op.k_b, spec.n_heads, q, q_dim, scratch.q_int8, queries, k_dim);
 
@@ -611,9 +652,15 @@ void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsVie
                            context->state.Tile(spec.kv_layer, 0, table, position));
   });
 
-  const Scan scan{spec.kv_layer,  spec.n_heads,   spec.scale, 0,          nullptr,
-                  queries.values, queries.stride, k_dim,      sums.values};
-  LayerAttention(context, scan).Run();
+  if (spec.choice.Chooses()) ChooseLatentKeys(context, op, x, scratch);
+  if (spec.choice) {
+    AttendToChosen(context, {spec.kv_layer, spec.n_heads, spec.scale, 0, nullptr, queries.values,
+                             queries.stride, sums.values});
+  } else {
+    const Scan scan{spec.kv_layer,  spec.n_heads,   spec.scale, 0,          nullptr,
+                    queries.values, queries.stride, k_dim,      sums.values};
+    LayerAttention(context, scan).Run();
+  }
   MultiplyHeads(context, op.v_b, spec.n_heads, sums, spec.latent_dim, scratch.sums_int8, heads,
                 spec.v_dim);
   const ActivationRows inner = compute.Input(heads, n, {&op.out}, scratch.inner);
@@ -702,12 +749,17 @@ int64_t MaxAttentionScratch(const ModelSpec& spec, const CpuState& state) {
     explicit Most(const CpuState& state) : state(state) {}
     void Kv(const KvUse& use) {
       const int64_t n_queries = std::max<int64_t>(kQueriesPerTask, use.n_heads / use.n_kv_heads);
-      floats = std::max(floats, AttentionScratchFloats(state.shape(use.layer), n_queries));
+      KvShape shape = state.shape(use.layer);
+      floats = std::max(floats, AttentionScratchFloats(shape, n_queries));
+      shape.type = DType::kF32;  // chosen keys are gathered as floats
+      if (gathers) floats = std::max(floats, AttentionScratchFloats(shape, n_queries));
     }
+    bool gathers = false;
     const CpuState& state;
     int64_t floats = 0;
   };
   Most most(state);
+  most.gathers = ChoosesKeys(spec);
   VisitOperations(spec, most);
   ForEachPath(spec, [&](const Path& path) {
     const auto* op = std::get_if<BidirectionalAttention>(&path.op);

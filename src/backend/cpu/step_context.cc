@@ -64,6 +64,7 @@ void RopeTables::Fill(const ModelSpec& spec, const std::vector<StepRow>& rows, C
 void StepContext::Begin(const Step& new_step) {
   step = &new_step;
   rows.clear();
+  chosen.clear();
   first_rows = {0};
   n_wanted = 0;
   for (size_t s = 0; s < new_step.sequences.size(); ++s) {
@@ -87,12 +88,16 @@ void StepContext::Begin(const Step& new_step) {
 void StepContext::KeepWantedRows() {
   if (!has_unwanted_rows()) return;
   int64_t n_kept = 0;
+  const size_t n_chosen = chosen.size() / rows.size();  // of a row
   for (int64_t s = 0; s < n_sequences(); ++s) {
     const int64_t end = first_rows[s + 1];
     first_rows[s] = n_kept;
     for (int64_t row = end - step->sequences[s].n_wanted(); row < end; ++row, ++n_kept) {
       if (row == n_kept) continue;
       rows[n_kept] = rows[row];
+      for (size_t i = 0; i < n_chosen; ++i) {
+        chosen[n_kept * n_chosen + i] = std::move(chosen[row * n_chosen + i]);
+      }
       for (const RowsView* view :
            {&scratch.stream, &scratch.block_input, &scratch.path_input, &scratch.path_output,
             &scratch.path_sum, &scratch.kept, &scratch.per_layer}) {
@@ -102,6 +107,7 @@ void StepContext::KeepWantedRows() {
   }
   first_rows.back() = n_kept;
   rows.resize(static_cast<size_t>(n_kept));
+  chosen.resize(static_cast<size_t>(n_kept) * n_chosen);
   ropes.Fill(spec, rows, &compute);
 }
 

@@ -91,6 +91,8 @@ struct Workspace {
   AlignedBuffer scratch;
   std::vector<const std::byte*> tiles;
   std::vector<AttentionQuery> queries;
+  AlignedBuffer gathered;                // tiles of chosen keys
+  std::vector<float> gathered_position;  // one key and value
 };
 
 struct StepContext {
@@ -105,6 +107,9 @@ struct StepContext {
   std::vector<int64_t> first_rows;  // per sequence, and the end
   int64_t n_wanted = 0;             // rows of which anything is wanted
   RopeTables ropes;
+  // Positions that each row attends to, ascending, for each key head that chose: by row, then by
+  // key head. See KeyChoice.
+  std::vector<std::vector<int64_t>> chosen;
   AlignedBuffer text_tiles, attention_parts;  // of one operation; grow
   bool in_use = false;                        // by a run
 

@@ -90,8 +90,13 @@ class Binder {
   // What this backend cannot do of an operation is an error.
   void CheckOp(const auto& /*op*/) {}
   void CheckOp(const Attention& op);
+  void CheckChoice(const KeyChoice& choice) {
+    if (!choice) return;
+    Fail(Unimplemented("the gpu backends have no attention to chosen keys; use the cpu backend"));
+  }
   void CheckOp(const LatentAttention& op) {
     CheckHeads(op.latent_dim + op.rope_dim, op.latent_dim);
+    CheckChoice(op.choice);
   }
   void CheckOp(const BidirectionalAttention& op) { CheckHeads(op.k_dim, op.v_dim); }
   void CheckOp(const UnfoldedLatentAttention& op) {
@@ -328,6 +333,7 @@ void Binder::CheckHeads(int64_t k_dim, int64_t v_dim) {
 
 void Binder::CheckOp(const Attention& op) {
   CheckHeads(op.k_dim, op.v_dim);
+  CheckChoice(op.choice);
   if (!GatesByHead(op)) {
     Fail(
         Unimplemented("the gpu backends need gated queries as wide as the values, and their "

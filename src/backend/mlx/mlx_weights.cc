@@ -191,6 +191,11 @@ BoundPath Binder::Of(const Path& path) {
       Fail(Unimplemented("the mlx backend has no ", kRefusedName<Operation>,
                          "; use the cpu backend"));
     }
+    if constexpr (requires { op.choice; }) {
+      if (op.choice) {
+        Fail(Unimplemented("the mlx backend has no attention to chosen keys; use the cpu backend"));
+      }
+    }
     if constexpr (std::is_same_v<Operation, Attention>) {
       if (op.chunk > 0) {
         Fail(Unimplemented("the mlx backend has no attention by chunks; use the cpu backend"));

@@ -1,6 +1,7 @@
 // The attention blocks of blocks.h.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "backend/reference/blocks.h"
 #include "base/check.h"
@@ -20,6 +21,7 @@ struct Scan {
   float softcap;
   std::vector<float> sinks;  // one per query head, or none
   int64_t chunk = 0;         // see Attention
+  const ChosenKeys* chosen = nullptr;
 };
 
 // Positions [first, first + keys.count()) of one sequence, as they were stored.
@@ -60,21 +62,22 @@ History LoadHistory(const StepContext& context, int kv_layer, int sequence) {
   return history;
 }
 
-// One query head over the positions that `position` sees.
+// One query head over the positions that it sees.
 //   q: k_dim; out: v_dim; `kv_head` is the head of keys and values to read
-void AttendHead(const Scan& scan, const History& history, int64_t begin, int64_t end, int kv_head,
-                std::span<const float> q, const float* sink, std::span<float> out) {
+void AttendHead(const Scan& scan, const History& history, std::span<const int64_t> seen,
+                int kv_head, std::span<const float> q, const float* sink, std::span<float> out) {
   std::vector<double> scores;
   double largest = sink != nullptr ? *sink : -INFINITY;
-  for (int64_t j = begin; j < end; ++j) {
+  for (const int64_t j : seen) {
     const auto key = history.keys.row(j - history.first).subspan(kv_head * scan.k_dim, scan.k_dim);
     scores.push_back(Softcap(scan.softcap, scan.scale * Dot(key, q)));
     largest = std::max(largest, scores.back());
   }
   double denominator = sink != nullptr ? std::exp(*sink - largest) : 0;
   std::vector<double> sum(scan.v_dim);
-  for (int64_t j = begin; j < end; ++j) {
-    const double weight = std::exp(scores[j - begin] - largest);
+  for (size_t i = 0; i < seen.size(); ++i) {
+    const int64_t j = seen[i];
+    const double weight = std::exp(scores[i] - largest);
     denominator += weight;
     const Rows& source = scan.v_in_k ? history.keys : history.values;
     const int64_t head_width = scan.v_in_k ? scan.k_dim : scan.v_dim;
@@ -97,9 +100,13 @@ Rows Attend(const StepContext& context, const Scan& scan, const Rows& queries) {
       const int64_t position = context.rows[i].position;
       int64_t begin = FirstVisible(window, position);
       if (scan.chunk > 0) begin = std::max(begin, position - position % scan.chunk);
+      std::vector<int64_t> visible(position + 1 - begin);
+      std::iota(visible.begin(), visible.end(), begin);
       for (int h = 0; h < scan.n_heads; ++h) {
-        AttendHead(scan, history, begin, position + 1, h / heads_per_kv_head,
-                   queries.row(i).subspan(h * scan.k_dim, scan.k_dim),
+        const int kv_head = h / heads_per_kv_head;
+        const auto& seen =
+            scan.chosen != nullptr ? (*scan.chosen)[i * layer.n_heads + kv_head] : visible;
+        AttendHead(scan, history, seen, kv_head, queries.row(i).subspan(h * scan.k_dim, scan.k_dim),
                    scan.sinks.empty() ? nullptr : &scan.sinks[h],
                    out.row(i).subspan(h * scan.v_dim, scan.v_dim));
       }
@@ -143,6 +150,71 @@ void StoreRows(const StepContext& context, int kv_layer, const Rows& keys, const
   }
 }
 
+// The `count` best of the scores' numbers, ascending. Ties go to the lower one; NaN is the worst.
+std::vector<int64_t> BestNumbers(std::vector<double> scores, int64_t count) {
+  std::vector<int64_t> numbers(scores.size());
+  std::iota(numbers.begin(), numbers.end(), int64_t{0});
+  for (double& score : scores) {
+    if (std::isnan(score)) score = -INFINITY;
+  }
+  std::ranges::stable_sort(numbers, [&](int64_t a, int64_t b) { return scores[a] > scores[b]; });
+  numbers.resize(std::min<size_t>(numbers.size(), count));
+  std::ranges::sort(numbers);
+  return numbers;
+}
+
+// The chosen positions of a row's key head, from the index scores of all that it sees.
+std::vector<int64_t> ChooseBlocks(const KeyChoice& choice, std::span<const double> scores) {
+  const auto n = static_cast<int64_t>(scores.size());
+  const int64_t n_blocks = (n - 1) / choice.block + 1;
+  std::vector<double> of_blocks(n_blocks, -INFINITY);
+  for (int64_t j = 0; j < n; ++j) {
+    of_blocks[j / choice.block] = std::max(of_blocks[j / choice.block], scores[j]);
+  }
+  for (int64_t i = std::max<int64_t>(0, n_blocks - choice.n_local); i < n_blocks; ++i) {
+    of_blocks[i] = INFINITY;
+  }
+  std::vector<int64_t> positions;
+  for (const int64_t block : BestNumbers(of_blocks, choice.count)) {
+    for (int64_t j = block * choice.block; j < std::min(n, (block + 1) * choice.block); ++j) {
+      positions.push_back(j);
+    }
+  }
+  return positions;
+}
+
+// Fills context.chosen. `queries`: [rows][n_heads * dim], rotated; `weights`: [rows][n_heads], of
+// kKeys.
+void ChooseKeys(const StepContext& context, const KeyChoice& choice, const Rows& queries,
+                const Rows& weights) {
+  context.chosen->clear();
+  const bool by_key = choice.kind == KeyChoice::Kind::kKeys;
+  for (int64_t i = 0; i < queries.count(); ++i) {
+    const History history = LoadHistory(context, choice.kv_layer, context.rows[i].sequence);
+    const auto score = [&](int head, int64_t j) {
+      return Dot(queries.row(i).subspan(head * choice.dim, choice.dim), history.keys.row(j));
+    };
+    const int64_t n = context.rows[i].position + 1;
+    std::vector<double> scores(n);
+    for (int head = 0; head < choice.n_heads; ++head) {
+      for (int64_t j = 0; j < n; ++j) {
+        scores[j] = by_key ? scores[j] + std::max(score(head, j), 0.0) * weights.row(i)[head]
+                           : score(head, j);
+      }
+      if (!by_key) context.chosen->push_back(ChooseBlocks(choice, scores));
+    }
+    if (by_key) context.chosen->push_back(BestNumbers(scores, choice.count));
+  }
+}
+
+// Norms, rotates and stores index keys.
+void StoreIndexKeys(const StepContext& context, const KeyChoice& choice, const Norm& norm,
+                    Rows keys) {
+  ApplyNorm(context.tensors, norm, &keys);
+  RotateHeads(context, choice.rope, choice.dim, 0, &keys);
+  StoreRows(context, choice.kv_layer, keys, Rows(keys.count(), 0));
+}
+
 }  // namespace
 
 Rows RunOp(const StepContext& context, const Attention& op, const Rows& x, const Rows&) {
@@ -167,6 +239,13 @@ Rows RunOp(const StepContext& context, const Attention& op, const Rows& x, const
     ApplyNorm(tensors, op.v_norm, &v);
     StoreRows(context, op.kv_layer, k, v);
   }
+  if (op.choice) {
+    StoreIndexKeys(context, op.choice, op.index_k_norm, ApplyLinear(tensors, op.index_k, x));
+    Rows index = ApplyLinear(tensors, op.index_q, x);
+    ApplyNorm(tensors, op.index_q_norm, &index);
+    RotateHeads(context, op.choice.rope, op.choice.dim, 0, &index);
+    ChooseKeys(context, op.choice, index, Rows(0, 0));
+  }
   Rows y = Attend(context,
                   Scan{.kv_layer = op.kv_layer,
                        .n_heads = op.n_heads,
@@ -176,7 +255,8 @@ Rows RunOp(const StepContext& context, const Attention& op, const Rows& x, const
                        .scale = op.scale,
                        .softcap = op.softcap,
                        .sinks = tensors.Vector(op.sinks),
-                       .chunk = op.chunk},
+                       .chunk = op.chunk,
+                       .chosen = op.choice ? context.chosen.get() : nullptr},
                   q);
   if (gate.count() > 0) {
     const int64_t per_gate = y.width() / gate.width();
@@ -192,13 +272,14 @@ Rows RunOp(const StepContext& context, const LatentAttention& op, const Rows& x,
   const int64_t n_rows = x.count();
 
   // Queries, with their nope part taken into the latent space.
-  Rows q(0, 0);
+  Rows q(0, 0), index(0, 0);
   if (op.q) {
     q = ApplyLinear(tensors, op.q, x);
   } else {
     Rows low = ApplyLinear(tensors, op.q_a, x);
     ApplyNorm(tensors, op.q_a_norm, &low);
     q = ApplyLinear(tensors, op.q_b, low);
+    if (op.choice.Chooses()) index = ApplyLinear(tensors, op.index_q, low);
   }
   const int64_t q_dim = op.nope_dim + op.rope_dim;
   RotateHeads(context, op.rope, q_dim, op.nope_dim, &q);
@@ -227,6 +308,13 @@ Rows RunOp(const StepContext& context, const LatentAttention& op, const Rows& x,
     std::ranges::copy(k_rope.row(i), keys.row(i).begin() + op.latent_dim);
   }
   StoreRows(context, op.kv_layer, keys, Rows(n_rows, 0));
+  if (op.choice.Chooses()) {
+    StoreIndexKeys(context, op.choice, op.index_k_norm, ApplyLinear(tensors, op.index_k, x));
+    RotateHeads(context, op.choice.rope, op.choice.dim, 0, &index);
+    Rows weights = ApplyLinear(tensors, op.index_weights, x);
+    for (float& weight : weights.values()) weight *= op.index_scale;
+    ChooseKeys(context, op.choice, index, weights);
+  }
 
   const Rows sums = Attend(context,
                            Scan{.kv_layer = op.kv_layer,
@@ -236,7 +324,9 @@ Rows RunOp(const StepContext& context, const LatentAttention& op, const Rows& x,
                                 .v_in_k = true,
                                 .scale = op.scale,
                                 .softcap = 0,
-                                .sinks = {}},
+                                .sinks = {},
+                                .chunk = 0,
+                                .chosen = op.choice ? context.chosen.get() : nullptr},
                            queries);
   Rows heads(n_rows, op.n_heads * op.v_dim);
   for (int64_t i = 0; i < n_rows; ++i) {

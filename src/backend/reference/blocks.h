@@ -8,6 +8,7 @@
 #define WEFT_BACKEND_REFERENCE_BLOCKS_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct RowOrigin {
   std::span<const float> hidden = {};  // beside it: see HiddenInput
 };
 
+// Positions that a row's key head attends to, ascending; by row, then by key head.
+using ChosenKeys = std::vector<std::vector<int64_t>>;
+
 // What the blocks of one step share.
 struct StepContext {
   const ModelSpec& spec;
@@ -35,7 +39,8 @@ struct StepContext {
   const Step& step;
   std::vector<RowOrigin> rows;  // in the order of sequences and tokens
   ReferenceState* state = nullptr;
-  Rows kept{0, 0};              // the stream as the last block that keeps its input found it
+  Rows kept{0, 0};  // the stream as the last block that keeps its input found it
+  std::shared_ptr<ChosenKeys> chosen = std::make_shared<ChosenKeys>();  // see KeyChoice
   Rows per_layer_inputs{0, 0};  // when the spec has them: [rows][n_layers * width]
 };
 

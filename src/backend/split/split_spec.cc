@@ -36,6 +36,7 @@ Status CheckCanBeSplit(const ModelSpec& spec) {
   };
   if (spec.hidden_input) return refuse("it is a prediction head");
   if (spec.per_layer_input) return refuse("every layer takes more of a token than the one before");
+  if (ChoosesKeys(spec)) return refuse("layers attend to keys that earlier ones chose");
   if (NeedsWholeTexts(spec)) return refuse("it is an encoder");
   return OkStatus();
 }

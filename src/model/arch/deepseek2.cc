@@ -1,5 +1,5 @@
-// DeepSeek V2, V3, R1, Kimi K2, Mistral 4 and their kin: latent attention in its absorbed form,
-// first layers dense, then routed experts beside shared ones.
+// DeepSeek V2, V3, R1, Kimi K2, Mistral 4 and their kin, V3.2 and GLM 5 with an indexer: latent
+// attention in its absorbed form, first layers dense, then routed experts beside shared ones.
 #include <cmath>
 
 #include "base/strings.h"
@@ -126,15 +126,79 @@ ChannelDeltaNet MakeChannelDeltaNet(SpecBuilder& b, const Dims& dims, int64_t la
   return op;
 }
 
+// The indexer of DeepSeek V3.2 and GLM 5.
+struct LatentIndexer {
+  KeyChoice choice;              // without a KvLayer
+  std::vector<int64_t> has_own;  // 0: the layer attends to the keys of the last that has one
+};
+
+LatentIndexer ReadLatentIndexer(SpecBuilder& b, const Dims& dims, const Latent& latent) {
+  const bool is_glm = b.architecture() == "glm-dsa";
+  LatentIndexer indexer;
+  indexer.choice.kind = KeyChoice::Kind::kKeys;
+  indexer.choice.n_heads = static_cast<int>(b.Int("attention.indexer.head_count", 1, 1 << 16));
+  indexer.choice.dim = b.Int("attention.indexer.key_length", 1, SpecBuilder::kMaxHeadDim);
+  indexer.choice.count = b.Int("attention.indexer.top_k", 1);
+  if (b.ok() && indexer.choice.dim < dims.n_rot) {
+    b.FailKey("attention.indexer.key_length", "is less than rope.dimension_count");
+  }
+  // Where keys are rotated in adjacent pairs, DeepSeek's index keys are in halves.
+  Rope rope = b.ok() ? b.spec().ropes[static_cast<size_t>(latent.rope)] : Rope();
+  rope.pairs = is_glm ? RopePairs::kAdjacent : RopePairs::kHalves;
+  if (b.ok()) indexer.choice.rope = b.AddRope(rope);
+  indexer.has_own = b.IntsOr("attention.indexer.types", b.n_blocks(), 1, 0, 1);
+  if (!b.HasKey("attention.indexer.types")) {
+    for (int64_t layer = 0; layer < std::ssize(indexer.has_own); ++layer) {
+      if (b.HasTensor(LayerName(layer, "indexer.attn_k.weight"))) continue;
+      indexer.has_own[static_cast<size_t>(layer)] = layer == 0 ? 1 : 0;
+    }
+  }
+  if (b.ok() && indexer.has_own[0] == 0) {
+    b.FailKey("attention.indexer.types", "leaves the first layer without an indexer");
+  }
+  return indexer;
+}
+
+void AddIndexer(SpecBuilder& b, const Dims& dims, const LatentIndexer& indexer, int64_t layer,
+                LatentAttention* attention) {
+  // Of its layer norm, which no file says.
+  constexpr float kIndexEpsilon = 1e-6f;
+  const auto name = [&](std::string_view part) { return LayerName(layer, part); };
+  attention->choice = indexer.choice;
+  if (indexer.has_own[static_cast<size_t>(layer)] == 0) {
+    // A prediction head is a model of its own, whose first layer has nobody's keys to attend to.
+    if (b.spec().layers.empty()) {
+      b.FailTensor(name("indexer.attn_k.weight"), "is missing in the first layer of a model");
+    }
+    attention->choice = {.kind = KeyChoice::Kind::kAsBefore};
+    return;
+  }
+  KeyChoice& choice = attention->choice;
+  attention->index_q =
+      b.Matrix(name("indexer.attn_q_b"), attention->q_a.n_out, choice.n_heads * choice.dim);
+  attention->index_k = b.Matrix(name("indexer.attn_k"), dims.d_model, choice.dim);
+  attention->index_k_norm = b.LayerNorm(name("indexer.k_norm"), choice.dim, kIndexEpsilon);
+  attention->index_weights = b.Matrix(name("indexer.proj"), dims.d_model, choice.n_heads);
+  attention->index_scale =
+      static_cast<float>(1 / std::sqrt(static_cast<double>(choice.n_heads * choice.dim)));
+  choice.kv_layer = b.AddKvLayer(0, 1, choice.dim, 0);
+  if (!attention->q_a) b.FailTensor(name("attn_q_a.weight"), "is missing; the indexer needs it");
+}
+
 }  // namespace
 
 void BuildDeepSeek2(SpecBuilder& b) {
   const Dims dims = b.ReadDims();
   b.ReadEnds(dims);
   const Latent latent = ReadLatent(b, dims);
+  const bool is_glm = b.architecture() == "glm-dsa";
+  const bool has_indexer = is_glm || b.architecture() == "deepseek32";
+  const LatentIndexer indexer = has_indexer ? ReadLatentIndexer(b, dims, latent) : LatentIndexer();
   const int64_t n_dense = b.IntOr("leading_dense_block_count", 0, 0);
   const bool has_experts = n_dense < dims.n_layers;
-  const MixtureOfExperts experts = has_experts ? b.ReadMoe({}) : MixtureOfExperts();
+  const MoeDefaults defaults = {.weights =
+                                    is_glm ? RouterWeights::kSigmoid : RouterWeights::kSoftmax};
+  const MixtureOfExperts experts = has_experts ? b.ReadMoe(defaults) : MixtureOfExperts();
   const int64_t n_ff_expert = b.IntOr("expert_feed_forward_length", 0, 0);
   const int64_t n_shared = b.IntOr("expert_shared_count", 0, 0, 1024);
 
@@ -142,9 +206,11 @@ void BuildDeepSeek2(SpecBuilder& b) {
     Block ffn;
     ffn.pre = b.RmsNorm(LayerName(layer, "ffn_norm"), dims.d_model, dims.epsilon);
     b.AddDenseOrExperts(layer, dims, n_dense, n_ff_expert, n_shared, experts, &ffn);
+    LatentAttention attention = BuildAttention(b, dims, latent, layer);
+    if (has_indexer) AddIndexer(b, dims, indexer, layer, &attention);
     b.spec().layers.push_back(
         {{MakeBlock(b.RmsNorm(LayerName(layer, "attn_norm"), dims.d_model, dims.epsilon),
-                    BuildAttention(b, dims, latent, layer)),
+                    attention),
           ffn}});
   };
   for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) add_layer(layer);

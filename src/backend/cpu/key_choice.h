@@ -1,0 +1,37 @@
+// Attention to keys that a KeyChoice picks: which they are, and the scan of them alone.
+//
+// A row's choice depends on what it sees and on nothing else of the step. Owner thread only.
+#ifndef WEFT_BACKEND_CPU_KEY_CHOICE_H_
+#define WEFT_BACKEND_CPU_KEY_CHOICE_H_
+
+#include <cstdint>
+
+#include "backend/cpu/step_context.h"
+
+namespace weft::cpu {
+
+// Norms, rotates and stores the index keys of all rows, which are overwritten.
+void StoreIndexKeys(StepContext* context, const KeyChoice& choice, const BoundNorm& norm,
+                    const RowsView& keys);
+// Leaves the choice of every row in context->chosen. `queries` are normed, and are rotated here;
+// `weights`: of choices by keys, scaled.
+void ChooseKeys(StepContext* context, const KeyChoice& choice, const RowsView& queries,
+                const RowsView& weights);
+
+// What is left of attention once queries are there: row r, head h at r * query_stride +
+// h * k_dim, sums at (r * n_heads + h) * v_dim.
+struct ChosenScan {
+  int kv_layer;
+  int n_heads;
+  float scale;
+  float softcap;
+  const float* sinks;  // one per query head, or null
+  const float* queries;
+  int64_t query_stride;
+  float* outputs;
+};
+void AttendToChosen(StepContext* context, const ChosenScan& scan);
+
+}  // namespace weft::cpu
+
+#endif  // WEFT_BACKEND_CPU_KEY_CHOICE_H_
