@@ -28,7 +28,9 @@ TEST(HuggingFaceNames, EveryArchitectureHasThem) {
   for (const std::string& architecture : KnownArchitectures()) {
     const HuggingFaceNames names = NamesOf(architecture);
     EXPECT_FALSE(names.model_type.empty()) << architecture;
-    EXPECT_TRUE(names.class_name.ends_with("ForCausalLM") || names.class_name.ends_with("Model"))
+    EXPECT_TRUE(names.class_name.ends_with("ForCausalLM") ||
+                names.class_name.ends_with("ForConditionalGeneration") ||
+                names.class_name.ends_with("Model"))
         << architecture;
   }
   EXPECT_EQ(NamesOf("gpt-oss").model_type, "gpt_oss");

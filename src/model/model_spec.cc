@@ -93,6 +93,12 @@ bool KeepsInputs(const ModelSpec& spec) {
   });
 }
 
+bool SharesFirstValues(const ModelSpec& spec) {
+  bool shares = false;
+  ForEachPath(spec, [&](const Path& path) { shares |= std::holds_alternative<TimeMix>(path.op); });
+  return shares;
+}
+
 bool ChoosesKeys(const ModelSpec& spec) {
   bool chooses = false;
   ForEachPath(spec, [&](const Path& path) {

@@ -11,7 +11,8 @@
 //   for layer in layers: for block in layer.blocks:
 //     h = block.pre(x)
 //     y = sum over paths p:  p.scale * p.post(p.op(p.pre(h)))
-//     x = block.stream_norm((x + block.residual_scale * block.post(y)) * block.stream_scale)
+//     x = block.stream_norm((x + block.residual_scale * block.post(y)) * block.stream_scale
+//                           * block.stream_factor)
 //   vector = output_norm(x)
 //   logits = softcap(output(vector) * logit_scale)
 //
@@ -95,8 +96,9 @@ struct Block {
   std::vector<Path> paths;
   Norm post;
   float residual_scale = 1;
-  TensorRef stream_scale;  // one F32 value that multiplies the whole stream; absent: 1
-  Norm stream_norm;        // of the stream behind the block
+  TensorRef stream_scale;   // one F32 value that multiplies the whole stream; absent: 1
+  float stream_factor = 1;  // likewise
+  Norm stream_norm;         // of the stream behind the block
 };
 
 struct Layer {
@@ -155,6 +157,7 @@ struct ModelSpec {
   TokenTypes token_types;  // where tokens have them
   Norm input_norm;
   std::optional<PerLayerInput> per_layer_input;
+  int n_side_streams = 0;  // see side_stream_operations.h
   std::vector<Layer> layers;
   Norm output_norm;
   Linear output;          // may name the embedding's tensor (tied); absent: no logits
@@ -216,6 +219,8 @@ std::vector<int64_t> ValueDims(const ModelSpec& spec);
 
 // Whether some block keeps its input for later ones.
 bool KeepsInputs(const ModelSpec& spec);
+// Whether layers read the first layer's values: see TimeMix.
+bool SharesFirstValues(const ModelSpec& spec);
 // Whether some attention sees less than all of the visible keys, by what these are.
 bool ChoosesKeys(const ModelSpec& spec);
 // Whether some operation sees what follows a token: all rows of a text are then in one step,

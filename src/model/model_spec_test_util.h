@@ -246,8 +246,8 @@ class SpecJudge : public OperationVisitor {
     EXPECT_TRUE(norm.epsilon >= 0 && norm.epsilon <= 1);
     for (const TensorRef values : {norm.weight, norm.bias}) {
       if (!values) continue;
-      const bool is_vector = file_.tensors()[values.index].rows() == 1;
-      Tensor(values, {.n_in = is_vector ? norm.width : whole});
+      const bool is_whole = file_.tensors()[values.index].values() == whole;
+      Tensor(values, {.n_in = is_whole ? whole : norm.width});
     }
   }
   // Optional ones lie in one row.
@@ -290,6 +290,7 @@ class SpecJudge : public OperationVisitor {
     EXPECT_EQ(width, spec_.per_layer_input->width);
     EXPECT_LT(layer, static_cast<int>(spec_.layers.size()));
   }
+  void UsesSides(int64_t n) { EXPECT_EQ(n, spec_.n_side_streams); }
   void Require(bool holds, std::string_view what) { EXPECT_TRUE(holds) << what; }
 
  private:

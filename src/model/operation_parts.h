@@ -118,6 +118,8 @@ struct OperationVisitor {
   void UsesRope(int /*rope*/, int64_t /*dim*/) {}
   // Reads the layer's run of `width` values of the per-layer inputs.
   void UsesLayerInput(int /*layer*/, int64_t /*width*/) {}
+  // Reads or writes `n` side streams.
+  void UsesSides(int64_t /*n*/) {}
   // It sees the whole text of a row, what follows the row included.
   void WholeText() {}
   // What has to hold of the numbers.

@@ -14,6 +14,7 @@
 
 #include "model/operation_parts.h"
 #include "model/recurrent_operations.h"
+#include "model/side_stream_operations.h"
 
 namespace weft {
 
@@ -329,7 +330,9 @@ struct UnfoldedLatentAttention : UnfoldedLatentAttentionTensors<InFile> {
 };
 
 // out(act(gate x) * (up x)); without a gate: out(act(up x)). With `output_gate`
-// (one row) the result is multiplied by sigmoid(output_gate . x).
+// (one row) the result is multiplied by sigmoid(output_gate . x). With `sparsity` s, gates are
+// max(0, gate - mean - s * deviation) first, of all of a row's gates (deviation over their number
+// less one).
 template <typename Form>
 struct DenseFfnTensors {
   typename Form::Linear gate, up, down;
@@ -338,6 +341,7 @@ struct DenseFfnTensors {
 struct DenseFfn : DenseFfnTensors<InFile> {
   Activation activation = Activation::kSilu;
   ActivationNumbers numbers;
+  float sparsity = 0;
 
   template <typename Form>
   using Tensors = DenseFfnTensors<Form>;
@@ -345,6 +349,7 @@ struct DenseFfn : DenseFfnTensors<InFile> {
   void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
     visitor.Require(up.n_out > 0, "the inner width is not 0");
     visitor.Require(!gate || activation != Activation::kXielu, "its activation has no gate");
+    visitor.Require(sparsity == 0 || (gate && up.n_out > 1), "gates are sparse");
     visitor.Tensor(gate, {.n_in = d_model, .n_out = up.n_out, .needed = false}, of.gate...);
     visitor.Tensor(up, {.n_in = d_model, .n_out = up.n_out}, of.up...);
     visitor.Tensor(down, {.n_in = up.n_out, .n_out = d_model}, of.down...);
@@ -437,7 +442,8 @@ struct PerLayerGate : PerLayerGateTensors<InFile> {
 
 using Op = std::variant<Attention, LatentAttention, ShortConvolution, GatedDeltaNet, StateSpace,
                         DenseFfn, MixtureOfExperts, PerLayerGate, BidirectionalAttention,
-                        UnfoldedLatentAttention, ChannelDeltaNet, SelectiveScan>;
+                        UnfoldedLatentAttention, ChannelDeltaNet, SelectiveScan, EnterSides,
+                        LeaveSides, PredictSides, CorrectSides, LowRank, TimeMix, ChannelMix>;
 
 }  // namespace weft
 

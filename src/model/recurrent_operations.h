@@ -240,6 +240,96 @@ struct SelectiveScan : SelectiveScanTensors<InFile> {
   }
 };
 
+// The time mix of RWKV 7, n = n_heads * head_dim = d_model channels. p is the token's input before
+// this one's, zero before the first token. Per head a state S of head_dim rows and columns.
+//
+//   x_i = x + (p - x) lerp_i, for i of r, w, k, v, a, g
+//   r = receptance(x_r);  k = key(x_k);  v = value(x_v)
+//   w = exp(-e^-0.5 sigmoid(decay_b(tanh(decay_a(x_w))) + decay_bias))
+//   a = sigmoid(rate_b(rate_a(x_a)) + rate_bias);  g = gate_b(sigmoid(gate_a(x_g)))
+//   v = v + (v_first - v) sigmoid(mix_b(mix_a(x_v)) + mix_bias), where v_first is the first
+//       layer's v (`is_first`: this one's)
+//   d = k removal, of length 1 per head;  k = k (1 + (a - 1) renewal)
+//   S = diag(w) S - (d a) (S^T d)^T + k v^T;  y = S^T r     per head, S on the right as it was
+//   out((norm(y) + v sum(k r bonus)) g)
+template <typename Form>
+struct TimeMixTensors {
+  typename Form::Vector lerp = {};  // F32, six rows of n
+  typename Form::Linear receptance, key, value;
+  typename Form::Linear decay_a, decay_b, rate_a, rate_b, mix_a, mix_b, gate_a, gate_b;
+  typename Form::Vector decay_bias = {}, rate_bias = {}, mix_bias = {};  // F32, n each
+  typename Form::Vector removal = {}, renewal = {}, bonus = {};          // F32, n each
+  typename Form::Norm norm;                                              // over head_dim, per head
+  typename Form::Linear out;
+};
+struct TimeMix : TimeMixTensors<InFile> {
+  int n_heads = 0;
+  int64_t head_dim = 0;
+  bool is_first = false;
+  int slot = -1;        // index into ModelSpec::slots; n_heads * head_dim * head_dim floats
+  int shift_slot = -1;  // likewise, n floats
+
+  template <typename Form>
+  using Tensors = TimeMixTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    const int64_t n = d_model;
+    const Shape square = {.n_in = n, .n_out = n}, vector = {.n_in = n};
+    const auto low = [&](const Linear& a, const auto& b) {
+      return Shape{.n_in = n, .n_out = b.n_in, .needed = static_cast<bool>(a)};
+    };
+    const auto high = [&](const Linear& a) {
+      return Shape{.n_in = a.n_out, .n_out = n, .needed = static_cast<bool>(a)};
+    };
+    visitor.Slot({slot, SlotKind::kDeltaNet, n_heads, head_dim, head_dim});
+    visitor.Slot({shift_slot, SlotKind::kConvolution, 1, 1, n});
+    visitor.Require(n_heads > 0 && n_heads * head_dim == n, "heads part the stream");
+    visitor.Require(is_first != static_cast<bool>(mix_a), "all but the first mix in values");
+    visitor.Require(decay_a && rate_a && gate_a, "gates have a low rank");
+    visitor.Tensor(lerp, {.n_in = 6 * n}, of.lerp...);
+    visitor.Tensor(receptance, square, of.receptance...);
+    visitor.Tensor(key, square, of.key...);
+    visitor.Tensor(value, square, of.value...);
+    visitor.Tensor(decay_a, low(decay_a, decay_b), of.decay_a...);
+    visitor.Tensor(decay_b, high(decay_a), of.decay_b...);
+    visitor.Tensor(rate_a, low(rate_a, rate_b), of.rate_a...);
+    visitor.Tensor(rate_b, high(rate_a), of.rate_b...);
+    visitor.Tensor(mix_a, low(mix_a, mix_b), of.mix_a...);
+    visitor.Tensor(mix_b, high(mix_a), of.mix_b...);
+    visitor.Tensor(gate_a, low(gate_a, gate_b), of.gate_a...);
+    visitor.Tensor(gate_b, high(gate_a), of.gate_b...);
+    visitor.Tensor(decay_bias, vector, of.decay_bias...);
+    visitor.Tensor(rate_bias, vector, of.rate_bias...);
+    visitor.Tensor(mix_bias, {.n_in = n, .needed = !is_first}, of.mix_bias...);
+    visitor.Tensor(removal, vector, of.removal...);
+    visitor.Tensor(renewal, vector, of.renewal...);
+    visitor.Tensor(bonus, vector, of.bonus...);
+    visitor.Tensor(norm, {.n_in = head_dim, .n_out = n_heads}, of.norm...);
+    visitor.Tensor(out, square, of.out...);
+  }
+};
+
+// The channel mix of RWKV 7, with p as in TimeMix:
+//   value(relu(key(x + (p - x) lerp))^2)
+template <typename Form>
+struct ChannelMixTensors {
+  typename Form::Vector lerp = {};  // F32, d_model
+  typename Form::Linear key, value;
+};
+struct ChannelMix : ChannelMixTensors<InFile> {
+  int shift_slot = -1;  // index into ModelSpec::slots; d_model floats
+
+  template <typename Form>
+  using Tensors = ChannelMixTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    visitor.Slot({shift_slot, SlotKind::kConvolution, 1, 1, d_model});
+    visitor.Tensor(lerp, {.n_in = d_model}, of.lerp...);
+    visitor.Tensor(key, {.n_in = d_model, .n_out = key.n_out}, of.key...);
+    visitor.Tensor(value, {.n_in = key.n_out, .n_out = d_model}, of.value...);
+  }
+};
+
 }  // namespace weft
 
 #endif  // WEFT_MODEL_RECURRENT_OPERATIONS_H_

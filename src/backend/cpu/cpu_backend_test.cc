@@ -56,6 +56,15 @@ class Weightbox {
     return Add(DType::kF32, dims, std::as_bytes(std::span(values)));
   }
 
+  // Of a fused tensor: what comes before is not to be read.
+  TensorRef Bias(int64_t n_before, int64_t n) {
+    std::vector<float> values(static_cast<size_t>(n_before),
+                              std::numeric_limits<float>::quiet_NaN());
+    std::normal_distribution<float> normal(0, 0.3f);
+    for (int64_t i = 0; i < n; ++i) values.push_back(normal(random_));
+    return Add(DType::kF32, {n_before + n}, std::as_bytes(std::span(values)));
+  }
+
   // Rows of n_in values, with a spread that keeps products near 1.
   TensorRef Matrix(std::vector<int64_t> dims) {
     const float spread = 1 / std::sqrt(static_cast<float>(dims[0]));
@@ -99,10 +108,15 @@ class Weightbox {
   std::unique_ptr<std::string> bytes_;
 };
 
-// Builds the made-up model: see the functions of its layers.
+// Two models, for so many blocks in one would make every rounding large.
+enum class Blocks { kUsual, kRarer };
+
+// Builds a made-up model: see the functions of its layers.
 class ModelMaker {
  public:
-  explicit ModelMaker(DType matrix_type) : box_(matrix_type) { MakeSpec(); }
+  explicit ModelMaker(DType matrix_type, Blocks blocks = Blocks::kUsual) : box_(matrix_type) {
+    MakeSpec(blocks);
+  }
 
   const ModelSpec& spec() const { return spec_; }
   Weightbox& box() { return box_; }
@@ -113,7 +127,7 @@ class ModelMaker {
   Linear MakeLinear(int64_t n_in, int64_t n_out, bool bias = false) {
     Linear linear;
     linear.weight = box_.Matrix({n_in, n_out + n_out / 2});
-    if (bias) linear.bias = box_.Vector({n_out}, 0, 0.3f);
+    if (bias) linear.bias = box_.Bias(n_out / 2, n_out);
     linear.first_row = n_out / 2;
     linear.n_in = n_in;
     linear.n_out = n_out;
@@ -216,7 +230,22 @@ class ModelMaker {
   }
   Block& last_block() { return spec_.layers.back().blocks.back(); }
 
-  void MakeSpec();
+  // A KvLayer of the group that has no window.
+  int AddKvLayer(int n_heads, int64_t k_dim, int64_t v_dim) {
+    const int index = static_cast<int>(spec_.kv_layers.size());
+    spec_.kv_layers.push_back({0, n_heads, k_dim, v_dim});
+    spec_.kv_groups[0].kv_layers.push_back(index);
+    return index;
+  }
+  LatentAttention MakeLatentAttention(int kv_layer);
+
+  void MakeSpec(Blocks blocks);
+  void AddRarerAttention();
+  void AddChosenKeys();
+  void AddRarerFeedForward();
+  void AddChannelStates();
+  void AddTimeMix();
+  void AddSideStreams();
   void AddAttentionLayers();
   void AddLatentAttention();
   void AddRecurrentLayers();
@@ -227,7 +256,7 @@ class ModelMaker {
   ModelSpec spec_;
 };
 
-void ModelMaker::MakeSpec() {
+void ModelMaker::MakeSpec(Blocks blocks) {
   spec_.architecture = "made-up";
   spec_.n_vocab = kVocab;
   spec_.d_model = kWidth;
@@ -255,11 +284,22 @@ void ModelMaker::MakeSpec() {
   input.sum_scale = 0.7f;
   spec_.per_layer_input = input;
 
-  AddAttentionLayers();
-  AddLatentAttention();
-  AddRecurrentLayers();
-  AddFeedForwardLayers();
-  AddMixtures();
+  if (blocks == Blocks::kUsual) {
+    AddAttentionLayers();
+    AddLatentAttention();
+    AddRecurrentLayers();
+    AddFeedForwardLayers();
+    AddMixtures();
+  } else {
+    spec_.kv_layers = {};
+    spec_.kv_groups = {{0, {}}, {20, {}}};
+    AddRarerAttention();
+    AddChosenKeys();
+    AddRarerFeedForward();
+    AddChannelStates();
+    AddTimeMix();
+    AddSideStreams();
+  }
   spec_.output_norm = MakeNorm(NormKind::kLayer, kWidth, kWidth);
   spec_.output.weight = spec_.embedding;  // tied
   spec_.output.n_in = kWidth;
@@ -304,9 +344,11 @@ void ModelMaker::AddAttentionLayers() {
   AddBlock(Rms(), {{{}, shared, {}}});
 }
 
-void ModelMaker::AddLatentAttention() {
+void ModelMaker::AddLatentAttention() { AddBlock(Rms(), {{{}, MakeLatentAttention(2), {}}}); }
+
+LatentAttention ModelMaker::MakeLatentAttention(int kv_layer) {
   LatentAttention op;
-  op.kv_layer = 2;
+  op.kv_layer = kv_layer;
   op.n_heads = 3;
   op.nope_dim = 32;
   op.rope_dim = 32;
@@ -322,7 +364,240 @@ void ModelMaker::AddLatentAttention() {
   op.out = MakeLinear(3 * 32, kWidth);
   op.rope = 0;
   op.scale = 0.15f;
+  return op;
+}
+
+void ModelMaker::AddRarerAttention() {
+  // Norms after the rotation, gates of heads, queries that grow; a chunk within a window.
+  spec_.kv_layers.push_back({1, 2, 32, 32});
+  spec_.kv_groups[1].kv_layers = {0};
+  Attention chunked = MakeAttention(0, 4, 1);
+  chunked.norms_after_rope = true;
+  chunked.q_norm = Rms(32);
+  chunked.k_norm = MakeNorm(NormKind::kLayer, 32, 2 * 32);
+  chunked.gate = MakeLinear(kWidth, 4);
+  chunked.temperature = {.scale = 0.3f, .length = 7, .offset = 1};
+  chunked.chunk = 20;
+  AddBlock(Rms(), {{{}, chunked, Rms()}});
+  last_block().paths[0].scale = 0.5f;
+
+  // Gates of values.
+  Attention gated = MakeAttention(AddKvLayer(2, 48, 32), 4, 0);
+  gated.gate = MakeLinear(kWidth, 4 * 32);
+  AddBlock(Rms(), {{{}, gated, {}}});
+  last_block().residual_scale = 0.5f;
+
+  UnfoldedLatentAttention op;
+  op.kv_layer = AddKvLayer(3, 32 + 32, 32);
+  op.n_heads = 3;
+  op.nope_dim = op.rope_dim = op.latent_dim = op.v_dim = 32;
+  op.q_a = MakeLinear(kWidth, 32);
+  op.q_a_norm = Rms(32);
+  op.q_b = MakeLinear(32, 3 * 64);
+  op.kv_a = MakeLinear(kWidth, 64);
+  op.kv_norm = Rms(32);
+  op.kv_b = MakeLinear(32, 3 * 64);
+  op.out = MakeLinear(3 * 32, kWidth);
+  op.rope = 0;
+  op.scale = 0.15f;
   AddBlock(Rms(), {{{}, op, {}}});
+  last_block().residual_scale = 0.5f;
+}
+
+void ModelMaker::AddChosenKeys() {
+  // The best keys, and a layer that attends to the same; the best blocks of each key head.
+  LatentAttention chooser = MakeLatentAttention(AddKvLayer(1, 64, 0));
+  chooser.temperature = {.scale = 0.2f, .length = 16, .offset = 0};
+  chooser.choice = {.kind = KeyChoice::Kind::kKeys,
+                    .count = 9,
+                    .n_heads = 2,
+                    .dim = 32,
+                    .rope = 1,
+                    .kv_layer = AddKvLayer(1, 32, 0)};
+  chooser.index_q = MakeLinear(32, 2 * 32);
+  chooser.index_k = MakeLinear(kWidth, 32);
+  chooser.index_k_norm = MakeNorm(NormKind::kLayer, 32, 32);
+  chooser.index_weights = MakeLinear(kWidth, 2);
+  chooser.index_scale = 0.1f;
+  LatentAttention follower = MakeLatentAttention(AddKvLayer(1, 64, 0));
+  follower.choice = {.kind = KeyChoice::Kind::kAsBefore};
+  for (const LatentAttention& op : {chooser, follower}) {
+    AddBlock(Rms(), {{{}, op, {}}});
+    last_block().residual_scale = 0.5f;
+  }
+  Attention blocks = MakeAttention(AddKvLayer(2, 32, 32), 6, 0);
+  blocks.sinks = box_.Vector({6}, 0, 1);
+  blocks.choice = {.kind = KeyChoice::Kind::kBlocks,
+                   .count = 3,
+                   .block = 5,
+                   .n_local = 1,
+                   .n_heads = 2,
+                   .dim = 32,
+                   .rope = 0,
+                   .kv_layer = AddKvLayer(1, 32, 0)};
+  blocks.index_q = MakeLinear(kWidth, 2 * 32);
+  blocks.index_k = MakeLinear(kWidth, 32);
+  blocks.index_q_norm = Rms(32);
+  blocks.index_k_norm = Rms(32);
+  AddBlock(Rms(), {{{}, blocks, {}}});
+  last_block().residual_scale = 0.5f;
+}
+
+void ModelMaker::AddRarerFeedForward() {
+  const auto add = [&](Activation activation, bool gate, ActivationNumbers numbers,
+                       float sparsity) {
+    DenseFfn op;
+    if (gate) op.gate = MakeLinear(kWidth, 96, true);
+    op.up = MakeLinear(kWidth, 96, true);
+    op.down = MakeLinear(96, kWidth);
+    op.activation = activation;
+    op.numbers = numbers;
+    op.sparsity = sparsity;
+    AddBlock(Rms(), {{{}, op, {}}});
+  };
+  add(Activation::kClampedSilu, true, {.limit = 0.4f}, 0);
+  last_block().keeps_input = true;
+  add(Activation::kXielu, false, {.limit = -1e-6f, .rise = 0.4f, .fall = 0.6f, .slope = 0.3f}, 0);
+  add(Activation::kGeluTanh, true, {}, 0.8f);
+  last_block().stream_factor = 0.7f;
+
+  // Routed by the stream as an earlier block found it; weights on what enters.
+  MixtureOfExperts op;
+  op.router = MakeLinear(kWidth, 12);
+  op.weights = RouterWeights::kSigmoid;
+  op.n_experts = 12;
+  op.n_used = 3;
+  op.routes_kept = op.weighs_inputs = true;
+  op.gate = MakeStack(kWidth, 32, 12, false);
+  op.up = MakeStack(kWidth, 32, 12, false);
+  op.down = MakeStack(32, kWidth, 12, true);
+  AddBlock(Rms(), {{{}, op, {}}});
+}
+
+void ModelMaker::AddChannelStates() {
+  // Columns that are not whole tiles.
+  constexpr int64_t kHeads = 2, kDim = 24, kAll = kHeads * kDim;
+  ChannelDeltaNet net;
+  net.n_heads = static_cast<int>(kHeads);
+  net.head_dim = kDim;
+  net.q = MakeLinear(kWidth, kAll);
+  net.k = MakeLinear(kWidth, kAll);
+  net.v = MakeLinear(kWidth, kAll);
+  net.q_convolution = MakeConvolution(kAll, 4, false);
+  net.k_convolution = MakeConvolution(kAll, 3, true);
+  net.v_convolution = MakeConvolution(kAll, 2, false);
+  net.decay_a = MakeLinear(kWidth, 32);
+  net.decay_b = MakeLinear(32, kAll);
+  net.gate_a = MakeLinear(kWidth, 32);
+  net.gate_b = MakeLinear(32, kAll);
+  net.beta = MakeLinear(kWidth, kHeads);
+  net.decay_bias = box_.Vector({kAll}, 0, 1);
+  net.decay_rate = box_.Vector({1, kHeads}, -0.5f, 0.1f);
+  net.epsilon = 1e-6f;
+  net.norm = Rms(kDim);
+  net.out.weight = box_.Vector({kAll, kWidth}, 0, 0.14f);
+  net.out.n_in = kAll;
+  net.out.n_out = kWidth;
+  net.slot = AddSlot(SlotKind::kDeltaNet, kAll * kDim);
+  AddBlock(Rms(), {{{}, net, {}}});
+  last_block().residual_scale = 0.5f;
+
+  // More channels than a task takes, and states that are no whole vector.
+  constexpr int64_t kChannels = 96, kState = 22, kRank = 32;
+  SelectiveScan scan;
+  scan.n_channels = kChannels;
+  scan.state_dim = kState;
+  scan.in = MakeLinear(kWidth, 2 * kChannels);
+  scan.convolution = MakeConvolution(kChannels, 4, true);
+  scan.select = MakeLinear(kChannels, kRank + 2 * kState);
+  scan.step_norm = Rms(kRank);
+  scan.b_norm = Rms(kState);
+  scan.step = MakeLinear(kRank, kChannels, true);
+  scan.rate = box_.Vector({kState, kChannels}, -1, 0.2f);
+  scan.skip = box_.Vector({kChannels}, 1, 0.3f);
+  scan.out = MakeLinear(kChannels, kWidth);
+  scan.slot = AddSlot(SlotKind::kStateSpace, kChannels * kState);
+  AddBlock(Rms(), {{{}, scan, {}}});
+  last_block().residual_scale = 0.5f;
+}
+
+void ModelMaker::AddTimeMix() {
+  const auto vector = [&](float mean) { return box_.Vector({kWidth}, mean, 0.3f); };
+  const auto square = [&] { return MakeLinear(kWidth, kWidth); };
+  for (const bool is_first : {true, false}) {
+    TimeMix op;
+    op.n_heads = 2;
+    op.head_dim = kWidth / 2;
+    op.is_first = is_first;
+    op.lerp = box_.Vector({kWidth, 6}, 0.5f, 0.2f);
+    op.receptance = square();
+    op.key = square();
+    op.value = square();
+    for (auto [a, b] : {std::pair(&op.decay_a, &op.decay_b), std::pair(&op.rate_a, &op.rate_b),
+                        std::pair(&op.gate_a, &op.gate_b), std::pair(&op.mix_a, &op.mix_b)}) {
+      if (is_first && a == &op.mix_a) continue;
+      *a = MakeLinear(kWidth, 32);
+      *b = MakeLinear(32, kWidth);
+    }
+    op.decay_bias = vector(0);
+    op.rate_bias = vector(0);
+    if (!is_first) op.mix_bias = vector(0);
+    op.removal = vector(0.8f);
+    op.renewal = vector(0.5f);
+    op.bonus = vector(0);
+    op.norm = MakeNorm(NormKind::kLayer, op.head_dim, kWidth);
+    op.out = square();
+    op.slot = AddSlot(SlotKind::kDeltaNet, kWidth * op.head_dim);
+    op.shift_slot = AddSlot(SlotKind::kConvolution, kWidth);
+    AddBlock(Rms(), {{{}, op, {}}});
+    last_block().residual_scale = 0.5f;
+    ChannelMix mix;
+    mix.lerp = vector(0.5f);
+    mix.key = MakeLinear(kWidth, 96);
+    mix.value = MakeLinear(96, kWidth);
+    mix.shift_slot = AddSlot(SlotKind::kConvolution, kWidth);
+    AddBlock(Rms(), {{{}, mix, {}}});
+    last_block().residual_scale = 0.5f;
+  }
+}
+
+void ModelMaker::AddSideStreams() {
+  constexpr int64_t kStreams = 3, kSides = kStreams - 1;
+  spec_.n_side_streams = static_cast<int>(kSides);
+  const auto small = [&](int64_t n_in, int64_t n_out) {  // too small for bytes
+    Linear linear;
+    linear.weight = box_.Vector({n_in, n_out}, 0, 0.3f);
+    linear.n_in = n_in;
+    linear.n_out = n_out;
+    return linear;
+  };
+  EnterSides enter;
+  enter.enter = MakeStack(kWidth, kWidth, kSides, false);
+  AddBlock({}, {{{}, enter, {}}});
+  PredictSides predict;
+  predict.router_norm = Rms();
+  predict.router = small(kWidth, kStreams);
+  predict.coefficients = small(kStreams, kStreams * kStreams);
+  AddBlock({}, {{{}, predict, {}}});
+  LowRank low_rank;
+  low_rank.down = MakeLinear(kWidth, 32);
+  low_rank.up = MakeLinear(32, kWidth);
+  low_rank.norm = Rms();
+  AddBlock(Rms(), {{{}, low_rank, {}}});
+  last_block().keeps_input = true;
+  CorrectSides correct;
+  correct.layer = 1;
+  correct.router_norm = Rms();
+  correct.router = small(kWidth, kStreams);
+  correct.coefficients = small(kStreams, kStreams);
+  correct.scale = box_.Vector({kWidth}, 1, 0.2f);
+  correct.gate = MakeLinear(kWidth, 32);
+  correct.proj = MakeLinear(32, kWidth);
+  correct.post_norm = Rms();
+  AddBlock({}, {{{}, correct, {}}});
+  LeaveSides leave;
+  leave.leave = MakeStack(kWidth, kWidth, kSides, false);
+  AddBlock({}, {{{}, leave, {}}});
 }
 
 void ModelMaker::AddRecurrentLayers() {
@@ -438,7 +713,8 @@ class CpuBackendTest : public ::testing::Test {
  protected:
   // One model for all tests of a matrix type.
   struct Made {
-    explicit Made(DType type) : maker(type), file(maker.Build()) {}
+    explicit Made(DType type, Blocks blocks = Blocks::kUsual)
+        : maker(type, blocks), file(maker.Build()) {}
     ModelMaker maker;
     std::shared_ptr<const ModelFile> file;
   };
@@ -448,6 +724,14 @@ class CpuBackendTest : public ::testing::Test {
   }
   static const Made& Quantized() {
     static const Made& made = *new Made(DType::kQ8_0);
+    return made;
+  }
+  static const Made& Rarer() {
+    static const Made& made = *new Made(DType::kF32, Blocks::kRarer);
+    return made;
+  }
+  static const Made& RarerQuantized() {
+    static const Made& made = *new Made(DType::kQ8_0, Blocks::kRarer);
     return made;
   }
   static LoadedModel Load(const Made& made, Isa isa = PreferredIsa()) {
@@ -462,12 +746,14 @@ class CpuBackendTest : public ::testing::Test {
 };
 
 TEST_F(CpuBackendTest, EveryBlockMatchesTheReferenceOnEveryInstructionSet) {
-  const auto weights = ReferenceBackend()->Load(Floats().file, Floats().maker.spec(), {});
-  ASSERT_TRUE(weights.ok()) << weights.status();
-  const std::vector<float> expected = Run({ReferenceBackend(), *weights});
-  for (const Isa isa : AvailableIsas()) {
-    const std::vector<float> logits = Run(Load(Floats(), isa));
-    EXPECT_LE(MaxDifference(logits, expected), 1e-3) << NameOf(isa);
+  for (const Made* made : {&Floats(), &Rarer()}) {
+    const auto weights = ReferenceBackend()->Load(made->file, made->maker.spec(), {});
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    const std::vector<float> expected = Run({ReferenceBackend(), *weights});
+    for (const Isa isa : AvailableIsas()) {
+      const std::vector<float> logits = Run(Load(*made, isa));
+      EXPECT_LE(MaxDifference(logits, expected), 1e-3) << NameOf(isa);
+    }
   }
 }
 
@@ -505,7 +791,7 @@ TEST_F(CpuBackendTest, EightBitActivationsStayCloseToTheReference) {
 }
 
 TEST_F(CpuBackendTest, AllInstructionSetsGiveTheSameBits) {
-  for (const Made* made : {&Floats(), &Quantized()}) {
+  for (const Made* made : {&Floats(), &Quantized(), &Rarer(), &RarerQuantized()}) {
     for (const DType kv_type : KvTypes()) {
       RunnerOptions options;
       options.state.kv_type = kv_type;
@@ -519,7 +805,7 @@ TEST_F(CpuBackendTest, AllInstructionSetsGiveTheSameBits) {
 }
 
 TEST_F(CpuBackendTest, TheSameBitsHoweverItIsRun) {
-  for (const Made* made : {&Floats(), &Quantized()}) {
+  for (const Made* made : {&Floats(), &Quantized(), &Rarer(), &RarerQuantized()}) {
     const LoadedModel model = Load(*made);
     for (const DType kv_type : KvTypes()) {
       RunnerOptions options;

@@ -253,6 +253,7 @@ BoundBlock Binder::Of(const Block& block) {
   bound.post = Of(block.post);
   bound.residual_scale = block.residual_scale;
   if (const float* scale = Of(block.stream_scale)) bound.stream_scale = scale[0];
+  bound.stream_scale *= block.stream_factor;
   bound.stream_norm = Of(block.stream_norm);
   return bound;
 }

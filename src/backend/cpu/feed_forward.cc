@@ -1,4 +1,7 @@
 // The feed-forward operations of a step, but mixtures of experts (experts.cc).
+#include <algorithm>
+#include <cmath>
+
 #include "backend/cpu/step_context.h"
 
 namespace weft::cpu {
@@ -16,6 +19,18 @@ struct DenseScratch {
   Int8View input = arena->Int8(op.up.matrix.n_in);
   Int8View inner = arena->Int8(op.down.matrix.n_in);
 };
+
+// Leaves what of a row's gates is above their mean and so many deviations.
+void KeepLargest(float sparsity, int64_t n, float* gates) {
+  if (sparsity == 0) return;
+  double mean = 0, squares = 0;
+  for (int64_t i = 0; i < n; ++i) mean += gates[i];
+  mean /= static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i) squares += (gates[i] - mean) * (gates[i] - mean);
+  const double deviation = std::sqrt(squares / static_cast<double>(n - 1));
+  const auto least = static_cast<float>(mean + sparsity * deviation);
+  for (int64_t i = 0; i < n; ++i) gates[i] = std::max(0.0f, gates[i] - least);
+}
 
 }  // namespace
 
@@ -41,6 +56,7 @@ void RunOp(StepContext* context, const Bound<DenseFfn>& op, const RowsView& x, c
   const bool int8 = WantsInt8(op.down.matrix);
   const ActivationShape form = ShapeOf(spec.activation, spec.numbers);
   compute.ForEach(n, up.width * kExp, [&](int64_t row, int) {
+    if (op.gate) KeepLargest(spec.sparsity, up.width, gate.row(row));
     compute.vec().activate(form, op.gate ? gate.row(row) : up.row(row),
                            op.gate ? up.row(row) : nullptr, up.width, up.row(row));
     if (int8) compute.QuantizeRow(up.row(row), scratch.inner, row);

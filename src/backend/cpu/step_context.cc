@@ -11,6 +11,8 @@ StreamRows::StreamRows(const ModelSpec& spec, Arena* arena) {
     *rows = arena->Rows(spec.d_model);
   }
   if (KeepsInputs(spec)) kept = arena->Rows(spec.d_model);
+  if (SharesFirstValues(spec)) first_values = arena->Rows(spec.d_model);
+  if (spec.n_side_streams > 0) sides = arena->Rows(spec.n_side_streams * spec.d_model);
   if (spec.per_layer_input) per_layer = arena->Rows(spec.per_layer_input->proj.n_out);
 }
 
@@ -98,9 +100,9 @@ void StepContext::KeepWantedRows() {
       for (size_t i = 0; i < n_chosen; ++i) {
         chosen[n_kept * n_chosen + i] = std::move(chosen[row * n_chosen + i]);
       }
-      for (const RowsView* view :
-           {&scratch.stream, &scratch.block_input, &scratch.path_input, &scratch.path_output,
-            &scratch.path_sum, &scratch.kept, &scratch.per_layer}) {
+      for (const RowsView* view : {&scratch.stream, &scratch.block_input, &scratch.path_input,
+                                   &scratch.path_output, &scratch.path_sum, &scratch.kept,
+                                   &scratch.sides, &scratch.first_values, &scratch.per_layer}) {
         std::copy_n(view->row(row), view->width, view->row(n_kept));
       }
     }

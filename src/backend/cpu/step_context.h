@@ -20,8 +20,10 @@ struct StreamRows {
   // The residual stream, the block's normalised input, a path's input, a path's output, and
   // the sum of paths.
   RowsView stream, block_input, path_input, path_output, path_sum;
-  RowsView kept;       // the stream as a block found it; empty when no block keeps it
-  RowsView per_layer;  // n_layers * width; empty when the model has none
+  RowsView kept;          // the stream as a block found it; empty when no block keeps it
+  RowsView first_values;  // see TimeMix; empty when the model has none
+  RowsView sides;         // side streams, side by side; empty when the model has none
+  RowsView per_layer;     // n_layers * width; empty when the model has none
 };
 
 // Memory for steps of up to `max_rows` rows: theirs, and what operations, one after the
@@ -160,6 +162,27 @@ void PlanOp(const Bound<PerLayerGate>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<BidirectionalAttention>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
 void PlanOp(const Bound<BidirectionalAttention>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<TimeMix>& op, const RowsView& x, const RowsView& raw,
+           const RowsView& out);
+void PlanOp(const Bound<TimeMix>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<ChannelMix>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<ChannelMix>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<EnterSides>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<EnterSides>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<LeaveSides>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<LeaveSides>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<PredictSides>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<PredictSides>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<CorrectSides>& op, const RowsView& x,
+           const RowsView& raw, const RowsView& out);
+void PlanOp(const Bound<CorrectSides>& op, Arena* arena);
+void RunOp(StepContext* context, const Bound<LowRank>& op, const RowsView& x, const RowsView& raw,
+           const RowsView& out);
+void PlanOp(const Bound<LowRank>& op, Arena* arena);
 void RunOp(StepContext* context, const Bound<UnfoldedLatentAttention>& op, const RowsView& x,
            const RowsView& raw, const RowsView& out);
 void PlanOp(const Bound<UnfoldedLatentAttention>& op, Arena* arena);

@@ -220,6 +220,12 @@ class Builder {
   void Run(const Bound<ChannelDeltaNet>& op, const Rows& x, const Rows& raw, const Rows& out);
   void Run(const Bound<SelectiveScan>& op, const Rows& x, const Rows& raw, const Rows& out);
 
+  // Those that loading refuses.
+  template <typename Operation>
+  void Run(const Bound<Operation>& /*op*/, const Rows&, const Rows&, const Rows&) {
+    static_assert(!kRefusedName<Operation>.empty(), "an operation without launches");
+  }
+
   // All that lies between the products and attention, of heads that begin as the products left
   // them: args names step, kv, rows and heads. Norms that no kernel does on the way come first.
   void FinishHeads(device::KvType type, device::HeadsArgs args, int rope,

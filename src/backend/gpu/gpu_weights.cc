@@ -98,6 +98,10 @@ class Binder {
     CheckHeads(op.latent_dim + op.rope_dim, op.latent_dim);
     CheckChoice(op.choice);
   }
+  void CheckOp(const DenseFfn& op) {
+    if (op.sparsity == 0) return;
+    Fail(Unimplemented("the gpu backends have no sparse gates; use the cpu backend"));
+  }
   void CheckOp(const BidirectionalAttention& op) { CheckHeads(op.k_dim, op.v_dim); }
   void CheckOp(const UnfoldedLatentAttention& op) {
     CheckHeads(op.nope_dim + op.rope_dim, op.v_dim);
@@ -357,6 +361,10 @@ void Binder::CheckOp(const MixtureOfExperts& op) {
 BoundPath Binder::Of(const Path& path) {
   const auto bind = [&]<typename Operation>(const Operation& op) -> BoundOp {
     CheckOp(op);
+    if constexpr (!kRefusedName<Operation>.empty()) {
+      Fail(Unimplemented("the gpu backends have no ", kRefusedName<Operation>,
+                         "; use the cpu backend"));
+    }
     JoinInputs(op);
     Bound<Operation> bound;
     bound.spec = &op;
@@ -382,6 +390,7 @@ BoundBlock Binder::Of(const Block& block) {
   bound.post = Of(block.post);
   bound.residual_scale = block.residual_scale;
   if (block.stream_scale) bound.stream_scale = ValuesOf(Info(block.stream_scale))[0];
+  bound.stream_scale *= block.stream_factor;
   bound.stream_norm = Of(block.stream_norm);
   return bound;
 }

@@ -191,6 +191,11 @@ BoundPath Binder::Of(const Path& path) {
       Fail(Unimplemented("the mlx backend has no ", kRefusedName<Operation>,
                          "; use the cpu backend"));
     }
+    if constexpr (requires { op.sparsity; }) {
+      if (op.sparsity != 0) {
+        Fail(Unimplemented("the mlx backend has no sparse gates; use the cpu backend"));
+      }
+    }
     if constexpr (requires { op.choice; }) {
       if (op.choice) {
         Fail(Unimplemented("the mlx backend has no attention to chosen keys; use the cpu backend"));
@@ -220,6 +225,7 @@ BoundBlock Binder::Of(const Block& block) {
   bound.post = Of(block.post);
   bound.residual_scale = block.residual_scale;
   if (block.stream_scale) bound.stream_scale = ValuesOf(file_, block.stream_scale)[0];
+  bound.stream_scale *= block.stream_factor;
   bound.stream_norm = Of(block.stream_norm);
   return bound;
 }

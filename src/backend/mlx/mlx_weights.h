@@ -83,6 +83,20 @@ inline constexpr std::string_view kRefusedName<ChannelDeltaNet> =
     "delta nets that decay by channel";
 template <>
 inline constexpr std::string_view kRefusedName<SelectiveScan> = "state spaces of Mamba 1";
+template <>
+inline constexpr std::string_view kRefusedName<EnterSides> = "side streams";
+template <>
+inline constexpr std::string_view kRefusedName<LeaveSides> = "side streams";
+template <>
+inline constexpr std::string_view kRefusedName<PredictSides> = "side streams";
+template <>
+inline constexpr std::string_view kRefusedName<CorrectSides> = "side streams";
+template <>
+inline constexpr std::string_view kRefusedName<LowRank> = "residuals of low rank";
+template <>
+inline constexpr std::string_view kRefusedName<TimeMix> = "time mix of RWKV 7";
+template <>
+inline constexpr std::string_view kRefusedName<ChannelMix> = "channel mix of RWKV 7";
 
 using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
 

@@ -161,11 +161,29 @@ float Softcap(float cap, double value) {
 
 // --- feed-forward ---------------------------------------------------------------------
 
+namespace {
+
+// Leaves what of each row's gates is above the mean and so many deviations.
+void KeepLargest(float sparsity, Rows* gates) {
+  if (sparsity == 0) return;
+  const auto n = static_cast<double>(gates->width());
+  for (int64_t i = 0; i < gates->count(); ++i) {
+    double mean = 0, squares = 0;
+    for (const float v : gates->row(i)) mean += v / n;
+    for (const float v : gates->row(i)) squares += (v - mean) * (v - mean);
+    const double least = mean + sparsity * std::sqrt(squares / (n - 1));
+    for (float& v : gates->row(i)) v = static_cast<float>(std::max(0.0, v - least));
+  }
+}
+
+}  // namespace
+
 Rows RunOp(const StepContext& context, const DenseFfn& op, const Rows& x, const Rows&) {
   const Tensors& tensors = context.tensors;
   Rows up = ApplyLinear(tensors, op.up, x);
   if (op.gate) {
     Rows gate = ApplyLinear(tensors, op.gate, x);
+    KeepLargest(op.sparsity, &gate);
     for (size_t i = 0; i < up.values().size(); ++i) {
       up.values()[i] = Activate(op.activation, op.numbers, gate.values()[i], &up.values()[i]);
     }
@@ -403,6 +421,7 @@ void RunBlock(StepContext* step, const Block& block, Rows* stream) {
     float& v = stream->values()[i];
     v += block.residual_scale * y.values()[i];
     if (!scale.empty()) v *= scale[0];
+    v *= block.stream_factor;
   }
   ApplyNorm(context.tensors, block.stream_norm, stream);
 }

@@ -41,6 +41,8 @@ struct StepContext {
   ReferenceState* state = nullptr;
   Rows kept{0, 0};  // the stream as the last block that keeps its input found it
   std::shared_ptr<ChosenKeys> chosen = std::make_shared<ChosenKeys>();  // see KeyChoice
+  std::shared_ptr<Rows> first_values = std::make_shared<Rows>(0, 0);    // see TimeMix
+  std::shared_ptr<Rows> sides;  // [rows][n_side_streams * d_model], where there are some
   Rows per_layer_inputs{0, 0};  // when the spec has them: [rows][n_layers * width]
 };
 
@@ -73,6 +75,13 @@ Rows RunOp(const StepContext& context, const GatedDeltaNet& op, const Rows& x, c
 Rows RunOp(const StepContext& context, const StateSpace& op, const Rows& x, const Rows& raw);
 Rows RunOp(const StepContext& context, const ChannelDeltaNet& op, const Rows& x, const Rows& raw);
 Rows RunOp(const StepContext& context, const SelectiveScan& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const TimeMix& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const ChannelMix& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const EnterSides& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const LeaveSides& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const PredictSides& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const CorrectSides& op, const Rows& x, const Rows& raw);
+Rows RunOp(const StepContext& context, const LowRank& op, const Rows& x, const Rows& raw);
 Rows RunOp(const StepContext& context, const UnfoldedLatentAttention& op, const Rows& x,
            const Rows& raw);
 Rows RunOp(const StepContext& context, const DenseFfn& op, const Rows& x, const Rows& raw);

@@ -301,4 +301,122 @@ Rows RunOp(const StepContext& context, const SelectiveScan& op, const Rows& x, c
   return ApplyLinear(tensors, op.out, y);
 }
 
+namespace {
+
+// x + (p - x) lerp for each row of `lerp`, p being the row before; keeps the last row in the slot.
+std::vector<Rows> ShiftAndMix(const StepContext& context, int slot, std::span<const float> lerp,
+                              const Rows& x) {
+  const int64_t n = x.width();
+  std::vector<Rows> mixed(lerp.size() / n, Rows(x.count(), n));
+  for (int64_t i = 0; i < x.count(); ++i) {
+    float* const before = StateOf(context, i, slot);
+    for (size_t m = 0; m < mixed.size(); ++m) {
+      for (int64_t j = 0; j < n; ++j) {
+        const double value = x.row(i)[j];
+        mixed[m].row(i)[j] = static_cast<float>(value + (before[j] - value) * lerp[m * n + j]);
+      }
+    }
+    std::ranges::copy(x.row(i), before);
+  }
+  return mixed;
+}
+
+// b(act(a(x))) + bias, then sigmoid.
+template <typename Act>
+Rows LowRankGate(const Tensors& tensors, const Linear& a, const Linear& b, TensorRef bias_ref,
+                 const Rows& x, Act act) {
+  Rows low = ApplyLinear(tensors, a, x);
+  for (float& v : low.values()) v = static_cast<float>(act(double{v}));
+  Rows out = ApplyLinear(tensors, b, low);
+  const std::vector<float> bias = tensors.Values(bias_ref);
+  for (size_t i = 0; i < out.values().size() && !bias.empty(); ++i) {
+    out.values()[i] = static_cast<float>(Sigmoid(double{out.values()[i]} + bias[i % bias.size()]));
+  }
+  return out;
+}
+
+// Of one row.
+struct TimeMixRow {
+  std::span<const float> r, w, k, v, a, d;
+};
+
+void AdvanceTimeMix(int n_heads, int64_t dim, const TimeMixRow& row, float* states,
+                    std::span<float> y) {
+  for (int h = 0; h < n_heads; ++h) {
+    const HeadState state{states + h * dim * dim, dim, dim};
+    const int64_t at = h * dim;
+    for (int64_t c = 0; c < dim; ++c) {
+      const double removed = state.Project(row.d.subspan(at, dim), c);
+      double sum = 0;
+      for (int64_t j = 0; j < dim; ++j) {
+        const double s = double{row.w[at + j]} * state.at(j, c) -
+                         double{row.d[at + j]} * row.a[at + j] * removed +
+                         double{row.k[at + j]} * row.v[at + c];
+        state.at(j, c) = static_cast<float>(s);
+        sum += s * row.r[at + j];
+      }
+      y[at + c] = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace
+
+Rows RunOp(const StepContext& context, const TimeMix& op, const Rows& x, const Rows&) {
+  const Tensors& tensors = context.tensors;
+  const int64_t n = x.width(), dim = op.head_dim;
+  const std::vector<Rows> mixed = ShiftAndMix(context, op.shift_slot, tensors.Values(op.lerp), x);
+  const auto same = [](double v) { return v; };
+  const Rows r = ApplyLinear(tensors, op.receptance, mixed[0]);
+  Rows w = LowRankGate(tensors, op.decay_a, op.decay_b, op.decay_bias, mixed[1],
+                       [](double v) { return std::tanh(v); });
+  for (float& v : w.values()) v = static_cast<float>(std::exp(-std::exp(-0.5) * v));
+  Rows k = ApplyLinear(tensors, op.key, mixed[2]), v = ApplyLinear(tensors, op.value, mixed[3]);
+  const Rows a = LowRankGate(tensors, op.rate_a, op.rate_b, op.rate_bias, mixed[4], same);
+  const Rows g = LowRankGate(tensors, op.gate_a, op.gate_b, TensorRef(), mixed[5],
+                             [](double v) { return Sigmoid(v); });
+  if (op.is_first) {
+    *context.first_values = v;
+  } else {
+    const Rows mix = LowRankGate(tensors, op.mix_a, op.mix_b, op.mix_bias, mixed[3], same);
+    for (size_t i = 0; i < v.values().size(); ++i) {
+      float& value = v.values()[i];
+      value += (context.first_values->values()[i] - value) * mix.values()[i];
+    }
+  }
+  const std::vector<float> removal = tensors.Values(op.removal),
+                           renewal = tensors.Values(op.renewal), bonus = tensors.Values(op.bonus);
+  Rows d = k, y(x.count(), n);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      d.row(i)[j] *= removal[j];
+      k.row(i)[j] = static_cast<float>(k.row(i)[j] * (1 + (a.row(i)[j] - 1.0) * renewal[j]));
+    }
+  }
+  NormalizeRuns(dim, 1e-12, 1, &d);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    AdvanceTimeMix(op.n_heads, dim, {r.row(i), w.row(i), k.row(i), v.row(i), a.row(i), d.row(i)},
+                   StateOf(context, i, op.slot), y.row(i));
+  }
+  ApplyNorm(tensors, op.norm, &y);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    for (int64_t at = 0; at < n; at += dim) {
+      double sum = 0;
+      for (int64_t j = at; j < at + dim; ++j) sum += double{k.row(i)[j]} * r.row(i)[j] * bonus[j];
+      for (int64_t j = at; j < at + dim; ++j) {
+        y.row(i)[j] = static_cast<float>((y.row(i)[j] + sum * v.row(i)[j]) * g.row(i)[j]);
+      }
+    }
+  }
+  return ApplyLinear(tensors, op.out, y);
+}
+
+Rows RunOp(const StepContext& context, const ChannelMix& op, const Rows& x, const Rows&) {
+  const Tensors& tensors = context.tensors;
+  const std::vector<Rows> mixed = ShiftAndMix(context, op.shift_slot, tensors.Values(op.lerp), x);
+  Rows inner = ApplyLinear(tensors, op.key, mixed[0]);
+  for (float& v : inner.values()) v = Activate(Activation::kReluSquared, {}, v, nullptr);
+  return ApplyLinear(tensors, op.value, inner);
+}
+
 }  // namespace weft::reference

@@ -85,6 +85,10 @@ class ReferenceExecutor : public Executor {
         type = spec.token_types.TypeAfter(token, type);
       }
     }
+    if (spec.n_side_streams > 0) {
+      context.sides = std::make_shared<reference::Rows>(std::ssize(context.rows),
+                                                        spec.n_side_streams * spec.d_model);
+    }
     reference::Rows stream = Embed(context);
     if (spec.per_layer_input) context.per_layer_inputs = ComputePerLayerInputs(context, stream);
     for (const Layer& layer : spec.layers) {

@@ -36,6 +36,8 @@ Status CheckCanBeSplit(const ModelSpec& spec) {
   };
   if (spec.hidden_input) return refuse("it is a prediction head");
   if (spec.per_layer_input) return refuse("every layer takes more of a token than the one before");
+  if (spec.n_side_streams > 0) return refuse("it has several streams");
+  if (SharesFirstValues(spec)) return refuse("every layer reads the first one's values");
   if (ChoosesKeys(spec)) return refuse("layers attend to keys that earlier ones chose");
   if (NeedsWholeTexts(spec)) return refuse("it is an encoder");
   return OkStatus();
