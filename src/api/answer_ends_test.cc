@@ -17,12 +17,12 @@ using ::testing::MatchesRegex;
 using testing::MemoryResponder;
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kContext = 1024;
+constexpr int64_t kEndsContext = 1024;
 constexpr char kFull[] = "model_context_window_exceeded";
 
 class AnswerEndsTest : public testing::ApiTest {
  protected:
-  static void SetUpTestSuite() { SetUpWith("llama", kContext); }
+  static void SetUpTestSuite() { SetUpWith("llama", kEndsContext); }
 
   // Longer than the room behind the prompt that asks for it, and without a loop.
   static std::string Endless() {
@@ -289,7 +289,7 @@ TEST_F(AnswerEndsTest, WhatAPromptCostAddsUpToThePromptInEveryApi) {
 
 TEST_F(AnswerEndsTest, APromptThatIsTooLongIsRefusedInWordsThatClientsKnow) {
   const std::string say(2000, 'x');
-  const std::string size = StrCat("maximum context length is ", kContext, " tokens");
+  const std::string size = StrCat("maximum context length is ", kEndsContext, " tokens");
   for (const std::string path : {"/v1/messages", "/v1/responses", "/v1/chat/completions",
                                  "/api/chat", "/v1/completions", "/completion"}) {
     const bool is_text = path == "/completion" || path == "/v1/completions";

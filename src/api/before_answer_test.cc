@@ -16,8 +16,6 @@ using ::testing::Not;
 using testing::SseEvent;
 using Json = nlohmann::ordered_json;
 
-constexpr char kChat[] = "/v1/chat/completions";
-
 class BeforeAnswerTest : public testing::ApiTest {};
 
 TEST_F(BeforeAnswerTest, ProgressComesBeforeTheAnswerWhereItIsAskedFor) {

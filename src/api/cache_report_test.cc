@@ -20,9 +20,6 @@ using testing::MemoryResponder;
 using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
-constexpr char kChat[] = "/v1/chat/completions";
-constexpr char kMessages[] = "/v1/messages";
-
 class CacheReportApiTest : public testing::ApiTest {
  protected:
   static Json User(const std::string& text) { return {{"role", "user"}, {"content", text}}; }

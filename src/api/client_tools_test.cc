@@ -20,10 +20,6 @@ using ::testing::Not;
 using testing::SseEvent;
 using Json = nlohmann::ordered_json;
 
-constexpr char kChat[] = "/v1/chat/completions";
-constexpr char kResponses[] = "/v1/responses";
-constexpr char kMessages[] = "/v1/messages";
-
 // As the template writes a call with one argument.
 std::string Call(std::string_view name, const Json& arguments) {
   const auto argument = arguments.items().begin();

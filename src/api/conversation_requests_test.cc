@@ -13,7 +13,7 @@ namespace {
 using nlohmann::ordered_json;
 using ::testing::HasSubstr;
 
-ordered_json Json(std::string_view text) { return *ParseJson(text, {}); }
+ordered_json ReadJson(std::string_view text) { return *ParseJson(text, {}); }
 
 // Messages in OpenAI's form.
 ordered_json Shown(const std::vector<ChatMessage>& messages) {
@@ -34,11 +34,11 @@ ordered_json Shown(const std::vector<ChatMessage>& messages) {
 }
 
 std::string FromAnthropic(std::string_view system, std::string_view messages) {
-  const ordered_json given = system.empty() ? ordered_json() : Json(system);
+  const ordered_json given = system.empty() ? ordered_json() : ReadJson(system);
   std::vector<std::string> warnings;
   ToolCatalog tools;
   auto converted =
-      ToChatMessages(system.empty() ? nullptr : &given, Json(messages), &tools, &warnings);
+      ToChatMessages(system.empty() ? nullptr : &given, ReadJson(messages), &tools, &warnings);
   if (!converted.ok()) return std::string(Message(converted.status()));
   return Shown(*converted).dump();
 }
@@ -104,7 +104,7 @@ TEST(AnthropicMessages, ErrorsNameThePlace) {
 std::string FromItems(std::string_view input) {
   std::vector<std::string> warnings;
   ToolCatalog tools;
-  auto converted = ItemsToChatMessages(nullptr, Json(input), &tools, &warnings);
+  auto converted = ItemsToChatMessages(nullptr, ReadJson(input), &tools, &warnings);
   if (!converted.ok()) return std::string(Message(converted.status()));
   return Shown(*converted).dump();
 }

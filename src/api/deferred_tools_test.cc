@@ -22,9 +22,6 @@ using testing::SseEvent;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
-constexpr char kMessages[] = "/v1/messages";
-constexpr char kResponses[] = "/v1/responses";
-
 class DeferredToolsTest : public testing::ApiTest {
  protected:
   static HttpRequest RequestOf(const Json& body) {

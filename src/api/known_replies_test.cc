@@ -12,16 +12,15 @@
 namespace weft::serve {
 namespace {
 
-using testing::MemoryResponder;
 using Json = nlohmann::ordered_json;
 
-constexpr char kThought[] = "I have to look at the weather of that city first";
+constexpr char kKnownThought[] = "I have to look at the weather of that city first";
 // Written as no template would write it.
 constexpr char kReply[] =
     "<think>\nI have to look at the weather of that city first\n</think>\n\nI look. \n"
     "<tool_call>\n{ \"name\":\"get_weather\", \"arguments\":{\"city\" : \"Bonn\"} }\n</tool_call>";
 
-struct Cost {
+struct ReplyCost {
   int64_t prompt = 0, cached = 0, completion = 0;
 };
 
@@ -33,7 +32,7 @@ class KnownRepliesTest : public testing::ApiTest {
     return {
         {"messages", std::move(messages)}, {"tools", Json::array({Tool()})}, {"max_tokens", 400}};
   }
-  static Cost CostOf(const Json& usage) {
+  static ReplyCost CostOf(const Json& usage) {
     return {.prompt = usage["prompt_tokens"],
             .cached = usage["prompt_tokens_details"]["cached_tokens"],
             .completion = usage["completion_tokens"]};
@@ -41,7 +40,7 @@ class KnownRepliesTest : public testing::ApiTest {
 
   // The first turn over OpenAI's chat completions; `question` makes each test's conversation its
   // own.
-  static Json First(const std::string& question, Cost* cost, std::string domain = "") {
+  static Json First(const std::string& question, ReplyCost* cost, std::string domain = "") {
     Json messages = Json::array({{{"role", "user"}, {"content", question}}});
     messages.push_back(Say(kReply));
     const auto response = Post("/v1/chat/completions", OpenAiBody(messages), {}, std::move(domain));
@@ -49,7 +48,7 @@ class KnownRepliesTest : public testing::ApiTest {
     const Json answer = response.json();
     *cost = CostOf(answer["usage"]);
     Json message = answer["choices"][0]["message"];
-    EXPECT_EQ(message["reasoning_content"], kThought);
+    EXPECT_EQ(message["reasoning_content"], kKnownThought);
     EXPECT_EQ(message["tool_calls"].size(), 1u);
     messages.push_back(std::move(message));
     return messages;
@@ -57,7 +56,7 @@ class KnownRepliesTest : public testing::ApiTest {
 
   static Json& Answered(Json& messages) { return messages[2]; }
 
-  static Cost Second(Json messages, std::string domain = "") {
+  static ReplyCost Second(Json messages, std::string domain = "") {
     const Json& call = messages.back()["tool_calls"][0];
     messages.push_back({{"role", "tool"},
                         {"tool_call_id", call["id"]},
@@ -68,24 +67,24 @@ class KnownRepliesTest : public testing::ApiTest {
   }
 
   // All that was computed in the first turn is found: its end token may not be.
-  static void ExpectAllFound(const Cost& first, const Cost& second) {
+  static void ExpectAllFound(const ReplyCost& first, const ReplyCost& second) {
     EXPECT_GE(second.cached, first.prompt + first.completion - 1);
   }
 };
 
 TEST_F(KnownRepliesTest, ReasoningThatIsDroppedIsPutBack) {
-  Cost first;
+  ReplyCost first;
   Json messages = First("About dropping.", &first);
   Answered(messages).erase("reasoning_content");
   ExpectAllFound(first, Second(messages));
 }
 
 TEST_F(KnownRepliesTest, AClientThatKeepsItComputesAsMuch) {
-  Cost first;
+  ReplyCost first;
   Json messages = First("About keeping.", &first);
-  const Cost kept = Second(messages);
+  const ReplyCost kept = Second(messages);
   Answered(messages).erase("reasoning_content");
-  const Cost dropped = Second(messages);
+  const ReplyCost dropped = Second(messages);
   ExpectAllFound(first, kept);
   EXPECT_EQ(kept.prompt, dropped.prompt);
 }
@@ -93,7 +92,7 @@ TEST_F(KnownRepliesTest, AClientThatKeepsItComputesAsMuch) {
 TEST_F(KnownRepliesTest, CallsThatAreWrittenAnewAreTheSame) {
   for (const char* const arguments : {"{\"city\":\"Bonn\"}", "{ \"city\" : \"Bo\\u006en\" }"}) {
     for (const Json& content : {Json("I look."), Json("\nI look.\n\n")}) {
-      Cost first;
+      ReplyCost first;
       Json messages = First(std::string("About ") + arguments + content.dump(), &first);
       Answered(messages).erase("reasoning_content");
       Answered(messages)["content"] = content;
@@ -104,25 +103,25 @@ TEST_F(KnownRepliesTest, CallsThatAreWrittenAnewAreTheSame) {
 }
 
 TEST_F(KnownRepliesTest, WhatWasNotSaidIsLeftAsItIs) {
-  Cost first;
+  ReplyCost first;
   Json messages = First("About other words.", &first);
   Answered(messages).erase("reasoning_content");
   Answered(messages)["content"] = "I look it up.";
-  const Cost second = Second(messages);
+  const ReplyCost second = Second(messages);
   EXPECT_LT(second.cached, first.prompt + first.completion - 1);
 }
 
 TEST_F(KnownRepliesTest, AnotherKeysReplyIsNotKnown) {
-  Cost first;
+  ReplyCost first;
   Json messages = First("About keys.", &first, "alice");
   Answered(messages).erase("reasoning_content");
-  const Cost own = Second(messages, "alice"), other = Second(messages, "bob");
+  const ReplyCost own = Second(messages, "alice"), other = Second(messages, "bob");
   ExpectAllFound(first, own);
   EXPECT_LT(other.prompt, own.prompt) << "bob sees alice's reasoning";
 }
 
 TEST_F(KnownRepliesTest, CountsAreThoseOfThePrompt) {
-  Cost first;
+  ReplyCost first;
   Json messages = First("About counts.", &first);
   Answered(messages).erase("reasoning_content");
   messages.push_back({{"role", "tool"},
@@ -212,10 +211,10 @@ class KeptRepliesTest : public KnownRepliesTest {
 };
 
 TEST_F(KeptRepliesTest, TurnedOffNothingIsPutBack) {
-  Cost first;
+  ReplyCost first;
   Json messages = First("About nothing.", &first);
   Answered(messages).erase("reasoning_content");
-  const Cost second = Second(messages);
+  const ReplyCost second = Second(messages);
   EXPECT_LT(second.cached, first.prompt + first.completion - 1);
   EXPECT_EQ(host().replies().size(), 0u);
 }

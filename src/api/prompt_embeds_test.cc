@@ -17,7 +17,6 @@ using Json = nlohmann::ordered_json;
 using testing::ApiTest;
 using ::testing::HasSubstr;
 
-constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kComplete[] = "/v1/completions";
 
 // A safetensors file, as the floats that Base64Of takes: its header is padded to whole ones.

@@ -19,8 +19,7 @@ using ::testing::Not;
 using testing::SseEvent;
 using Json = nlohmann::ordered_json;
 
-constexpr char kChat[] = "/v1/chat/completions";
-constexpr char kThought[] = "<think>one two three</think>Yes.";
+constexpr char kThoughtReply[] = "<think>one two three</think>Yes.";
 
 class ReplyDetailsTest : public testing::ApiTest {
  protected:
@@ -39,15 +38,15 @@ class ReplyDetailsTest : public testing::ApiTest {
 TEST_F(ReplyDetailsTest, AThoughtThatIsTooLongIsEndedAndTheAnswerGoesOn) {
   for (const char* const name :
        {"thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"}) {
-    const Json message = Message(Chat(kThought, {{name, 3}}));
+    const Json message = Message(Chat(kThoughtReply, {{name, 3}}));
     EXPECT_EQ(message["reasoning_content"], "one") << name;  // one token per letter
     EXPECT_EQ(message["content"], "two three</think>Yes.") << name;
   }
-  const Json none = Message(Chat(kThought, {{"thinking_budget_tokens", 0}}));
+  const Json none = Message(Chat(kThoughtReply, {{"thinking_budget_tokens", 0}}));
   EXPECT_FALSE(none.contains("reasoning_content"));
   EXPECT_EQ(none["content"], "one two three</think>Yes.");
   for (const int budget : {-1, 100}) {
-    const Json whole = Message(Chat(kThought, {{"thinking_budget_tokens", budget}}));
+    const Json whole = Message(Chat(kThoughtReply, {{"thinking_budget_tokens", budget}}));
     EXPECT_EQ(whole["reasoning_content"], "one two three");
     EXPECT_EQ(whole["content"], "Yes.");
   }
@@ -85,12 +84,12 @@ TEST_F(ReplyDetailsTest, AThoughtThatThePromptOpensIsEndedToo) {
 TEST_F(ReplyDetailsTest, OtherApisLimitThoughtsToo) {
   const Json anthropic = {{"model", "m"},
                           {"max_tokens", 100},
-                          {"messages", Json::array({Say(kThought)})},
+                          {"messages", Json::array({Say(kThoughtReply)})},
                           {"thinking", {{"type", "enabled"}, {"budget_tokens", 3}}}};
   const Json content = Post("/v1/messages", anthropic).json()["content"];
   EXPECT_EQ(content[0]["thinking"], "one");
   EXPECT_EQ(content[1]["text"], "two three</think>Yes.");
-  const Json responses = {{"input", Json::array({Say(kThought)})}, {"reasoning_budget", 3}};
+  const Json responses = {{"input", Json::array({Say(kThoughtReply)})}, {"reasoning_budget", 3}};
   EXPECT_THAT(Post("/v1/responses", responses).body(), HasSubstr("two three</think>Yes."));
 }
 
@@ -274,7 +273,7 @@ TEST_F(DefaultThinkingTest, CountsWhereARequestDoesNotSay) {
   };
   EXPECT_THAT(prompt(Json::object()), HasSubstr("</think>"));
   EXPECT_THAT(prompt({{"enable_thinking", true}}), Not(HasSubstr("</think>")));
-  Json body = {{"messages", Json::array({Say(kThought)})}};
+  Json body = {{"messages", Json::array({Say(kThoughtReply)})}};
   const auto reasoning = [](const Json& chat) {
     return Post(kChat, chat).json()["choices"][0]["message"]["reasoning_content"];
   };

@@ -31,10 +31,10 @@ class CountingResponder : public MemoryResponder {
 };
 
 // Has nothing to report until that many writes have happened, but that it waits, if it does.
-class QuietGeneration : public Generation {
+class SilentGeneration : public Generation {
  public:
-  QuietGeneration(std::unique_ptr<Generation> inner, const CountingResponder* responder,
-                  int quiet_writes, int64_t waits_behind_tokens, bool fails)
+  SilentGeneration(std::unique_ptr<Generation> inner, const CountingResponder* responder,
+                   int quiet_writes, int64_t waits_behind_tokens, bool fails)
       : inner_(std::move(inner)),
         responder_(*responder),
         quiet_writes_(quiet_writes),
@@ -61,17 +61,17 @@ class QuietGeneration : public Generation {
   const bool fails_;
 };
 
-class QuietHost : public testing::ScriptedHost {
+class SilentHost : public testing::ScriptedHost {
  public:
-  explicit QuietHost(Host& inner) : ScriptedHost(inner) { defaults_ = inner.defaults(); }
+  explicit SilentHost(Host& inner) : ScriptedHost(inner) { defaults_ = inner.defaults(); }
 
   Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) override {
     if (refuses) co_return ResourceExhausted("the queue is full");
     auto generating = ScriptedHost::Generate(std::move(request));
     StatusOr<std::unique_ptr<Generation>> inner = co_await generating;
     if (!inner.ok()) co_return inner.status();
-    co_return std::make_unique<QuietGeneration>(*std::move(inner), responder, quiet_writes,
-                                                waits_behind_tokens, fails);
+    co_return std::make_unique<SilentGeneration>(*std::move(inner), responder, quiet_writes,
+                                                 waits_behind_tokens, fails);
   }
   const RequestDefaults& defaults() const override { return defaults_; }
   void SetIntervals(milliseconds begin, milliseconds interval) {
@@ -114,7 +114,7 @@ class SignsOfLifeTest : public testing::ApiTest {
   }
   static Json Chat() { return {{"messages", Json::array({Say("Hi")})}, {"max_tokens", 20}}; }
 
-  QuietHost quiet_;
+  SilentHost quiet_;
   Router quiet_router_;
 };
 

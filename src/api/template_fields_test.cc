@@ -21,14 +21,14 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
-constexpr char kThought[] = "ponder-this";
+constexpr char kPastThought[] = "ponder-this";
 constexpr char kShut[] = "<think>\n\n</think>";
 
 // A question, an answer after a thought, and another question; in the form of each API.
 Json ChatBody() {
   return {{"messages",
            {{{"role", "user"}, {"content", "Hi"}},
-            {{"role", "assistant"}, {"content", "Hello."}, {"reasoning_content", kThought}},
+            {{"role", "assistant"}, {"content", "Hello."}, {"reasoning_content", kPastThought}},
             {{"role", "user"}, {"content", "Bye"}}}}};
 }
 
@@ -37,13 +37,13 @@ Json MessagesBody() {
   body["max_tokens"] = 10;
   body["messages"][1] = {{"role", "assistant"},
                          {"content",
-                          {{{"type", "thinking"}, {"thinking", kThought}, {"signature", "s"}},
+                          {{{"type", "thinking"}, {"thinking", kPastThought}, {"signature", "s"}},
                            {{"type", "text"}, {"text", "Hello."}}}}};
   return body;
 }
 
 Json ResponsesBody() {
-  const Json thought = {{{"type", "reasoning_text"}, {"text", kThought}}};
+  const Json thought = {{{"type", "reasoning_text"}, {"text", kPastThought}}};
   return {{"input",
            {{{"role", "user"}, {"content", "Hi"}},
             {{"type", "reasoning"}, {"summary", Json::array()}, {"content", thought}},
@@ -54,7 +54,7 @@ Json ResponsesBody() {
 Json OllamaBody() {
   Json body = ChatBody();
   body["model"] = "scripted";
-  body["messages"][1] = {{"role", "assistant"}, {"content", "Hello."}, {"thinking", kThought}};
+  body["messages"][1] = {{"role", "assistant"}, {"content", "Hello."}, {"thinking", kPastThought}};
   return body;
 }
 
@@ -109,13 +109,13 @@ class TemplateFieldsTest : public testing::ApiTest {
 
 TEST_F(TemplateFieldsTest, EveryApiTakesTheTemplatesVariables) {
   for (const Door& door : Doors()) {
-    EXPECT_THAT(Prompt(door, Json::object()), HasSubstr(kThought)) << door.name;
-    EXPECT_THAT(Prompt(door, Kwargs({{"clear_thinking", true}})), Not(HasSubstr(kThought)))
+    EXPECT_THAT(Prompt(door, Json::object()), HasSubstr(kPastThought)) << door.name;
+    EXPECT_THAT(Prompt(door, Kwargs({{"clear_thinking", true}})), Not(HasSubstr(kPastThought)))
         << door.name;
-    EXPECT_THAT(Prompt(door, Kwargs({{"clear_thinking", false}})), HasSubstr(kThought))
+    EXPECT_THAT(Prompt(door, Kwargs({{"clear_thinking", false}})), HasSubstr(kPastThought))
         << door.name;
     // Another template's name for it.
-    EXPECT_THAT(Prompt(door, Kwargs({{"preserve_thinking", false}})), Not(HasSubstr(kThought)))
+    EXPECT_THAT(Prompt(door, Kwargs({{"preserve_thinking", false}})), Not(HasSubstr(kPastThought)))
         << door.name;
     EXPECT_THAT(Prompt(door, Kwargs({{"enable_thinking", false}})), HasSubstr(kShut)) << door.name;
     EXPECT_THAT(Prompt(door, Kwargs({{"enable_thinking", true}})), Not(HasSubstr(kShut)))
@@ -172,18 +172,18 @@ TEST_F(TemplateFieldsTest, ContextManagementKeepsAndClearsThoughts) {
     edit.update(more);
     return Edits(Json::array({edit}));
   };
-  EXPECT_THAT(Messages(clear({{"keep", "all"}})), HasSubstr(kThought));
-  EXPECT_THAT(Messages(clear({{"keep", {{"type", "all"}}}})), HasSubstr(kThought));
+  EXPECT_THAT(Messages(clear({{"keep", "all"}})), HasSubstr(kPastThought));
+  EXPECT_THAT(Messages(clear({{"keep", {{"type", "all"}}}})), HasSubstr(kPastThought));
   EXPECT_THAT(Messages(clear({{"keep", {{"type", "thinking_turns"}, {"value", 1}}}})),
-              Not(HasSubstr(kThought)));
-  EXPECT_THAT(Messages(clear(Json::object())), Not(HasSubstr(kThought)));
+              Not(HasSubstr(kPastThought)));
+  EXPECT_THAT(Messages(clear(Json::object())), Not(HasSubstr(kPastThought)));
   for (const Json& nothing : {Json(nullptr), Json::object(), Json({{"edits", Json::array()}})}) {
-    EXPECT_THAT(Messages({{"context_management", nothing}}), HasSubstr(kThought));
+    EXPECT_THAT(Messages({{"context_management", nothing}}), HasSubstr(kPastThought));
   }
   // The variables say more than the edit.
   Json both = clear({{"keep", "all"}});
   both.update(Kwargs({{"preserve_thinking", false}}));
-  EXPECT_THAT(Messages(both), Not(HasSubstr(kThought)));
+  EXPECT_THAT(Messages(both), Not(HasSubstr(kPastThought)));
 }
 
 TEST_F(TemplateFieldsTest, OtherEditsAreToldAsIgnored) {
@@ -205,7 +205,7 @@ TEST_F(TemplateFieldsTest, UnknownKindsOfKeepingAreToldAsIgnored) {
     const auto response = Post("/v1/messages", body);
     EXPECT_EQ(response.status(), 200) << response.body();
     EXPECT_EQ(response.Header("X-Weft-Ignored"), "context_management.clear_thinking_20251015.keep");
-    EXPECT_THAT(Messages(body), HasSubstr(kThought));
+    EXPECT_THAT(Messages(body), HasSubstr(kPastThought));
   }
 }
 
@@ -256,17 +256,17 @@ class OperatorsVariablesTest : public TemplateFieldsTest {
 TEST_F(OperatorsVariablesTest, CountWhereARequestDoesNotSay) {
   for (const Door& door : Doors()) {
     const std::string prompt = Prompt(door, Json::object());
-    EXPECT_THAT(prompt, Not(HasSubstr(kThought))) << door.name;
+    EXPECT_THAT(prompt, Not(HasSubstr(kPastThought))) << door.name;
     EXPECT_THAT(prompt, Not(HasSubstr(kShut))) << door.name;
-    EXPECT_THAT(Prompt(door, Kwargs({{"clear_thinking", false}})), HasSubstr(kThought))
+    EXPECT_THAT(Prompt(door, Kwargs({{"clear_thinking", false}})), HasSubstr(kPastThought))
         << door.name;
-    EXPECT_THAT(Prompt(door, Kwargs({{"preserve_reasoning", true}})), HasSubstr(kThought))
+    EXPECT_THAT(Prompt(door, Kwargs({{"preserve_reasoning", true}})), HasSubstr(kPastThought))
         << door.name;
     EXPECT_THAT(Prompt(door, Kwargs({{"enable_thinking", false}})), HasSubstr(kShut)) << door.name;
   }
   EXPECT_THAT(
       Messages(Edits(Json::array({{{"type", "clear_thinking_20251015"}, {"keep", "all"}}}))),
-      HasSubstr(kThought));
+      HasSubstr(kPastThought));
   EXPECT_THAT(Messages({{"thinking", {{"type", "disabled"}}}}), HasSubstr(kShut));
   EXPECT_EQ(Get("/props")["past_thoughts"]["kept"], false);
 }

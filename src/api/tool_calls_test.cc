@@ -183,7 +183,7 @@ TEST_F(ToolCallsTest, OneCallWhereNoMoreAreWanted) {
   EXPECT_EQ(told.finish, "tool_calls");
 }
 
-class StrictHost : public testing::ScriptedHost {
+class StrictCallsHost : public testing::ScriptedHost {
  public:
   using ScriptedHost::ScriptedHost;
   const RequestDefaults& defaults() const override { return defaults_; }
@@ -193,7 +193,7 @@ class StrictHost : public testing::ScriptedHost {
 };
 
 TEST_F(ToolCallsTest, AStrictServerTakesTheModelsOwnFormatAlone) {
-  StrictHost strict(host());
+  StrictCallsHost strict(host());
   for (Host* const server : {static_cast<Host*>(&strict), static_cast<Host*>(&host())}) {
     const bool is_strict = server == &strict;
     Router router;

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-std::string Call(std::string_view name, std::string_view arguments) {
+std::string CallText(std::string_view name, std::string_view arguments) {
   return StrCat("<tool_call>\n{\"name\": \"", name, "\", \"arguments\": ", arguments,
                 "}\n</tool_call>");
 }
@@ -70,24 +70,25 @@ using Names = std::vector<std::string>;
 
 TEST_F(ToolChoiceTest, RequiredIsACallAndNothingElse) {
   const Json required = Choice("required");
-  EXPECT_EQ(Calls(Chat(Call("weather", kBonn), required)), Names{"weather"});
-  EXPECT_EQ(Calls(Chat(StrCat(Call("weather", kBonn), "\n", Call("clock", kBonn)), required)),
-            (Names{"weather", "clock"}));
+  EXPECT_EQ(Calls(Chat(CallText("weather", kBonn), required)), Names{"weather"});
+  EXPECT_EQ(
+      Calls(Chat(StrCat(CallText("weather", kBonn), "\n", CallText("clock", kBonn)), required)),
+      (Names{"weather", "clock"}));
   EXPECT_EQ(Calls(Chat("It rains.", required)), Names{"refused"});
-  EXPECT_EQ(Calls(Chat(Call("nothing", kBonn), required)), Names{"refused"});
-  EXPECT_EQ(Calls(Chat(Call("weather", R"({"city": 3})"), required)), Names{"refused"});
-  EXPECT_EQ(Calls(Chat(Call("weather", "{}"), required)), Names{"refused"});
+  EXPECT_EQ(Calls(Chat(CallText("nothing", kBonn), required)), Names{"refused"});
+  EXPECT_EQ(Calls(Chat(CallText("weather", R"({"city": 3})"), required)), Names{"refused"});
+  EXPECT_EQ(Calls(Chat(CallText("weather", "{}"), required)), Names{"refused"});
 }
 
 TEST_F(ToolChoiceTest, ANamedToolIsTheOneThatIsCalled) {
-  EXPECT_EQ(Calls(Chat(Call("clock", kBonn), Choice(Named("clock")))), Names{"clock"});
-  EXPECT_EQ(Calls(Chat(Call("weather", kBonn), Choice(Named("clock")))), Names{"refused"});
+  EXPECT_EQ(Calls(Chat(CallText("clock", kBonn), Choice(Named("clock")))), Names{"clock"});
+  EXPECT_EQ(Calls(Chat(CallText("weather", kBonn), Choice(Named("clock")))), Names{"refused"});
   for (const char* const mode : {"auto", "required"}) {
     const Json allowed =
         Choice({{"type", "allowed_tools"},
                 {"allowed_tools", {{"mode", mode}, {"tools", Json::array({Named("clock")})}}}});
-    EXPECT_EQ(Calls(Chat(Call("clock", kBonn), allowed)), Names{"clock"});
-    EXPECT_EQ(Calls(Chat(Call("weather", kBonn), allowed)), Names{"refused"});
+    EXPECT_EQ(Calls(Chat(CallText("clock", kBonn), allowed)), Names{"clock"});
+    EXPECT_EQ(Calls(Chat(CallText("weather", kBonn), allowed)), Names{"refused"});
     const Names text = Calls(Chat("It rains.", allowed));
     EXPECT_EQ(text, std::string_view(mode) == "auto" ? Names{} : Names{"refused"});
   }
@@ -95,21 +96,21 @@ TEST_F(ToolChoiceTest, ANamedToolIsTheOneThatIsCalled) {
 
 TEST_F(ToolChoiceTest, ACallThatIsBegunFitsItsTool) {
   EXPECT_EQ(Calls(Chat("It rains.")), Names{});
-  EXPECT_EQ(Calls(Chat(StrCat("Let me see.\n", Call("weather", kBonn)))), Names{"weather"});
-  EXPECT_EQ(Calls(Chat(Call("weather", R"({"town": "Bonn"})"))), Names{"refused"});
+  EXPECT_EQ(Calls(Chat(StrCat("Let me see.\n", CallText("weather", kBonn)))), Names{"weather"});
+  EXPECT_EQ(Calls(Chat(CallText("weather", R"({"town": "Bonn"})"))), Names{"refused"});
   EXPECT_EQ(Calls(Chat("<tool_call>\nweather in Bonn\n</tool_call>")), Names{"refused"});
-  EXPECT_EQ(Calls(Chat(Call("weather", R"({"town": 1})"), Choice("none"))), Names{});
+  EXPECT_EQ(Calls(Chat(CallText("weather", R"({"town": 1})"), Choice("none"))), Names{});
 }
 
 TEST_F(ToolChoiceTest, OneCallWhereSeveralAreNotWanted) {
   const Json single = {{"tool_choice", "required"}, {"parallel_tool_calls", false}};
-  EXPECT_EQ(Calls(Chat(Call("weather", kBonn), single)), Names{"weather"});
+  EXPECT_EQ(Calls(Chat(CallText("weather", kBonn), single)), Names{"weather"});
 }
 
 // Its constraint ends the answer: no token after the call is computed in vain.
 TEST_F(ToolChoiceTest, ANamedToolIsCalledOnce) {
-  const std::string once = Call("clock", kBonn);
-  const std::string twice = StrCat(once, "\n", Call("clock", R"({"city": "Rome"})"));
+  const std::string once = CallText("clock", kBonn);
+  const std::string twice = StrCat(once, "\n", CallText("clock", R"({"city": "Rome"})"));
   EXPECT_EQ(Calls(Chat(twice, Choice("required"))), (Names{"clock", "clock"}));
   EXPECT_EQ(Calls(Chat(twice, Choice(Named("clock")))), Names{"refused"});
   const Json chat = Post("/v1/chat/completions", Chat(once, Choice(Named("clock")))).json();
@@ -130,8 +131,9 @@ TEST_F(ToolChoiceTest, ANamedToolIsCalledOnce) {
 }
 
 TEST_F(ToolChoiceTest, RequiredCallsEndWhereOneIsRepeated) {
-  const std::string bonn = Call("weather", kBonn), rome = Call("weather", R"({"city": "Rome"})");
-  const std::string long_bonn = Call("weather", R"({"city": "Bonn am Rhein"})");
+  const std::string bonn = CallText("weather", kBonn),
+                    rome = CallText("weather", R"({"city": "Rome"})");
+  const std::string long_bonn = CallText("weather", R"({"city": "Bonn am Rhein"})");
   const auto asked = [](const std::vector<std::string>& calls) {
     return Chat(StrJoin(calls, "\n"), {{"tool_choice", "required"}, {"max_tokens", 2000}});
   };
@@ -139,7 +141,7 @@ TEST_F(ToolChoiceTest, RequiredCallsEndWhereOneIsRepeated) {
   EXPECT_EQ(Calls(asked({bonn, rome, rome})), (Names{"weather", "weather"}));
   EXPECT_EQ(Calls(asked({bonn, rome, bonn})), (Names{"weather", "weather", "weather"}));
   EXPECT_EQ(Calls(asked({bonn, long_bonn, bonn})), (Names{"weather", "weather", "weather"}));
-  EXPECT_EQ(Calls(asked({bonn, Call("clock", kBonn)})), (Names{"weather", "clock"}));
+  EXPECT_EQ(Calls(asked({bonn, CallText("clock", kBonn)})), (Names{"weather", "clock"}));
   EXPECT_EQ(Post("/v1/chat/completions", asked({bonn, bonn})).json()["choices"][0]["finish_reason"],
             "tool_calls");
   // Who does not ask for a call gets what the model says.
@@ -162,7 +164,7 @@ TEST_F(ToolChoiceTest, RequiredCallsEndWhereOneIsRepeated) {
 TEST_F(ToolChoiceTest, StrictToolsMustBeEnforceable) {
   const Json odd = {
       {"parameters", {{"type", "object"}, {"properties", {{"p", {{"format", "regex"}}}}}}}};
-  Json body = Chat(Call("odd", R"({"p": "a"})"));
+  Json body = Chat(CallText("odd", R"({"p": "a"})"));
   body["tools"] = Json::array({Tool("odd", odd)});
   EXPECT_EQ(Calls(body), Names{"odd"});  // not required
   Json strict = odd;
@@ -194,7 +196,7 @@ TEST_F(ToolChoiceTest, ACustomToolsTextMatchesItsGrammar) {
                      {"definition", "start: line+\nline: /[0-9]+/ \"\\n\"? \"\\\"\"?"}};
   const Json digits = {{"syntax", "regex"}, {"definition", "[0-9]+\\n?"}};
   const auto status = [](const Json& grammar, const std::string& input) {
-    Json body = Chat(Call("add", Json{{"input", input}}.dump()));
+    Json body = Chat(CallText("add", Json{{"input", input}}.dump()));
     body["tools"] = Json::array({CustomTool(grammar, true)});
     const auto chat = Post("/v1/chat/completions", body);
     body["input"] = body["messages"][0]["content"];
@@ -245,14 +247,15 @@ TEST_F(ToolChoiceTest, StrictIsReadAtEveryDoor) {
 
 TEST_F(ToolChoiceTest, WhatKeepsARepliesEndAwayDoesNotGoWithAForm) {
   for (const Json& more : {Json{{"ignore_eos", true}}, Json{{"min_tokens", 200}}}) {
-    Json body = Chat(Call("weather", kBonn), more);
+    Json body = Chat(CallText("weather", kBonn), more);
     body["tool_choice"] = "required";
     const auto refused = Post("/v1/chat/completions", body);
     EXPECT_EQ(refused.status(), 400);
     EXPECT_THAT(refused.body(), HasSubstr("cannot be combined with a reply of a required form"));
   }
   // Without strictness the form is not enforced.
-  EXPECT_EQ(Calls(Chat(Call("weather", R"({"town": 1})"), {{"min_tokens", 5}})), Names{"weather"});
+  EXPECT_EQ(Calls(Chat(CallText("weather", R"({"town": 1})"), {{"min_tokens", 5}})),
+            Names{"weather"});
 }
 
 TEST_F(ToolChoiceTest, OtherToolsThanThoseAllowedAreNotCalledInAnotherShapeEither) {
@@ -266,11 +269,11 @@ TEST_F(ToolChoiceTest, OtherToolsThanThoseAllowedAreNotCalledInAnotherShapeEithe
 
 TEST_F(ToolChoiceTest, ACallOrAnAnswerOfAGivenForm) {
   const Json more = {{"response_format", {{"type", "json_object"}}}};
-  EXPECT_EQ(Calls(Chat(Call("weather", kBonn), more)), Names{"weather"});
+  EXPECT_EQ(Calls(Chat(CallText("weather", kBonn), more)), Names{"weather"});
   EXPECT_EQ(Calls(Chat(R"({"rain": true})", more)), Names{});
   EXPECT_EQ(Calls(Chat("It rains.", more)), Names{"refused"});
   const Json grammar = {{"grammar", "root ::= \"yes\" | \"no\""}};
-  EXPECT_EQ(Calls(Chat(Call("weather", kBonn), grammar)), Names{"weather"});
+  EXPECT_EQ(Calls(Chat(CallText("weather", kBonn), grammar)), Names{"weather"});
   EXPECT_EQ(Calls(Chat("no", grammar)), Names{});
   EXPECT_EQ(Calls(Chat("nothing", grammar)), Names{"refused"});
 }
@@ -284,7 +287,7 @@ TEST_F(ToolChoiceTest, OtherDoors) {
                                   {"tool_choice", std::move(choice)}});
   };
   for (const Json& choice : {Json("required"), Json{{"type", "function"}, {"name", "weather"}}}) {
-    const auto called = responses(Call("weather", kBonn), choice);
+    const auto called = responses(CallText("weather", kBonn), choice);
     EXPECT_EQ(called.json()["output"][0]["type"], "function_call") << called.body();
     EXPECT_NE(responses("It rains.", choice).json()["status"], "completed");
   }
@@ -298,7 +301,7 @@ TEST_F(ToolChoiceTest, OtherDoors) {
          {"tool_choice", std::move(choice)}});
   };
   for (const Json& choice : {Json{{"type", "any"}}, Json{{"type", "tool"}, {"name", "weather"}}}) {
-    const auto called = messages(Call("weather", kBonn), choice);
+    const auto called = messages(CallText("weather", kBonn), choice);
     EXPECT_EQ(called.json()["content"][0]["type"], "tool_use") << called.body();
     EXPECT_NE(messages("It rains.", choice).status(), 200);
   }

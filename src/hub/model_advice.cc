@@ -10,13 +10,13 @@
 namespace weft::hub {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostStops = 64;
 
-void ReadStopTexts(const Json& value, SamplingAdvice* advice) {
-  const Json list = value.is_array() ? value : Json::array({value});
-  for (const Json& stop : list) {
+void ReadStopTexts(const OrderedJson& value, SamplingAdvice* advice) {
+  const OrderedJson list = value.is_array() ? value : OrderedJson::array({value});
+  for (const OrderedJson& stop : list) {
     if (!stop.is_string() || stop.get_ref<const std::string&>().empty()) continue;
     if (advice->stop.size() < kMostStops) advice->stop.push_back(stop.get<std::string>());
   }
@@ -48,7 +48,7 @@ void AddOllamaExtras(const LocalModel& model, const ModelFile& file, SamplingAdv
 
 SamplingAdvice ParseOllamaParameters(std::string_view text) {
   SamplingAdvice advice;
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return advice;
   for (const auto& [name, value] : json.items()) {
     if (name == "stop") {
@@ -59,7 +59,7 @@ SamplingAdvice ParseOllamaParameters(std::string_view text) {
     if (parameter != nullptr && value.is_number() && parameter->Takes(value.get<double>())) {
       advice.*parameter->advice = value.get<double>();
     } else {
-      const std::string said = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+      const std::string said = value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
       advice.left_out.push_back(StrCat(Printable(name), " ", Printable(said)));
     }
   }

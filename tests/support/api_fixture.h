@@ -24,6 +24,17 @@
 #include "tests/support/memory_responder.h"
 #include "tests/support/scripted_host.h"
 
+namespace weft::serve {
+
+// The routes that most tests ask.
+inline constexpr char kChat[] = "/v1/chat/completions";
+inline constexpr char kMessages[] = "/v1/messages";
+inline constexpr char kResponses[] = "/v1/responses";
+inline constexpr char kOllamaChat[] = "/api/chat";
+inline constexpr char kOllamaGenerate[] = "/api/generate";
+
+}  // namespace weft::serve
+
 namespace weft::testing {
 
 class ApiTest : public ::testing::Test {

@@ -20,8 +20,6 @@ using testing::SseEvent;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
-constexpr char kMessages[] = "/v1/messages";
-
 class AnthropicTest : public testing::ApiTest {
  protected:
   static Json Body(std::string_view say, const Json& more = Json::object()) {

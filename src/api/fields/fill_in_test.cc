@@ -17,12 +17,12 @@ using testing::SseEvent;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kContext = 512;
+constexpr int64_t kFillContext = 512;
 
 // A model with the tokens, like Qwen's code models.
 class FillInTest : public testing::ApiTest {
  protected:
-  static void SetUpTestSuite() { SetUpWith("fill-in-llama", kContext); }
+  static void SetUpTestSuite() { SetUpWith("fill-in-llama", kFillContext); }
 
   static std::string Script(std::string_view text) {
     return "<<say>>" + std::string(text) + "<</say>>";
@@ -126,26 +126,26 @@ TEST_F(FillInTest, ControlTokensInTheTextsAreText) {
 
 TEST_F(FillInTest, WhatIsTooLongIsCutFarFromTheGap) {
   std::vector<int32_t> prefix, suffix;
-  for (int32_t i = 0; i < 2 * kContext; ++i) {
+  for (int32_t i = 0; i < 2 * kFillContext; ++i) {
     prefix.push_back(3 + i % 100);
     suffix.push_back(3 + i % 90);
   }
   FillIn parts{.prefix = prefix, .suffix = suffix, .extra = {{"a", "b"}}, .names_files = true};
   const auto prompt = FillInPrompt(host().model(), Ids(), parts, 100);
-  EXPECT_EQ(prompt.size(), kContext - 100u);
+  EXPECT_EQ(prompt.size(), kFillContext - 100u);
   EXPECT_EQ(prompt[1], Ids().prefix) << "nothing of the other files has room";
   const auto gap = std::find(prompt.begin(), prompt.end(), Ids().suffix);
   EXPECT_EQ(*(gap - 1), prefix.back());
   EXPECT_EQ(*(gap + 1), suffix.front());
-  EXPECT_NEAR(gap - prompt.begin(), kContext * 0.6, 10) << "three quarters of 412";
+  EXPECT_NEAR(gap - prompt.begin(), kFillContext * 0.6, 10) << "three quarters of 412";
   // A short prefix leaves more room for the suffix.
   parts.prefix = Encode("a");
-  EXPECT_EQ(FillInPrompt(host().model(), Ids(), parts, 100).size(), kContext - 100u);
+  EXPECT_EQ(FillInPrompt(host().model(), Ids(), parts, 100).size(), kFillContext - 100u);
   // The end of the other files is kept.
   parts.suffix = Encode("b");
-  parts.extra = {{"far", std::string(2 * kContext, 'x')}, {"near", "int near;"}};
+  parts.extra = {{"far", std::string(2 * kFillContext, 'x')}, {"near", "int near;"}};
   const auto around = FillInPrompt(host().model(), Ids(), parts, -1);
-  EXPECT_EQ(around.size(), kContext * 3 / 4u);
+  EXPECT_EQ(around.size(), kFillContext * 3 / 4u);
   EXPECT_THAT(Text(around), HasSubstr("int near;<|file_sep|>"));
 }
 

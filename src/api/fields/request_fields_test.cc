@@ -21,10 +21,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
-ordered_json Json(std::string_view text) { return *ParseJson(text, {}); }
+ordered_json ReadFields(std::string_view text) { return *ParseJson(text, {}); }
 
 StatusOr<SessionChoice> Choose(std::string_view body, HttpHeaders headers) {
-  const ordered_json json = Json(body);
+  const ordered_json json = ReadFields(body);
   ApiFields fields(json);
   HttpRequest request;
   request.headers = std::move(headers);
@@ -61,7 +61,7 @@ TEST(SessionName, RefusesWhatIsNoName) {
 
 // The turn described by a body, or the error.
 StatusOr<TurnOptions> Read(std::string_view body, std::vector<std::string>* unknown = nullptr) {
-  const ordered_json json = Json(body);
+  const ordered_json json = ReadFields(body);
   ApiFields fields(json);
   TurnOptions turn;
   ReadSampling(&fields, *testing::TinyModel("llama"), {}, &turn);
@@ -118,7 +118,7 @@ TEST(SamplingParams, RulesSayWhereARequestStartsAndHowFarItMayGo) {
   rules.defaults.top_k = 3;
   rules.defaults.seed = 5;
   const auto read = [&](std::string_view body) {
-    const ordered_json json = Json(body);
+    const ordered_json json = ReadFields(body);
     ApiFields fields(json);
     TurnOptions turn;
     ReadSampling(&fields, *testing::TinyModel("llama"), rules, &turn);

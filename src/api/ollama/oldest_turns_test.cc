@@ -18,17 +18,14 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::MemoryResponder;
 using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
-constexpr char kChat[] = "/api/chat";
-constexpr char kGenerate[] = "/api/generate";
-constexpr int kContext = 1024;
+constexpr int kTurnsContext = 1024;
 
 class OldestTurnsTest : public testing::ApiTest {
  protected:
-  static void SetUpTestSuite() { SetUpWith("llama", kContext); }
+  static void SetUpTestSuite() { SetUpWith("llama", kTurnsContext); }
 
   static Json Message(std::string_view role, const std::string& text) {
     return {{"role", role}, {"content", text}};
@@ -75,20 +72,20 @@ class OldestTurnsTest : public testing::ApiTest {
 };
 
 TEST_F(OldestTurnsTest, AreDroppedAndTold) {
-  const auto whole = Post(kChat, Turns(2));
+  const auto whole = Post(kOllamaChat, Turns(2));
   EXPECT_EQ(whole.Header("X-Weft-Warning"), "") << "it fits";
   for (const char* truncate : {"{}", R"({"truncate": true})"}) {
     Json body = Turns(30);
     body.update(Json::parse(truncate));
-    const auto response = Post(kChat, body);
+    const auto response = Post(kOllamaChat, body);
     ASSERT_EQ(response.status(), 200) << response.body();
     EXPECT_EQ(response.json()["message"]["content"], "Yes.");
     EXPECT_THAT(response.Header("X-Weft-Warning"),
                 AllOf(HasSubstr("the oldest "), HasSubstr(" messages were dropped"),
                       HasSubstr("1024 tokens")));
-    EXPECT_LT(response.json()["prompt_eval_count"], kContext - kContext / 8 + 1);
+    EXPECT_LT(response.json()["prompt_eval_count"], kTurnsContext - kTurnsContext / 8 + 1);
     body["stream"] = true;
-    EXPECT_THAT(Post(kChat, body).Header("X-Weft-Warning"), HasSubstr("were dropped"));
+    EXPECT_THAT(Post(kOllamaChat, body).Header("X-Weft-Warning"), HasSubstr("were dropped"));
   }
   ExpectIdle();
 }
@@ -96,7 +93,7 @@ TEST_F(OldestTurnsTest, AreDroppedAndTold) {
 TEST_F(OldestTurnsTest, AreNotDroppedIfTheClientForbidsIt) {
   Json body = Turns(30);
   body["truncate"] = false;
-  const auto response = Post(kChat, body);
+  const auto response = Post(kOllamaChat, body);
   EXPECT_EQ(response.status(), 400);
   EXPECT_THAT(response.body(), HasSubstr("context"));
 }
@@ -110,11 +107,11 @@ TEST_F(OldestTurnsTest, SystemMessagesAndTheLastQuestionStay) {
   EXPECT_LT(first, prompt.find("answer "));
   // What cannot be shortened is refused as it was.
   Json body = Turns(30);
-  body["messages"].back()["content"] = std::string(2 * kContext, 'x');
-  EXPECT_EQ(Post(kChat, body).status(), 400);
+  body["messages"].back()["content"] = std::string(2 * kTurnsContext, 'x');
+  EXPECT_EQ(Post(kOllamaChat, body).status(), 400);
   Json long_system = Turns(30);
-  long_system["messages"][0]["content"] = std::string(2 * kContext, 'x');
-  EXPECT_EQ(Post(kChat, long_system).status(), 400);
+  long_system["messages"][0]["content"] = std::string(2 * kTurnsContext, 'x');
+  EXPECT_EQ(Post(kOllamaChat, long_system).status(), 400);
 }
 
 TEST_F(OldestTurnsTest, ResultsGoWithTheirCalls) {
@@ -144,22 +141,23 @@ TEST_F(OldestTurnsTest, AGrowingConversationBeginsAlikeForAWhile) {
 
 TEST_F(OldestTurnsTest, AGenerationsContextLosesItsOldestTokens) {
   std::vector<int32_t> context = {host().model().tokenizer()->bos()};
-  for (int i = 0; i < 2 * kContext; ++i) context.push_back(100 + i % 50);
+  for (int i = 0; i < 2 * kTurnsContext; ++i) context.push_back(100 + i % 50);
   Json body = {{"model", "scripted"},
                {"prompt", "Well? <<say>>Yes.<</say>>"},
                {"context", context},
                {"stream", false}};
-  const auto response = Post(kGenerate, body);
+  const auto response = Post(kOllamaGenerate, body);
   ASSERT_EQ(response.status(), 200) << response.body();
   EXPECT_THAT(response.Header("X-Weft-Warning"),
               AllOf(HasSubstr("the oldest "), HasSubstr(" tokens of context were dropped")));
   const auto after = response.json()["context"].get<std::vector<int32_t>>();
-  EXPECT_LE(after.size(), static_cast<size_t>(kContext));
+  EXPECT_LE(after.size(), static_cast<size_t>(kTurnsContext));
   EXPECT_EQ(after[0], context[0]);
   body["truncate"] = false;
-  EXPECT_EQ(Post(kGenerate, body).status(), 400);
-  Json raw = {{"model", "scripted"}, {"prompt", std::string(2 * kContext, 'x')}, {"raw", true}};
-  EXPECT_EQ(Post(kGenerate, raw).status(), 400) << "there is nothing older";
+  EXPECT_EQ(Post(kOllamaGenerate, body).status(), 400);
+  Json raw = {
+      {"model", "scripted"}, {"prompt", std::string(2 * kTurnsContext, 'x')}, {"raw", true}};
+  EXPECT_EQ(Post(kOllamaGenerate, raw).status(), 400) << "there is nothing older";
 }
 
 }  // namespace

@@ -27,9 +27,6 @@ using ::testing::Not;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
-constexpr char kChat[] = "/api/chat";
-constexpr char kGenerate[] = "/api/generate";
-
 // The lines of a stream, each an object.
 std::vector<Json> Lines(const MemoryResponder& response) {
   EXPECT_EQ(response.type(), "application/x-ndjson");
@@ -76,7 +73,7 @@ class OllamaTest : public testing::ApiTest {
 };
 
 TEST_F(OllamaTest, ChatStreamsLines) {
-  const auto response = Post(kChat, Chat("Hello."));
+  const auto response = Post(kOllamaChat, Chat("Hello."));
   ASSERT_EQ(response.status(), 200) << response.body();
   const std::vector<Json> lines = Lines(response);
   std::string text;
@@ -107,7 +104,7 @@ TEST_F(OllamaTest, ChatStreamsLines) {
 }
 
 TEST_F(OllamaTest, ChatAnswersWhole) {
-  const auto response = Post(kChat, Whole("Hello.", {{"model", "scripted:latest"}}));
+  const auto response = Post(kOllamaChat, Whole("Hello.", {{"model", "scripted:latest"}}));
   ASSERT_EQ(response.status(), 200) << response.body();
   const Json body = response.json();
   EXPECT_EQ(body["model"], "scripted:latest") << "the name that the client has";
@@ -118,11 +115,11 @@ TEST_F(OllamaTest, ChatAnswersWhole) {
 
 TEST_F(OllamaTest, ThoughtsAreApart) {
   constexpr char kSay[] = "<think>\nhm\n</think>\n\nYes.";
-  const Json body = Post(kChat, Whole(kSay, {{"think", true}})).json();
+  const Json body = Post(kOllamaChat, Whole(kSay, {{"think", true}})).json();
   EXPECT_THAT(std::string(body["message"]["thinking"]), HasSubstr("hm"));
   EXPECT_EQ(body["message"]["content"], "Yes.");
   std::string thinking, text;
-  for (const Json& line : Lines(Post(kChat, Chat(kSay, {{"think", "high"}})))) {
+  for (const Json& line : Lines(Post(kOllamaChat, Chat(kSay, {{"think", "high"}})))) {
     const Json& message = line["message"];
     thinking += message.value("thinking", "");
     text += message["content"].get<std::string>();
@@ -130,15 +127,16 @@ TEST_F(OllamaTest, ThoughtsAreApart) {
   }
   EXPECT_THAT(thinking, HasSubstr("hm"));
   EXPECT_EQ(text, "Yes.");
-  const Json hidden = Post(kChat, Whole(kSay, {{"think", false}})).json();
+  const Json hidden = Post(kOllamaChat, Whole(kSay, {{"think", false}})).json();
   EXPECT_FALSE(hidden["message"].contains("thinking"));
-  EXPECT_THAT(ErrorOf(Post(kChat, Whole("x", {{"think", "much"}})), 400), StartsWith("think must"));
+  EXPECT_THAT(ErrorOf(Post(kOllamaChat, Whole("x", {{"think", "much"}})), 400),
+              StartsWith("think must"));
 }
 
 TEST_F(OllamaTest, ThinkingSetsTheTemplatesVariable) {
   // The template ends its prompt with an empty thought.
   const auto count = [](const Json& more) {
-    return Post(kChat, Whole("x", more)).json()["prompt_eval_count"].get<int>();
+    return Post(kOllamaChat, Whole("x", more)).json()["prompt_eval_count"].get<int>();
   };
   EXPECT_NE(count({{"think", false}}), count({{"think", true}}));
   EXPECT_EQ(count(Json::object()), count({{"think", true}})) << "what is not said";
@@ -147,14 +145,14 @@ TEST_F(OllamaTest, ThinkingSetsTheTemplatesVariable) {
 TEST_F(OllamaTest, CallsHaveObjectsForArguments) {
   const Json tools = {{"tools", Json::array({WeatherTool()})}};
   const std::string say = StrCat("Let me see.\n", kWeatherCall, "\n", kWeatherCall);
-  const Json message = Post(kChat, Whole(say, tools)).json()["message"];
+  const Json message = Post(kOllamaChat, Whole(say, tools)).json()["message"];
   ASSERT_EQ(message["tool_calls"].size(), 2u) << message;
   EXPECT_EQ(message["tool_calls"][1]["function"].dump(),
             R"({"index":1,"name":"get_weather","arguments":{"city":"Bonn"}})");
   EXPECT_NE(message["tool_calls"][0]["id"], message["tool_calls"][1]["id"]);
 
   std::vector<Json> calls;
-  const auto lines = Lines(Post(kChat, Chat(say, tools)));
+  const auto lines = Lines(Post(kOllamaChat, Chat(say, tools)));
   for (const Json& line : lines) {
     if (!line["message"].contains("tool_calls")) continue;
     EXPECT_EQ(line["message"]["tool_calls"].size(), 1u);
@@ -170,12 +168,12 @@ TEST_F(OllamaTest, CallsHaveObjectsForArguments) {
 TEST_F(OllamaTest, AnswersOfToolsContinueTheConversation) {
   Json body =
       Whole(kWeatherCall, {{"tools", Json::array({WeatherTool()})}, {"session_id", "tools"}});
-  const Json first = Post(kChat, body).json();
+  const Json first = Post(kOllamaChat, body).json();
   body["messages"].push_back(first["message"]);
   for (Json& call : body["messages"][1]["tool_calls"]) call.erase("id");
   body["messages"].push_back(
       {{"role", "tool"}, {"tool_name", "get_weather"}, {"content", "<<say>>It rains.<</say>>"}});
-  const auto next = Post(kChat, body);
+  const auto next = Post(kOllamaChat, body);
   ASSERT_EQ(next.status(), 200) << next.body();
   EXPECT_EQ(next.json()["message"]["content"], "It rains.");
 }
@@ -208,7 +206,7 @@ TEST(FromOllamaMessages, FindsTheCallOfEachResult) {
 }
 
 TEST_F(OllamaTest, GenerateStreamsLinesAndItsContext) {
-  const auto lines = Lines(Post(kGenerate, Generate("Hello.", {{"stream", true}})));
+  const auto lines = Lines(Post(kOllamaGenerate, Generate("Hello.", {{"stream", true}})));
   std::string text;
   for (size_t i = 0; i + 1 < lines.size(); ++i) {
     EXPECT_THAT(KeysOf(lines[i]), ElementsAre("model", "created_at", "response", "done"));
@@ -223,12 +221,12 @@ TEST_F(OllamaTest, GenerateStreamsLinesAndItsContext) {
 
 TEST_F(OllamaTest, GenerateGoesOnFromAContext) {
   const Json first =
-      Post(kGenerate, Generate("My name is Mira.", {{"system", "Be brief."}})).json();
+      Post(kOllamaGenerate, Generate("My name is Mira.", {{"system", "Be brief."}})).json();
   EXPECT_EQ(first["response"], "My name is Mira.");
   const auto context = first["context"].get<std::vector<int32_t>>();
   EXPECT_THAT(host().model().Decode(context, true),
               AllOf(HasSubstr("Be brief."), HasSubstr("My name is Mira.")));
-  const Json next = Post(kGenerate, Generate("Mira.", {{"context", context}})).json();
+  const Json next = Post(kOllamaGenerate, Generate("Mira.", {{"context", context}})).json();
   EXPECT_EQ(next["response"], "Mira.");
   const auto longer = next["context"].get<std::vector<int32_t>>();
   ASSERT_GT(longer.size(), context.size());
@@ -236,13 +234,14 @@ TEST_F(OllamaTest, GenerateGoesOnFromAContext) {
   EXPECT_EQ(std::count(longer.begin(), longer.end(), host().model().tokenizer()->bos()),
             std::count(context.begin(), context.end(), host().model().tokenizer()->bos()))
       << "a text begins once";
-  EXPECT_THAT(ErrorOf(Post(kGenerate, Generate("x", {{"context", Json::array({1, -2})}})), 400),
-              HasSubstr("context must be"));
+  EXPECT_THAT(
+      ErrorOf(Post(kOllamaGenerate, Generate("x", {{"context", Json::array({1, -2})}})), 400),
+      HasSubstr("context must be"));
 }
 
 TEST_F(OllamaTest, RawIsNotPutIntoATemplate) {
   const Json body = Generate("abc", {{"raw", true}});
-  const Json answer = Post(kGenerate, body).json();
+  const Json answer = Post(kOllamaGenerate, body).json();
   EXPECT_EQ(answer["response"], "abc");
   EXPECT_FALSE(answer.contains("context"));
   const Json plain = Post("/v1/completions", {{"prompt", body["prompt"]}}).json();
@@ -251,31 +250,32 @@ TEST_F(OllamaTest, RawIsNotPutIntoATemplate) {
        {Json{{"system", "x"}}, Json{{"suffix", "x"}}, Json{{"context", Json::array({5})}}}) {
     Json both = body;
     both.update(other);
-    EXPECT_THAT(ErrorOf(Post(kGenerate, both), 400), HasSubstr("cannot be combined with raw"));
+    EXPECT_THAT(ErrorOf(Post(kOllamaGenerate, both), 400),
+                HasSubstr("cannot be combined with raw"));
   }
 }
 
 TEST_F(OllamaTest, WithoutAPromptItIsAskedToLoadTheModel) {
   const Json nothing = {{"model", "scripted"}};
-  const Json loaded = Post(kGenerate, nothing).json();
+  const Json loaded = Post(kOllamaGenerate, nothing).json();
   EXPECT_THAT(KeysOf(loaded),
               ElementsAre("model", "created_at", "response", "done", "done_reason"));
   EXPECT_EQ(loaded["done_reason"], "load");
-  EXPECT_EQ(Post(kChat, nothing).json()["message"]["content"], "");
+  EXPECT_EQ(Post(kOllamaChat, nothing).json()["message"]["content"], "");
   for (const Json& zero : {Json(0), Json("0"), Json("0s")}) {
     Json body = {{"model", "scripted"}, {"messages", Json::array()}, {"keep_alive", zero}};
-    EXPECT_EQ(Post(kChat, body).json()["done_reason"], "unload");
+    EXPECT_EQ(Post(kOllamaChat, body).json()["done_reason"], "unload");
   }
   for (const Json& other : {Json(-1), Json("5m"), Json("10s")}) {
     Json body = {{"model", "scripted"}, {"prompt", ""}, {"keep_alive", other}};
-    EXPECT_EQ(Post(kGenerate, body).json()["done_reason"], "load");
+    EXPECT_EQ(Post(kOllamaGenerate, body).json()["done_reason"], "load");
   }
-  EXPECT_EQ(Post(kChat, Whole("Hi", {{"keep_alive", 0}})).json()["message"]["content"], "Hi");
+  EXPECT_EQ(Post(kOllamaChat, Whole("Hi", {{"keep_alive", 0}})).json()["message"]["content"], "Hi");
 }
 
 TEST_F(OllamaTest, OptionsAreHonoured) {
   const auto options = [](const Json& options) {
-    return Post(kChat, Whole("abcdefgh", {{"options", options}}));
+    return Post(kOllamaChat, Whole("abcdefgh", {{"options", options}}));
   };
   const Json cut = options({{"num_predict", 3}}).json();
   EXPECT_EQ(cut["message"]["content"], "abc");
@@ -294,75 +294,80 @@ TEST_F(OllamaTest, OptionsAreHonoured) {
 
 TEST_F(OllamaTest, WhatIsPassedOverIsTold) {
   const auto response = Post(
-      kChat, Whole("a", {{"options",
-                          {{"num_ctx", 1'000'000}, {"typical_p", 0.5}, {"num_gpu", 9}, {"who", 1}}},
-                         {"keep_alive", "5m"}}));
+      kOllamaChat,
+      Whole("a",
+            {{"options", {{"num_ctx", 1'000'000}, {"typical_p", 0.5}, {"num_gpu", 9}, {"who", 1}}},
+             {"keep_alive", "5m"}}));
   EXPECT_THAT(response.Header("X-Weft-Warning"),
               AllOf(HasSubstr("options.num_ctx of 1000000"), HasSubstr("8192"),
                     HasSubstr("options.typical_p"), Not(HasSubstr("num_gpu"))));
   EXPECT_EQ(response.Header("X-Weft-Ignored"), "options.who");
-  const auto fits = Post(kChat, Whole("a", {{"options", {{"num_ctx", 2048}, {"typical_p", 1}}}}));
+  const auto fits =
+      Post(kOllamaChat, Whole("a", {{"options", {{"num_ctx", 2048}, {"typical_p", 1}}}}));
   EXPECT_EQ(fits.Header("X-Weft-Warning"), "");
 }
 
 TEST_F(OllamaTest, WhatItCannotDoIsRefused) {
-  EXPECT_THAT(ErrorOf(Post(kChat, Whole("x", {{"format", "yaml"}})), 400),
+  EXPECT_THAT(ErrorOf(Post(kOllamaChat, Whole("x", {{"format", "yaml"}})), 400),
               HasSubstr("format must be"));
-  EXPECT_EQ(Post(kGenerate, Generate("x", {{"format", ""}})).status(), 200);
-  EXPECT_THAT(ErrorOf(Post(kGenerate, Generate("x", {{"template", "{{ .Prompt }}"}})), 400),
+  EXPECT_EQ(Post(kOllamaGenerate, Generate("x", {{"format", ""}})).status(), 200);
+  EXPECT_THAT(ErrorOf(Post(kOllamaGenerate, Generate("x", {{"template", "{{ .Prompt }}"}})), 400),
               HasSubstr("use raw"));
-  EXPECT_THAT(ErrorOf(Post(kGenerate, Generate("x", {{"images", Json::array({"aGk="})}})), 400),
-              HasSubstr("text only"));
-  EXPECT_THAT(ErrorOf(Post(kGenerate, Generate("x", {{"suffix", "y"}})), 400),
+  EXPECT_THAT(
+      ErrorOf(Post(kOllamaGenerate, Generate("x", {{"images", Json::array({"aGk="})}})), 400),
+      HasSubstr("text only"));
+  EXPECT_THAT(ErrorOf(Post(kOllamaGenerate, Generate("x", {{"suffix", "y"}})), 400),
               HasSubstr("suffix cannot be used"));
   Json picture = Whole("x");
   picture["messages"][0]["images"] = Json::array({"aGk="});
-  EXPECT_THAT(ErrorOf(Post(kChat, picture), 400), HasSubstr("messages[0].images"));
-  EXPECT_THAT(ErrorOf(Post(kChat, Chat(std::string(9000, 'x'))), 400), HasSubstr("tokens"));
-  EXPECT_THAT(ErrorOf(Post(kChat, "{"), 400), HasSubstr("JSON"));
+  EXPECT_THAT(ErrorOf(Post(kOllamaChat, picture), 400), HasSubstr("messages[0].images"));
+  EXPECT_THAT(ErrorOf(Post(kOllamaChat, Chat(std::string(9000, 'x'))), 400), HasSubstr("tokens"));
+  EXPECT_THAT(ErrorOf(Post(kOllamaChat, "{"), 400), HasSubstr("JSON"));
 }
 
 TEST_F(OllamaTest, OnlyTheModelThatIsServedIsFound) {
-  for (const char* const path : {kChat, kGenerate, "/api/show", "/api/embed", "/api/embeddings"}) {
+  for (const char* const path :
+       {kOllamaChat, kOllamaGenerate, "/api/show", "/api/embed", "/api/embeddings"}) {
     EXPECT_EQ(ErrorOf(Post(path, {{"model", "other:7b"}}), 404), "model 'other:7b' not found");
     EXPECT_THAT(ErrorOf(Post(path, Json::object()), 400), StartsWith("model must"));
   }
   EXPECT_TRUE(IsServedModel(host(), "scripted"));
   EXPECT_TRUE(IsServedModel(host(), "scripted:latest"));
   EXPECT_FALSE(IsServedModel(host(), "scripted:7b"));
-  EXPECT_EQ(Post(kChat, {{"name", "scripted"}}).status(), 200) << "the older name of the field";
+  EXPECT_EQ(Post(kOllamaChat, {{"name", "scripted"}}).status(), 200)
+      << "the older name of the field";
 }
 
 TEST_F(OllamaTest, AFailureInTheMiddleIsALine) {
-  const auto lines = Lines(Post(kChat, Chat("ab<<fail>>")));
+  const auto lines = Lines(Post(kOllamaChat, Chat("ab<<fail>>")));
   std::string text;
   for (size_t i = 0; i + 1 < lines.size(); ++i) text += lines[i]["message"]["content"];
   EXPECT_EQ(text, "ab");
   EXPECT_THAT(KeysOf(lines.back()), ElementsAre("error"));
-  EXPECT_NE(ErrorOf(Post(kChat, Whole("ab<<fail>>")), 400), "");
+  EXPECT_NE(ErrorOf(Post(kOllamaChat, Whole("ab<<fail>>")), 400), "");
 }
 
 TEST_F(OllamaTest, AClientThatLeavesEndsItsTurn) {
   MemoryResponder responder(/*leaves_at_write=*/2);
-  Post(kChat, Chat("<<slow>>" + std::string(500, 'x')), &responder);
+  Post(kOllamaChat, Chat("<<slow>>" + std::string(500, 'x')), &responder);
   ExpectIdle();
 }
 
 TEST_F(OllamaTest, TellsLogprobs) {
   const Json wanted = {{"logprobs", true}, {"top_logprobs", 2}};
-  const Json body = Post(kChat, Whole("ab", wanted)).json();
+  const Json body = Post(kOllamaChat, Whole("ab", wanted)).json();
   ASSERT_EQ(body["logprobs"].size(), 2u) << body;
   EXPECT_EQ(body["logprobs"][0]["top_logprobs"].size(), 2u);
   size_t n = 0;
-  for (const Json& line : Lines(Post(kChat, Chat("ab", wanted)))) {
+  for (const Json& line : Lines(Post(kOllamaChat, Chat("ab", wanted)))) {
     if (line.contains("logprobs")) n += line["logprobs"].size();
   }
   EXPECT_EQ(n, 2u);
 }
 
 TEST_F(OllamaTest, SessionsAreThoseOfTheOthers) {
-  Post(kChat, Whole("Hello."), {{"X-Session-Id", "mine"}});
-  Post(kGenerate, Generate("Hello.", {{"session_id", "hers"}}));
+  Post(kOllamaChat, Whole("Hello."), {{"X-Session-Id", "mine"}});
+  Post(kOllamaGenerate, Generate("Hello.", {{"session_id", "hers"}}));
   const auto sessions = host().engine().ListSessions("");
   ASSERT_TRUE(sessions.ok());
   std::vector<std::string> names;
@@ -527,7 +532,7 @@ class OllamaFillInTest : public OllamaTest {
 
 TEST_F(OllamaFillInTest, ASuffixAsksForWhatStandsBetween) {
   const Json body = Generate("x", {{"suffix", "end"}});
-  const auto response = Post(kGenerate, body);
+  const auto response = Post(kOllamaGenerate, body);
   ASSERT_EQ(response.status(), 200) << response.body();
   const Json openai =
       Post("/v1/completions", {{"prompt", body["prompt"]}, {"suffix", "end"}}).json();

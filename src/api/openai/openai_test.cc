@@ -19,7 +19,6 @@ using testing::SseEvent;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
-constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kComplete[] = "/v1/completions";
 
 class OpenAiTest : public testing::ApiTest {

@@ -18,8 +18,6 @@ using testing::SseEvent;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
-constexpr char kResponses[] = "/v1/responses";
-
 class ResponsesTest : public testing::ApiTest {
  protected:
   static Json Body(std::string_view say, const Json& more = Json::object()) {
