@@ -152,8 +152,7 @@ Status TransportError(CURLcode code, const std::string& url, const HttpOptions& 
                          "): check the network and the proxy (https_proxy); 'weft list' shows the "
                          "models that are here already");
     case CURLE_ABORTED_BY_CALLBACK:
-      return Cancelled("nobody is waiting for ", host,
-                       " any more; the part received so far is kept");
+      return Cancelled("nobody waits for ", host, " any more; the part received so far is kept");
     case CURLE_OPERATION_TIMEDOUT:
       if (most_s > 0) {
         return DeadlineExceeded(host, " has not sent its answer within ", most_s,
