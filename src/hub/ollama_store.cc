@@ -87,7 +87,7 @@ std::vector<OllamaStore::Model> OllamaStore::Models() const {
                          .model = std::string(parts[2]),
                          .tag = std::string(parts[3])},
                 .manifest = StrCat(root_, "/manifests/", file)};
-    const auto text = ReadFile(model.manifest, kMaxManifestBytes);
+    const auto text = ReadFile(model.manifest, kMostManifestBytes);
     if (!text.ok()) continue;
     auto layers = ParseOllamaManifest(*text);
     if (!layers.ok()) continue;
@@ -109,7 +109,7 @@ std::string OllamaStore::TextOf(const Model& model, std::string_view kind) const
 StatusOr<int64_t> OllamaStore::Remove(const OllamaName& name) const {
   if (IsLink(root_ + "/blobs")) return NotFollowed(root_ + "/blobs");
   const std::string path = ManifestPath(name);
-  const auto text = ReadFile(path, kMaxManifestBytes);
+  const auto text = ReadFile(path, kMostManifestBytes);
   WEFT_RETURN_IF_ERROR(text.status());
   WEFT_ASSIGN_OR_RETURN(const std::vector<OllamaLayer> layers, ParseOllamaManifest(*text));
   if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, path);
