@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -39,6 +40,20 @@ constexpr int64_t kMeasurableAttended = 8192;
 
 void Smooth(double* average, double sample) {
   *average = *average == 0 ? sample : *average + kSmoothing * (sample - *average);
+}
+
+// The clock above which a tenant is ahead of one that decodes.
+double MostClockUs(std::span<const LaneView> lanes) {
+  double most_us = std::numeric_limits<double>::infinity();
+  for (const LaneView& lane : lanes) {
+    if (!lane.decoding || lane.tenant == nullptr) continue;
+    most_us = std::min(most_us, lane.tenant->clock_us + kMaxLeadUs);
+  }
+  return most_us;
+}
+
+bool IsAbove(const LaneView& lane, double clock_us) {
+  return lane.tenant != nullptr && lane.tenant->clock_us > clock_us;
 }
 
 int64_t Chunk(const LaneView& lane, int64_t room) {
@@ -157,9 +172,15 @@ double StepPlanner::DecodeWork(int64_t rows) const {
 
 std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) const {
   std::vector<int64_t> rows(lanes.size(), 0);
-  const std::vector<size_t> prompts = InOrder(lanes, /*decoding=*/false);
+  std::vector<size_t> prompts = InOrder(lanes, /*decoding=*/false);
   if (prompts.empty()) return rows;
   const bool beside_decoding = prompts.size() < lanes.size();
+  const auto is_held_back = [&lanes, most_us = MostClockUs(lanes)](size_t i) {
+    return IsAbove(lanes[i], most_us);
+  };
+  if (!std::all_of(prompts.begin(), prompts.end(), is_held_back)) {
+    std::erase_if(prompts, is_held_back);
+  }
   double work_us = 0;
   int64_t pending = 0;
   for (const size_t i : prompts) {
@@ -204,16 +225,24 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
   }
   if (decoding.empty() && paused == nullptr) return rows;
 
-  double budget_us = PromptBudgetUs(lanes, prompts, decoding, paused);
+  const bool decodes = !decoding.empty();
+  const auto allowance_us = decodes ? static_cast<double>(AllowanceUs()) : 1e18;
+  double budget_us = allowance_us * (decodes && paused != nullptr ? 1 - kPausedShare : 1);
+  double held_back_us = allowance_us * (decodes ? kPausedShare : 1);  // of budget_us
+  const double most_clock_us = MostClockUs(lanes);
   bool first = true;
   for (const size_t i : prompts) {
     const LaneView& lane = lanes[i];
     if (paused != nullptr && !IsSooner(lane, *paused)) continue;
-    const int64_t affordable = std::max(RowsFor(budget_us, lane.depth), first ? kMinBesideRows : 0);
+    const bool is_held_back = IsAbove(lane, most_clock_us);
+    const double own_us = is_held_back ? std::min(budget_us, held_back_us) : budget_us;
+    const int64_t affordable = std::max(RowsFor(own_us, lane.depth), first ? kMinBesideRows : 0);
     rows[i] = Chunk(lane, std::min(room, affordable));
     if (rows[i] == 0) break;
     room -= rows[i];
-    budget_us = std::max(0.0, budget_us - CostUs(rows[i], lane.depth));
+    const double cost_us = CostUs(rows[i], lane.depth);
+    budget_us = std::max(0.0, budget_us - cost_us);
+    if (is_held_back) held_back_us = std::max(0.0, held_back_us - cost_us);
     first = false;
   }
   AddGuesses(lanes, room, /*only_sure=*/paused != nullptr || !prompts.empty(), &rows);
@@ -223,18 +252,6 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
 bool StepPlanner::IsAhead(const Tenant* of_prompt, const Tenant* of_decoding) {
   if (of_prompt == of_decoding || of_prompt == nullptr || of_decoding == nullptr) return false;
   return of_prompt->clock_us > of_decoding->clock_us + kMaxLeadUs;
-}
-
-// For the prompts of a short step, which are in order.
-double StepPlanner::PromptBudgetUs(std::span<const LaneView> lanes, std::span<const size_t> prompts,
-                                   std::span<const size_t> decoding, const LaneView* paused) const {
-  if (decoding.empty()) return 1e18;
-  const bool is_ahead =
-      !prompts.empty() && std::any_of(decoding.begin(), decoding.end(), [&](size_t i) {
-        return IsAhead(lanes[prompts[0]].tenant, lanes[i].tenant);
-      });
-  const double share = is_ahead ? kPausedShare : paused != nullptr ? 1 - kPausedShare : 1;
-  return static_cast<double>(AllowanceUs()) * share;
 }
 
 // To the lanes that have all their pending rows in the step.

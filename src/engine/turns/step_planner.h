@@ -8,11 +8,12 @@
 // completes.
 //
 // Tenants have turns, the one that is furthest behind first, and each row counts for its tenant at
-// once. Prompts of a tenant ahead of one that decodes get a quarter of the allowance. Those of one
-// tenant are computed one after the other, least remaining work first, but time that a prompt has
-// waited counts as work done, so that a stream of short ones cannot starve a long one. A prompt
-// with less work left than the paused step's, or of a tenant further behind, does not wait for it:
-// its rows go into short steps.
+// once. Prompts of a tenant ahead of one that decodes get a quarter of the allowance, and are in no
+// long step with prompts of others, which would carry them along. Those of one tenant are computed
+// one after the other, least remaining work first, but time that a prompt has waited counts as work
+// done, so that a stream of short ones cannot starve a long one. A prompt with less work left than
+// the paused step's, or of a tenant further behind, does not wait for it: its rows go into short
+// steps.
 //
 // A short step without prompts may also compute guesses (GuessPlanner).
 //
@@ -100,8 +101,6 @@ class StepPlanner {
   double CostUs(int64_t rows, int64_t depth) const;
   int64_t RowsFor(double us, int64_t depth) const;
   int64_t LongRows(int64_t depth, bool beside_decoding) const;
-  double PromptBudgetUs(std::span<const LaneView> lanes, std::span<const size_t> prompts,
-                        std::span<const size_t> decoding, const LaneView* paused) const;
   bool IsSooner(const LaneView& lane, const LaneView& paused) const;
   bool GoesBefore(const LaneView& a, const LaneView& b) const;
   std::vector<size_t> InOrder(std::span<const LaneView> lanes, bool decoding) const;

@@ -10,8 +10,11 @@
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::Gt;
+using ::testing::Le;
 
 LaneView Decoding(int64_t waited_us = 0) {
   return {.decoding = true, .pending = 1, .waited_us = waited_us};
@@ -231,6 +234,21 @@ TEST(StepPlannerTest, TenantsHaveTurnsWhateverTheirPrioritiesAndLengths) {
   piece.tenant = &heavy;
   EXPECT_THAT(planner.RowsBefore(std::vector{piece, piece, piece, piece, piece, urgent}),
               ElementsAre(0, 60, 120, 180, 320, 240));
+}
+
+TEST(StepPlannerTest, PromptsOfATenantAheadDoNotRideAlongWithAnothers) {
+  const StepPlanner planner = Measured();
+  const Tenant behind{.id = 1}, ahead{.id = 2, .clock_us = 200'000};
+  LaneView decoding = Decoding(), own = Prompt(300), other = Prompt(5000);
+  decoding.tenant = own.tenant = &behind;
+  other.tenant = &ahead;
+  EXPECT_THAT(planner.PlanLong(std::vector{decoding, own, other}), ElementsAre(0, Gt(0), 0));
+  EXPECT_THAT(planner.PlanLong(std::vector{decoding, other}), ElementsAre(0, Gt(0)));
+  EXPECT_THAT(planner.PlanLong(std::vector{own, other}), ElementsAre(300, Gt(0)));
+  // Of 13 ms, a quarter.
+  own.pending = 4;
+  const auto rows = planner.PlanShort(std::vector{decoding, own, other}, nullptr);
+  EXPECT_THAT(rows, ElementsAre(1, 4, AllOf(Gt(0), Le(33))));
 }
 
 // A tenant decodes and another has prompts, in simulated time: each has the time that its share
