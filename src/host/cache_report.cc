@@ -157,7 +157,7 @@ std::string WhatDiffers(const CacheReport& report, const PromptDifference& diffe
 std::string WhyLost(CacheReason reason) {
   switch (reason) {
     case CacheReason::kEvicted:
-      return "their state was evicted from memory, and is not on disk";
+      return "their KV cache was evicted from memory, and is not on disk";
     case CacheReason::kNoCheckpoint:
       return "the model has recurrent state, and no checkpoint is stored closer to the end of the "
              "common part";

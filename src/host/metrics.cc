@@ -105,14 +105,14 @@ class Snapshot {
 double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
 void AddHoldings(const EngineStats& stats, Snapshot* out) {
-  out->Gauge("weft_turns_queued", "Turns waiting for a place.", stats.turns_queued);
-  out->Gauge("weft_turns_running", "Turns advancing with every step.", stats.turns_running);
+  out->Gauge("weft_turns_queued", "Turns that wait in the queue.", stats.turns_queued);
+  out->Gauge("weft_turns_running", "Turns that run.", stats.turns_running);
   out->Gauges("weft_sessions", "Sessions by state.", "state",
               {{"ready", stats.sessions_ready},
                {"running", stats.sessions_running},
                {"parked", stats.sessions_parked},
                {"poisoned", stats.sessions_poisoned}});
-  out->Gauges("weft_pages", "Pages of keys and values by holder.", "kind",
+  out->Gauges("weft_pages", "Pages of the KV cache by holder.", "kind",
               {{"used", stats.pages_used},
                {"in_index", stats.pages_in_index},
                {"budget", stats.page_budget}});
@@ -127,25 +127,24 @@ void AddHoldings(const EngineStats& stats, Snapshot* out) {
                {"draft_weights", stats.draft_weight_bytes},
                {"draft_state", stats.draft_state_bytes},
                {"draft_scratch", stats.draft_scratch_bytes}});
-  out->Gauge("weft_checkpoints", "Copies of recurrent state that sessions can resume from.",
+  out->Gauge("weft_checkpoints", "Checkpoints of recurrent state that sessions can resume from.",
              stats.checkpoints);
-  out->Gauge("weft_index_nodes", "Nodes of the prefix index.", stats.index_nodes);
+  out->Gauge("weft_index_nodes", "Nodes of the prefix cache.", stats.index_nodes);
 }
 
 void AddWork(const EngineStats& stats, Snapshot* out) {
   out->Summary("weft_step_seconds", "Engine steps and their duration.", stats.steps,
                Seconds(stats.step_us));
-  out->Counter("weft_prompt_tokens_total", "Prompt tokens that were computed.",
+  out->Counter("weft_prompt_tokens_total", "Prompt tokens that were prefilled.",
                stats.prompt_tokens);
-  out->Counter("weft_cached_tokens_total", "Prompt tokens whose state was there already.",
+  out->Counter("weft_cached_tokens_total", "Prompt tokens found in the KV cache.",
                stats.cached_tokens);
-  out->Counter("weft_disk_tokens_total", "Prompt tokens whose state was read from the disk.",
+  out->Counter("weft_disk_tokens_total", "Prompt tokens whose KV cache was read from the disk.",
                stats.disk_tokens);
   out->Counter("weft_generated_tokens_total", "Tokens that were sampled.", stats.generated_tokens);
   out->Counter("weft_guessed_tokens_total",
-               "Tokens that were guessed and computed ahead (speculation).", stats.guessed_tokens);
-  out->Counter("weft_accepted_guesses_total", "Guessed tokens that turned out right.",
-               stats.accepted_guesses);
+               "Draft tokens that were verified (speculative decoding).", stats.guessed_tokens);
+  out->Counter("weft_accepted_guesses_total", "Accepted draft tokens.", stats.accepted_guesses);
   out->Summary("weft_draft_step_seconds", "Steps of the draft model and their duration.",
                stats.draft_steps, Seconds(stats.draft_us));
   out->Counter("weft_turns_refused_total", "Turns refused because the queue was full.",
@@ -157,7 +156,7 @@ void AddWork(const EngineStats& stats, Snapshot* out) {
   out->Counter("weft_evicted_checkpoints_total", "Checkpoints of recurrent state evicted.",
                stats.evicted_checkpoints);
   out->Counter("weft_sessions_dropped_total",
-               "Idle sessions whose state was dropped and will be recomputed.",
+               "Idle sessions whose KV cache was evicted and will be recomputed.",
                stats.sessions_dropped);
   out->Counter("weft_parks_total", "Sessions written to the state directory.", stats.parks);
   out->Counter("weft_restores_total", "Sessions read from the state directory.", stats.restores);
@@ -182,17 +181,18 @@ void AddDisk(const EngineStats& stats, Snapshot* out) {
               {{"used", stats.disk_bytes},
                {"session_files", stats.disk_file_bytes},
                {"budget", stats.disk_budget_bytes}});
-  out->Gauge("weft_state_disk_blocks", "Blocks of state in the state directory.",
+  out->Gauge("weft_state_disk_blocks", "Blocks of the KV cache in the state directory.",
              stats.disk_blocks);
   out->Gauge("weft_state_disk_pending", "Blocks, sessions and prompts on their way to the disk.",
              stats.disk_pending);
-  out->Counter("weft_state_disk_written_bytes_total", "Bytes of state written in blocks.",
+  out->Counter("weft_state_disk_written_bytes_total", "Bytes of the KV cache written in blocks.",
                stats.disk_written_bytes);
-  out->Counter("weft_state_disk_read_bytes_total", "Bytes of state read from blocks.",
+  out->Counter("weft_state_disk_read_bytes_total", "Bytes of the KV cache read from blocks.",
                stats.disk_read_bytes);
-  out->Counter("weft_state_disk_skipped_bytes_total",
-               "Bytes of state not written: not worth it, hourly limit reached, or write failed.",
-               stats.disk_skipped_bytes);
+  out->Counter(
+      "weft_state_disk_skipped_bytes_total",
+      "Bytes of the KV cache not written: not worth it, hourly limit reached, or write failed.",
+      stats.disk_skipped_bytes);
   out->Counter("weft_state_disk_evicted_blocks_total", "Blocks removed to make room for others.",
                stats.disk_evicted_blocks);
   out->Counter("weft_state_disk_damaged_blocks_total", "Blocks found damaged.",
@@ -241,7 +241,7 @@ struct Metrics::Impl {
 void Metrics::Impl::AddLlama(const EngineStats& stats, Snapshot* out) const {
   const double prompt_s = Seconds(prompt_us), decode_s = Seconds(decode_us);
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
-  out->Counter("llamacpp:prompt_tokens_total", "Prompt tokens that were computed.",
+  out->Counter("llamacpp:prompt_tokens_total", "Prompt tokens that were prefilled.",
                stats.prompt_tokens);
   out->Counter("llamacpp:prompt_tokens_cached_total", "Prompt tokens that were cached.",
                stats.cached_tokens);
@@ -252,13 +252,13 @@ void Metrics::Impl::AddLlama(const EngineStats& stats, Snapshot* out) const {
   out->Counter("llamacpp:n_decode_total", "Steps of the engine.", stats.steps);
   out->Counter("llamacpp:n_tokens_max", "The longest context so far, in tokens.", most_tokens);
   out->Counter("llamacpp:spec_decode_num_drafts_total",
-               "Guesses that steps verified, of one token or more.", stats.guesses);
-  out->Counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens that were guessed.",
+               "Drafts that were verified, of one token or more.", stats.guesses);
+  out->Counter("llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens that were verified.",
                stats.guessed_tokens);
-  out->Counter("llamacpp:spec_decode_num_accepted_tokens_total",
-               "Guessed tokens that turned out right.", stats.accepted_guesses);
+  out->Counter("llamacpp:spec_decode_num_accepted_tokens_total", "Accepted draft tokens.",
+               stats.accepted_guesses);
   out->Counters("llamacpp:spec_decode_num_accepted_tokens_per_pos_total",
-                "Guessed tokens that turned out right, by their place in the guess.", "position",
+                "Accepted draft tokens, by their position in the draft.", "position",
                 stats.accepted_guesses_at);
   out->Gauge("llamacpp:prompt_tokens_seconds", "Prompt tokens per second, on average.",
              rate(stats.prompt_tokens, prompt_s));
@@ -332,7 +332,7 @@ std::string Metrics::RenderOwn(std::string_view domain,
   out.Counter("weft_turns_finished_total", "Turns of this key that ended.", number(own.turns));
   out.Counter("weft_prompt_tokens_total", "Prompt tokens that were computed for this key.",
               number(own.prompt));
-  out.Counter("weft_cached_tokens_total", "Prompt tokens whose state was there already.",
+  out.Counter("weft_cached_tokens_total", "Prompt tokens found in the KV cache.",
               number(own.cached));
   out.Counter("weft_generated_tokens_total", "Tokens that were sampled for this key.",
               number(own.generated));

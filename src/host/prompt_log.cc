@@ -27,13 +27,13 @@ std::string ProgressLine(const TurnInfo& turn) {
 }
 
 std::string WaitLine(const TurnInfo& turn) {
-  return StrCat("prompt: waits behind ", turn.waits_behind_tokens, " tokens of others, ",
+  return StrCat("prompt: waits for ", turn.waits_behind_tokens, " tokens of others, ",
                 turn.done_tokens, " of ", turn.prompt_tokens, " done", Whose(turn));
 }
 
 std::string FirstLine(const TurnInfo& turn) {
-  return StrCat("prompt: begins, ", turn.prompt_tokens - turn.cached_tokens, " of ",
-                turn.prompt_tokens, " tokens to compute", Whose(turn));
+  return StrCat("prompt: prefill begins, ", turn.prompt_tokens - turn.cached_tokens, " of ",
+                turn.prompt_tokens, " tokens to prefill", Whose(turn));
 }
 
 bool IsLong(const TurnInfo& turn) {

@@ -37,7 +37,7 @@ class PromptLogTest : public ::testing::Test {
 
 TEST_F(PromptLogTest, TellsTheBeginningAndThenEveryTenSeconds) {
   EXPECT_THAT(Look({Reading(7, 16000, 1000, 1000, 0)}, 5),
-              ElementsAre("prompt: begins, 15000 of 16000 tokens to compute id=r1"));
+              ElementsAre("prompt: prefill begins, 15000 of 16000 tokens to prefill id=r1"));
   EXPECT_THAT(Look({Reading(7, 16000, 1000, 2000, 9 * kSecond)}, 14), IsEmpty());
   TurnInfo named = Reading(7, 16000, 1000, 3000, 10 * kSecond);
   named.session_name = "kitchen";
@@ -53,7 +53,7 @@ TEST_F(PromptLogTest, APromptThatWaitsForOthersIsSaidToWait) {
   TurnInfo waiting = Reading(7, 9000, 812, 812, 0);
   waiting.stage = TurnInfo::Stage::kWaiting;
   waiting.waits_behind_tokens = 5000;
-  EXPECT_THAT(Look({waiting}, 5), ElementsAre("prompt: waits behind 5000 tokens of others, 812 of "
+  EXPECT_THAT(Look({waiting}, 5), ElementsAre("prompt: waits for 5000 tokens of others, 812 of "
                                               "9000 done id=r1"));
   EXPECT_THAT(Look({waiting}, 14), IsEmpty());
   EXPECT_THAT(Look({Reading(7, 9000, 812, 1812, 2 * kSecond)}, 15),
@@ -61,7 +61,7 @@ TEST_F(PromptLogTest, APromptThatWaitsForOthersIsSaidToWait) {
   // One that has begun and is overtaken.
   waiting.done_tokens = 1812;
   waiting.prompt_us = 2 * kSecond;
-  EXPECT_THAT(Look({waiting}, 25), ElementsAre("prompt: waits behind 5000 tokens of others, 1812 "
+  EXPECT_THAT(Look({waiting}, 25), ElementsAre("prompt: waits for 5000 tokens of others, 1812 "
                                                "of 9000 done id=r1"));
   EXPECT_DOUBLE_EQ(waiting.PromptSecondsLeft(), (5000 + 9000 - 1812) / 500.0);
 }
@@ -71,7 +71,7 @@ TEST_F(PromptLogTest, AShortPromptIsToldOfWhileItWaitsForLongOnes) {
   queued.waits_behind_tokens = 2000;
   EXPECT_THAT(Look({queued}, 1), IsEmpty());
   queued.waits_behind_tokens = 2001;
-  EXPECT_THAT(Look({queued}, 2), ElementsAre("prompt: waits behind 2001 tokens of others, 0 of 40 "
+  EXPECT_THAT(Look({queued}, 2), ElementsAre("prompt: waits for 2001 tokens of others, 0 of 40 "
                                              "done session=kitchen"));
   queued.waits_behind_tokens = 0;
   queued.stage = TurnInfo::Stage::kReading;

@@ -78,7 +78,7 @@ StatusOr<Matrix> ReadNumpy(std::string_view bytes) {
   const int version = bytes[kVersionAt];
   if (version < 1 || version > 3) {
     return InvalidArgument("the NumPy array has format version ", version,
-                           ", of which nothing is known");
+                           ", which this program does not know");
   }
   const size_t begin = kLengthAt + (version == 1 ? 2 : 4);
   const size_t length =

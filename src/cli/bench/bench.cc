@@ -153,7 +153,7 @@ std::vector<std::string> DetailTexts(const nlohmann::json& line) {
     texts.emplace_back(numbers);
   }
   if (line.contains("guessed_tokens") && line["guessed_tokens"].get<long>() > 0) {
-    std::snprintf(numbers, sizeof(numbers), "%ld of %ld guesses were right",
+    std::snprintf(numbers, sizeof(numbers), "%ld of %ld draft tokens were accepted",
                   line["accepted_guesses"].get<long>(), line["guessed_tokens"].get<long>());
     texts.emplace_back(numbers);
   }
@@ -166,10 +166,11 @@ std::vector<std::string> DetailTexts(const nlohmann::json& line) {
     texts.emplace_back(numbers);
   }
   if (line.contains("gap_ratio")) {
-    std::snprintf(numbers, sizeof(numbers),
-                  "gap alone %.1f ms, beside the prompt p50 %.1f, worst %.1f ms (%.1fx)",
-                  line["gap_alone_ms"].get<double>(), line["gap_ms_p50"].get<double>(),
-                  line["gap_ms_max"].get<double>(), line["gap_ratio"].get<double>());
+    std::snprintf(
+        numbers, sizeof(numbers),
+        "gap between tokens: alone %.1f ms, during the prefill p50 %.1f, max %.1f ms (%.1fx)",
+        line["gap_alone_ms"].get<double>(), line["gap_ms_p50"].get<double>(),
+        line["gap_ms_max"].get<double>(), line["gap_ratio"].get<double>());
     texts.emplace_back(numbers);
   }
   if (line.contains("bytes")) {

@@ -132,7 +132,7 @@ constexpr ChatHelp kHelp[] = {
     {"/temp [T]", "show or change the temperature"},
     {"/save", "write this conversation to the state directory"},
     {"/load NAME", "load a saved conversation, and switch to it"},
-    {"/park [NAME]", "save a conversation, and free its memory until it is used again"},
+    {"/park [NAME]", "park a conversation: save it and free its memory until you use it again"},
     {"/rename NAME", "rename this conversation"},
     {"/drop NAME", "delete that conversation and its files"},
     {"/stats", "show tokens, memory and speed"},

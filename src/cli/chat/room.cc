@@ -333,7 +333,7 @@ StatusOr<std::shared_ptr<Turn>> ChatRoom::Ask(const std::string& question, TurnO
   WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation.session));
   if (info.state == SessionState::kPoisoned) {
     WEFT_RETURN_IF_ERROR(engine_->Reset(conversation.session));
-    notify_("the state of this conversation was lost; the model recomputes it");
+    notify_("the KV cache of this conversation was lost; the model recomputes it");
   }
   WEFT_ASSIGN_OR_RETURN(const std::string text, Render(conversation, 0, question));
   ChatContext context = conversation.context;

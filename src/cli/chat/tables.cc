@@ -90,7 +90,7 @@ std::string StatsText(const std::vector<ChatRoom::Listed>& list, const EngineSta
             BytesText(stats.page_bytes), ", slots ", BytesText(stats.slot_bytes), ", checkpoints ",
             BytesText(stats.checkpoint_bytes), ", scratch ", BytesText(stats.scratch_bytes), "\n");
   StrAppend(&text, "pages: ", stats.pages_used, " of ", stats.page_budget, " used, ",
-            stats.pages_in_index, " in the prefix index\n");
+            stats.pages_in_index, " in the prefix cache\n");
   StrAppend(&text, "tokens: ", stats.prompt_tokens, " of prompts computed, ", stats.cached_tokens,
             " found computed, ", stats.generated_tokens, " generated, in ", stats.steps,
             " steps\n");

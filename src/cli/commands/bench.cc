@@ -27,7 +27,7 @@ void PrintHeader(const Bench& bench, double load_s) {
                    HumanBytes(static_cast<uint64_t>(bench.model->weight_bytes())), ", context ",
                    bench.model->context_tokens()));
   PrintLine(StrCat(bench.options.n_threads, bench.options.n_threads == 1 ? " thread" : " threads",
-                   ", ", NameOfComputing(bench), ", keys and values ", bench.flags.model.kv));
+                   ", ", NameOfComputing(bench), ", KV cache ", bench.flags.model.kv));
   char numbers[120];
   std::snprintf(numbers, sizeof(numbers),
                 "loaded in %.2f s; what computes reads %.1f GB/s, multiplies %.0f GMAC/s", load_s,
@@ -111,7 +111,7 @@ CommandBody MakeBenchCommand(CLI::App* app) {
   app->add_flag("--fanout", flags->fanout,
                 "8 requests that share 1,300 tokens, 4 at a time, 32 tokens each");
   app->add_option("--intruder", flags->intruder,
-                  "Worst gap between two tokens while a prompt of so many tokens arrives")
+                  "Measure the longest gap between two tokens during the prefill of N tokens")
       ->check(tokens);
   app->add_flag("--json", flags->json, "One JSON object per measurement");
   app->footer(

@@ -177,7 +177,7 @@ CommandBody MakeConstrainCommand(CLI::App* app) {
   AddModelFlag(app, &flags->model);
   AddConstraintFlags(app, &flags->constraint);
   app->add_option("--generate", flags->generate,
-                  "Instead of reading texts, generate this many constrained answers and print each "
+                  "Generate this many constrained answers instead of reading texts, and print each "
                   "as a JSON line")
       ->check(CLI::Range(1, 1'000'000));
   app->add_option("-p,--prompt", flags->prompt, "The text that the answers continue");
@@ -193,11 +193,10 @@ CommandBody MakeConstrainCommand(CLI::App* app) {
                   "(compact), one space (spaced); or spaces and line ends anywhere (any)")
       ->check(CLI::IsMember({"optional", "compact", "spaced", "any"}))
       ->capture_default_str();
-  app->add_option("--most-work", flags->most_work, "Limit on the steps of work for compiling")
+  app->add_option("--most-work", flags->most_work, "Max steps of work for compiling")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app->add_option("--most-mb", flags->most_megabytes,
-                  "Limit on the memory for compiling, in megabytes")
+  app->add_option("--most-mb", flags->most_megabytes, "Max memory for compiling, in megabytes")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   app->footer(

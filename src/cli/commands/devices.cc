@@ -18,7 +18,7 @@ struct DevicesFlags {
 };
 
 // A device, or a backend that has none here.
-struct Row {
+struct DeviceRow {
   std::string_view backend;
   int device = 0;
   std::string name;
@@ -26,7 +26,7 @@ struct Row {
   std::string problem;  // empty: it can be used
 };
 
-void AddRows(std::string_view name, std::vector<Row>* rows) {
+void AddRows(std::string_view name, std::vector<DeviceRow>* rows) {
   const auto backend = FindBackend(name);
   const Status usable = backend.ok() ? (*backend)->Available() : backend.status();
   if (!usable.ok()) {
@@ -34,7 +34,7 @@ void AddRows(std::string_view name, std::vector<Row>* rows) {
     return;
   }
   for (int device = 0; device < (*backend)->device_count(); ++device) {
-    Row row = {.backend = name, .device = device, .name = (*backend)->NameOfDevice(device)};
+    DeviceRow row = {.backend = name, .device = device, .name = (*backend)->NameOfDevice(device)};
     const auto memory = (*backend)->MemoryOf(device);
     if (memory.ok())
       row.memory = *memory;
@@ -44,7 +44,7 @@ void AddRows(std::string_view name, std::vector<Row>* rows) {
   }
 }
 
-void PrintJsonRow(const Row& row) {
+void PrintDeviceJson(const DeviceRow& row) {
   if (!row.problem.empty()) {
     PrintJsonLine({{"backend", row.backend}, {"problem", row.problem}});
     return;
@@ -56,9 +56,9 @@ void PrintJsonRow(const Row& row) {
                  {"free_bytes", row.memory.free_bytes}});
 }
 
-void PrintRows(const std::vector<Row>& rows) {
+void PrintRows(const std::vector<DeviceRow>& rows) {
   std::vector<std::vector<std::string>> lines = {{"BACKEND", "DEVICE", "MEMORY", "FREE", "NAME"}};
-  for (const Row& row : rows) {
+  for (const DeviceRow& row : rows) {
     if (!row.problem.empty()) continue;
     lines.push_back({std::string(row.backend), StrCat(row.device),
                      HumanBytes(static_cast<uint64_t>(row.memory.total_bytes)),
@@ -66,19 +66,19 @@ void PrintRows(const std::vector<Row>& rows) {
                      Printable(row.name, 100)});
   }
   PrintTable(lines);
-  for (const Row& row : rows) {
+  for (const DeviceRow& row : rows) {
     if (!row.problem.empty()) PrintLine(StrCat(row.backend, ": ", Printable(row.problem, 1000)));
   }
 }
 
 Status Devices(const DevicesFlags& flags) {
-  std::vector<Row> rows;
+  std::vector<DeviceRow> rows;
   for (const std::string_view name : BackendNames()) AddRows(name, &rows);
   for (const std::string_view name : BackendNamesNotCompiledIn()) AddRows(name, &rows);
   if (!flags.json) {
     PrintRows(rows);
   } else {
-    for (const Row& row : rows) PrintJsonRow(row);
+    for (const DeviceRow& row : rows) PrintDeviceJson(row);
   }
   return FlushStdout();
 }

@@ -21,7 +21,7 @@ namespace weft::cli {
 namespace {
 
 // Concurrent turns: enough to fill a step, few enough that output flows.
-constexpr size_t kWindow = 32;
+constexpr size_t kTextsAtOnce = 32;
 
 struct EmbedFlags {
   ModelFlags model;
@@ -84,7 +84,7 @@ class Embedder {
     WEFT_RETURN_IF_ERROR(Annotate(turn.status(), StrCat("text ", n_texts_ + 1, ": ")));
     ++n_texts_;
     window_.push_back(*std::move(turn));
-    return window_.size() < kWindow ? OkStatus() : TakeFirst();
+    return window_.size() < kTextsAtOnce ? OkStatus() : TakeFirst();
   }
   Status Finish() {
     while (!window_.empty()) WEFT_RETURN_IF_ERROR(TakeFirst());

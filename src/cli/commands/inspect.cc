@@ -145,7 +145,7 @@ nlohmann::json HeldToJson(const std::string& backend, const ModelFile& file) {
   return list;
 }
 
-void PrintText(const ModelFile& file, bool tensors, const std::string& backend) {
+void PrintContents(const ModelFile& file, bool tensors, const std::string& backend) {
   PrintLine(StrCat("file      ", file.path(), " (", HumanBytes(file.file_bytes()), ", GGUF v",
                    file.version(), ")"));
   int64_t parameters = 0;
@@ -153,7 +153,7 @@ void PrintText(const ModelFile& file, bool tensors, const std::string& backend) 
   PrintLine(StrCat("tensors   ", file.tensors().size(), " (", parameters, " values)"));
   const Use use = UseOf(file);
   PrintLine(StrCat(use.can_run ? "for       " : "cannot be run here: ", use.purpose));
-  if (use.has_head) PrintLine("head      predicts the token behind the next (--speculate mtp)");
+  if (use.has_head) PrintLine("head      predicts the token after the next (--speculate mtp)");
   if (!use.no_head.empty()) PrintLine(StrCat("head      cannot be used: ", use.no_head));
   if (!backend.empty()) PrintHeld(backend, file);
   PrintLine("metadata");
@@ -214,7 +214,7 @@ Status Inspect(const InspectFlags& flags) {
   if (flags.json) {
     PrintJson(*file, flags.tensors, flags.backend);
   } else {
-    PrintText(*file, flags.tensors, flags.backend);
+    PrintContents(*file, flags.tensors, flags.backend);
   }
   return FlushStdout();
 }
@@ -226,7 +226,7 @@ CommandBody MakeInspectCommand(CLI::App* app) {
   AddModelFlag(app, &flags->model, "MODEL");
   app->add_flag("--json", flags->json, "Print one JSON object, with complete arrays");
   app->add_flag("--tensors", flags->tensors, "Also list the tensors");
-  AddBackendFlag(app, &flags->backend, "Also say how a backend holds the matrices");
+  AddBackendFlag(app, &flags->backend, "Also show how a backend stores the matrices");
   CLI::Option* const tensor =
       app->add_option("--tensor", flags->tensor, "Decode this tensor and write it to --out");
   CLI::Option* const out =

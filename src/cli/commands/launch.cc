@@ -67,7 +67,7 @@ Status CheckFlags(const LaunchFlags& flags) {
   if (!starts && (!serve_arguments.empty() || !flags.log.empty())) {
     const std::string name = serve_arguments.empty() ? "--log" : serve_arguments[0];
     return InvalidArgument(Printable(name.substr(0, name.find('=')), 100),
-                           " is for a server that is started: name its model with -m");
+                           " needs a server to start: name its model with -m");
   }
   if (starts && !flags.server.empty()) {
     return InvalidArgument("--server uses a running server, -m starts one: give one of them");

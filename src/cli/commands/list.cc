@@ -20,12 +20,12 @@ struct ListFlags {
   bool json = false;
 };
 
-struct Row {
+struct ModelRow {
   hub::LocalModel model;
   StatusOr<ModelFacts> facts;
 };
 
-void PrintJsonRow(const Row& row) {
+void PrintModelJson(const ModelRow& row) {
   const hub::LocalModel& model = row.model;
   nlohmann::json json = {{"name", model.name},
                          {"where", hub::NameOf(model.owner)},
@@ -42,7 +42,7 @@ void PrintJsonRow(const Row& row) {
   PrintJsonLine(json);
 }
 
-std::vector<std::string> CellsOf(const Row& row) {
+std::vector<std::string> CellsOf(const ModelRow& row) {
   const std::string size = HumanBytes(static_cast<uint64_t>(row.model.n_bytes));
   const std::string name = Printable(row.model.name, 100);
   const std::string where(hub::NameOf(row.model.owner));
@@ -55,12 +55,12 @@ std::vector<std::string> CellsOf(const Row& row) {
 Status ListModels(const ListFlags& flags) {
   const ModelFinder finder(flags.models_folder);
   const std::vector<hub::LocalModel> all = hub::ListLocalModels(finder.source().places());
-  std::vector<Row> rows;
+  std::vector<ModelRow> rows;
   for (const size_t i : hub::MatchLocalModels(all, flags.name)) {
     rows.push_back({all[i], hub::ReadModelFacts(all[i].path)});
   }
   if (flags.json) {
-    for (const Row& row : rows) PrintJsonRow(row);
+    for (const ModelRow& row : rows) PrintModelJson(row);
     return FlushStdout();
   }
   if (rows.empty()) {
@@ -71,7 +71,7 @@ Status ListModels(const ListFlags& flags) {
   }
   std::vector<std::vector<std::string>> lines = {
       {"NAME", "ARCHITECTURE", "QUANT", "SIZE", "CONTEXT", "WHERE"}};
-  for (const Row& row : rows) lines.push_back(CellsOf(row));
+  for (const ModelRow& row : rows) lines.push_back(CellsOf(row));
   PrintTable(lines);
   return FlushStdout();
 }

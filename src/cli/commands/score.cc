@@ -15,7 +15,7 @@ namespace weft::cli {
 namespace {
 
 // Concurrent turns: enough to fill a step, few enough that output flows.
-constexpr size_t kWindow = 8;
+constexpr size_t kPromptsAtOnce = 8;
 
 struct Pending {
   std::shared_ptr<Turn> turn;
@@ -94,7 +94,7 @@ Status Score(const ModelFlags& flags) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     WEFT_ASSIGN_OR_RETURN(Pending pending, SubmitLine(engine.get(), line, number));
     window.push_back(std::move(pending));
-    if (window.size() < kWindow) continue;
+    if (window.size() < kPromptsAtOnce) continue;
     WEFT_RETURN_IF_ERROR(PrintScore(window.front()));
     window.pop_front();
   }

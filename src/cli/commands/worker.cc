@@ -264,7 +264,7 @@ CommandBody MakeWorkerCommand(CLI::App* app) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app->add_option("--warm_resume", flags->warm_resume,
-                  "Reuse computed state for a session's next prompt (false: for comparison)")
+                  "Reuse the KV cache for a session's next prompt (false: for comparison)")
       ->capture_default_str();
   app->add_option("--bos_id", flags->bos_id, "Token to insert before every prompt (-1: none)")
       ->check(CLI::Range(-1, 1 << 30));

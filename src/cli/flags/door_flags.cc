@@ -87,7 +87,7 @@ StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(
     } else {
       return InvalidArgument("--share: no key of --api-key-file has the name '",
                              Printable(key, 100),
-                             "', and it is no address; write the name behind the key");
+                             "', and it is no address; write the name after the key");
     }
     if (!weights.emplace(request.Account(), weight).second) {
       return InvalidArgument("--share: '", Printable(key, 100), "' is given twice");

@@ -41,8 +41,8 @@ StatusOr<std::string> ModelFinder::Pull(const std::string& what) {
 
 void AddModelsFolderFlag(CLI::App* app, std::string* folder) {
   app->add_option("--models-dir", *folder,
-                  "A folder with models, searched by name in addition to the hub's cache, "
-                  "llama.cpp, Ollama and LM Studio");
+                  "A folder with models, searched by name in addition to the cache of the Hugging "
+                  "Face Hub, llama.cpp, Ollama and LM Studio");
 }
 
 }  // namespace weft::cli

@@ -32,24 +32,24 @@ nlohmann::ordered_json VariablesOf(const std::string& text) {
 
 void AddReplyFlags(CLI::App* app, ReplyFlags* flags) {
   app->add_option("--reasoning", flags->reasoning,
-                  "Whether models think, if the template supports it and the request does not say: "
-                  "on, off, or the API's default (auto)")
+                  "Whether models reason, if the template supports it and the request does not "
+                  "say: on, off, or the API's default (auto)")
       ->check(CLI::IsMember({"on", "off", "auto"}))
       ->capture_default_str();
   app->add_option("--reasoning-budget", flags->reasoning_budget,
-                  "Limit on the tokens of a thought if the request gives none; a longer one is "
-                  "ended and the answer follows (-1: no limit; 0: no thought)")
+                  "Max reasoning tokens if the request gives no limit; then the answer follows "
+                  "(-1: no limit; 0: no reasoning)")
       ->check(CLI::Range(int64_t{-1}, int64_t{std::numeric_limits<int32_t>::max()}))
       ->capture_default_str();
   app->add_option("--reasoning-budget-message", flags->reasoning_budget_message,
-                  "The last words of a thought that is ended by its limit, for example \"Time is "
-                  "up: I answer now.\"; without them some models go on thinking in the answer");
+                  "The last words of a reasoning that its limit ends, for example \"Time is up: I "
+                  "answer now.\"; without them some models go on reasoning in the answer");
   app->add_flag_callback(
       "--context-shift",
       [] {
         throw CLI::ValidationError(
             "--context-shift",
-            "shifting the context is not supported: the state of later tokens depends on the "
+            "shifting the context is not supported: the KV cache of later tokens depends on the "
             "dropped ones, so it would change answers. Omit the option; an answer ends when the "
             "context is full (--ctx)");
       },
@@ -61,7 +61,7 @@ void AddReplyFlags(CLI::App* app, ReplyFlags* flags) {
 void AddTemplateVariableFlags(CLI::App* app, ReplyFlags* flags) {
   app->add_option_function<std::string>(
          kKwargs, [flags](const std::string& text) { flags->variables.update(VariablesOf(text)); },
-         "Variables for the chat template, a JSON object; what a request sets counts more")
+         "Variables for the chat template, a JSON object; those of a request override them")
       ->type_name("JSON");
   const auto set = [flags](bool keeps) {
     return [flags, keeps] { flags->variables["preserve_reasoning"] = keeps; };
