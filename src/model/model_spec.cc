@@ -147,6 +147,11 @@ StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& opt
     builder.ReadTextVector();
     return builder.Finish();
   }
+  if (name == "clip") {
+    return InvalidArgument(Printable(file.path(), 300),
+                           ": it is a projector for images (mmproj), not a model: name the model's "
+                           "own file");
+  }
   return Unimplemented(Printable(file.path(), 300), ": the architecture '", Printable(name),
                        "' is not supported; supported are ", StrJoin(KnownArchitectures(), ", "));
 }

@@ -169,12 +169,13 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
   auto impl = std::make_unique<Impl>();
   impl->file = file;
   WEFT_RETURN_IF_ERROR(CheckBackend(options));
-  WEFT_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::Load(*file));
-  impl->constraints = std::make_unique<constraint::ConstraintCache>(impl->tokenizer);
   if (options.context_tokens < 0) return InvalidArgument("the context length must be positive");
   SpecOptions spec_options;
   spec_options.context_tokens = options.context_tokens;
+  // First, so that a file of an unknown architecture is refused for that reason.
   WEFT_ASSIGN_OR_RETURN(ModelSpec spec, BuildModelSpec(*file, spec_options));
+  WEFT_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::Load(*file));
+  impl->constraints = std::make_unique<constraint::ConstraintCache>(impl->tokenizer);
   if (impl->tokenizer->vocab_size() > spec.n_vocab) {
     return InvalidArgument(file->path(), ": the tokenizer has ", impl->tokenizer->vocab_size(),
                            " tokens, but the embedding has rows for ", spec.n_vocab);
