@@ -271,7 +271,8 @@ def parse(arguments=None):
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--names", action="store_true",
                         help="answers must contain their own name and colour, and no other name")
-    parser.add_argument("flags", nargs="*", help="flags for weft serve, after --: -m FILE ...")
+    parser.add_argument("flags", nargs="*", default=["-m", "box"],
+                        help="flags for weft serve, after --: -m FILE ... (the built-in model)")
     args = parser.parse_args(arguments)
     if not 2 <= args.conversations <= len(make_conversations(None)):
         parser.error(f"--conversations is 2 to {len(make_conversations(None))}")

@@ -75,7 +75,7 @@ check_arm() {
   answers_on_arm
 }
 answers_on_arm() {
-  local ask=(-n 24 --temp 0 "What is a loom?") mine theirs
+  local ask=(-m box -n 24 --temp 0 "What is a loom?") mine theirs
   for isa in scalar neon i8mm; do
     theirs=$(WEFT_ISA=$isa $emulated build/aarch64/weft run "${ask[@]}" 2>/dev/null)
     [ -n "$theirs" ] || { echo "arm: no answer with $isa" >&2; return 1; }

@@ -56,7 +56,7 @@ def metrics(weft):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as state, \
-         subprocess.Popen([weft, "serve", "--port", str(port), "--state-dir", state, "--threads",
+         subprocess.Popen([weft, "serve", "-m", "box", "--port", str(port), "--state-dir", state, "--threads",
                            "1"], stderr=subprocess.DEVNULL) as server:
         try:
             text = _fetch(f"http://127.0.0.1:{port}/metrics", server)

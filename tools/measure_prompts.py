@@ -119,7 +119,7 @@ def main():
     if args.check or missing:
         return 1 if missing else 0
 
-    server = Server(args.weft, (["-m", args.model] if args.model else []) + flags)
+    server = Server(args.weft, ["-m", args.model or "box", *flags])
     failed = 0
     try:
         meta = server.get("/v1/models")["data"][0]["meta"]

@@ -21,6 +21,11 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_stri
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}"
 
+# So that the model that a test used last is not the user's.
+mkdir -p "$dir/Testing/state"
+XDG_STATE_HOME=$(cd "$dir/Testing/state" && pwd)
+export XDG_STATE_HOME
+
 status=$dir/ctest.status
 {
   code=0

@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 dist=$(realpath "${1:-build/dist}")
 roots=$PWD/build/roots
-ask=(run -n 16 --temp 0 "My name is Tom. What is my name?")
+ask=(run -m box -n 16 --temp 0 "My name is Tom. What is my name?")
 work=$(mktemp -d)
 server=""
 # A root that is tried is a copy, because installing changes it.
@@ -54,7 +54,7 @@ copy_root() {  # SUITE
 # The network is this machine's, so its curl can ask a server in the root.
 serves_in_root() {  # SUITE WEFT
   local address=""
-  chroot "$work/root" "$2" serve --port 0 >"$work/out" 2>&1 &
+  chroot "$work/root" "$2" serve -m box --port 0 >"$work/out" 2>&1 &
   server=$!
   for _ in $(seq 600); do
     address=$(sed -n 's|.*\(http://127.0.0.1:[0-9]*\).*|\1|p' "$work/out" | head -n 1)

@@ -36,6 +36,6 @@ class Weft < Formula
   end
 
   test do
-    assert_match "Tom", shell_output("#{bin}/weft run -n 12 --temp 0 'My name is Tom. What is my name?'")
+    assert_match "Tom", shell_output("#{bin}/weft run -m box -n 12 --temp 0 'My name is Tom. What is my name?'")
   end
 end

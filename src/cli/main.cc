@@ -48,6 +48,12 @@ bool IsOptionOfRun(std::string_view word) {
   return std::find(std::begin(kOptions), std::end(kOptions), name) != std::end(kOptions);
 }
 
+// What people type from other programs.
+std::string CommandMeant(const std::string& word) {
+  if (word == "ls" || word == "models") return "list";
+  return word == "version" ? "--version" : word;
+}
+
 // Normalises the command line: "weft help run" is "weft run --help", weft "Why?" is weft run
 // "Why?", as is weft -m MODEL "Why?", and "-hf", which the parser would read as "-h" and "-f", is
 // "--hf", as "-md" is "--draft-model", "-ngl" "--gpu-layers", "-cmoe" "--cpu-moe" and "-ncmoe"
@@ -55,6 +61,7 @@ bool IsOptionOfRun(std::string_view word) {
 std::vector<std::string> MeantArguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   if (arguments.empty()) return {"--help"};
+  arguments[0] = CommandMeant(arguments[0]);
   if (arguments[0] == "help") {
     arguments.erase(arguments.begin());
     arguments.push_back("--help");

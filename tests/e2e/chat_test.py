@@ -37,6 +37,7 @@ class ChatTest(unittest.TestCase):
     def setUp(self):
         self.state = tempfile.TemporaryDirectory(dir=self.dir)
         self.addCleanup(self.state.cleanup)
+        os.environ["XDG_STATE_HOME"] = self.state.name  # of chats at a terminal
 
     def chat(self, *lines, flags=GREEDY, model=None, code=0):
         """Types lines into a chat without a terminal."""
@@ -523,6 +524,21 @@ class TerminalTest(ChatTest):
         terminal.expect("chat> ")
         terminal.type("\x03")
         self.assertEqual(terminal.end(), 0)
+
+    def test_conversations_are_kept_without_being_asked(self):
+        for greeted, typed in ((False, "/rename kitchen\n"), (True, "/load kitchen\n")):
+            terminal = self.open(*GREEDY)
+            said = terminal.expect("chat> ")
+            self.assertEqual("[saved: kitchen; /load NAME continues one]" in said, greeted, said)
+            terminal.type(typed)
+            terminal.expect("kitchen> ")
+            if not greeted:
+                terminal.type("The loom\n")
+                terminal.expect("kitchen> ")
+            terminal.type("/history\n")
+            terminal.expect("The loom")
+            terminal.type("/quit\n")
+            self.assertEqual(terminal.end(), 0)
 
     def test_ctrl_d_leaves(self):
         terminal = self.open(*GREEDY)

@@ -12,6 +12,7 @@ import pathlib
 import pty
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -176,10 +177,41 @@ class HelpTest(CliTest):
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertIn(b"weft sessions fork", done.stdout)
 
-    def test_without_a_model_the_one_in_the_box_is_taken(self):
-        self.assertIn("weft-box", self.succeed("inspect").text)
-        said = [self.succeed("run", "-n", 8, "--temp", 0, "The boat").text for _ in range(2)]
-        self.assertEqual(said[0], said[1])
+    def test_models_are_named_as_people_type_them(self):
+        greedy = ("-n", 8, "--temp", 0)
+        said = self.succeed("run", "-m", "box", *greedy, "The boat is old").text
+        for words in (("box", "The", "boat", "is", "old"), ("box", "The boat is old"),
+                      ("The boat", "is old"), ("-m", "box", "-p", "The boat is old")):
+            self.assertEqual(self.succeed("run", *greedy, *words).text, said, words)
+        self.assertEqual(self.succeed("run", "box", *greedy, stdin="The boat is old").text, said)
+        self.succeed("run", self.llama, *greedy, "The", "boat")
+        self.assertIn("two prompts", self.fail("run", "-p", "one", "two").err)
+        self.fail("run", "smolm2", says=["did you mean -m smollm2?", "-p smolm2"])
+        self.assertEqual(self.succeed("chat", "box", *greedy, stdin="/stats\n").code, 0)
+        for command in ("ls", "models"):
+            self.assertEqual(self.succeed(command, "--help").text, self.succeed("list", "--help").text)
+        self.assertRegex(self.succeed("version").text, r"^weft \d+\.")
+
+    def test_without_a_model_the_last_one_is_taken(self):
+        with tempfile.TemporaryDirectory() as home:
+            env = {"WEFT_MODEL": "", "HOME": home, "XDG_STATE_HOME": "", "WEFT_CACHE": "",
+                   "HF_HOME": "", "HF_HUB_CACHE": "", "WEFT_MODELS_DIR": ""}
+            self.fail("run", "Hello", env=env, says=["-m smollm2", "-m box"])
+            self.succeed("run", "-m", self.llama, "-n", 1, "Hello", env=env)
+            self.succeed("run", "-m", "box", "-n", 1, "Hello", env=env)
+            self.assertIn(str(self.llama), self.succeed("show", env=env).text)
+            self.assertIn("weft-box", self.succeed("inspect", env={**env, "WEFT_MODEL": "box"}).text)
+
+    def test_files_that_are_no_models_for_it_are_named_as_such(self):
+        def text(value):
+            return struct.pack("<Q", len(value)) + value.encode()
+
+        for architecture, says in (("clip", "mmproj"), ("rwkv9", "architecture 'rwkv9'")):
+            path = self.write(f"{architecture}.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 1) +
+                              text("general.architecture") + struct.pack("<I", 8) +
+                              text(architecture))
+            self.fail("run", "-m", path, "Hello", says=says)
+            self.fail("show", path, says=says)
 
     def test_wrong_usage(self):
         self.misuse("weave", says="weave")
@@ -194,7 +226,8 @@ class HelpTest(CliTest):
 
     def test_values_that_no_flag_takes(self):
         run = ["run", "-m", self.llama, "x"]
-        self.misuse(*run, "-n", "many", says="many")
+        self.misuse(*run, "-n", "many", says="many is not a number")
+        self.misuse(*run, "-n", "1.5", says="1.5 is not a whole number")
         self.misuse(*run, "-n", "-2")
         self.misuse(*run, "--threads", "-1", says="--threads")
         self.misuse(*run, "--temp", "warm", says="--temp")
@@ -227,7 +260,7 @@ class BenchTest(CliTest):
             for line in text.splitlines():
                 self.assertLessEqual(len(line), 100, line)
             self.assertRegex(text.splitlines()[1],
-                             f"^1 thread, {COMPUTING}, keys and values f16$")
+                             f"^1 thread, {COMPUTING}, KV cache f16$")
             self.assertRegex(text.splitlines()[0], r", context \d+$")
         result = self.succeed("bench", "-m", self.llama, *self.FEW)
         self.assertEqual(result.err, "")  # progress is for terminals
@@ -648,9 +681,9 @@ class RunTest(CliTest):
     def test_show_tells_whether_thoughts_are_kept(self):
         thinks = "{% for m in messages %}{% if m.reasoning_content and (KEPT or loop.last) %}<think>" \
                  "{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}{% endfor %}"
-        for kept, text, variable in (("not clear_thinking", "yes, kept over turns by clear_thinking",
+        for kept, text, variable in (("not clear_thinking", "yes, kept between turns by clear_thinking",
                                       "clear_thinking"),
-                                     ("true", "yes, kept over turns", None),
+                                     ("true", "yes, kept between turns", None),
                                      ("false", "yes, dropped at the next user message", None)):
             model = add_metadata(self.llama, {"tokenizer.chat_template": thinks.replace("KEPT", kept)},
                                  self.dir / "thinks.gguf")

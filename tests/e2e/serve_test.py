@@ -203,7 +203,7 @@ class LifeTest(ServeTest):
                 self.assertEqual(answer.status, 503, answer)
                 self.assertIn("cut.gguf", str(answer))
             self.assertEqual(server.ask("GET", "/metrics").status, 200)
-            server.until(lambda: "nothing more can be computed" in server.log, "it is not logged")
+            server.until(lambda: "the server cannot answer any more" in server.log, "it is not logged")
             self.assertEqual(server.end(), 0, server.log)
 
     def test_wrong_flags_are_told_before_anything_is_loaded(self):
@@ -905,9 +905,10 @@ class SessionsTest(ServeTest):
             self.assertEqual(states, {"kitchen": "parked", "garden": "ready"})
             command("restore", "kitchen")
             self.assertEqual(command("show", "kitchen", "--json").json["state"], "ready")
-            command("drop", "garden")
+            command("delete", "garden")
+            self.assertIn("garden", command("drop", "garden", code=1).err)
             self.assertIn("garden", command("show", "garden", code=1).err)
-            self.assertIn("0 sessions dropped", command("clean", "--idle", "7d").text)
+            self.assertIn("0 sessions deleted", command("clean", "--idle", "7d").text)
             self.assertEqual(weft("sessions", "clean").code, 2)
             self.assertEqual(server.ask("DELETE", "/v1/sessions").status, 400)
             self.assertEqual(

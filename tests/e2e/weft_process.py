@@ -1,15 +1,19 @@
 """Running the built binaries: $WEFT and $WEFT_MAKE_MODEL.
 
 $WEFT_COMPUTE has flags for every command that computes and does not choose a backend itself:
-WEFT_COMPUTE="--backend emu" runs a test on the emulator.
+WEFT_COMPUTE="--backend emu" runs a test on the emulator. The default model is the built-in one,
+and what a user's commands remember is in a folder of the test's own.
 """
 
+import atexit
 import json
 import os
 import pathlib
 import shlex
+import shutil
 import struct
 import subprocess
+import tempfile
 
 WEFT = os.environ.get("WEFT", "build/release/weft")
 MAKE_MODEL = os.environ.get("WEFT_MAKE_MODEL", "build/release/weft-make-model")
@@ -17,6 +21,11 @@ COMPUTE = shlex.split(os.environ.get("WEFT_COMPUTE", ""))
 BACKEND = COMPUTE[COMPUTE.index("--backend") + 1] if "--backend" in COMPUTE else "cpu"
 COMPUTING = ["run", "chat", "serve", "worker", "logits", "score", "embed", "bench", "constrain"]
 TIMEOUT_S = 120 if not COMPUTE else 600
+
+
+os.environ["WEFT_MODEL"] = "box"
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="weft_state_")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 class Result:

@@ -125,14 +125,14 @@ def main():
     parser.add_argument("--at-least", type=float, metavar="PERCENT", help="fails where a kind is below that")
     parser.add_argument("--but", action="append", default=[], metavar="KIND=PERCENT",
                         help="another bound for this kind")
-    parser.add_argument("flags", nargs="*", help="for weft serve, behind --: -m FILE ...")
+    parser.add_argument("flags", nargs="*", help="for weft serve, after --: -m FILE ... (default: -m box)")
     args = parser.parse_args()
     kinds = args.only or kinds
     bounds = {kind: float(percent) for kind, percent in (bound.split("=") for bound in args.but)}
     if not bounds.keys() <= set(kinds):
         parser.error(f"--but: the kinds are {', '.join(kinds)}")
     failed = False
-    server = Server(args.weft, args.flags)
+    server = Server(args.weft, args.flags if "-m" in args.flags else ["-m", "box", *args.flags])
     try:
         with concurrent.futures.ThreadPoolExecutor(args.together) as pool:
             for kind in kinds:

@@ -2,11 +2,15 @@
 //
 // Answers and lists go to stdout, messages about them to stderr; both are flushed at once, so that
 // a terminal shows them in order and a script can tell them apart.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,6 +22,7 @@
 #include "cli/chat/tables.h"
 #include "cli/chat/text.h"
 #include "cli/commands/command.h"
+#include "cli/flags/default_model.h"
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
@@ -79,10 +84,17 @@ class ChatLoop {
   }
 
  private:
-  void Greet() const {
+  void Greet() {
     const Model& model = engine_.model();
     Say(StrCat(Printable(model.name(), 80), ", context of ", model.context_tokens(),
                " tokens; /help lists the commands, Ctrl-D leaves"));
+    const auto list = room_.List();
+    if (!list.ok()) return;
+    std::vector<std::string> saved;
+    for (const ChatRoom::Listed& item : *list) {
+      if (item.conversation == nullptr) saved.push_back(item.name);
+    }
+    if (!saved.empty()) Say(StrCat("saved: ", StrJoin(saved, ", "), "; /load NAME continues one"));
   }
 
   ChatCompletions Complete(std::string_view line) {
@@ -290,6 +302,25 @@ class ChatLoop {
   int64_t n_regenerated_ = 0;
 };
 
+// Without --state-dir, conversations at a terminal are kept, too, unless another weft chat has them
+// open.
+StatusOr<std::unique_ptr<Engine>> StartEngine(const ChatFlags& flags,
+                                              const std::shared_ptr<const Model>& model,
+                                              EngineOptions options) {
+  options.state_dir = flags.state_dir;
+  const std::string folder = StateFolder();
+  const bool keeps = options.state_dir.empty() && !folder.empty() && isatty(STDIN_FILENO) == 1;
+  if (!keeps) return Engine::Start(model, options);
+  std::error_code error;
+  options.state_dir = StrCat(folder, "/chat");
+  std::filesystem::create_directories(options.state_dir, error);
+  auto engine = Engine::Start(model, options);
+  if (engine.ok()) return engine;
+  Say(StrCat("conversations are not saved: ", Printable(Message(engine.status()), 300)));
+  options.state_dir.clear();
+  return Engine::Start(model, options);
+}
+
 // Opens or creates the first conversation.
 Status EnterRoom(const ChatFlags& flags, ChatRoom* room) {
   if (flags.session.empty()) return room->New("", flags.system);
@@ -304,13 +335,13 @@ Status EnterRoom(const ChatFlags& flags, ChatRoom* room) {
 
 Status Chat(const ChatFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(EngineOptions options, FlaggedEngineOptions(flags.model));
-  options.state_dir = flags.state_dir;
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
+  RememberModel(flags.model);
   WEFT_ASSIGN_OR_RETURN(options.draft_model, LoadFlaggedDraft(flags.model, *model));
   // Declared first: the engine may still wake it during its shutdown.
   WEFT_ASSIGN_OR_RETURN(const auto signals, ChatSignals::Install());
-  WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
+  WEFT_ASSIGN_OR_RETURN(const auto engine, StartEngine(flags, model, options));
   WEFT_ASSIGN_OR_RETURN(const auto room, ChatRoom::Create(engine.get(), model, Say));
   WEFT_RETURN_IF_ERROR(EnterRoom(flags, room.get()));
   ChatLoop loop(ChatSettings(flags.sampling, flags.reply, found.advice), engine.get(), room.get(),
@@ -325,9 +356,10 @@ Status Chat(const ChatFlags& flags) {
 
 CommandBody MakeChatCommand(CLI::App* app) {
   auto flags = std::make_shared<ChatFlags>();
-  AddModelFlag(app, &flags->model);
+  AddModelFlag(app, &flags->model, "NAME");
   app->add_option("--state-dir", flags->state_dir,
-                  "Save conversations in this directory, and load them from there");
+                  "Save conversations in this directory, and load them from there (default: at a "
+                  "terminal XDG_STATE_HOME/weft/chat, otherwise nowhere)");
   app->add_option("--session", flags->session,
                   "Start with this conversation: a saved one is continued, otherwise it is new");
   app->add_option("--system", flags->system, "System message of the first conversation");

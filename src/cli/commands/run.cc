@@ -13,6 +13,7 @@
 #include "cli/chat/prompt.h"
 #include "cli/commands/command.h"
 #include "cli/flags/constraint_flags.h"
+#include "cli/flags/default_model.h"
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
@@ -34,8 +35,9 @@ struct RunFlags {
   bool raw = false;
   bool json = false;
   std::string system;
-  std::string embeds;  // a file
-  std::string prompt;
+  std::string embeds;              // a file
+  std::string prompt;              // from -p
+  std::vector<std::string> words;  // the model's name, if it comes first, and the prompt
 };
 
 const char* NameOf(FinishReason reason) {
@@ -76,11 +78,14 @@ void PrintJson(const RunFlags& flags, const std::string& text, const std::vector
 }
 
 StatusOr<std::string> PromptOf(const RunFlags& flags) {
-  if (!flags.embeds.empty() && flags.prompt.empty()) return std::string();
-  if (flags.prompt.empty() && isatty(STDIN_FILENO) == 1) {
-    return InvalidArgument("there is no prompt; try: weft run \"Why is the sky blue?\"");
+  const std::string typed = flags.prompt.empty() ? StrJoin(flags.words, " ") : flags.prompt;
+  if (!flags.embeds.empty() && typed.empty()) return std::string();
+  if (typed.empty() && isatty(STDIN_FILENO) == 1) {
+    return InvalidArgument("there is no prompt; try: weft run ",
+                           flags.model.path.empty() ? "" : Printable(flags.model.path, 200) + " ",
+                           "\"Why is the sky blue?\", or weft chat");
   }
-  WEFT_ASSIGN_OR_RETURN(std::string prompt, TextOrStdin(flags.prompt.empty() ? "-" : flags.prompt));
+  WEFT_ASSIGN_OR_RETURN(std::string prompt, TextOrStdin(typed.empty() ? "-" : typed));
   if (prompt.empty()) return InvalidArgument("the prompt is empty");
   return prompt;
 }
@@ -162,12 +167,17 @@ void TellWhyItEnded(const RunFlags& flags, const DoneEvent& done) {
   }
 }
 
-Status Run(const RunFlags& flags) {
+Status Run(RunFlags& flags) {
+  WEFT_RETURN_IF_ERROR(TakeModelName(&flags.words, &flags.model));
+  if (!flags.prompt.empty() && !flags.words.empty()) {
+    return InvalidArgument("there are two prompts, one of them after -p: give one");
+  }
   WEFT_ASSIGN_OR_RETURN(const std::string prompt, PromptOf(flags));
   WEFT_ASSIGN_OR_RETURN(const auto answer, ConstraintOf(flags.constraint));
   WEFT_ASSIGN_OR_RETURN(EngineOptions options, FlaggedEngineOptions(flags.model));
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
+  RememberModel(flags.model);
   WEFT_ASSIGN_OR_RETURN(options.draft_model, LoadFlaggedDraft(flags.model, *model));
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
   WEFT_ASSIGN_OR_RETURN(const TurnOptions turn_options,
@@ -219,17 +229,20 @@ CommandBody MakeRunCommand(CLI::App* app) {
   AddConstraintFlags(app, &flags->constraint);
   app->add_option("--system", flags->system, "System message before the question");
   app->add_option("--embeds", flags->embeds,
-                  "Vectors in place of tokens, before the prompt or instead of it: a matrix saved "
-                  "by NumPy, safetensors or PyTorch");
+                  "Input embeddings, before the prompt or instead of it: a matrix saved by NumPy, "
+                  "safetensors or PyTorch");
   app->add_flag("--raw", flags->raw,
                 "Continue the text of the prompt, as models without a chat template do, instead of "
                 "answering it");
   app->add_flag("--json", flags->json, "Print one JSON object with text, tokens and timings");
-  app->add_option("-p,--prompt,PROMPT", flags->prompt,
-                  "The question or text; - or nothing reads stdin");
+  app->add_option("-p,--prompt", flags->prompt, "The question or text; - reads stdin");
+  app->add_option("WORDS", flags->words,
+                  "The question or text, after the model's name if that comes first; - or nothing "
+                  "reads stdin");
   app->footer(
       "\nExamples:\n"
       "  weft run \"Why is the sky blue?\"\n"
+      "  weft run smollm2 Why is the sky blue\n"
       "  git diff | weft run -m model.gguf --system \"Write a commit message\"\n"
       "  weft run -m model.gguf --raw -n 64 --temp 0 \"The loom\"\n"
       "  weft run -m model.gguf --regex \"yes|no\" \"Is water wet?\"");

@@ -28,6 +28,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "cli/commands/command.h"
+#include "cli/flags/default_model.h"
 #include "cli/flags/door_flags.h"
 #include "cli/flags/model_flags.h"
 #include "cli/flags/ollama_flags.h"
@@ -36,6 +37,7 @@
 #include "cli/serve/serve_flags.h"
 #include "cli/serve/service_manager.h"
 #include "cli/serve/signals.h"
+#include "engine/loading/box_model.h"
 #include "grpc/grpc_server.h"
 #include "host/api_keys.h"
 #include "host/model_host.h"
@@ -103,7 +105,7 @@ void TellLongPrompts(serve::Host* host, serve::PromptLog* log) {
 void TellFailure(const serve::Host& host, bool* told) {
   if (*told || host.phase() != serve::Phase::kFailed) return;
   *told = true;
-  LogLine(StrCat("nothing more can be computed: ", host.phase_reason()));
+  LogLine(StrCat("the server cannot answer any more: ", host.phase_reason()));
 }
 
 void CloseExpiredSessions(const ServeFlags& flags, serve::Host* host) {
@@ -126,8 +128,8 @@ void AllowManyDescriptors() {
 
 void WarnWhenOpenToAll(const ServeFlags& flags) {
   if (serve::IsLoopbackHost(flags.server.host) || !flags.server.api_key_file.empty()) return;
-  LogLine(StrCat("anyone who can reach ", Printable(flags.server.host, 100),
-                 " has access, because there is no --api-key-file"));
+  LogLine(StrCat("without --api-key-file, anyone who can reach ", Printable(flags.server.host, 100),
+                 " has access"));
 }
 
 void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
@@ -183,7 +185,13 @@ Status Announce(OpenServer* open) {
                  open->http->second_port());
   }
   WarnWhenOpenToAll(flags);
+  RememberModel(flags.model);
   LogReady(host, open->start_us);
+  if (open->model.file->path() == kBoxModelName) {
+    LogLine(
+        "the built-in model is a toy that shows how Weft works; 'weft serve smollm2' serves a "
+        "small real one");
+  }
   LogSampling(flags.sampling.said, open->model);
   return OkStatus();
 }
@@ -312,8 +320,8 @@ CommandBody MakeServeCommand(CLI::App* app) {
       "\nSpeaks OpenAI's chat completions, completions and responses, Anthropic's messages,\n"
       "Ollama's API and llama-server's own routes. GET /health answers 200 once the model is\n"
       "ready, GET /metrics has metrics for Prometheus, /v1/sessions (or 'weft sessions')\n"
-      "manages named conversations. The address itself serves a web page with conversations\n"
-      "side by side and a view of the engine. SIGTERM, SIGINT and closing the terminal let\n"
+      "manages named sessions. Open the address in a browser for a page with conversations\nand a "
+      "view of the engine. SIGTERM, SIGINT and closing the terminal let\n"
       "running turns finish and save named sessions in --state-dir; SIGHUP reloads the\n"
       "--api-key-file.\n\n"
       "Examples:\n"

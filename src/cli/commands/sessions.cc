@@ -15,7 +15,7 @@
 namespace weft::cli {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 struct SessionsFlags {
   std::string server = "http://127.0.0.1:8080";
@@ -136,7 +136,7 @@ Status CleanSessions(const SessionsFlags& flags) {
   if (flags.json) {
     PrintJsonLine(answer);
   } else {
-    PrintLine(StrCat(Number(answer, "closed"), " sessions dropped"));
+    PrintLine(StrCat(Number(answer, "closed"), " sessions deleted"));
   }
   return FlushStdout();
 }
@@ -149,6 +149,12 @@ Status Act(const SessionsFlags& flags, const char* method, const char* action, c
     PrintLine(StrCat(Printable(flags.id, 128), " ", done));
   }
   return FlushStdout();
+}
+
+Status DeleteSession(const SessionsFlags& flags) {
+  // The server answers alike for one that is not there, so that clients may repeat the request.
+  WEFT_RETURN_IF_ERROR(Call(flags, "GET", flags.id, "", nullptr).status());
+  return Act(flags, "DELETE", "", "is deleted");
 }
 
 }  // namespace
@@ -185,8 +191,7 @@ CommandBody MakeSessionsCommand(CLI::App* app) {
           [](const SessionsFlags& f) { return Act(f, "POST", "park", "is parked"); });
   add_one("restore", "Load a session into memory again; its next turn would do so automatically",
           [](const SessionsFlags& f) { return Act(f, "POST", "restore", "is restored"); });
-  add_one("drop", "Delete a session and its file",
-          [](const SessionsFlags& f) { return Act(f, "DELETE", "", "is dropped"); });
+  add_one("delete", "Delete a session and its file; also drop", DeleteSession)->alias("drop");
   CLI::App* const clean =
       add("clean", "Delete sessions that have not been used for a while, and their files",
           CleanSessions);

@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "chat/chat_format.h"
 #include "cli/commands/command.h"
+#include "cli/flags/default_model.h"
 #include "cli/flags/model_finder.h"
 #include "cli/flags/model_flags.h"
 #include "cli/serve/models_at_hand.h"
@@ -33,7 +34,7 @@ struct ShowFlags {
   bool json = false;
 };
 
-struct Chat {
+struct ChatFacts {
   bool has_template = false;
   std::string reply_format;
   bool tools = false;  // in the model's own format
@@ -43,8 +44,8 @@ struct Chat {
   std::string problem;  // empty: none
 };
 
-Chat ReadChat(const ModelFile& file) {
-  Chat chat;
+ChatFacts ReadChat(const ModelFile& file) {
+  ChatFacts chat;
   const auto source = file.GetStringOr("tokenizer.chat_template", "");
   chat.has_template = source.ok() && !source->empty();
   const auto tokenizer = Tokenizer::Load(file);
@@ -65,10 +66,10 @@ Chat ReadChat(const ModelFile& file) {
   return chat;
 }
 
-std::string ReasoningText(const Chat& chat) {
+std::string ReasoningText(const ChatFacts& chat) {
   if (!chat.reasoning) return "no";
-  if (chat.past_thoughts) return StrCat("yes, kept over turns by ", chat.past_thoughts->name);
-  return chat.keeps_thoughts ? "yes, kept over turns" : "yes, dropped at the next user message";
+  if (chat.past_thoughts) return StrCat("yes, kept between turns by ", chat.past_thoughts->name);
+  return chat.keeps_thoughts ? "yes, kept between turns" : "yes, dropped at the next user message";
 }
 
 void PrintField(std::string_view name, std::string_view value) {
@@ -90,7 +91,7 @@ struct Shown {
   std::shared_ptr<const ModelFile> file;
   ModelFacts facts;
   ModelSpec spec;
-  Chat chat;
+  ChatFacts chat;
   hub::ModelAdvice recommended;
   int64_t budget_bytes = 0;
 
@@ -112,7 +113,7 @@ std::string SamplingText(const hub::ModelAdvice& recommended) {
   return DescribeSampling({}, recommended.advice, by);
 }
 
-void PrintText(const Shown& shown) {
+void PrintFacts(const Shown& shown) {
   PrintField("name", Printable(shown.name, 200));
   if (!shown.facts.title.empty()) PrintField("title", Printable(shown.facts.title, 200));
   PrintField("file", StrCat(Printable(shown.file->path(), 400), " (",
@@ -122,7 +123,7 @@ void PrintText(const Shown& shown) {
                                     ParametersText(shown.facts.n_parameters), " parameters, ",
                                     shown.facts.quantization));
   PrintField("context", StrCat(shown.spec.context_tokens, " tokens"));
-  const Chat& chat = shown.chat;
+  const ChatFacts& chat = shown.chat;
   if (!chat.problem.empty()) {
     PrintField("template", StrCat("cannot be used: ", Printable(chat.problem, 300)));
   } else {
@@ -189,18 +190,23 @@ Json ToJson(const Shown& shown) {
 StatusOr<Shown> Look(const ShowFlags& flags) {
   Shown shown;
   hub::LocalModel model;
+  const ModelFinder finder(flags.model.models_folder);
+  model.name = model.path = flags.model.path;
   if (flags.model.path.empty()) {
+    WEFT_ASSIGN_OR_RETURN(model.name, DefaultModel(finder));
+    model.path = model.name;
+  }
+  const bool is_file = hub::FileBytes(model.path) >= 0;
+  if (!is_file && model.name == kBuiltInName) {
     shown.name = kBoxModelName;
     WEFT_ASSIGN_OR_RETURN(shown.file, OpenBoxModel());
   } else {
-    const ModelFinder finder(flags.model.models_folder);
-    model.name = model.path = flags.model.path;
-    if (hub::FileBytes(flags.model.path) < 0) {
-      auto found = finder.source().FindLocal(flags.model.path);
+    if (!is_file) {
+      auto found = finder.source().FindLocal(model.name);
       if (found.status().code() == StatusCode::kNotFound) {
         return NotFound(Message(found.status()),
                         ": 'weft list' shows the local models, 'weft pull ",
-                        Printable(flags.model.path, 200), "' tries to download it");
+                        Printable(model.name, 200), "' tries to download it");
       }
       WEFT_RETURN_IF_ERROR(found.status());
       model = *std::move(found);
@@ -222,7 +228,7 @@ Status Show(const ShowFlags& flags) {
   if (flags.json) {
     PrintJsonLine(ToJson(shown));
   } else {
-    PrintText(shown);
+    PrintFacts(shown);
   }
   return FlushStdout();
 }
@@ -234,11 +240,11 @@ CommandBody MakeShowCommand(CLI::App* app) {
   AddModelFlag(app, &flags->model, "NAME");
   // Nothing is downloaded to look at it.
   app->get_option("--model")->description(
-      "A model's name, as shown by 'weft list', or its file (default: the built-in model)");
+      "A model's name, as shown by 'weft list', or its file (default: as for 'weft run')");
   app->add_flag("--json", flags->json, "Print one JSON object");
   app->footer(
-      "\nSessions share the weights; the memory of each is given for f16 keys and values, with\n"
-      "the number of sessions that fit into half of the free memory. 'weft inspect' shows the\n"
+      "\nSessions share the weights. The memory of each is that of an f16 KV cache, with "
+      "the\nnumber of sessions that fit into half of the free memory. 'weft inspect' shows the\n"
       "whole contents of the file.");
   return [flags] { return Show(*flags); };
 }

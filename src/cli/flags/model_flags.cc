@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "base/files/mapped_file.h"
 #include "cli/flags/bytes_flag.h"
+#include "cli/flags/default_model.h"
 #include "cli/flags/model_finder.h"
 #include "engine/kv_type.h"
 #include "engine/loading/box_model.h"
@@ -47,18 +48,19 @@ void TellComputing(const ModelFlags& flags, const Model& model) {
 
 void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional) {
   CLI::Option* const model =
-      app->add_option(positional.empty() ? "-m,--model" : StrCat("-m,--model,", positional),
-                      flags->path,
-                      "Model: a GGUF file, or a name accepted by 'weft pull' or shown by 'weft "
-                      "list'; downloaded if not here yet (default: a small built-in model)")
-          // More likely an unset variable than a request for the built-in model.
+      app->add_option(
+             positional.empty() ? "-m,--model" : StrCat("-m,--model,", positional), flags->path,
+             "Model: a GGUF file, or a name accepted by 'weft pull' or shown by 'weft "
+             "list'; downloaded if not here yet; box is a built-in toy (default: WEFT_MODEL, the "
+             "model used last, or smollm2)")
+          // More likely an unset variable than a request for the default model.
           ->check([](const std::string& path) {
-            return path.empty() ? "the file's name is empty; omit -m for the built-in model" : "";
+            return path.empty() ? "the model's name is empty; omit -m for the default model" : "";
           });
   app->add_option_function<std::string>(
          "--hf,--hf-repo",
          [flags](const std::string& repo) { flags->path = StrCat(kHubPrefix, repo); },
-         "A model from the hub: owner/repo[:QUANT]; also -hf")
+         "A model from the Hugging Face Hub: owner/repo[:QUANT]; also -hf")
       ->excludes(model);
   AddModelsFolderFlag(app, &flags->models_folder);
 }
@@ -69,7 +71,7 @@ void AddBuiltInFlags(CLI::App* app, ModelFlags* flags) {
       "If the model is not here and cannot be downloaded, say why and use the built-in one");
   CLI::Option* const refuses =
       app->add_flag("--no-built-in", flags->no_built_in,
-                    "Refuse to start without -m, instead of using the built-in model");
+                    "Refuse to start without -m, instead of using the default model");
   app->parse_complete_callback([refuses, flags] {
     if (refuses->count() == 0 || !flags->path.empty()) return;
     throw CLI::ValidationError("-m",
@@ -139,7 +141,7 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   kv_types.reserve(std::size(kKvTypes));
   for (const KvTypeInfo& info : kKvTypes) kv_types.emplace_back(info.name);
   AddBackendFlag(app, &flags->backend,
-                 "What computes; auto takes an NVIDIA card that has room for the model and for "
+                 "Where to compute; auto takes an NVIDIA card that has room for the model and for "
                  "sessions, otherwise the processor",
                  /*may_choose=*/true);
   app->add_option("--device", flags->device,
@@ -149,22 +151,20 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   AddGpuLayersFlag(app, &flags->gpu_layers);
   AddExpertFlags(app, &flags->expert_layers);
   app->add_flag("--strict-bits", flags->strict_bits,
-                "The same bits whatever else is computed, also on a backend that does not promise "
-                "that by itself: mlx then computes every row alone, which is slower");
-  app->add_option("--kv", flags->kv, "Data type of keys and values")
+                "Bitwise identical answers, whoever runs next to you, also on a backend that does "
+                "not promise that by itself: mlx then computes every token alone, which is slower");
+  app->add_option("--kv", flags->kv, "Data type of the KV cache")
       ->check(CLI::IsMember(kv_types))
       ->capture_default_str();
-  app->add_option("--threads", flags->threads, "Compute threads (0: one per core)")
+  app->add_option("-t,--threads", flags->threads, "Compute threads (0: one per core)")
       ->check(CLI::Range(0, 1024));
   app->add_option("--packed-cache", flags->packed_cache,
-                  "Keep a copy of the weights, in the order in which they are computed with, in "
-                  "this folder: later starts map it, which takes a fraction of the time, and "
-                  "programs that do so share its memory. Takes about as much disk space as the "
-                  "model's file (--backend cpu)");
-  AddBytesFlag(
-      app, "--packed-cache-limit", &flags->packed_cache_bytes,
-      "Disk space for all copies in --packed-cache; those not used for longest are removed "
-      "(default: 32G)");
+                  "Keep a copy of the weights in this folder, in the order that the kernels use. "
+                  "Later starts map it, which is faster, and programs that map it share its "
+                  "memory. It is about as large as the model's file (--backend cpu)");
+  AddBytesFlag(app, "--packed-cache-limit", &flags->packed_cache_bytes,
+               "Max disk space of all copies in --packed-cache; those not used for longest are "
+               "removed (default: 32G)");
 }
 
 void AddContextFlag(CLI::App* app, ModelFlags* flags) {
@@ -175,28 +175,26 @@ void AddContextFlag(CLI::App* app, ModelFlags* flags) {
 
 void AddSpeculationFlags(CLI::App* app, ModelFlags* flags) {
   app->add_option("--speculate", flags->speculate,
-                  "Guess what comes next and verify several tokens in one step, which changes no "
-                  "answer, only its speed: off; lookup guesses from text that was there before; "
-                  "draft has the draft model guess; mtp the prediction head in the model's file; "
-                  "auto uses whatever there is (default: auto with --draft-model, otherwise "
-                  "lookup)")
+                  "Speculative decoding, which changes the speed of answers and not their text: "
+                  "off; lookup takes draft tokens by n-gram lookup; draft from the draft model; "
+                  "mtp from the MTP head in the model's file; auto from whatever there is "
+                  "(default: auto with --draft-model, otherwise lookup)")
       ->check(CLI::IsMember({"off", "lookup", "draft", "mtp", "auto"}));
   app->add_option("--draft-model,--model-draft", flags->draft_path,
-                  "A smaller model with the same vocabulary that guesses what the model says next, "
-                  "named as for -m; also -md. Its state takes a part of the memory for sessions")
+                  "A smaller model with the same vocabulary that proposes draft tokens, named as "
+                  "for -m; also -md. Its KV cache takes a part of the memory for sessions")
       ->check([](const std::string& path) {
         return path.empty() ? "the draft model's name is empty" : "";
       });
-  app->add_option("--speculate-max", flags->speculate_max,
-                  "Most tokens to guess at a time for one answer")
+  app->add_option("--speculate-max", flags->speculate_max, "Max draft tokens per step and answer")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
 }
 
 void AddPoolingFlag(CLI::App* app, ModelFlags* flags) {
   app->add_option("--pooling", flags->pooling,
-                  "Which rows a text's vector is made of (default: as the model's file says; a "
-                  "model whose file says nothing gives no vectors)")
+                  "How the vectors of a text's tokens become one (default: as the model's file "
+                  "says; a model whose file says nothing gives no vectors)")
       ->check(CLI::IsMember({"mean", "cls", "last", "none"}));
 }
 
@@ -205,18 +203,22 @@ namespace {
 StatusOr<FlaggedModel> OpenNamedModel(const ModelFlags& flags) {
   FlaggedModel model;
   hub::LocalModel local;
-  if (flags.path.empty()) {
-    WEFT_ASSIGN_OR_RETURN(model.file, OpenBoxModel());
-  } else if (access(flags.path.c_str(), F_OK) == 0) {
+  ModelFinder finder(flags.models_folder);
+  std::string name = flags.path;
+  if (name.empty()) {
+    WEFT_ASSIGN_OR_RETURN(name, DefaultModel(finder));
+  }
+  if (access(name.c_str(), F_OK) == 0) {
     // Usually it is a file, and there is no need to look elsewhere.
-    WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(flags.path));
+    WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(name));
+  } else if (name == kBuiltInName) {
+    WEFT_ASSIGN_OR_RETURN(model.file, OpenBoxModel());
   } else {
-    ModelFinder finder(flags.models_folder);
-    WEFT_ASSIGN_OR_RETURN(const std::string path, finder.Find(flags.path));
+    WEFT_ASSIGN_OR_RETURN(const std::string path, finder.Find(name));
     WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(path));
-    if (flags.path.find("://") == flags.path.npos) model.name = flags.path;
+    if (name.find("://") == name.npos) model.name = name;
     // Found now that it has been downloaded.
-    if (auto found = finder.source().FindLocal(flags.path); found.ok()) local = *std::move(found);
+    if (auto found = finder.source().FindLocal(name); found.ok()) local = *std::move(found);
   }
   hub::ModelAdvice advice = hub::AdviceOf(local, *model.file);
   model.advice = std::move(advice.advice);
@@ -230,9 +232,11 @@ StatusOr<FlaggedModel> OpenFlaggedModel(const ModelFlags& flags) {
   auto model = OpenNamedModel(flags);
   if (model.ok() || !flags.or_built_in) return model;
   std::fprintf(stderr, "weft: using the built-in model, because %s is unavailable: %s\n",
-               Printable(flags.path, 200).c_str(),
+               flags.path.empty() ? "a model" : Printable(flags.path, 200).c_str(),
                Printable(Message(model.status()), 1000).c_str());
-  return OpenNamedModel({});
+  ModelFlags built_in;
+  built_in.path = kBuiltInName;
+  return OpenNamedModel(built_in);
 }
 
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags) {

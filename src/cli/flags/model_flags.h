@@ -16,7 +16,7 @@
 namespace weft::cli {
 
 struct ModelFlags {
-  // A file, or anything else that names a model (see hub::ModelSource); empty: the built-in one.
+  // A file, or anything else that names a model (see hub::ModelSource); empty: DefaultModel.
   std::string path;
   std::string models_folder;  // from --models-dir
   bool or_built_in = false;   // fall back to the built-in model if the other is unavailable
@@ -60,7 +60,7 @@ struct FlaggedModel {
   SamplingAdvice advice;
   std::string advice_by;  // the advice's origin, for display
 };
-// Finds the file, downloading it if necessary, and opens it; without -m the built-in model.
+// Finds the file, downloading it if necessary, and opens it; without -m the default model.
 StatusOr<FlaggedModel> OpenFlaggedModel(const ModelFlags& flags);
 // For commands that do not sample.
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags);

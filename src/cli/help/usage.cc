@@ -1,5 +1,8 @@
 #include "cli/help/usage.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
@@ -14,16 +17,25 @@ namespace weft::cli {
 namespace {
 
 constexpr size_t kDescriptionColumn = 30;
-constexpr size_t kLineColumns = 96;
+constexpr size_t kMaxColumns = 96;
+constexpr size_t kMinColumns = 60;
+
+// The window's width within the two limits; the larger one if stdout is no terminal.
+size_t LineColumns() {
+  winsize window = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0) return kMaxColumns;
+  return std::clamp<size_t>(window.ws_col, kMinColumns, kMaxColumns);
+}
 
 // Breaks lines between words; indents every line except the first.
 std::string Fill(std::string_view text) {
   std::string filled;
   size_t column = kDescriptionColumn;
+  const size_t line_columns = LineColumns();
   for (const std::string_view word : StrSplit(text, ' ')) {
     if (filled.empty()) {
       filled = word;
-    } else if (column + 1 + word.size() > kLineColumns) {
+    } else if (column + 1 + word.size() > line_columns) {
       StrAppend(&filled, "\n", std::string(kDescriptionColumn, ' '), word);
       column = kDescriptionColumn;
     } else {
@@ -107,6 +119,33 @@ std::string UnknownWord(const CommandInfo& command, std::vector<std::string> wor
                 meant.empty() ? "" : "?");
 }
 
+// A sentence for words where numbers belong; otherwise the parser's own.
+std::string WrongValue(const std::string& said) {
+  constexpr std::string_view kConversion = "Could not convert: ";
+  constexpr std::string_view kRange = " not in range ";
+  std::string option, value;
+  if (said.starts_with(kConversion)) {
+    const std::string rest = said.substr(kConversion.size());
+    const size_t middle = rest.find(" = ");
+    if (middle == rest.npos) return said;
+    option = rest.substr(0, middle);
+    value = rest.substr(middle + 3);
+  } else if (const size_t end = said.find(kRange); end != said.npos) {
+    const size_t begin = said.find(": Value ");
+    if (begin == said.npos || begin > end) return said;
+    option = said.substr(0, begin);
+    value = said.substr(begin + 8, end - begin - 8);
+  }
+  double number = 0;
+  if (value.empty()) return said;
+  if (!ParseDouble(value, &number)) {
+    return StrCat(option, ": ", Printable(value, 100), " is not a number");
+  }
+  // The limits of whole numbers have no decimals.
+  if (value.find('.') == value.npos || said.find('.', said.find(kRange)) != said.npos) return said;
+  return StrCat(option, ": ", Printable(value, 100), " is not a whole number");
+}
+
 }  // namespace
 
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
@@ -130,7 +169,7 @@ std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> words = app.remaining(/*recurse=*/true);
   const bool is_unknown = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   const std::string what =
-      is_unknown && !words.empty() ? UnknownWord(command, words) : std::string(error.what());
+      is_unknown && !words.empty() ? UnknownWord(command, words) : WrongValue(error.what());
   return StrCat(command.path, ": ", what, what.ends_with('?') ? " '" : "; '", command.path,
                 " --help' lists ", command.commands.empty() ? "its options" : "the commands");
 }

@@ -25,6 +25,7 @@ class UsageTest : public testing::Test {
                      "What is woven, said in so many words that they do not stand in one line of "
                      "a terminal")
         ->check(CLI::IsMember(std::vector<std::string>{"plain", "twill"}));
+    weave->add_option("--fringe", fringe_, "Length, without limits");
     CLI::App* const cloth = app_.add_subcommand("cloth", "Cloths");
     cloth->add_subcommand("list", "All of them");
   }
@@ -40,6 +41,7 @@ class UsageTest : public testing::Test {
 
   CLI::App app_;
   int width_ = 4;
+  double fringe_ = 0;
   std::string kind_;
 };
 
@@ -53,6 +55,14 @@ TEST_F(UsageTest, NamesWhatIsUnknownAndWhatIsNear) {
   EXPECT_EQ(Sentence("loom cloth lost"),
             "loom cloth: there is no command lost; did you mean list? 'loom cloth --help' lists "
             "the commands");
+}
+
+TEST_F(UsageTest, TellsWordsFromNumbers) {
+  EXPECT_THAT(Sentence("loom weave --width wide"),
+              HasSubstr("weave: --width: wide is not a number;"));
+  EXPECT_THAT(Sentence("loom weave -w 2.5"), HasSubstr("--width: 2.5 is not a whole number;"));
+  EXPECT_THAT(Sentence("loom weave -w 9"), HasSubstr("9 not in range 1 to 8"));
+  EXPECT_THAT(Sentence("loom weave --fringe wide"), HasSubstr("--fringe: wide is not a number;"));
 }
 
 TEST_F(UsageTest, GuessesNothingFarAway) {

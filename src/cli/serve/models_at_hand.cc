@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "cli/flags/default_model.h"
 #include "cli/flags/model_finder.h"
 #include "engine/loading/box_model.h"
 #include "formats/model_facts.h"
@@ -111,7 +112,7 @@ std::vector<serve::LocalModelCard> ModelsAtHand(const std::string& models_folder
   box.where = "program";
   box.n_bytes = static_cast<int64_t>(BoxModelBytes().size());
   box.is_served = serves_box;
-  box.command = StrCat("weft serve", flags);
+  box.command = StrCat("weft serve -m ", kBuiltInName, flags);
   Describe(OpenBoxModel(), &box);
   cards.push_back(std::move(box));
   return cards;

@@ -40,7 +40,7 @@ std::vector<std::string> FurtherNames(const serve::ServerOptions& options) {
 }  // namespace
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags) {
-  AddModelFlag(app, &flags->model);
+  AddModelFlag(app, &flags->model, "NAME");
   AddBuiltInFlags(app, &flags->model);
   AddServerFlags(app, &flags->server);
   AddContextFlag(app, &flags->model);

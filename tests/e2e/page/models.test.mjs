@@ -33,7 +33,7 @@ describe("the page of weft serve", () => {
     assert.equal(await dialog.locator(".command code").innerText(), "weft serve -m another");
     assert.match(await dialog.locator(".cost").innerText(), /of weights are loaded[^]*A conversation of [\d,]+ tokens takes/);
     await dialog.getByRole("radio", { name: /weft-box/ }).check();
-    assert.equal(await dialog.locator(".command code").innerText(), "weft serve");
+    assert.equal(await dialog.locator(".command code").innerText(), "weft serve -m box");
     assert.deepEqual(await audit(page), []);
     await context.close();
     assert.deepEqual(faults, []);
