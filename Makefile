@@ -36,14 +36,19 @@ setup:
 $(RELEASE)/build.ninja: | setup
 	cmake --preset release
 
+# A file takes about four seconds of one core. Hardly any work needs no announcement.
 build: setup $(RELEASE)/build.ninja
+	@n=$$(ninja -C $(RELEASE) -n $(PROGRAMS) 2>/dev/null | sed -n '$$s|^\[\([0-9]*\)/.*|\1|p'); \
+	  [ "$${n:-0}" -lt 20 ] || echo "building $$n files, up to $$((n * 4 / $$(getconf _NPROCESSORS_ONLN) / 60 + 1)) minutes"
 	@cmake --build $(RELEASE) --target $(PROGRAMS)
 
 MODEL ?=
 PORT ?= 8080
 
-run: build
-	@tools/serve.sh $(RELEASE)/weft '$(PORT)' build/state '$(MODEL)'
+# The port is looked at before anything is compiled. `make clean` does not reach the conversations.
+run:
+	@port=$$(tools/free_port.sh '$(PORT)') && $(MAKE) --no-print-directory build && \
+	  tools/serve.sh $(RELEASE)/weft "$$port" "$${XDG_STATE_HOME:-$$HOME/.local/state}/weft/serve" '$(MODEL)'
 
 test: setup $(RELEASE)/build.ninja
 	@cmake --build $(RELEASE)
