@@ -91,9 +91,9 @@ class PullOverHttpTest(HubTest):
     def setUp(self):
         super().setUp()
         self.hub.ollama["tiny"] = self.q4
-        runtime = tempfile.TemporaryDirectory()  # what runs where is no model
+        runtime = tempfile.TemporaryDirectory()  # what runs, and the last name, are no models
         self.addCleanup(runtime.cleanup)
-        self.env["XDG_RUNTIME_DIR"] = runtime.name
+        self.env["XDG_RUNTIME_DIR"] = self.env["XDG_STATE_HOME"] = runtime.name
         self.server = subprocess.Popen(
             [WEFT, "serve", "-m", str(self.models / "f32.gguf"), "--port", "0", "--alias", "mine",
              "--pull-budget", str(3 * len(self.q4))],
