@@ -544,7 +544,8 @@ class LogitsTest(CliTest):
             self.assertIn(f"layers computed by {by}\n", result.err)
             return out.read_bytes()
 
-        layers = self.succeed("inspect", moe, "--json").json["layers"]
+        metadata = self.succeed("inspect", moe, "--json").json["metadata"]
+        layers = next(value for key, value in metadata.items() if key.endswith(".block_count"))
         every = computed("--cpu-moe", by=f"emu+cpu-experts:{layers}")
         for flags in [["-cmoe", "--chunk", 5], ["-ncmoe", 99]]:
             self.assertEqual(computed(*flags, by=f"emu+cpu-experts:{layers}"), every)
