@@ -2,23 +2,16 @@
 
 #include "device/dialect.h"
 #include "kernels_gpu/math.h"
+#include "kernels_gpu/slot_device.h"
 
 namespace weft::device {
-
-WEFT_DEVICE float* StateOf(const StepView& step, const SlotView& state, int sequence) {
-  const PoolView& pool = state.pool;
-  const int slot = step.slots[sequence];
-  std::byte* const place =
-      pool.slabs[slot >> pool.shift] + (slot & ((1 << pool.shift) - 1)) * pool.bytes;
-  return reinterpret_cast<float*>(place + state.offset);
-}
 
 WEFT_KERNEL(ConvolveRows, ConvolveArgs) {
   const int row = BlockY();
   if (row >= *a.step.n_rows) return;
   const int sequence = a.step.sequences[row];
   const int begin = a.step.first_rows[sequence];
-  const float* const old = StateOf(a.step, a.state, sequence);
+  const float* const old = SlotStateOf(a.step, a.state, sequence);
   for (int i = 0; i < kColumnsEach; ++i) {
     const int c = BlockX() * kColumnsPerBlock + i * kColumnThreads + ThreadIndex();
     if (c >= a.n_channels) return;
@@ -40,7 +33,7 @@ WEFT_KERNEL(KeepInputs, ConvolveArgs) {
   if (sequence >= *a.step.n_sequences) return;
   const int begin = a.step.first_rows[sequence], end = a.step.first_rows[sequence + 1];
   const int n_old = a.n_taps - 1;
-  float* const old = StateOf(a.step, a.state, sequence);
+  float* const old = SlotStateOf(a.step, a.state, sequence);
   for (int i = 0; i < kColumnsEach; ++i) {
     const int c = BlockX() * kColumnsPerBlock + i * kColumnThreads + ThreadIndex();
     if (c >= a.n_channels) return;
@@ -92,7 +85,7 @@ struct Column {
     end = a.step.first_rows[sequence + 1];
     head = BlockY();
     key_head = a.tiled != 0 ? head % a.n_key_heads : head / (a.n_heads / a.n_key_heads);
-    state = StateOf(a.step, a.state, sequence) +
+    state = SlotStateOf(a.step, a.state, sequence) +
             static_cast<int64_t>(head) * a.n_rows * a.n_columns + column;
     return true;
   }
@@ -182,7 +175,7 @@ WEFT_KERNEL(ComputeChannelGates, ChannelGatesArgs) {
 WEFT_KERNEL(ScanChannels, ScanArgs) {
   const int sequence = BlockY(), channel = BlockX() * kAdvanceThreads + ThreadIndex();
   if (sequence >= *a.step.n_sequences || channel >= a.n_channels) return;
-  float* const state = StateOf(a.step, a.state, sequence) + channel;
+  float* const state = SlotStateOf(a.step, a.state, sequence) + channel;
   for (int row = a.step.first_rows[sequence]; row < a.step.first_rows[sequence + 1]; ++row) {
     const float step = Softplus(a.steps.values[row * a.steps.stride + channel]);
     float* const value = a.values.values + row * a.values.stride + channel;

@@ -93,9 +93,9 @@ bool RunsHere(std::string_view backend, const std::string& model) {
   if (backend != "emu") return true;
   const char* const wanted = std::getenv("WEFT_EMULATE");
   if (wanted != nullptr && std::string_view(wanted) == "all") return true;
-  static constexpr std::array kFew = {"llama",     "gpt-oss",      "deepseek2",  "qwen35",
-                                      "falcon-h1", "llama.Q4_K_M", "llama.Q4_0", "step35",
-                                      "llama4",    "kimi-linear",  "jamba",      "minicpm3"};
+  static constexpr std::array kFew = {
+      "llama",  "gpt-oss", "deepseek2",   "qwen35", "falcon-h1", "llama.Q4_K_M", "llama.Q4_0",
+      "step35", "llama4",  "kimi-linear", "jamba",  "minicpm3",  "gemma3n",      "rwkv7"};
   return std::ranges::count(kFew, model) > 0;
 }
 

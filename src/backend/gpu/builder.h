@@ -220,11 +220,13 @@ class Builder {
   void Run(const Bound<ChannelDeltaNet>& op, const Rows& x, const Rows& raw, const Rows& out);
   void Run(const Bound<SelectiveScan>& op, const Rows& x, const Rows& raw, const Rows& out);
 
-  // Those that loading refuses.
-  template <typename Operation>
-  void Run(const Bound<Operation>& /*op*/, const Rows&, const Rows&, const Rows&) {
-    static_assert(!kRefusedName<Operation>.empty(), "an operation without launches");
-  }
+  void Run(const Bound<EnterSides>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<LeaveSides>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<PredictSides>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<CorrectSides>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<LowRank>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<TimeMix>& op, const Rows& x, const Rows& raw, const Rows& out);
+  void Run(const Bound<ChannelMix>& op, const Rows& x, const Rows& raw, const Rows& out);
 
   // All that lies between the products and attention, of heads that begin as the products left
   // them: args names step, kv, rows and heads. Norms that no kernel does on the way come first.
@@ -254,6 +256,16 @@ class Builder {
   Pairs Sort(const MixtureOfExperts& spec, const Routes& routes);
   void MultiplyPairs(const BoundStack& stack, const Input& x, const int32_t* sources,
                      const Pairs& pairs, const Rows& out);
+  // The coefficients of a layer's streams.
+  Rows MixStreams(const BoundNorm& norm, const BoundLinear& router, const BoundLinear& coefficients,
+                  const Rows& x);
+  void MatchLengths(const Rows& like, const Rows& x, int64_t n_heads);
+  // x through two matrices, and with `bias` the sigmoid of that.
+  enum class LowActivation { kNone, kTanh, kSigmoid };
+  Rows LowRankGate(const BoundLinear& a, const BoundLinear& b, const float* bias, const Rows& x,
+                   LowActivation activation);
+  // x mixed with the inputs before it, by each of n_parts rows of `lerp`.
+  Rows Shift(int shift_slot, const float* lerp, int64_t n_parts, const Rows& x);
   void SetLengths(const Rows& heads, int64_t n_heads, int64_t width, float epsilon, float length);
   void Convolve(const BoundConvolution& convolution, const Rows& x, bool silu, const Rows& out);
 
@@ -271,7 +283,8 @@ class Builder {
   int64_t n_launches_ = 0;
   const StepMemory memory_;
   int64_t n_arrivals_ = 0;
-  Rows stream_, block_input_, path_input_, path_output_, path_sum_, per_layer_, kept_;
+  Rows stream_, block_input_, path_input_, path_output_, path_sum_, per_layer_, kept_, sides_,
+      first_values_;
   // What has not been added to the stream yet.
   struct Residual {
     Rows y;

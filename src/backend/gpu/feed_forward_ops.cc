@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/gpu/builder.h"
+#include "kernels_gpu/streams.h"
 
 namespace weft::gpu {
 
@@ -11,8 +12,13 @@ Input Builder::MultiplyToActivate(const Bound<DenseFfn>& op, const Input& x) {
   const auto activated = [&](const Rows& gate, const Rows& up) {
     return ActivateArgsOf(op.spec->activation, op.spec->numbers, gate, up, rows);
   };
-  if (!op.down.form->int8 || (op.gate && !Continues(op.up, op.gate))) {
+  const float sparsity = op.spec->sparsity;
+  if (!op.down.form->int8 || sparsity != 0 || (op.gate && !Continues(op.up, op.gate))) {
     const auto [up, gate] = MultiplyAll(x, op.up, op.gate);
+    if (sparsity != 0) {
+      Launch(device::KeepLargest, {1, static_cast<int>(rows.most), 1, 32},
+             {gate, static_cast<int32_t>(op.gate.matrix.n_out), sparsity, rows.n});
+    }
     device::ActivateArgs args = activated(op.gate ? gate : up, op.gate ? up : Rows{});
     args.out = up;
     return PrepareActivated(args, op.down, rows.most);

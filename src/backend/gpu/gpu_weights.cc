@@ -14,6 +14,7 @@
 #include "kernels_gpu/attention.h"
 #include "kernels_gpu/best.h"
 #include "kernels_gpu/experts.h"
+#include "kernels_gpu/streams.h"
 
 namespace weft::gpu {
 
@@ -98,9 +99,10 @@ class Binder {
     CheckHeads(op.latent_dim + op.rope_dim, op.latent_dim);
     CheckChoice(op.choice);
   }
-  void CheckOp(const DenseFfn& op) {
-    if (op.sparsity == 0) return;
-    Fail(Unimplemented("the gpu backends have no sparse gates; use the cpu backend"));
+  void CheckOp(const PredictSides& op) {
+    if (op.router.n_out <= device::kMostStreams) return;
+    Fail(Unimplemented("the gpu backends have no more than ", device::kMostStreams,
+                       " streams, not ", op.router.n_out));
   }
   void CheckOp(const BidirectionalAttention& op) { CheckHeads(op.k_dim, op.v_dim); }
   void CheckOp(const UnfoldedLatentAttention& op) {
@@ -361,10 +363,6 @@ void Binder::CheckOp(const MixtureOfExperts& op) {
 BoundPath Binder::Of(const Path& path) {
   const auto bind = [&]<typename Operation>(const Operation& op) -> BoundOp {
     CheckOp(op);
-    if constexpr (!kRefusedName<Operation>.empty()) {
-      Fail(Unimplemented("the gpu backends have no ", kRefusedName<Operation>,
-                         "; use the cpu backend"));
-    }
     JoinInputs(op);
     Bound<Operation> bound;
     bound.spec = &op;

@@ -78,24 +78,6 @@ struct Bound : Operation::template Tensors<OnDevice> {
 
 using BoundOp = BoundOpOf<Bound>;
 
-// What these backends do not compute, by the name that it is refused by.
-template <typename Operation>
-inline constexpr std::string_view kRefusedName = "";
-template <>
-inline constexpr std::string_view kRefusedName<EnterSides> = "side streams";
-template <>
-inline constexpr std::string_view kRefusedName<LeaveSides> = "side streams";
-template <>
-inline constexpr std::string_view kRefusedName<PredictSides> = "side streams";
-template <>
-inline constexpr std::string_view kRefusedName<CorrectSides> = "side streams";
-template <>
-inline constexpr std::string_view kRefusedName<LowRank> = "residuals of low rank";
-template <>
-inline constexpr std::string_view kRefusedName<TimeMix> = "time mix of RWKV 7";
-template <>
-inline constexpr std::string_view kRefusedName<ChannelMix> = "channel mix of RWKV 7";
-
 using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
 using BoundBlock = BoundBlockOf<BoundNorm, BoundPath>;
 
