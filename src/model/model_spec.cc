@@ -153,7 +153,8 @@ StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& opt
                            "own file");
   }
   return Unimplemented(Printable(file.path(), 300), ": the architecture '", Printable(name),
-                       "' is not supported; supported are ", StrJoin(KnownArchitectures(), ", "));
+                       "' is not one of the ", KnownArchitectures().size(),
+                       " that are supported; 'weft inspect --architectures' lists them");
 }
 
 }  // namespace weft

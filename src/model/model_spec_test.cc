@@ -225,16 +225,14 @@ TEST(SpecErrors, TheTinyModelItselfIsFine) {
   EXPECT_FLOAT_EQ(OpOf<Attention>(*spec, 1, 0).scale, 1 / std::sqrt(8.0f));
 }
 
-TEST(SpecErrors, AnUnknownArchitectureListsTheKnown) {
+TEST(SpecErrors, AnUnknownArchitectureIsToldWithWhereTheKnownAreListed) {
   TinyModel model = TinyLlama();
   model.architecture = "lla\nma";
   model.keys.clear();
   const auto spec = model.Build();
   ASSERT_FALSE(spec.ok());
   EXPECT_EQ(spec.status().code(), StatusCode::kUnimplemented);
-  for (const std::string& known : KnownArchitectures()) {
-    EXPECT_THAT(Message(spec.status()), HasSubstr(known));
-  }
+  EXPECT_THAT(Message(spec.status()), HasSubstr("inspect --architectures"));
   EXPECT_EQ(Message(spec.status()).find('\n'), std::string_view::npos);
   const std::vector<std::string> known = KnownArchitectures();
   EXPECT_TRUE(std::is_sorted(known.begin(), known.end()));

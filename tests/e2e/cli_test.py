@@ -310,7 +310,11 @@ class FileTest(CliTest):
         # The same length, so that the file stays well-formed.
         self.assertIn(b"\x05\x00\x00\x00\x00\x00\x00\x00llama", data)
         path = self.write("strange.gguf", data.replace(b"llama", b"lhama"))
-        self.fail("run", "-m", path, "x", says="lhama")
+        self.fail("run", "-m", path, "x", says=["lhama", "inspect --architectures"])
+        known = self.succeed("inspect", "--architectures").text.split()
+        self.assertIn("llama", known)
+        self.assertNotIn("lhama", known)
+        self.assertEqual(json.loads(self.succeed("inspect", "--architectures", "--json").text), known)
 
     def test_token_files(self):
         out = self.dir / "bad.f32"

@@ -25,6 +25,7 @@ constexpr size_t kShownItems = 6;
 
 struct InspectFlags {
   ModelFlags model;
+  bool architectures = false;
   bool json = false;
   bool tensors = false;
   std::string backend;  // empty: nobody asked how it would hold the weights
@@ -208,7 +209,17 @@ Status WriteTensor(const ModelFile& file, const std::string& name, const std::st
   return WriteFile(out, std::as_bytes(std::span(values)));
 }
 
+Status ListArchitectures(bool as_json) {
+  if (as_json) {
+    std::printf("%s\n", nlohmann::json(KnownArchitectures()).dump().c_str());
+  } else {
+    for (const std::string& name : KnownArchitectures()) std::printf("%s\n", name.c_str());
+  }
+  return FlushStdout();
+}
+
 Status Inspect(const InspectFlags& flags) {
+  if (flags.architectures) return ListArchitectures(flags.json);
   WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
   if (!flags.tensor.empty()) return WriteTensor(*file, flags.tensor, flags.out);
   if (flags.json) {
@@ -224,6 +235,8 @@ Status Inspect(const InspectFlags& flags) {
 CommandBody MakeInspectCommand(CLI::App* app) {
   auto flags = std::make_shared<InspectFlags>();
   AddModelFlag(app, &flags->model, "MODEL");
+  app->add_flag("--architectures", flags->architectures,
+                "List the architectures that Weft can run, as files name them");
   app->add_flag("--json", flags->json, "Print one JSON object, with complete arrays");
   app->add_flag("--tensors", flags->tensors, "Also list the tensors");
   AddBackendFlag(app, &flags->backend, "Also show how a backend stores the matrices");
