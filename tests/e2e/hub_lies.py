@@ -13,7 +13,8 @@ from fake_hub import COMMIT, FakeHub, Server, send
 REPO = "weaver/tiny-GGUF"
 FILE = "tiny-Q4_0.gguf"
 
-# By which request the lie comes, the name of the lie, what it does, and what may come of it.
+# The request that is answered with the lie, its name, the function that tells it, and the results
+# that are allowed.
 LIES = []
 
 

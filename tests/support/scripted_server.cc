@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
   if (argc > 2) options.max_queued = std::atoi(argv[2]);
   const int64_t context = argc > 3 ? std::atoll(argv[3]) : weft::testing::kScriptedContext;
   weft::serve::RequestDefaults defaults{
-      .server = {.hold_calls = false}};  // scripts say what they like
+      .server = {.hold_calls = false}};  // scripts may send any text
   if (argc > 4) {
     defaults.stream_begin = defaults.server.ping_interval =
         std::chrono::milliseconds(std::atoi(argv[4]));

@@ -56,7 +56,7 @@ class Weightbox {
     return Add(DType::kF32, dims, std::as_bytes(std::span(values)));
   }
 
-  // Of a fused tensor: what comes before is not to be read.
+  // The bias of a fused tensor. Its first n_before values must not be read.
   TensorRef Bias(int64_t n_before, int64_t n) {
     std::vector<float> values(static_cast<size_t>(n_before),
                               std::numeric_limits<float>::quiet_NaN());

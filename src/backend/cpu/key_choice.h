@@ -1,6 +1,6 @@
 // Attention to keys that a KeyChoice picks: which they are, and the scan of them alone.
 //
-// A row's choice depends on what it sees and on nothing else of the step. Owner thread only.
+// A row's choice depends only on the keys that it sees. Owner thread only.
 #ifndef WEFT_BACKEND_CPU_KEY_CHOICE_H_
 #define WEFT_BACKEND_CPU_KEY_CHOICE_H_
 

@@ -68,7 +68,7 @@ struct Heads {
   int slot = 0;
   int64_t n_heads = 0;
   int64_t n_rows = 0, n_columns = 0;  // of a head's state
-  RowsView values;                    // head h at h * n_columns; overwritten by what it gives
+  RowsView values;                    // head h at h * n_columns; results overwrite them
   const float *decays = nullptr, *gains = nullptr;  // decays may be the operation's own matter
   int64_t gate_stride = 0;
 };

@@ -95,7 +95,7 @@ void ProjectTimeMix(StepContext* context, const Bound<TimeMix>& op, const TimeMi
            scratch.mix);
 }
 
-// Decays, values, and both keys of one row, from what was projected.
+// Computes the decays, values and both keys of one row from its projections.
 void FinishRow(StepContext* context, const Bound<TimeMix>& op, const TimeMixScratch& scratch,
                int64_t row) {
   const VectorKernels& vec = context->compute.vec();

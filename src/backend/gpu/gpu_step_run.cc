@@ -49,8 +49,8 @@ class GpuRun : public StepRun {
  private:
   int64_t n_rows() const { return context_.buffer().n_rows(); }
 
-  // Until the next part may be enqueued: a few ahead of what has been waited for, and once the host
-  // has computed what it reads.
+  // Waits until the next part may be enqueued: only a few parts run ahead, and the host must have
+  // computed the part's inputs.
   StatusOr<bool> WaitForNext(FunctionRef<bool()> pause) {
     if (open_ != nullptr) {
       WEFT_ASSIGN_OR_RETURN(

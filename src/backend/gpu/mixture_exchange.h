@@ -14,7 +14,7 @@
 
 namespace weft::gpu {
 
-// A mixture that the host computes: what it reads of the step's rows, and where its results go.
+// A mixture that the host computes: the rows that it reads, and where its results go.
 struct HostMixture {
   int64_t number = 0;                // see HostExperts
   device::Rows x;                    // d_model values for each row, side by side, as in `out`

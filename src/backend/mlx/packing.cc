@@ -21,7 +21,7 @@ constexpr Packing PackingOf(const Format& format) {
           .spread = format.halves};
 }
 
-// A table's entries as levels: what they are above the lowest.
+// Levels of a table count from its lowest entry.
 constexpr int LowestOf(LevelTable table) {
   int lowest = 0;
   for (const int8_t value : ValuesOf(table)) lowest = std::min<int>(lowest, value);

@@ -1,5 +1,5 @@
-// What conformance tests of whole models do not see of experts on the host: pauses and steps
-// beside, failures, what is refused, how many are left to the host, and what the options say.
+// Experts on the host, beyond the conformance tests of whole models: pauses with other steps in
+// between, failures, refusals, options, and how many layers' experts the host gets.
 #include "backend/split/expert_backend.h"
 
 #include <algorithm>

@@ -55,8 +55,8 @@ TEST(StepTenantsTest, ATenantAlonePaysTheTimeOfTheStep) {
   EXPECT_NEAR(tenant->clock_us * 2, planner.DecodeStepUs() + 10'000, 1);
 }
 
-// Whoever has few rows does not pay less for reading the weights, which most of a step's time may
-// be for: then who has many would get far less than half of what it has alone.
+// Reading the weights may take most of a step. A tenant with few rows pays for it like one with
+// many; otherwise the one with many would get far less than half of its rate alone.
 TEST(StepTenantsTest, WhatIsSavedByComputingTogetherIsSavedByAllAlike) {
   std::mt19937 random(1);
   const auto up_to = [&](int64_t high) {
