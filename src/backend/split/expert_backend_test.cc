@@ -64,23 +64,10 @@ TEST_F(HostExpertsTest, AStepBesideAPausedOneDisturbsNothing) {
   const auto whole = testing::RunTokens(model, tokens);
   const auto other_whole = testing::RunTokens(model, others);
   ASSERT_TRUE(whole.ok() && other_whole.ok());
-  const auto runner = NewRunner(model);
-  const int other = runner->Add();
-  int n_pauses = 0;
-  std::vector<float> beside;
-  const std::vector<ModelRunner::Part> parts = {{runner->Add(), tokens}};
-  const auto logits = runner->Step(parts, [&] {
-    if (n_pauses++ >= std::ssize(others)) return;
-    const std::vector<ModelRunner::Part> small = {
-        {other, std::span(others).subspan(static_cast<size_t>(n_pauses - 1), 1)}};
-    const auto step = runner->Step(small);
-    ASSERT_TRUE(step.ok()) << step.status();
-    beside.insert(beside.end(), step->begin(), step->end());
-  });
-  ASSERT_TRUE(logits.ok()) << logits.status();
-  EXPECT_GE(n_pauses, n_layers_);
-  EXPECT_EQ(*logits, *whole);
-  EXPECT_TRUE(std::equal(beside.begin(), beside.end(), other_whole->begin()));
+  const PausedRun run = RunWithOthersInPauses(model, tokens, others);
+  EXPECT_GE(run.n_pauses, n_layers_);
+  EXPECT_EQ(run.logits, *whole);
+  EXPECT_TRUE(std::equal(run.beside.begin(), run.beside.end(), other_whole->begin()));
 }
 
 TEST_F(HostExpertsTest, AFailureOfTheExpertsEndsTheStepAndNotTheExecutor) {

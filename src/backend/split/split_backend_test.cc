@@ -101,23 +101,10 @@ TEST(SplitRunTest, AStepBesideAPausedOneDisturbsNothing) {
   const auto whole = testing::RunTokens(tiny.On(Cpu()), tokens);
   const auto other_whole = testing::RunTokens(tiny.On(Cpu()), others);
   ASSERT_TRUE(whole.ok() && other_whole.ok());
-  const auto runner = NewRunner(tiny.On(both.get()));
-  const int other = runner->Add();
-  int n_pauses = 0;
-  std::vector<float> beside;
-  const std::vector<ModelRunner::Part> parts = {{runner->Add(), tokens}};
-  const auto logits = runner->Step(parts, [&] {
-    if (n_pauses++ >= std::ssize(others)) return;
-    const std::vector<ModelRunner::Part> small = {
-        {other, std::span(others).subspan(static_cast<size_t>(n_pauses - 1), 1)}};
-    const auto step = runner->Step(small);
-    ASSERT_TRUE(step.ok()) << step.status();
-    beside.insert(beside.end(), step->begin(), step->end());
-  });
-  ASSERT_TRUE(logits.ok()) << logits.status();
-  EXPECT_EQ(*logits, *whole);
-  EXPECT_EQ(n_pauses, 11) << "two blocks a layer, six layers; and where the step crosses";
-  EXPECT_TRUE(std::equal(beside.begin(), beside.end(), other_whole->begin()));
+  const PausedRun run = RunWithOthersInPauses(tiny.On(both.get()), tokens, others);
+  EXPECT_EQ(run.logits, *whole);
+  EXPECT_EQ(run.n_pauses, 11) << "two blocks a layer, six layers; and where the step crosses";
+  EXPECT_TRUE(std::equal(run.beside.begin(), run.beside.end(), other_whole->begin()));
 }
 
 TEST(SplitRunTest, OnlyOneStepBesideAndNoLongOne) {

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "backend/backend.h"
 #include "gtest/gtest.h"
@@ -41,6 +43,32 @@ inline std::unique_ptr<testing::ModelRunner> NewRunner(const testing::LoadedMode
   auto runner = testing::ModelRunner::New(model, options);
   EXPECT_TRUE(runner.ok()) << runner.status();
   return runner.ok() ? *std::move(runner) : nullptr;
+}
+
+// A step of `tokens`, and what others had computed one by one in its pauses.
+struct PausedRun {
+  std::vector<float> logits, beside;
+  int n_pauses = 0;
+};
+inline PausedRun RunWithOthersInPauses(const testing::LoadedModel& model,
+                                       std::span<const int32_t> tokens,
+                                       std::span<const int32_t> others) {
+  using Part = testing::ModelRunner::Part;
+  PausedRun run;
+  const auto runner = NewRunner(model);
+  const int other = runner->Add();
+  const std::vector<Part> parts = {{runner->Add(), tokens}};
+  const auto logits = runner->Step(parts, [&] {
+    if (run.n_pauses++ >= std::ssize(others)) return;
+    const std::vector<Part> small = {
+        {other, others.subspan(static_cast<size_t>(run.n_pauses - 1), 1)}};
+    const auto step = runner->Step(small);
+    ASSERT_TRUE(step.ok()) << step.status();
+    run.beside.insert(run.beside.end(), step->begin(), step->end());
+  });
+  EXPECT_TRUE(logits.ok()) << logits.status();
+  if (logits.ok()) run.logits = *logits;
+  return run;
 }
 
 }  // namespace weft
