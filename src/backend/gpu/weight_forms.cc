@@ -53,17 +53,17 @@ void PackLevels(const Format& f, const uint8_t* levels, uint32_t* words) {
     }
     uint32_t* plane = words;
     int shift = 0;
-    if (f.bits >= 4) {
+    if (HasFourBits(f)) {
       plane[g % 4] |= (level & 15) << (byte + 4 * (g / 4));
       plane += 4;
       shift = 4;
     }
-    if (f.bits == 2 || f.bits == 3 || f.bits == 6) {
+    if (HasTwoBits(f)) {
       plane[g / 4] |= (level >> shift & 3) << (byte + 2 * (g % 4));
       plane += 2;
       shift += 2;
     }
-    if (f.bits == 1 || f.bits == 3 || f.bits == 5) {
+    if (HasOneBit(f)) {
       plane[0] |= (level >> shift & 1) << (byte + g);
     }
   }

@@ -74,15 +74,6 @@ static constexpr bool HasFewShapes(const Format& f) {
                               (f.table != LevelTable::kFp4 || f.halves));
 }
 
-// The planes that levels have.
-static constexpr bool HasFourBits(const Format& f) { return f.bits >= 4 && f.bits < 8; }
-static constexpr bool HasTwoBits(const Format& f) {
-  return f.bits == 2 || f.bits == 3 || f.bits == 6;
-}
-static constexpr bool HasOneBit(const Format& f) {
-  return f.bits == 1 || f.bits == 3 || f.bits == 5;
-}
-
 // Offsets and minima of the weights need the sums of q. Levels that are stored as
 // unsigned, `offset` too large, give a dot product that is too large by offset times the
 // sum: it starts at minus that. And it starts at kStartBits above: the integer

@@ -129,6 +129,14 @@ inline void Add4Of8(uint32_t code, uint32_t signs, uint8_t* levels) {
 // The stored scales s stand for d * (2 s + 1) / 2^super_shift.
 inline uint8_t OddScale(uint32_t stored) { return static_cast<uint8_t>(2 * stored + 1); }
 
+// Two of 4 bits each to a byte, the lower nibble first.
+template <int kBytes>
+inline void ReadOddScales(const uint8_t (&scales)[kBytes], BlockParts* parts) {
+  for (int s = 0; s < 2 * kBytes; ++s) {
+    parts->scale8[s] = OddScale(scales[s / 2] >> (4 * (s % 2)) & 15);
+  }
+}
+
 struct Codebook2 {
   static constexpr int kValues = 256;
   static constexpr Format FormatOf(bool halves) {
@@ -171,7 +179,7 @@ struct Quantized<DType::kIQ2_XS> : Codebook2 {
   struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d;
     uint16_t codes[32];  // of 8 values each: 9 bits, and seven signs
-    uint8_t scales[8];   // two of 4 bits each, the lower nibble first
+    uint8_t scales[8];   // see ReadOddScales
   };
   static void Read(const Block& block, int, BlockParts* parts) {
     parts->d = block.d;
@@ -179,9 +187,7 @@ struct Quantized<DType::kIQ2_XS> : Codebook2 {
       const uint32_t code = block.codes[j];
       Add8Of3(kIq2XsCodes[code & 511], EvenSigns(code >> 9), parts->levels + 8 * j);
     }
-    for (int s = 0; s < 16; ++s) {
-      parts->scale8[s] = OddScale(block.scales[s / 2] >> (4 * (s % 2)) & 15);
-    }
+    ReadOddScales(block.scales, parts);
   }
 };
 
@@ -193,7 +199,7 @@ struct Quantized<DType::kIQ2_S> : Codebook2 {
     uint8_t codes[32];  // the low 8 bits, of 8 values each
     uint8_t signs[32];
     uint8_t high[8];    // upper bits of code 4 k + j: bits 2 j, 2 j + 1 of high[k]
-    uint8_t scales[8];  // as of IQ2_XS
+    uint8_t scales[8];  // see ReadOddScales
   };
   static void Read(const Block& block, int, BlockParts* parts) {
     parts->d = block.d;
@@ -201,9 +207,7 @@ struct Quantized<DType::kIQ2_S> : Codebook2 {
       const uint32_t high = block.high[j / 4] >> (2 * (j % 4)) & 3;
       Add8Of3(kIq2SCodes[block.codes[j] | high << 8], block.signs[j], parts->levels + 8 * j);
     }
-    for (int s = 0; s < 16; ++s) {
-      parts->scale8[s] = OddScale(block.scales[s / 2] >> (4 * (s % 2)) & 15);
-    }
+    ReadOddScales(block.scales, parts);
   }
 };
 
@@ -246,7 +250,7 @@ struct Quantized<DType::kIQ3_S> {
     uint8_t codes[64];  // the low 8 bits, of 4 values each
     uint8_t high[8];    // the ninth bit of code 8 k + j: bit j of high[k]
     uint8_t signs[32];
-    uint8_t scales[4];  // two of 4 bits each
+    uint8_t scales[4];  // see ReadOddScales
   };
   static void Read(const Block& block, int, BlockParts* parts) {
     parts->d = block.d;
@@ -255,9 +259,7 @@ struct Quantized<DType::kIQ3_S> {
       Add4Of8(kIq3SCodes[block.codes[j] | high << 8], block.signs[j / 2] >> (4 * (j % 2)),
               parts->levels + 4 * j);
     }
-    for (int s = 0; s < 8; ++s) {
-      parts->scale8[s] = OddScale(block.scales[s / 2] >> (4 * (s % 2)) & 15);
-    }
+    ReadOddScales(block.scales, parts);
   }
 };
 

@@ -33,6 +33,15 @@ struct Format {
   int min_shift = 0;
 };
 
+// The planes of bits in which levels are packed; levels of 8 bits have none.
+static constexpr bool HasFourBits(const Format& f) { return f.bits >= 4 && f.bits < 8; }
+static constexpr bool HasTwoBits(const Format& f) {
+  return f.bits == 2 || f.bits == 3 || f.bits == 6;
+}
+static constexpr bool HasOneBit(const Format& f) {
+  return f.bits == 1 || f.bits == 3 || f.bits == 5;
+}
+
 constexpr float PowerOfHalf(int n) { return 1.0f / static_cast<float>(1 << n); }
 
 // What the levels of IQ4_NL and IQ4_XS stand for.
