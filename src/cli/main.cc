@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "cli/commands/command.h"
 #include "cli/help/usage.h"
 #include "cli/help/version.h"
@@ -104,7 +105,9 @@ void PrintLastWord(std::string_view message) {
   if (poll(&stderr_end, 1, kPatienceMs) != 1) return;
   // The message may quote a file, e.g. a template; do not let a terminal interpret that.
   constexpr size_t kMostBytes = 16 << 10;
-  std::fprintf(stderr, "weft: %s\n", Printable(message, kMostBytes).c_str());
+  const std::string sentence = StrCat("weft: ", Printable(message, kMostBytes));
+  const auto window = WindowOf(STDERR_FILENO);
+  std::fprintf(stderr, "%s\n", (window ? Fill(sentence, window->columns) : sentence).c_str());
 }
 
 int Main(int argc, char** argv) {

@@ -1,6 +1,5 @@
 #include "cli/help/usage.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "cli/help/command_tree.h"
 
 namespace weft::cli {
@@ -22,29 +22,20 @@ constexpr size_t kMinColumns = 60;
 
 // The window's width within the two limits; the larger one if stdout is no terminal.
 size_t LineColumns() {
-  winsize window = {};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0) return kMaxColumns;
-  return std::clamp<size_t>(window.ws_col, kMinColumns, kMaxColumns);
+  const auto window = WindowOf(STDOUT_FILENO);
+  return window ? std::clamp(window->columns, kMinColumns, kMaxColumns) : kMaxColumns;
 }
 
-// Breaks lines between words; indents every line except the first.
-std::string Fill(std::string_view text) {
-  std::string filled;
-  size_t column = kDescriptionColumn;
-  const size_t line_columns = LineColumns();
-  for (const std::string_view word : StrSplit(text, ' ')) {
-    if (filled.empty()) {
-      filled = word;
-    } else if (column + 1 + word.size() > line_columns) {
-      StrAppend(&filled, "\n", std::string(kDescriptionColumn, ' '), word);
-      column = kDescriptionColumn;
-    } else {
-      StrAppend(&filled, " ", word);
-      ++column;
-    }
-    column += word.size();
+// A name and, from its column on, a description.
+std::string Described(std::string left, std::string_view description) {
+  if (description.empty()) return StrCat(left, "\n");
+  if (left.size() + 1 < kDescriptionColumn) {
+    left.append(kDescriptionColumn - left.size(), ' ');
+  } else {
+    StrAppend(&left, "\n", std::string(kDescriptionColumn, ' '));
   }
-  return filled;
+  return StrCat(left, Fill(description, LineColumns(), kDescriptionColumn, kDescriptionColumn),
+                "\n");
 }
 
 std::string ValueOf(const OptionInfo& info) {
@@ -155,13 +146,16 @@ std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positi
   if (info.may_repeat) StrAppend(&left, " ...");
   if (!info.default_value.empty()) StrAppend(&left, " (", info.default_value, ")");
   if (info.is_required) StrAppend(&left, " REQUIRED");
-  if (info.help.empty()) return StrCat(left, "\n");
-  if (left.size() + 1 < kDescriptionColumn) {
-    left.append(kDescriptionColumn - left.size(), ' ');
-  } else {
-    StrAppend(&left, "\n", std::string(kDescriptionColumn, ' '));
-  }
-  return StrCat(left, Fill(info.help), "\n");
+  return Described(std::move(left), info.help);
+}
+
+std::string HelpFormatter::make_subcommand(const CLI::App* sub) const {
+  return Described(StrCat("  ", sub->get_display_name(true)), sub->get_description());
+}
+
+std::string HelpFormatter::make_footer(const CLI::App* app) const {
+  const std::string footer = app->get_footer();
+  return footer.empty() ? "" : StrCat(FillParagraphs(footer, LineColumns()), "\n");
 }
 
 std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error) {

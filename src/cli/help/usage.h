@@ -9,11 +9,13 @@
 
 namespace weft::cli {
 
-// Shows each option with its value and default, followed by its description, in lines that fit a
-// terminal.
+// Shows each option with its value and default, followed by its description, in lines that fit the
+// window.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override;
+  std::string make_subcommand(const CLI::App* sub) const override;
+  std::string make_footer(const CLI::App* app) const override;
 };
 
 // Says what was wrong, what was probably meant, and which --help to consult. `app` is the program
