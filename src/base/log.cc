@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "base/terminal.h"
 
 namespace weft {
 namespace {
@@ -17,9 +19,22 @@ namespace {
 // Some ten thousand lines of requests.
 constexpr size_t kMaxQueuedBytes = size_t{1} << 20;
 
-std::string Timed(std::string_view line) {
+std::atomic<LogReader> log_reader{LogReader::kProgram};
+
+// Clears the line that the cursor is in.
+constexpr std::string_view kClearLine = "\r\033[K";
+
+std::string Timed(std::string_view line, int fd) {
   timespec now = {};
   clock_gettime(CLOCK_REALTIME, &now);
+  if (log_reader == LogReader::kPerson) {
+    tm local = {};
+    localtime_r(&now.tv_sec, &local);
+    char clock[16];
+    const size_t size = std::strftime(clock, sizeof(clock), "%H:%M:%S ", &local);
+    const size_t columns = WindowOf(fd).value_or(WindowSize()).columns;
+    return StrCat(std::string_view(clock, size), Fill(line, columns, size, size), "\n");
+  }
   tm utc = {};
   gmtime_r(&now.tv_sec, &utc);
   char time[40];
@@ -48,6 +63,9 @@ LogWriter& ProcessLog() {
 }  // namespace
 
 void LogLine(std::string_view line) { ProcessLog().Write(line); }
+void ShowStatusLine(std::string line) { ProcessLog().ShowStatus(std::move(line)); }
+void SetLogReader(LogReader reader) { log_reader = reader; }
+LogReader TheLogReader() { return log_reader; }
 bool FlushLog(std::chrono::milliseconds patience) { return ProcessLog().Flush(patience); }
 
 LogWriter::LogWriter(int fd) : fd_(fd) {
@@ -71,7 +89,7 @@ LogWriter::~LogWriter() {
 
 void LogWriter::Write(std::string_view line) {
   try {
-    Add(Timed(line));
+    Add(Timed(line, fd_));
   } catch (const std::bad_alloc&) {  // possibly the very condition being logged
     MutexLock lock(&mutex_);
     ++dropped_;
@@ -91,35 +109,55 @@ void LogWriter::Add(std::string line) {
   work_or_end_.NotifyOne();
 }
 
+void LogWriter::ShowStatus(std::string line) {
+  MutexLock lock(&mutex_);
+  if (line == status_) return;
+  status_ = std::move(line);
+  status_changed_ = true;
+  work_or_end_.NotifyOne();
+}
+
+bool LogWriter::HasWork() const { return !lines_.empty() || dropped_ > 0 || status_changed_; }
+
 bool LogWriter::Flush(std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   MutexLock lock(&mutex_);
-  while (writing_ || !lines_.empty() || dropped_ > 0) {
+  while (writing_ || HasWork()) {
     if (!all_written_.WaitUntil(&mutex_, deadline)) return false;
   }
   return true;
 }
 
+bool LogWriter::Take(Batch* batch) {
+  MutexLock lock(&mutex_);
+  writing_ = false;
+  if (!HasWork()) all_written_.NotifyAll();
+  while (!HasWork() && !ending_) work_or_end_.Wait(&mutex_);
+  if (!HasWork()) return false;
+  batch->lines.swap(lines_);
+  batch->dropped = std::exchange(dropped_, 0);
+  batch->status = status_;
+  status_changed_ = false;
+  bytes_ = 0;
+  writing_ = true;
+  return true;
+}
+
 void LogWriter::Run() {
+  bool shows_status = false;
   while (true) {
-    std::vector<std::string> lines;
-    int64_t dropped = 0;
-    {
-      MutexLock lock(&mutex_);
-      writing_ = false;
-      if (lines_.empty() && dropped_ == 0) all_written_.NotifyAll();
-      while (lines_.empty() && dropped_ == 0 && !ending_) work_or_end_.Wait(&mutex_);
-      if (lines_.empty() && dropped_ == 0) return;
-      lines.swap(lines_);
-      dropped = std::exchange(dropped_, 0);
-      bytes_ = 0;
-      writing_ = true;
+    Batch batch;
+    if (!Take(&batch)) return;
+    if (shows_status) WriteAll(fd_, kClearLine);
+    for (const std::string& line : batch.lines) WriteAll(fd_, line);
+    if (batch.dropped > 0) {
+      WriteAll(fd_, Timed(StrCat(batch.dropped,
+                                 " log lines were dropped because the log was not read fast "
+                                 "enough"),
+                          fd_));
     }
-    for (const std::string& line : lines) WriteAll(fd_, line);
-    if (dropped == 0) continue;
-    WriteAll(
-        fd_,
-        Timed(StrCat(dropped, " log lines were dropped because the log was not read fast enough")));
+    shows_status = !batch.status.empty();
+    WriteAll(fd_, batch.status);
   }
 }
 

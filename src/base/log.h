@@ -16,8 +16,18 @@
 
 namespace weft {
 
+// For other programs, lines begin with the date and the time in UTC; for people at a terminal, with
+// the local time of day.
+enum class LogReader { kProgram, kPerson };
+
 // `line` has no line break; external input in it has gone through Printable. Any thread.
 void LogLine(std::string_view line);
+// From the next line on; programs at first.
+void SetLogReader(LogReader reader);
+LogReader TheLogReader();
+// Keeps `line`, no wider than the terminal, below the last line of the log; empty: none. Only for a
+// terminal.
+void ShowStatusLine(std::string line);
 // Waits until all lines so far are written; false if that takes longer than `patience`.
 bool FlushLog(std::chrono::milliseconds patience);
 
@@ -31,10 +41,21 @@ class LogWriter {
   LogWriter& operator=(const LogWriter&) = delete;
 
   void Write(std::string_view line);
+  void ShowStatus(std::string line);
   bool Flush(std::chrono::milliseconds patience);
 
  private:
+  // What the thread writes in one go.
+  struct Batch {
+    std::vector<std::string> lines;
+    int64_t dropped = 0;  // after them
+    std::string status;
+  };
+
   void Add(std::string line);
+  bool HasWork() const WEFT_REQUIRES(mutex_);
+  // False once there is nothing left to write and the writer ends.
+  bool Take(Batch* batch);
   void Run();
 
   const int fd_;
@@ -43,7 +64,9 @@ class LogWriter {
   std::vector<std::string> lines_ WEFT_GUARDED_BY(mutex_);  // queued
   size_t bytes_ WEFT_GUARDED_BY(mutex_) = 0;                // in lines_
   int64_t dropped_ WEFT_GUARDED_BY(mutex_) = 0;             // after lines_
-  bool writing_ WEFT_GUARDED_BY(mutex_) = false;            // lines already taken out of lines_
+  std::string status_ WEFT_GUARDED_BY(mutex_);
+  bool status_changed_ WEFT_GUARDED_BY(mutex_) = false;
+  bool writing_ WEFT_GUARDED_BY(mutex_) = false;  // lines already taken out of lines_
   bool ending_ WEFT_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses all of the above
 };

@@ -119,5 +119,30 @@ TEST_F(LogTest, AReaderThatGoesAwayHarmsNobody) {
   EXPECT_TRUE(log.Flush(kLong));
 }
 
+TEST_F(LogTest, TheStatusLineStaysBelow) {
+  {
+    LogWriter log(to_.get());
+    log.ShowStatus("idle");
+    ASSERT_TRUE(log.Flush(kLong));
+    log.Write("one");
+    ASSERT_TRUE(log.Flush(kLong));
+    log.ShowStatus("busy");
+    ASSERT_TRUE(log.Flush(kLong));
+    log.ShowStatus("busy");  // drawn once
+    ASSERT_TRUE(log.Flush(kLong));
+    log.ShowStatus("");
+    log.Write("two");
+  }
+  to_ = FileDescriptor();
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = read(from_.get(), buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  const std::string clear = "\r\033[K";
+  for (size_t at; (at = text.find("20")) != text.npos;) text.erase(at, text.find(' ', at) - at + 1);
+  EXPECT_EQ(text, StrCat("idle", clear, "one\nidle", clear, "busy", clear, "two\n"));
+}
+
 }  // namespace
 }  // namespace weft

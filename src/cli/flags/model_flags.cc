@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <string_view>
 #include <utility>
@@ -9,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "base/files/mapped_file.h"
+#include "base/log.h"
 #include "cli/flags/bytes_flag.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_finder.h"
@@ -283,11 +286,14 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
   const bool terminal = isatty(STDERR_FILENO) == 1;
   if (terminal) {
     options.progress = [](double fraction) {
-      std::fprintf(stderr, "\rloading %3.0f %%", fraction * 100);
+      ShowStatusLine(StrCat("loading ", std::lround(fraction * 100), " %"));
     };
   }
   auto model = Model::FromFile(std::move(file), options);
-  if (terminal) std::fprintf(stderr, "\r\033[K");
+  if (terminal) {
+    ShowStatusLine("");
+    (void)FlushLog(std::chrono::seconds(1));
+  }
   if (model.ok()) TellComputing(flags, **model);
   if (model.ok()) WarnBeyondTraining(**model);
   return model;
