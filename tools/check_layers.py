@@ -87,6 +87,7 @@ ALLOWED |= {
     "cli/bench": EVERYTHING | {"cli/terminal", "cli/flags"},
     "cli/chat": EVERYTHING | {"cli/terminal", "cli/flags"},
     "cli/serve": EVERYTHING | {"cli/terminal", "cli/flags", "cli/bench"},
+    "cli/top": EVERYTHING | {"cli/terminal", "cli/flags", "cli/bench", "cli/serve"},
     "cli/launch": EVERYTHING | {"cli/terminal", "cli/flags", "cli/bench", "cli/serve"},
 }
 ALLOWED["cli/commands"] = set(ALLOWED)

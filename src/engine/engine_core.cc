@@ -173,12 +173,13 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
                                                          const PostBack& post_back) {
   WEFT_RETURN_IF_ERROR(ValidateOptions(wanted));
   WEFT_RETURN_IF_ERROR(CheckDraft(*model, wanted));
-  const EngineOptions options = WithSettledSpeculation(*model, WithWholeTexts(*model, wanted));
+  EngineOptions options = WithSettledSpeculation(*model, WithWholeTexts(*model, wanted));
   const Backend& backend = model->backend();
   WEFT_ASSIGN_OR_RETURN(auto store, backend.NewState(*model->weights(), StateOptionsOf(options)));
   WEFT_ASSIGN_OR_RETURN(auto executor, backend.NewExecutor(model->weights(), store.get(),
                                                            ExecutorOptionsOf(options)));
   WEFT_ASSIGN_OR_RETURN(auto memory_options, MemoryOptionsOf(*model, options, *executor));
+  options.memory_bytes = memory_options.budget_bytes;  // settled from here on
   WEFT_ASSIGN_OR_RETURN(
       auto drafter, NewDrafter(options, memory_options.budget_bytes, *executor, store->layout()));
   if (drafter != nullptr) memory_options.budget_bytes -= drafter->budget_bytes();

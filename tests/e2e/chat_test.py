@@ -8,16 +8,14 @@ they read the same; so equal answers show that a conversation is what it should 
 import json
 import os
 import pathlib
-import pty
 import re
-import select
 import signal
 import subprocess
 import tempfile
 import time
 import unittest
 
-from weft_process import TIMEOUT_S, WEFT, add_metadata, command_line, make_model, weft
+from weft_process import TIMEOUT_S, Terminal, add_metadata, command_line, make_model, weft
 
 GREEDY = ("-n", 16, "--temp", 0)
 
@@ -432,59 +430,12 @@ class StateTest(ChatTest):
         self.assertIn("in use by another process", result.err)
 
 
-class Terminal:
-    """A chat at a pseudo terminal."""
-
-    def __init__(self, *args):
-        self.process, self.fd = pty.fork()
-        if self.process == 0:
-            os.environ.update(TERM="xterm", LC_ALL="C.UTF-8")
-            os.execv(WEFT, command_line("chat", *args))
-        self.output = b""
-
-    def type(self, text):
-        os.write(self.fd, text.encode())
-
-    def expect(self, text, what=""):
-        """Waits until the text comes; returns and forgets everything up to it."""
-        deadline = time.monotonic() + TIMEOUT_S
-        wanted = text.encode()
-        while wanted not in self.output:
-            if not select.select([self.fd], [], [], max(0, deadline - time.monotonic()))[0]:
-                raise AssertionError(f"{text!r} did not come {what}: {self.output[-2000:]!r}")
-            try:
-                read = os.read(self.fd, 65536)
-            except OSError:  # how a terminal ends
-                read = b""
-            if not read:
-                raise AssertionError(f"the chat ended before {text!r}: {self.output[-2000:]!r}")
-            self.output += read
-        before, _, self.output = self.output.partition(wanted)
-        return (before + wanted).decode("utf-8", "replace")
-
-    def end(self):
-        """The exit code, once the process has ended by itself."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while time.monotonic() < deadline:
-            try:
-                if select.select([self.fd], [], [], 0.05)[0]:
-                    self.output += os.read(self.fd, 65536)
-            except OSError:
-                pass
-            pid, status = os.waitpid(self.process, os.WNOHANG)
-            if pid:
-                os.close(self.fd)
-                return os.waitstatus_to_exitcode(status)
-        os.kill(self.process, signal.SIGKILL)
-        raise AssertionError(f"the chat does not end: {self.output[-2000:]!r}")
-
-
 class TerminalTest(ChatTest):
     # Answers of any length.
     LONG = ("--temp", 2, "--top-k", 0, "--top-p", 1, "--min-p", 0, "--ctx", 30000)
 
     def open(self, *flags):
-        return Terminal("-m", self.llama, *flags)
+        return Terminal("chat", "-m", self.llama, *flags)
 
     def test_ctrl_c_ends_an_answer_and_not_the_chat(self):
         # An answer of random words ends by chance; one that was not cancelled in time says

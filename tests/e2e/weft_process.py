@@ -6,14 +6,20 @@ and what a user's commands remember is in a folder of the test's own.
 """
 
 import atexit
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import select
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
+import termios
+import time
 
 WEFT = os.environ.get("WEFT", "build/release/weft")
 MAKE_MODEL = os.environ.get("WEFT_MAKE_MODEL", "build/release/weft-make-model")
@@ -66,6 +72,55 @@ def weft(*args, stdin=b"", env=None):
     done = subprocess.run(command_line(*args), input=stdin, capture_output=True,
                           timeout=TIMEOUT_S, env={**os.environ, **(env or {})})
     return Result(args, done)
+
+
+class Terminal:
+    """A command of the binary at a pseudo terminal, 80 columns wide unless told otherwise."""
+
+    def __init__(self, *args, columns=80):
+        self.process, self.fd = pty.fork()
+        if self.process == 0:
+            # Before the program can ask.
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            os.environ.update(TERM="xterm", LC_ALL="C.UTF-8")
+            os.execv(WEFT, command_line(*args))
+        self.output = b""
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def expect(self, text, what=""):
+        """Waits until the text comes; returns and forgets everything up to it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        wanted = text.encode()
+        while wanted not in self.output:
+            if not select.select([self.fd], [], [], max(0, deadline - time.monotonic()))[0]:
+                raise AssertionError(f"{text!r} did not come {what}: {self.output[-2000:]!r}")
+            try:
+                read = os.read(self.fd, 65536)
+            except OSError:  # how a terminal ends
+                read = b""
+            if not read:
+                raise AssertionError(f"it ended before {text!r}: {self.output[-2000:]!r}")
+            self.output += read
+        before, _, self.output = self.output.partition(wanted)
+        return (before + wanted).decode("utf-8", "replace")
+
+    def end(self):
+        """The exit code, once the process has ended by itself."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                if select.select([self.fd], [], [], 0.05)[0]:
+                    self.output += os.read(self.fd, 65536)
+            except OSError:
+                pass
+            pid, status = os.waitpid(self.process, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(status)
+        os.kill(self.process, signal.SIGKILL)
+        raise AssertionError(f"it does not end: {self.output[-2000:]!r}")
 
 
 def resident_kib(process):

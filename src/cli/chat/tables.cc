@@ -4,30 +4,15 @@
 #include <cmath>
 
 #include "cli/chat/command.h"
+#include "cli/terminal/output.h"
 
 namespace weft::cli {
 namespace {
 
 using Row = std::vector<std::string>;
 
-// Columns as wide as necessary, two spaces apart; the last one has any width.
 std::string TableText(const std::vector<Row>& rows) {
-  std::vector<size_t> widths;
-  for (const Row& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      line.append(widths[i] - row[i].size() + 2, ' ');
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    StrAppend(&text, line, "\n");
-  }
-  return text;
+  return StrCat(StrJoin(TableLines(rows), "\n"), "\n");
 }
 
 std::string MarkedName(const ChatRoom::Listed& item) {

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -26,6 +28,8 @@
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
+#include "cli/terminal/full_screen.h"
+#include "cli/terminal/markdown_writer.h"
 #include "cli/terminal/output.h"
 
 namespace weft::cli {
@@ -48,6 +52,14 @@ void Say(std::string_view text) {
 void Print(std::string_view text) {
   const std::string shown = ForTerminal(text);
   std::fwrite(shown.data(), 1, shown.size(), stdout);
+}
+
+// How answers are shown on a terminal; nothing changes them in a pipe.
+std::optional<MarkdownWriter> MarkdownForStdout() {
+  if (isatty(STDOUT_FILENO) != 1) return std::nullopt;
+  const char* const no_colour = std::getenv("NO_COLOR");
+  const bool colours = no_colour == nullptr || *no_colour == '\0';
+  return std::make_optional<MarkdownWriter>(FullScreen::GetSize().columns - 1, colours);
 }
 
 // One run of the command, from the first prompt to the last.
@@ -268,13 +280,14 @@ class ChatLoop {
   void ShowEvent(const TurnEvent& event, Turn* turn) {
     if (const auto* token = std::get_if<TokenEvent>(&event)) {
       if (token->text.empty()) return;
-      Print(token->text);
+      PrintAnswer(token->text);
       // Stop computing an answer that nobody can read.
       if (std::fflush(stdout) != 0) turn->Cancel();
     }
     const auto* const done = std::get_if<DoneEvent>(&event);
     if (done == nullptr) return;
-    Print(done->text);
+    PrintAnswer(done->text);
+    if (markdown_) PrintText(markdown_->End());
     std::fputc('\n', stdout);
     std::fflush(stdout);
     if (done->reason == FinishReason::kCancelled) Say("cancelled");
@@ -284,6 +297,11 @@ class ChatLoop {
                  " tokens; change the limit with '/set max_tokens N' or -n"));
     }
     if (done->reason == FinishReason::kContext) Say(WhyFull(done->usage));
+  }
+
+  void PrintAnswer(std::string_view text) {
+    if (!markdown_) return Print(text);
+    PrintText(markdown_->Write(ForTerminal(text)));
   }
 
   std::string WhyFull(const TurnUsage& usage) const {
@@ -300,6 +318,7 @@ class ChatLoop {
   bool leaving_ = false;
   std::string unanswered_;  // a question that did not fit, for /trim
   int64_t n_regenerated_ = 0;
+  std::optional<MarkdownWriter> markdown_ = MarkdownForStdout();
 };
 
 // Without --state-dir, conversations at a terminal are kept, too, unless another weft chat has them

@@ -48,6 +48,7 @@ CommandBody MakeSessionsCommand(CLI::App* app);
 CommandBody MakeWhyCommand(CLI::App* app);
 CommandBody MakeBenchCommand(CLI::App* app);
 CommandBody MakePsCommand(CLI::App* app);
+CommandBody MakeTopCommand(CLI::App* app);
 CommandBody MakeDevicesCommand(CLI::App* app);
 CommandBody MakePullCommand(CLI::App* app);
 CommandBody MakeListCommand(CLI::App* app);

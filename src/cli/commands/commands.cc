@@ -16,6 +16,7 @@ constexpr Command kCommands[] = {
      MakeSessionsCommand},
     {"why", "Explain why a running server prefilled a prompt again", MakeWhyCommand},
     {"ps", "List the servers running on this machine", MakePsCommand},
+    {"top", "Watch what a running server is doing", MakeTopCommand},
     {"devices", "List the processors and cards that Weft can use", MakeDevicesCommand},
     {"pull", "Download a model (Hugging Face Hub, Ollama, URL, short name)", MakePullCommand},
     {"list", "List the models on this machine", MakeListCommand},

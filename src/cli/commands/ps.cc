@@ -1,4 +1,5 @@
 // weft ps: the servers running on this machine.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "base/strings.h"
 #include "cli/commands/command.h"
 #include "cli/serve/running_servers.h"
+#include "cli/terminal/full_screen.h"
 #include "cli/terminal/output.h"
 #include "nlohmann/json.hpp"
 
@@ -15,6 +17,7 @@ namespace {
 
 struct PsFlags {
   bool json = false;
+  bool watch = false;
 };
 
 std::string TimeText(int64_t seconds) {
@@ -24,38 +27,54 @@ std::string TimeText(int64_t seconds) {
   return StrCat(seconds / (24 * 3600), " days");
 }
 
+int64_t UptimeSeconds(const RunningServer& server) {
+  return std::max<int64_t>(0, WallClockMicros() / 1'000'000 - server.started_s);
+}
+
+void PrintJson(const std::string& folder) {
+  for (const RunningServer& server : ListRunningServers(folder)) {
+    PrintJsonLine({{"address", server.address},
+                   {"model", server.model},
+                   {"sessions", server.sessions},
+                   {"running", server.running},
+                   {"memory_bytes", server.memory_bytes},
+                   {"up_s", UptimeSeconds(server)},
+                   {"pid", server.pid}});
+  }
+}
+
+std::vector<std::string> Lines(const std::string& folder) {
+  std::vector<std::vector<std::string>> table = {
+      {"ADDRESS", "MODEL", "SESSIONS", "RUNNING", "MEMORY", "UP", "PID"}};
+  for (const RunningServer& server : ListRunningServers(folder)) {
+    table.push_back({Printable(server.address, 80), Printable(server.model, 60),
+                     StrCat(server.sessions), StrCat(server.running),
+                     HumanBytes(static_cast<uint64_t>(server.memory_bytes)),
+                     TimeText(UptimeSeconds(server)), StrCat(server.pid)});
+  }
+  if (table.size() == 1) return {"no server is running; 'weft serve' starts one"};
+  return TableLines(table);
+}
+
 Status Ps(const PsFlags& flags) {
   const std::string folder = RunningServersFolder();
   if (folder.empty()) {
     return FailedPrecondition(
         "cannot find servers: none of XDG_RUNTIME_DIR, XDG_STATE_HOME and HOME is set");
   }
-  const int64_t now_s = WallClockMicros() / 1'000'000;
-  std::vector<std::vector<std::string>> lines = {
-      {"ADDRESS", "MODEL", "SESSIONS", "RUNNING", "MEMORY", "UP", "PID"}};
-  for (const RunningServer& server : ListRunningServers(folder)) {
-    const int64_t up_s = std::max<int64_t>(0, now_s - server.started_s);
-    if (flags.json) {
-      PrintJsonLine({{"address", server.address},
-                     {"model", server.model},
-                     {"sessions", server.sessions},
-                     {"running", server.running},
-                     {"memory_bytes", server.memory_bytes},
-                     {"up_s", up_s},
-                     {"pid", server.pid}});
-      continue;
-    }
-    lines.push_back({Printable(server.address, 80), Printable(server.model, 60),
-                     StrCat(server.sessions), StrCat(server.running),
-                     HumanBytes(static_cast<uint64_t>(server.memory_bytes)), TimeText(up_s),
-                     StrCat(server.pid)});
+  if (flags.watch && FullScreen::IsPossible()) {
+    FullScreen full;
+    do {
+      std::vector<std::string> lines = Lines(folder);
+      lines.push_back("q ends; weft top shows what a server is doing");
+      full.Draw(lines);
+    } while (full.Wait(1000));
+    return OkStatus();
   }
-  if (!flags.json) {
-    if (lines.size() > 1) {
-      PrintTable(lines);
-    } else {
-      PrintLine("no server is running; 'weft serve' starts one");
-    }
+  if (flags.json) {
+    PrintJson(folder);
+  } else {
+    for (const std::string& line : Lines(folder)) PrintLine(line);
   }
   return FlushStdout();
 }
@@ -64,10 +83,12 @@ Status Ps(const PsFlags& flags) {
 
 CommandBody MakePsCommand(CLI::App* app) {
   auto flags = std::make_shared<PsFlags>();
-  app->add_flag("--json", flags->json, "Print one JSON object per server");
+  auto* const json = app->add_flag("--json", flags->json, "Print one JSON object per server");
+  app->add_flag("--watch", flags->watch, "Show the list anew each second, on a terminal")
+      ->excludes(json);
   app->footer(
       "\nLists this user's running servers once they are ready: address, model, number of named\n"
-      "sessions, running turns, memory of the process, and uptime.");
+      "sessions, running turns, memory (weights, conversations and working space), and uptime.");
   return [flags] { return Ps(*flags); };
 }
 

@@ -37,12 +37,14 @@
 #include "cli/serve/serve_flags.h"
 #include "cli/serve/service_manager.h"
 #include "cli/serve/signals.h"
+#include "cli/serve/terminal_face.h"
 #include "engine/loading/box_model.h"
 #include "grpc/grpc_server.h"
 #include "host/api_keys.h"
 #include "host/model_host.h"
 #include "host/prompt_log.h"
 #include "http/server.h"
+#include "state/state_directory.h"
 
 namespace weft::cli {
 namespace {
@@ -165,9 +167,17 @@ struct OpenServer {
   serve::HttpServer* http;
   std::unique_ptr<serve::GrpcServer> grpc = nullptr;
   std::optional<Announcement> entry = std::nullopt;
+  std::optional<TerminalFace> face = std::nullopt;  // on a terminal
   serve::PromptLog prompt_log{LogLine};
   bool told_failure = false;
 };
+
+// What the log says of a ready server where no person is looking.
+void LogIntroduction(const OpenServer& open) {
+  WarnWhenOpenToAll(open.flags);
+  LogReady(*open.host, open.start_us);
+  LogSampling(open.flags.sampling.said, open.model);
+}
 
 // Once the model is loaded.
 Status Announce(OpenServer* open) {
@@ -184,15 +194,17 @@ Status Announce(OpenServer* open) {
     std::fprintf(stderr, "listening on http://127.0.0.1:%d for clients of Ollama\n",
                  open->http->second_port());
   }
-  WarnWhenOpenToAll(flags);
   RememberModel(flags.model);
-  LogReady(host, open->start_us);
+  if (open->face) {
+    open->face->Introduce(host, {flags.server.host, open->http->port()}, open->keys->size());
+  } else {
+    LogIntroduction(*open);
+  }
   if (open->model.file->path() == kBoxModelName) {
     LogLine(
         "the built-in model is a toy that shows how Weft works; 'weft serve smollm2' serves a "
         "small real one");
   }
-  LogSampling(flags.sampling.said, open->model);
   return OkStatus();
 }
 
@@ -201,6 +213,9 @@ void LookAround(OpenServer* open) {
   TellLongPrompts(open->host, &open->prompt_log);
   CloseExpiredSessions(open->flags, open->host);
   if (open->entry) open->entry->Update();
+  if (open->face && open->host->phase() == serve::Phase::kReady) {
+    open->face->Update(open->host->engine().Stats());
+  }
 }
 
 // Returns when a signal ends the server, or when loading has failed.
@@ -236,6 +251,7 @@ Status Drain(ServeSignals* signals, OpenServer* open) {
   const ServeFlags& flags = open->flags;
   serve::ModelHost* const host = open->host;
   serve::GrpcServer* const grpc = open->grpc.get();
+  open->face.reset();
   LogLine(StrCat("shutting down: running turns have ", flags.server.drain_seconds,
                  " s to finish; a second signal ends them at once"));
   // A service manager with a shorter timeout would kill us while saving.
@@ -265,6 +281,19 @@ Status Drain(ServeSignals* signals, OpenServer* open) {
   open->http->Shutdown(send_grace);
   LogLine("shut down");
   return status;
+}
+
+// Where conversations are kept: if no flag says it, at a terminal in the user's own folder, like
+// those of weft chat.
+std::string StateDir(const std::string& said) {
+  if (said == "none") return "";
+  const std::string folder = StateFolder();
+  if (!said.empty() || !HasTerminalFace() || folder.empty()) return said;
+  std::string path = StrCat(folder, "/serve");
+  const Status status = StateDirectory::Open(path).status();
+  if (status.ok()) return path;
+  LogLine(StrCat("conversations are not saved: ", Printable(Message(status), 300)));
+  return "";
 }
 
 Status Serve(const ServeFlags& flags) {
@@ -307,6 +336,7 @@ Status Serve(const ServeFlags& flags) {
                   .metrics_keys = &metrics_keys,
                   .host = &host,
                   .http = http.get()};
+  if (HasTerminalFace() && !flags.server.full_log) open.face.emplace();
   WEFT_RETURN_IF_ERROR(RunUntilEnd(outcome, signals.get(), &open));
   return Drain(signals.get(), &open);
 }
@@ -331,6 +361,7 @@ CommandBody MakeServeCommand(CLI::App* app) {
       "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\",\n"
       "       \"content\": \"Hello\"}]}'");
   return [flags] {
+    flags->server.state_dir = StateDir(flags->server.state_dir);
     const Status status = Serve(*flags);
     (void)FlushLog(kLogGrace);
     return status;

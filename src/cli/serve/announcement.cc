@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
-#include "base/system.h"
+#include "cli/serve/server_figures.h"
 #include "sampling/sampling_parameters.h"
 
 namespace weft::cli {
@@ -46,14 +46,13 @@ void Announcement::Update() {
 }
 
 RunningServer Announcement::Now() const {
-  // Rounded, so that the entry does not change while the server is idle.
-  constexpr int64_t kStep = int64_t{1} << 20;
   RunningServer server = known_;
   const EngineStats stats = host_.engine().Stats();
+  const ServerFigures figures = FiguresOf(stats);
   server.sessions = stats.sessions_ready + stats.sessions_running + stats.sessions_parked +
                     stats.sessions_poisoned;
   server.running = stats.turns_running;
-  server.memory_bytes = ResidentMemoryBytes() / kStep * kStep;
+  server.memory_bytes = figures.weight_bytes + figures.state_bytes + figures.other_bytes;
   return server;
 }
 

@@ -15,20 +15,26 @@ void PrintLine(std::string_view line) {
   std::fputc('\n', stdout);
 }
 
-void PrintTable(const std::vector<std::vector<std::string>>& lines) {
+std::vector<std::string> TableLines(const std::vector<std::vector<std::string>>& lines) {
   std::vector<size_t> widths;
   for (const auto& line : lines) {
     widths.resize(std::max(widths.size(), line.size()));
     for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
   }
+  std::vector<std::string> texts;
   for (const auto& line : lines) {
-    std::string text;
+    std::string& text = texts.emplace_back();
     for (size_t i = 0; i < line.size(); ++i) {
       text += line[i];
-      if (i + 1 < line.size()) text.append(widths[i] + 2 - line[i].size(), ' ');
+      text.append(widths[i] + 2 - line[i].size(), ' ');
     }
-    PrintLine(text);
+    text.erase(text.find_last_not_of(' ') + 1);
   }
+  return texts;
+}
+
+void PrintTable(const std::vector<std::vector<std::string>>& lines) {
+  for (const std::string& text : TableLines(lines)) PrintLine(text);
 }
 
 void PrintJsonLine(const nlohmann::json& value) {

@@ -14,6 +14,7 @@ namespace weft::cli {
 void PrintText(std::string_view text);
 void PrintLine(std::string_view line);
 // Columns as wide as their contents, separated by two spaces.
+std::vector<std::string> TableLines(const std::vector<std::vector<std::string>>& lines);
 void PrintTable(const std::vector<std::vector<std::string>>& lines);
 // Shows invalid UTF-8 as U+FFFD.
 void PrintJsonLine(const nlohmann::json& value);
