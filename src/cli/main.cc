@@ -51,7 +51,7 @@ bool IsOptionOfRun(std::string_view word) {
 
 // What people type from other programs.
 std::string CommandMeant(const std::string& word) {
-  if (word == "ls" || word == "models") return "list";
+  if (word == "ls") return "list";
   return word == "version" ? "--version" : word;
 }
 

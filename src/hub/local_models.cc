@@ -192,14 +192,6 @@ void Lister::AddFolder(const std::string& folder, Owner owner) {
   Settle(first);
 }
 
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
-}
-
 }  // namespace
 
 std::string_view NameOf(Owner owner) {
@@ -223,10 +215,10 @@ std::string_view NameOf(Owner owner) {
 std::vector<LocalModel> ListLocalModels(const Places& places) { return Lister(places).Run(); }
 
 std::vector<size_t> MatchLocalModels(std::span<const LocalModel> all, std::string_view name) {
-  const std::string wanted = Lower(name);
+  const std::string wanted = AsciiLower(name);
   std::vector<size_t> whole, part;
   for (size_t i = 0; i < all.size(); ++i) {
-    const std::string candidate = Lower(all[i].name);
+    const std::string candidate = AsciiLower(all[i].name);
     if (candidate == wanted) {
       whole.push_back(i);
     } else if (candidate.find(wanted) != candidate.npos) {

@@ -188,9 +188,19 @@ class HelpTest(CliTest):
         self.assertIn("two prompts", self.fail("run", "-p", "one", "two").err)
         self.fail("run", "smolm2", says=["did you mean -m smollm2?", "-p smolm2"])
         self.assertEqual(self.succeed("chat", "box", *greedy, stdin="/stats\n").code, 0)
-        for command in ("ls", "models"):
-            self.assertEqual(self.succeed(command, "--help").text, self.succeed("list", "--help").text)
+        self.assertEqual(self.succeed("ls", "--help").text, self.succeed("list", "--help").text)
         self.assertRegex(self.succeed("version").text, r"^weft \d+\.")
+
+    def test_models_that_this_computer_could_run(self):
+        text = self.succeed("models", "embedding").text
+        self.assertRegex(text, r"(?s)embeddings\n.*  Qwen/Qwen3-Embedding-0.6B-GGUF:Q8_0\n .*Apache-2.0: ")
+        self.assertLess(max(map(len, text.splitlines())), 80)
+        self.assertNotIn("gpt-oss", text)
+        known = [line for line in self.succeed("models", "--json").json_lines if "use" in line]
+        self.assertEqual({line["use"] for line in known}, {"chat", "code", "embeddings"})
+        largest = max(known, key=lambda line: line["bytes"])
+        smallest = min(known, key=lambda line: line["bytes"])
+        self.assertGreaterEqual(smallest["conversations"], largest["conversations"])
 
     def test_without_a_model_the_last_one_is_taken(self):
         with tempfile.TemporaryDirectory() as home:

@@ -52,6 +52,7 @@ CommandBody MakeTopCommand(CLI::App* app);
 CommandBody MakeDevicesCommand(CLI::App* app);
 CommandBody MakePullCommand(CLI::App* app);
 CommandBody MakeListCommand(CLI::App* app);
+CommandBody MakeModelsCommand(CLI::App* app);
 CommandBody MakeShowCommand(CLI::App* app);
 CommandBody MakeRmCommand(CLI::App* app);
 CommandBody MakeInspectCommand(CLI::App* app);

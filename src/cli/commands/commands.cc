@@ -20,6 +20,7 @@ constexpr Command kCommands[] = {
     {"devices", "List the processors and cards that Weft can use", MakeDevicesCommand},
     {"pull", "Download a model (Hugging Face Hub, Ollama, URL, short name)", MakePullCommand},
     {"list", "List the models on this machine", MakeListCommand},
+    {"models", "List the models on this machine, and others that it could run", MakeModelsCommand},
     {"show", "Show what a model can do, and what it needs", MakeShowCommand},
     {"rm", "Remove a downloaded model", MakeRmCommand},
     {"inspect", "Show the contents of a model file", MakeInspectCommand},

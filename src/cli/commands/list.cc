@@ -1,18 +1,25 @@
-// weft list: the models on this machine.
+// weft list: the models on this machine. weft models: also those that it could run.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/strings.h"
+#include "base/system.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_finder.h"
 #include "cli/terminal/output.h"
 #include "hub/local_models.h"
+#include "hub/names/known_models.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {
 namespace {
+
+// A conversation with a coding agent is longer; a question with its answer is shorter.
+constexpr int64_t kConversationTokens = 8192;
 
 struct ListFlags {
   std::string name;
@@ -52,6 +59,57 @@ std::vector<std::string> CellsOf(const ModelRow& row) {
           size, StrCat(row.facts->context_tokens),      where};
 }
 
+void PrintKnownJson(const hub::KnownModel& model, int64_t n_fit) {
+  PrintJsonLine({{"name", model.name},
+                 {"use", hub::NameOf(model.use)},
+                 {"about", model.about},
+                 {"bytes", model.file_bytes()},
+                 {"context_tokens", model.context},
+                 {"kv_bytes_per_token", model.kv_bytes_per_token},
+                 {"conversations", n_fit},
+                 {"license", model.license}});
+}
+
+// Two lines that fit 80 columns.
+void PrintKnown(const hub::KnownModel& model, int64_t n_fit) {
+  std::string facts = HumanBytes(static_cast<uint64_t>(model.file_bytes()));
+  if (model.use == hub::KnownModel::Use::kEmbeddings) {
+    StrAppend(&facts, ", texts of ", model.context, " tokens");
+  } else {
+    StrAppend(&facts, ", ", n_fit, n_fit == 1 ? " conversation" : " conversations");
+  }
+  PrintLine(StrCat("  ", model.name));
+  PrintLine(StrCat("      ", facts, ", ", model.license, ": ", model.about));
+}
+
+// What this machine's memory has room for, by use.
+Status SuggestModels(const ListFlags& flags) {
+  const int64_t free_bytes = FreeHostMemoryBytes();
+  if (!flags.json) {
+    PrintLine(StrCat("\nWith ", HumanBytes(static_cast<uint64_t>(free_bytes)),
+                     " of free memory, this computer could run:"));
+  }
+  const std::string wanted = AsciiLower(flags.name);
+  std::optional<hub::KnownModel::Use> use;
+  for (const hub::KnownModel& model : hub::KnownModels()) {
+    const int64_t n_fit = hub::ConversationsThatFit(model, kConversationTokens, free_bytes);
+    if (AsciiLower(model.name).find(wanted) == std::string::npos) continue;
+    if (flags.json) {
+      PrintKnownJson(model, n_fit);
+      continue;
+    }
+    if (n_fit == 0) continue;
+    if (use != model.use) PrintLine(StrCat("\n", hub::NameOf(model.use)));
+    use = model.use;
+    PrintKnown(model, n_fit);
+  }
+  if (flags.json) return OkStatus();
+  PrintLine(StrCat("\nConversations are of ", kConversationTokens,
+                   " tokens. 'weft pull NAME' downloads a model; Weft's\n"
+                   "tests do not. 'weft pull smollm2' gets a small one that is tested."));
+  return OkStatus();
+}
+
 Status ListModels(const ListFlags& flags) {
   const ModelFinder finder(flags.models_folder);
   const std::vector<hub::LocalModel> all = hub::ListLocalModels(finder.source().places());
@@ -77,6 +135,23 @@ Status ListModels(const ListFlags& flags) {
 }
 
 }  // namespace
+
+CommandBody MakeModelsCommand(CLI::App* app) {
+  auto flags = std::make_shared<ListFlags>();
+  app->add_option("NAME", flags->name, "Only models whose name contains this");
+  AddModelsFolderFlag(app, &flags->models_folder);
+  app->add_flag("--json", flags->json, "Print one JSON object per model");
+  app->footer(
+      "\nLists the models on this computer, then well-known ones on the Hugging Face Hub for "
+      "which\n"
+      "it has memory now: what they are good for, their size and context, how many conversations\n"
+      "fit next to them, and their license.");
+  return [flags]() -> Status {
+    WEFT_RETURN_IF_ERROR(ListModels(*flags));
+    WEFT_RETURN_IF_ERROR(SuggestModels(*flags));
+    return FlushStdout();
+  };
+}
 
 CommandBody MakeListCommand(CLI::App* app) {
   auto flags = std::make_shared<ListFlags>();

@@ -34,14 +34,6 @@ void InitializeCurl() {
   WEFT_CHECK(code == CURLE_OK, "libcurl could not be initialised");
 }
 
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
-}
-
 std::string_view Trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const size_t begin = text.find_first_not_of(kSpace);
@@ -110,7 +102,7 @@ size_t TakeHeader(char* data, size_t, size_t n, void* user) {
   if (line.starts_with("HTTP/")) exchange->answer.head.headers.clear();
   const size_t colon = line.find(':');
   if (colon != line.npos) {
-    exchange->answer.head.headers[Lower(line.substr(0, colon))] =
+    exchange->answer.head.headers[AsciiLower(line.substr(0, colon))] =
         std::string(Trimmed(line.substr(colon + 1)));
   }
   return n;
@@ -293,16 +285,16 @@ std::string OriginOf(std::string_view url) {
   const CurlUrl parsed(curl_url());
   const std::string text(url);
   if (curl_url_set(parsed.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) return "";
-  return Lower(StrCat(PartOf(parsed.get(), CURLUPART_SCHEME, 0), "://",
-                      PartOf(parsed.get(), CURLUPART_HOST, 0), ":",
-                      PartOf(parsed.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT)));
+  return AsciiLower(StrCat(PartOf(parsed.get(), CURLUPART_SCHEME, 0), "://",
+                           PartOf(parsed.get(), CURLUPART_HOST, 0), ":",
+                           PartOf(parsed.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT)));
 }
 
 std::string HostOf(std::string_view url) {
   const CurlUrl parsed(curl_url());
   const std::string text(url);
   if (curl_url_set(parsed.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK) return text;
-  return Lower(PartOf(parsed.get(), CURLUPART_HOST, 0));
+  return AsciiLower(PartOf(parsed.get(), CURLUPART_HOST, 0));
 }
 
 std::string EncodePath(std::string_view path) {
