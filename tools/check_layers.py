@@ -185,8 +185,34 @@ def check_source(root, path, problems):
             problem = check_include(path, folder, match.group(2))
             if problem:
                 problems.append(f"{path}:{number}: {problem}")
+    check_awaits(path, text, problems)
     if path.suffix == ".h":
         check_guard(path, lines, problems)
+
+
+STRINGS_AND_COMMENTS = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
+
+
+def check_awaits(path, text, problems):
+    """GCC 12 destroys some temporaries twice, or too early, where a coroutine waits within a
+    condition, a conditional expression or the arguments of a call; so waiting is a statement, or
+    what one assigns."""
+    if "co_await" not in text:
+        return
+    text = STRINGS_AND_COMMENTS.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+    for match in re.finditer(r"\bco_await\b", text):
+        begin = match.start()
+        statement = re.split(r"[;{}]", text[:begin])[-1]
+        # A condition that has ended, or the name of a loop's variable, is no part of it.
+        statement = re.sub(r"^\s*(?:else\s+)?(?:if|while|for)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", "",
+                           statement)
+        is_open = statement.count("(") > statement.count(")")
+        is_choice = "?" in statement or "&&" in statement or "||" in statement
+        if is_open or is_choice:
+            number = text.count("\n", 0, begin) + 1
+            problems.append(f"{path}:{number}: co_await within a condition, a choice or the "
+                            "arguments of a call, which GCC 12 may compile wrongly; give its result "
+                            "a name first")
 
 
 def check_guard(path, lines, problems):

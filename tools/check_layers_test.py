@@ -52,6 +52,18 @@ class CheckLayersTest(unittest.TestCase):
         self.write("src/state/pool.cc", '#include "model/model_spec.h"\n')
         self.expect_violation("src/state/pool.cc:1:", "state may not include model/model_spec.h")
 
+    def test_waiting_is_a_statement(self):
+        for code in ("if (co_await F()) G();", "while (n < 3 && co_await F()) {\n}", "G(co_await F());",
+                     "const int x = n > 0 ? co_await F() : 0;", "co_return a || co_await F();",
+                     "for (int i = co_await F(); i < 3; ++i) G();"):
+            self.write("src/base/wait.cc", f"Task<int> X() {{\n  {code}\n}}\n")
+            self.expect_violation("src/base/wait.cc:2: co_await within")
+        for code in ("if (f(a && b)) x = co_await F(G(a ? b : c), d);", "co_return co_await F();",
+                     "// if (co_await F())", "while (true) co_await F();", 'Say("(co_await");',
+                     "else if (ok) (void)co_await F();", "const bool ok = co_await F(\n    a);"):
+            self.write("src/base/wait.cc", f"Task<int> X() {{\n  {code}\n}}\n")
+            self.assertEqual(self.run_script(), (0, ""), code)
+
     def test_the_public_headers_are_above_the_backends(self):
         self.write("src/backend/backend.cc", '#include "weft/options.h"\n')
         self.expect_violation("src/backend/backend.cc:1:")

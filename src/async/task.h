@@ -8,8 +8,8 @@
 //
 // It continues on the thread of whatever it waited for; an exception reaches whoever awaits it. A
 // task that has begun must run to its end before it is destroyed. Arguments by reference must live
-// until then. Keep to simple forms, which GCC 12 compiles correctly: name what is passed, and await
-// outside of conditions and conditional expressions.
+// until then. For the sake of GCC 12, name what is passed, and await in statements of their own:
+// tools/check_layers.py refuses other forms.
 #ifndef WEFT_ASYNC_TASK_H_
 #define WEFT_ASYNC_TASK_H_
 

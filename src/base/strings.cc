@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/unicode.h"
+
 namespace weft {
 
 std::vector<std::string_view> StrSplit(std::string_view text, char separator) {
@@ -22,30 +24,6 @@ std::vector<std::string_view> StrSplit(std::string_view text, char separator) {
   return parts;
 }
 
-namespace {
-
-// Length of the valid UTF-8 sequence at the start of `text`, 0 if there is none.
-size_t Utf8SequenceLength(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  size_t length = 0;
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) length = 2;
-  if (lead >= 0xE0 && lead <= 0xEF) length = 3;
-  if (lead >= 0xF0 && lead <= 0xF4) length = 4;
-  if (length == 0 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  if (lead == 0xE0 && byte(1) < 0xA0) return 0;
-  if (lead == 0xED && byte(1) > 0x9F) return 0;
-  if (lead == 0xF0 && byte(1) < 0x90) return 0;
-  if (lead == 0xF4 && byte(1) > 0x8F) return 0;
-  return length;
-}
-
-}  // namespace
-
 std::string Printable(std::string_view text, size_t max_bytes) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out;
@@ -55,16 +33,16 @@ std::string Printable(std::string_view text, size_t max_bytes) {
       out.append("...");
       break;
     }
-    const size_t length = Utf8SequenceLength(text.substr(i));
+    const int length = StrictCharLength(text.substr(i));
     const uint8_t byte = static_cast<uint8_t>(text[i]);
     // U+0080..U+009F are controls too: a terminal may treat U+009B as an escape.
     const bool c1 = byte == 0xC2 && length == 2 && static_cast<uint8_t>(text[i + 1]) < 0xA0;
-    if (length == 0 || byte < 0x20 || byte == 0x7F || c1) {
+    if (length <= 0 || byte < 0x20 || byte == 0x7F || c1) {
       out.append({'\\', 'x', kHex[byte >> 4], kHex[byte & 15]});
       ++i;
     } else {
-      out.append(text.substr(i, length));
-      i += length;
+      out.append(text.substr(i, static_cast<size_t>(length)));
+      i += static_cast<size_t>(length);
     }
   }
   return out;

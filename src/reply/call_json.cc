@@ -81,7 +81,8 @@ constexpr std::string_view kReplacement = "\\ufffd";
 ReplyTask<int> TakeHex4(ReplyIo& io) {
   int value = 0;
   for (int i = 0; i < 4; ++i) {
-    const int digit = HexValue(co_await io.Peek());
+    const int c = co_await io.Peek();
+    const int digit = HexValue(c);
     if (digit < 0) co_return -1;
     io.Take();
     value = value * 16 + digit;

@@ -9,8 +9,8 @@
 // A task runs when it is awaited and is owned by its awaiter. ReplyIo resumes the innermost task,
 // so depth costs memory but no stack. One thread at a time.
 //
-// Await only in separate statements (`const bool ok = co_await X(...);`), and pass arguments that
-// outlive the call: GCC 12 destroys some temporaries twice otherwise.
+// Pass arguments that outlive the call: GCC 12 destroys some temporaries twice. It also asks for
+// awaits in statements of their own, which tools/check_layers.py checks.
 #ifndef WEFT_REPLY_TASK_H_
 #define WEFT_REPLY_TASK_H_
 
