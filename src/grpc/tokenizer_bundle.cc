@@ -12,11 +12,11 @@
 
 #include "base/strings.h"
 #include "base/unicode.h"
-#include "grpc/zip_writer.h"
 #include "model/hugging_face_names.h"
 #include "nlohmann/json.hpp"
 #include "tokenizer/pretokenizer_pattern.h"
 #include "tokenizer/vocabulary.h"
+#include "zip/zip_writer.h"
 
 namespace weft::serve {
 namespace {

@@ -3,14 +3,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <functional>
+#include <map>
+#include <span>
+#include <string>
 
 #include "base/strings.h"
 #include "formats/gguf_writer.h"
-#include "grpc/zip_writer.h"
 #include "nlohmann/json.hpp"
+#include "zip/zip_reader.h"
 
 namespace weft::serve {
 namespace {
@@ -18,60 +20,20 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-uint32_t Read(std::string_view data, size_t at, int bytes) {
-  uint32_t value = 0;
-  for (int i = 0; i < bytes; ++i) {
-    value |= static_cast<uint32_t>(static_cast<unsigned char>(data.at(at + i))) << (8 * i);
+std::map<std::string, std::string> FilesIn(std::string_view archive) {
+  std::map<std::string, std::string> files;
+  const auto zip = ZipReader::Open(std::as_bytes(std::span(archive)));
+  EXPECT_TRUE(zip.ok()) << zip.status();
+  for (const ZipMember& member : zip->members()) {
+    std::string* const text = &files[member.name];
+    EXPECT_TRUE(zip->Read(member,
+                          [text](std::span<const std::byte> piece) {
+                            text->append(reinterpret_cast<const char*>(piece.data()), piece.size());
+                            return OkStatus();
+                          })
+                    .ok());
   }
-  return value;
-}
-
-std::string Inflate(std::string_view deflated, size_t size) {
-  std::string out(size + 1, '\0');
-  z_stream stream = {};
-  EXPECT_EQ(inflateInit2(&stream, -15), Z_OK);
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(deflated.data()));
-  stream.avail_in = static_cast<uInt>(deflated.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(inflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  inflateEnd(&stream);
-  return out;
-}
-
-// The file described by the directory entry at `*at`; advances `*at` to the next entry.
-std::pair<std::string, std::string> ReadEntry(std::string_view zip, size_t* at) {
-  EXPECT_EQ(zip.substr(*at, 4), "PK\x01\x02");
-  const uint32_t packed = Read(zip, *at + 20, 4), size = Read(zip, *at + 24, 4);
-  const uint32_t name_bytes = Read(zip, *at + 28, 2), header = Read(zip, *at + 42, 4);
-  const std::string name(zip.substr(*at + 46, name_bytes));
-  EXPECT_EQ(zip.substr(header, 4), "PK\x03\x04");
-  EXPECT_EQ(zip.substr(header + 30, name_bytes), name);
-  const std::string content = Inflate(zip.substr(header + 30 + name_bytes, packed), size);
-  EXPECT_EQ(content.size(), size);
-  EXPECT_EQ(crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size()),
-            Read(zip, *at + 16, 4));
-  *at += 46 + name_bytes;
-  return {name, content};
-}
-
-TEST(ZipWriter, HoldsWhatWasAdded) {
-  const std::string large(300'000, 'x');
-  ZipWriter writer;
-  ASSERT_TRUE(writer.Add("a.txt", "weft").ok());
-  ASSERT_TRUE(writer.Add("empty", "").ok());
-  ASSERT_TRUE(writer.Add("large", large).ok());
-  const std::string zip = writer.Finish();
-  EXPECT_LT(zip.size(), 2000u);
-  const size_t end = zip.size() - 22;
-  ASSERT_EQ(zip.substr(end, 4), "PK\x05\x06");
-  EXPECT_EQ(Read(zip, end + 10, 2), 3u);
-  size_t at = Read(zip, end + 16, 4);
-  EXPECT_EQ(ReadEntry(zip, &at), std::pair(std::string("a.txt"), std::string("weft")));
-  EXPECT_EQ(ReadEntry(zip, &at), std::pair(std::string("empty"), std::string()));
-  EXPECT_EQ(ReadEntry(zip, &at), std::pair(std::string("large"), large));
-  EXPECT_EQ(at, end);
+  return files;
 }
 
 // A model file with only a vocabulary.
@@ -137,20 +99,18 @@ TEST(TokenizerBundle, IsTheSameEachTime) {
   EXPECT_EQ(one->zip, two->zip);
   EXPECT_EQ(one->sha256.size(), 64u);
   EXPECT_EQ(one->sha256, two->sha256);
-  size_t at = Read(one->zip, one->zip.size() - 6, 4);
-  EXPECT_EQ(ReadEntry(one->zip, &at).first, "tokenizer.json");
-  const auto [name, config] = ReadEntry(one->zip, &at);
-  EXPECT_EQ(name, "tokenizer_config.json");
+  const auto files = FilesIn(one->zip);
+  ASSERT_EQ(files.size(), 3u);
+  EXPECT_TRUE(files.contains("tokenizer.json"));
+  const std::string& config = files.at("tokenizer_config.json");
   EXPECT_EQ(json::parse(config)["chat_template"], "{{ messages }}");
   EXPECT_EQ(json::parse(config)["eos_token"], "<end>");
   EXPECT_EQ(json::parse(config)["model_max_length"], 100);
-  const auto [model_name, model_config] = ReadEntry(one->zip, &at);
-  EXPECT_EQ(model_name, "config.json");
-  EXPECT_EQ(json::parse(model_config), json({{"model_type", "llama"},
-                                             {"architectures", {"LlamaForCausalLM"}},
-                                             {"vocab_size", 5},
-                                             {"max_position_embeddings", 100},
-                                             {"eos_token_id", {3}}}));
+  EXPECT_EQ(json::parse(files.at("config.json")), json({{"model_type", "llama"},
+                                                        {"architectures", {"LlamaForCausalLM"}},
+                                                        {"vocab_size", 5},
+                                                        {"max_position_embeddings", 100},
+                                                        {"eos_token_id", {3}}}));
 }
 
 }  // namespace

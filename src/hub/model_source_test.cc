@@ -13,7 +13,6 @@
 #include "gtest/gtest.h"
 #include "hub/catalogue_load.h"
 #include "hub/hub_cache.h"
-#include "hub/net/zip_reader.h"
 #include "tests/support/tiny_http_server.h"
 
 namespace weft::hub {
@@ -441,36 +440,6 @@ TEST_F(CatalogueTest, AnotherFileIsNotKept) {
   EXPECT_THAT(std::string(Source().Find("tiny").status().message()),
               HasSubstr("not a complete zip"));
   EXPECT_FALSE(fs::exists(CataloguePath(places_, catalogue_[0])));
-}
-
-TEST_F(CatalogueTest, DamagedArchivesAreErrors) {
-  WritePython(MakeWheel("parton", "etwo"));
-  const std::string make = StrCat(places_.python, " -d ", root_.string(), " one==1");
-  ASSERT_EQ(std::system(make.c_str()), 0);
-  const std::string wheel = *ReadFile(root_ / "x.whl", 1 << 20);
-  const std::string path = root_ / "damaged.whl";
-  // Reads everything the archive claims to hold; its checksums decide whether it is right.
-  const auto read = [&](const std::string& bytes) -> Status {
-    EXPECT_EQ(WriteFile(path, std::as_bytes(std::span(bytes))), OkStatus());
-    WEFT_ASSIGN_OR_RETURN(const ZipReader zip, ZipReader::Open(path));
-    for (const ZipMember& member : zip.members()) {
-      uint64_t n = 0;
-      const Status status = zip.Read(member, [&](std::span<const std::byte> piece) {
-        n += piece.size();
-        return OkStatus();
-      });
-      EXPECT_LE(n, member.n_bytes);
-      WEFT_RETURN_IF_ERROR(status);
-    }
-    return OkStatus();
-  };
-  EXPECT_EQ(read(wheel), OkStatus());
-  for (size_t n = 0; n < wheel.size(); ++n) {
-    EXPECT_FALSE(read(wheel.substr(0, n)).ok()) << n;
-    std::string flipped = wheel;
-    flipped[n] = static_cast<char>(~flipped[n]);
-    (void)read(flipped);
-  }
 }
 
 TEST_F(CatalogueTest, WhatPipSaysIsPassedOn) {

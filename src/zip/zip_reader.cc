@@ -1,12 +1,14 @@
-#include "hub/net/zip_reader.h"
+#include "zip/zip_reader.h"
 
 #include <zlib.h>
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
+#include <memory>
 
-namespace weft::hub {
+#include "base/strings.h"
+
+namespace weft {
 namespace {
 
 constexpr uint32_t kEndMark = 0x06054b50;
@@ -24,30 +26,26 @@ struct EndInflate {
   void operator()(z_stream* stream) const { inflateEnd(stream); }
 };
 
-}  // namespace
+Status Damaged() { return DataLoss("it is not a complete zip archive"); }
 
-Status ZipReader::Damaged() const {
-  return DataLoss(Printable(file_->path(), 300), " is not a complete zip archive");
-}
+}  // namespace
 
 // Little-endian, like all machines this program supports.
 template <typename T>
 bool ZipReader::ReadNumber(uint64_t at, T* value) const {
-  const std::span<const std::byte> bytes = file_->bytes();
-  if (at > bytes.size() || bytes.size() - at < sizeof(T)) return false;
-  std::memcpy(value, bytes.data() + at, sizeof(T));
+  if (at > archive_.size() || archive_.size() - at < sizeof(T)) return false;
+  std::memcpy(value, archive_.data() + at, sizeof(T));
   return true;
 }
 
-StatusOr<ZipReader> ZipReader::Open(const std::string& path) {
-  WEFT_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path));
-  ZipReader reader(std::move(file));
+StatusOr<ZipReader> ZipReader::Open(std::span<const std::byte> archive) {
+  ZipReader reader(archive);
   WEFT_RETURN_IF_ERROR(reader.ReadDirectory());
   return reader;
 }
 
 Status ZipReader::ReadDirectory() {
-  const uint64_t size = file_->bytes().size();
+  const uint64_t size = archive_.size();
   if (size < kEndBytes) return Damaged();
   uint64_t end = size - kEndBytes;
   const uint64_t lowest = end > kMostComment ? end - kMostComment : 0;
@@ -70,7 +68,7 @@ Status ZipReader::ReadDirectory() {
       return Damaged();
     }
     if ((flags & 1) == 0) {
-      const auto* const name = reinterpret_cast<const char*>(file_->bytes().data()) + at;
+      const auto* const name = reinterpret_cast<const char*>(archive_.data()) + at;
       members_.push_back({.name = std::string(name + kEntryBytes, name_bytes),
                           .method = method,
                           .crc = crc,
@@ -83,8 +81,7 @@ Status ZipReader::ReadDirectory() {
   return OkStatus();
 }
 
-Status ZipReader::Read(const ZipMember& member,
-                       const std::function<Status(std::span<const std::byte>)>& take) const {
+StatusOr<std::span<const std::byte>> ZipReader::Packed(const ZipMember& member) const {
   uint32_t mark = 0;
   uint16_t name_bytes, extra_bytes;
   if (!ReadNumber(member.header_at, &mark) || mark != kLocalMark ||
@@ -93,9 +90,21 @@ Status ZipReader::Read(const ZipMember& member,
     return Damaged();
   }
   const uint64_t begin = member.header_at + kLocalBytes + name_bytes + extra_bytes;
-  const std::span<const std::byte> bytes = file_->bytes();
-  if (begin > bytes.size() || bytes.size() - begin < member.packed_bytes) return Damaged();
-  std::span<const std::byte> packed = bytes.subspan(begin, member.packed_bytes);
+  if (begin > archive_.size() || archive_.size() - begin < member.packed_bytes) return Damaged();
+  return archive_.subspan(begin, member.packed_bytes);
+}
+
+StatusOr<std::span<const std::byte>> ZipReader::View(const ZipMember& member) const {
+  if (member.method != kStored) {
+    return Unimplemented(Printable(member.name, 200), " is compressed");
+  }
+  if (member.packed_bytes != member.n_bytes) return Damaged();
+  return Packed(member);
+}
+
+Status ZipReader::Read(const ZipMember& member,
+                       const std::function<Status(std::span<const std::byte>)>& take) const {
+  WEFT_ASSIGN_OR_RETURN(std::span<const std::byte> packed, Packed(member));
   uint64_t n_bytes = 0;
   uLong crc = crc32(0, nullptr, 0);
   const auto give = [&](std::span<const std::byte> piece) -> Status {
@@ -133,4 +142,4 @@ Status ZipReader::Read(const ZipMember& member,
   return OkStatus();
 }
 
-}  // namespace weft::hub
+}  // namespace weft

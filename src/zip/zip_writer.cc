@@ -1,18 +1,18 @@
-#include "grpc/zip_writer.h"
+#include "zip/zip_writer.h"
 
 #include <zlib.h>
 
 #include <limits>
 #include <utility>
 
-namespace weft::serve {
+namespace weft {
 namespace {
 
 constexpr uint32_t kLocalHeader = 0x04034b50;
 constexpr uint32_t kDirectoryEntry = 0x02014b50;
 constexpr uint32_t kEndOfDirectory = 0x06054b50;
 constexpr uint16_t kVersion = 20;  // the first version with deflate
-constexpr uint16_t kDeflated = 8;
+constexpr uint16_t kDeflate = 8;
 constexpr uint16_t kMidnight = 0;
 constexpr uint16_t kNewYear1980 = 1 << 5 | 1;  // the first date that zip can represent
 // Sizes and offsets are 32-bit numbers; the directory must fit too.
@@ -62,7 +62,7 @@ Status ZipWriter::Add(std::string_view name, std::string_view content) {
   std::string common;  // the part common to both headers
   Put16(kVersion, &common);
   Put16(0, &common);  // no flags
-  Put16(kDeflated, &common);
+  Put16(kDeflate, &common);
   Put16(kMidnight, &common);
   Put16(kNewYear1980, &common);
   Put32(static_cast<uint32_t>(
@@ -105,4 +105,4 @@ std::string ZipWriter::Finish() {
   return std::move(archive_);
 }
 
-}  // namespace weft::serve
+}  // namespace weft

@@ -1,7 +1,7 @@
 // Builds a zip archive of a few files in memory: deflated, with fixed times, so that equal contents
 // give equal bytes. One thread.
-#ifndef WEFT_GRPC_ZIP_WRITER_H_
-#define WEFT_GRPC_ZIP_WRITER_H_
+#ifndef WEFT_ZIP_ZIP_WRITER_H_
+#define WEFT_ZIP_ZIP_WRITER_H_
 
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace weft::serve {
+namespace weft {
 
 class ZipWriter {
  public:
@@ -25,6 +25,6 @@ class ZipWriter {
   uint16_t n_files_ = 0;
 };
 
-}  // namespace weft::serve
+}  // namespace weft
 
-#endif  // WEFT_GRPC_ZIP_WRITER_H_
+#endif  // WEFT_ZIP_ZIP_WRITER_H_
