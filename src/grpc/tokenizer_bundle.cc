@@ -270,7 +270,10 @@ class TokenizerWriter {
 };
 
 StatusOr<std::string> WriteTokenizer(const ModelFile& file, const Vocabulary& vocabulary) {
-  if (vocabulary.kind == TokenizerKind::kWordPiece) {
+  const bool is_exported =
+      vocabulary.kind == TokenizerKind::kSentencePiece ||
+      (vocabulary.kind == TokenizerKind::kBytePair && !vocabulary.pre.drops_spaces);
+  if (!is_exported) {
     return Unimplemented(
         "the tokenizer is of the kind '", vocabulary.model_name,
         "', which is not exported; give the client the model's own tokenizer.json");

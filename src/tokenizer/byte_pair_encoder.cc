@@ -82,7 +82,7 @@ class BytePairEncoder : public TextEncoder {
       const int32_t merged = SymbolOf(StrCat(merge.substr(0, space), merge.substr(space + 1)));
       pairs_.Insert(left, right, static_cast<uint32_t>(rank), merged);
     }
-    if (vocabulary_.pre.ignore_merges && !vocabulary_.pre.raw_text) CollectWords();
+    if (vocabulary_.pre.ignore_merges && !vocabulary_.pre.merges_text()) CollectWords();
     return OkStatus();
   }
 
@@ -93,6 +93,18 @@ class BytePairEncoder : public TextEncoder {
       scratch->escaped.clear();
       for (const char c : text) {
         c == ' ' ? scratch->escaped.append(kSpaceMark) : scratch->escaped += c;
+      }
+      text = scratch->escaped;
+    } else if (vocabulary_.pre.drops_spaces) {
+      scratch->escaped.clear();
+      for (size_t pos = 0; pos < text.size();) {
+        const DecodedChar c = DecodeTrusted(text.data() + pos);
+        const bool is_space = (ClassOf(c.code) & kSpace) != 0;
+        AppendUtf8(is_space                ? U' '
+                   : vocabulary_.lowercase ? ToLower(c.code)
+                                           : c.code,
+                   &scratch->escaped);
+        pos += c.bytes;
       }
       text = scratch->escaped;
     }
@@ -145,10 +157,11 @@ class BytePairEncoder : public TextEncoder {
     const PreTokenizer::Spec& pre = vocabulary_.pre;
     if (pre.whole_newlines && word[0] == '\n') return vocabulary_.Find(word);
     if (!pre.ignore_merges) return kNoToken;
-    return pre.raw_text ? vocabulary_.Find(word) : words_.Find(word);
+    return pre.merges_text() ? vocabulary_.Find(word) : words_.Find(word);
   }
 
   void EncodeWord(std::string_view word, MergeScratch* scratch, std::vector<TokenId>* out) const {
+    if (vocabulary_.pre.drops_spaces && word[0] == ' ') return;
     const TokenId whole = WholeWord(word);
     if (whole != kNoToken) return out->push_back(whole);
     std::vector<MergeSymbol>& symbols = scratch->symbols;
@@ -156,7 +169,7 @@ class BytePairEncoder : public TextEncoder {
     for (uint32_t pos = 0; pos < word.size();) {
       uint32_t bytes = 1;
       int32_t symbol;
-      if (vocabulary_.pre.raw_text) {
+      if (vocabulary_.pre.merges_text()) {
         bytes = DecodeTrusted(word.data() + pos).bytes;
         symbol = vocabulary_.Find(word.substr(pos, bytes));
         if (symbol < 0) symbol = passing_.Find(word.substr(pos, bytes));
@@ -181,7 +194,8 @@ class BytePairEncoder : public TextEncoder {
   void EmitBytes(std::string_view bytes, std::vector<TokenId>* out) const {
     for (const char c : bytes) {
       const auto byte = static_cast<unsigned char>(c);
-      TokenId id = vocabulary_.pre.raw_text ? vocabulary_.ByteToken(byte) : byte_symbols_[byte];
+      TokenId id =
+          vocabulary_.pre.merges_text() ? vocabulary_.ByteToken(byte) : byte_symbols_[byte];
       if (!vocabulary_.Contains(id)) id = vocabulary_.unknown;
       if (id != kNoToken) out->push_back(id);
     }

@@ -19,7 +19,7 @@ class ByteTrie {
 
   ByteTrie() : slots_(16), values_(1, -1) {}
 
-  // REQUIRES: `key` is not empty, and not in the set.
+  // A key that is there already gets the new value. REQUIRES: `key` is not empty.
   void Insert(std::string_view key, int32_t value) {
     starts_[static_cast<unsigned char>(key[0])] = true;
     uint32_t node = 0;
@@ -30,15 +30,20 @@ class ByteTrie {
   bool empty() const { return values_.size() == 1; }
   bool MayStart(char c) const { return starts_[static_cast<unsigned char>(c)]; }
 
-  // The longest key that is a prefix of `text`.
-  Match LongestPrefix(std::string_view text) const {
-    Match best;
+  // Calls fn(match) for all keys that are prefixes of `text`, the shortest first.
+  template <typename Fn>
+  void ForEachPrefix(std::string_view text, Fn fn) const {
     uint32_t node = 0;
     for (size_t i = 0; i < text.size(); ++i) {
       node = Child(node, static_cast<unsigned char>(text[i]));
-      if (node == 0) break;
-      if (values_[node] >= 0) best = {i + 1, values_[node]};
+      if (node == 0) return;
+      if (values_[node] >= 0) fn(Match{i + 1, values_[node]});
     }
+  }
+  // The longest key that is a prefix of `text`.
+  Match LongestPrefix(std::string_view text) const {
+    Match best;
+    ForEachPrefix(text, [&](const Match& match) { best = match; });
     return best;
   }
 

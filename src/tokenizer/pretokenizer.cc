@@ -89,7 +89,9 @@ size_t MatchRun(const Reader& reader, const RunRules& rules, size_t pos) {
 class WordScanner {
  public:
   WordScanner(const Reader& reader, const WordRules& rules) : reader_(reader), rules_(rules) {
-    word_classes_ = rules.letters == WordRules::Letters::kLetters ? kLetter : kLetter | kMark;
+    const bool letters_alone = rules.letters == WordRules::Letters::kLetters ||
+                               rules.letters == WordRules::Letters::kJoined;
+    word_classes_ = letters_alone ? kLetter : kLetter | kMark;
     no_punctuation_ = kSpace | kLetter | kNumber;
     if (rules.letters == WordRules::Letters::kAndMarks) no_punctuation_ |= kMark;
   }
@@ -157,7 +159,22 @@ class WordScanner {
       start += c.bytes;
       if (!IsWordChar(reader_.At(start))) return pos;
     }
+    if (rules_.letters == WordRules::Letters::kJoined) return JoinedWords(start);
     return reader_.RunEnd(start, [this](const Char& x) { return IsWordChar(x); });
+  }
+
+  // REQUIRES: a letter is at `start`.
+  size_t JoinedWords(size_t start) const {
+    size_t at = start;
+    for (Char c = reader_.At(at); c.bytes > 0; c = reader_.At(at)) {
+      if (c.code == ' ') {
+        if (!reader_.At(at + 1).Is(kLetter)) break;
+      } else if (!c.Is(kLetter | kMark)) {
+        break;
+      }
+      at += c.bytes;
+    }
+    return at;
   }
 
   // A lead character may itself be a mark, and so part of the word: for either shape of the word,
@@ -225,14 +242,23 @@ class WordScanner {
     const size_t end = reader_.RunEnd(start, [this](const Char& x) { return IsPunctuation(x); });
     if (end == start) return pos;
     if (rules_.tail == WordRules::PunctuationTail::kNone) return end;
-    const bool slash = rules_.tail == WordRules::PunctuationTail::kLineEndsAndSlash;
-    return reader_.RunEnd(
-        end, [slash](const Char& x) { return IsLineEnd(x.code) || (slash && x.code == '/'); });
+    const bool slash = rules_.tail != WordRules::PunctuationTail::kLineEnds;
+    const auto in_tail = [slash](const Char& x) {
+      return IsLineEnd(x.code) || (slash && x.code == '/');
+    };
+    if (rules_.tail == WordRules::PunctuationTail::kOneLineEndOrSlash) {
+      return in_tail(reader_.At(end)) ? end + 1 : end;
+    }
+    return reader_.RunEnd(end, in_tail);
   }
 
   // \s*[\r\n]+ ends after the last line end of the run. \s+(?!\S) leaves the last space to what
   // follows, unless there is only one or nothing follows.
   size_t Spaces(size_t pos) const {
+    if (rules_.space_blocks) return SpaceBlock(pos);
+    if (rules_.line_ends == WordRules::LineEnds::kEach && IsLineEnd(reader_.At(pos).code)) {
+      return pos + 1;
+    }
     size_t at = pos;
     size_t last = pos;
     size_t after_line_end = pos;
@@ -241,15 +267,56 @@ class WordScanner {
       at += c.bytes;
       if (IsLineEnd(c.code)) after_line_end = at;
     }
-    if (rules_.line_ends && after_line_end != pos) return after_line_end;
+    const bool to_line_end = rules_.line_ends == WordRules::LineEnds::kAfterSpace;
+    if (to_line_end && after_line_end != pos) return after_line_end;
     return at == reader_.size() || last == pos ? at : last;
+  }
+
+  // A run up to its last line end, else the largest block that leaves a space to what follows. The
+  // run is counted once: reading it again for every block would take quadratic time.
+  size_t SpaceBlock(size_t pos) const {
+    if (pos < spaces_begin_ || pos >= spaces_end_) {
+      spaces_begin_ = pos;
+      spaces_left_ = 0;
+      after_line_end_ = pos;
+      size_t at = pos;
+      for (Char c = reader_.At(at); c.Is(kSpace); c = reader_.At(at)) {
+        at += c.bytes;
+        ++spaces_left_;
+        if (IsLineEnd(c.code)) after_line_end_ = at;
+      }
+      spaces_end_ = at;
+    }
+    const bool at_end = spaces_end_ == reader_.size();
+    if (after_line_end_ > pos) {
+      for (size_t at = pos; at < after_line_end_; at += reader_.At(at).bytes) --spaces_left_;
+      return after_line_end_;
+    }
+    const size_t usable = spaces_left_ - (at_end ? 0 : 1);
+    size_t block = 512;
+    while (block > std::max<size_t>(usable, 1)) block /= 2;
+    size_t at = pos;
+    for (size_t i = 0; i < block; ++i) at += reader_.At(at).bytes;
+    spaces_left_ -= block;
+    return at;
   }
 
   const Reader& reader_;
   const WordRules& rules_;
   uint8_t word_classes_;
   uint8_t no_punctuation_;
+  // Of the run of spaces that SpaceBlock read last: where it is, what of it is left, and where its
+  // last line end is.
+  mutable size_t spaces_begin_ = 0, spaces_end_ = 0, spaces_left_ = 0, after_line_end_ = 0;
 };
+
+size_t MatchIndent(std::string_view text, size_t pos) {
+  if (text[pos] == '\t' || text[pos] == '\n') return pos + 1;
+  for (const std::string_view blanks : {"    ", "  "}) {
+    if (text.substr(pos).starts_with(blanks)) return pos + blanks.size();
+  }
+  return pos;
+}
 
 template <typename Emit>
 void CutTrailingSpace(std::string_view text, Emit emit) {
@@ -357,6 +424,9 @@ void PreTokenizer::RunStage(size_t index, std::string_view text, WordSink sink,
       return CutNumbersFromRight(text, false, emit);
     case Stage::Kind::kAsciiDigitsAtBound:
       return CutNumbersFromRight(text, true, emit);
+    case Stage::Kind::kIndents:
+      return CutAtMatches(
+          text, [&](size_t pos) { return MatchIndent(text, pos); }, emit);
   }
 }
 

@@ -79,8 +79,15 @@ struct WordRules {
     // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+, otherwise the same with + and *:
     // words end before an upper-case letter.
     kCased,
+    // (?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+: words joined by single spaces.
+    kJoined,
   };
-  enum class PunctuationTail { kNone, kLineEnds, kLineEndsAndSlash };
+  enum class PunctuationTail { kNone, kLineEnds, kLineEndsAndSlash, kOneLineEndOrSlash };
+  enum class LineEnds {
+    kNone,
+    kAfterSpace,  // \s*[\r\n]+
+    kEach,        // [\r\n]
+  };
 
   Contractions contractions = Contractions::kAnyCase;
   Lead lead = Lead::kNotLetterNumber;
@@ -92,8 +99,9 @@ struct WordRules {
   // number or (with kAndMarks) mark.
   uint8_t punctuation = 0;
   PunctuationTail tail = PunctuationTail::kLineEnds;
-  // \s*[\r\n]+
-  bool line_ends = true;
+  LineEnds line_ends = LineEnds::kAfterSpace;
+  // Runs of spaces in blocks: \s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s
+  bool space_blocks = false;
   // One ASCII punctuation character before ASCII letters: [!-~&&punct][A-Za-z]+
   bool ascii_words = false;
   // Runs of Han are separate words, and other words contain no Han.
@@ -114,6 +122,11 @@ class PreTokenizer {
     bool raw_text = false;
     // A run of line feeds that is a token is taken whole.
     bool whole_newlines = false;
+    // Of a vocabulary without spaces: they part words and are left out. The words are merged
+    // directly, as with raw_text.
+    bool drops_spaces = false;
+    // Whether characters are merged as they are.
+    bool merges_text() const { return raw_text || drops_spaces; }
   };
   // False if the name is unknown.
   static bool Find(std::string_view name, Spec* spec);
@@ -132,6 +145,7 @@ class PreTokenizer {
       kLines,               // [^\n]+|\n+
       kDigitsFromRight,     // numbers in groups of three from the right
       kAsciiDigitsAtBound,  // \d{1,3}(?=(?:\d{3})*\b)
+      kIndents,             // [\t\n]|    |  : a tab, a line feed, four spaces or two
     };
     Kind kind = Kind::kWords;
     RunRules runs;

@@ -87,9 +87,15 @@ class WordPattern {
     AddWords();
     AddNumbers();
     AddPunctuation();
-    if (rules_.line_ends) Add("\\s*[\\r\\n]+");
-    Add("\\s+(?!\\S)");
-    Add("\\s+");
+    if (rules_.line_ends == WordRules::LineEnds::kAfterSpace) Add("\\s*[\\r\\n]+");
+    if (rules_.line_ends == WordRules::LineEnds::kEach) Add("[\\r\\n]");
+    if (rules_.space_blocks) {
+      for (int n = 512; n >= 4; n /= 2) Add(StrCat("\\s{", n, "}(?!\\S)"));
+      Add("\\s{1,2}(?!\\S)|\\s");
+    } else {
+      Add("\\s+(?!\\S)");
+      Add("\\s+");
+    }
     return alternation_;
   }
 
@@ -132,6 +138,11 @@ class WordPattern {
 
   void AddWords() {
     const std::string_view lead = Lead();
+    if (rules_.letters == WordRules::Letters::kJoined) {
+      // One loop: a loop of loops takes exponential time in some engines.
+      Add(StrCat(lead, "\\p{L}(?:[\\p{L}\\p{M}]| (?=\\p{L}))*"));
+      return;
+    }
     if (rules_.letters != WordRules::Letters::kCased) {
       const bool marks = rules_.letters == WordRules::Letters::kAndMarks;
       Add(StrCat(lead, Letter(marks ? "\\p{L}\\p{M}" : "\\p{L}"), "+"));
@@ -158,6 +169,7 @@ class WordPattern {
     std::string_view tail;
     if (rules_.tail == WordRules::PunctuationTail::kLineEnds) tail = "[\\r\\n]*";
     if (rules_.tail == WordRules::PunctuationTail::kLineEndsAndSlash) tail = "[\\r\\n\\/]*";
+    if (rules_.tail == WordRules::PunctuationTail::kOneLineEndOrSlash) tail = "[\\r\\n\\/]?";
     Add(StrCat(" ?", punctuation, "+", tail));
   }
 
@@ -178,6 +190,8 @@ std::string PatternOf(const PreTokenizer::Stage& stage) {
       return "[^\\n]+|\\n+";
     case Kind::kDigitsFromRight:
       return "\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))";
+    case Kind::kIndents:
+      return "[\\t\\n]| {4}| {2}";
     case Kind::kAsciiDigitsAtBound:
       return "[0-9]{1,3}(?=(?:[0-9]{3})*(?![\\p{L}\\p{M}\\p{N}_]))";
   }

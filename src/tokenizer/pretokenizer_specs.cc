@@ -52,7 +52,7 @@ WordRules Gpt2Rules() {
   rules.max_digits = 0;
   rules.space_before_number = true;
   rules.tail = Tail::kNone;
-  rules.line_ends = false;
+  rules.line_ends = WordRules::LineEnds::kNone;
   return rules;
 }
 
@@ -201,6 +201,63 @@ Spec SeedCoder() {
   return MakeSpec({Words(rules)});
 }
 
+Spec ExaoneMoe() {
+  WordRules rules = Llama3Rules(1);
+  rules.letters = Letters::kJoined;
+  rules.tail = Tail::kOneLineEndOrSlash;
+  return MakeSpec({Words(rules)});
+}
+
+Spec Jais2() {
+  WordRules rules = Llama3Rules(3);
+  rules.space_blocks = true;
+  return MakeSpec({Words(rules)});
+}
+
+Spec Spark() {
+  WordRules rules = DeepSeek3Rules();
+  rules.tail = Tail::kNone;
+  rules.line_ends = WordRules::LineEnds::kEach;
+  return MakeSpec({Runs(Numbers(), 1, 1), Runs(HanAndKana()), Words(rules)});
+}
+
+// [가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+, then
+// words
+Spec Youtu() {
+  WordRules rules = Gpt4oRules();
+  rules.max_digits = 1;
+  const CharSet marks(0, "",
+                      {{0x2014, 0x2014},
+                       {0x2018, 0x2019},
+                       {0x201C, 0x201D},
+                       {0x2026, 0x2026},
+                       {0x3001, 0x303F},
+                       {0xFE30, 0xFE4F},
+                       {0xFF01, 0xFF01},
+                       {0xFF0C, 0xFF0C},
+                       {0xFF1A, 0xFF1B}});
+  return MakeSpec({Runs(CharSet(0, "", {{0x3131, 0x318E}, {0xAC00, 0xD7A3}})), Runs(marks),
+                   Runs(CharSet(0, "", {{0x3105, 0x312F}})), Runs(HanAndKana()), Words(rules)});
+}
+
+// Its patterns of image and sentinel tokens are those tokens' own names.
+Spec Chameleon() {
+  return MakeSpec({Simple(Stage::Kind::kIndents), Runs(Numbers(), 1, 1),
+                   Runs(CharSet(kPunctuation, "$+<=>^`|~"), 1, 1), Words(Gpt2Rules())});
+}
+
+// The text reaches it in lower case where the file says so, with one space for any.
+Spec Whitespace() {
+  std::string ascii;
+  for (char c = 0; c < 127; ++c) {
+    if (c != ' ' && (c < '\t' || c > '\r')) ascii += c;
+  }
+  ascii += '\x7F';
+  Spec spec = MakeSpec({Runs(CharSet(0, ascii, {{0x80, kMaxCodePoint}}))});
+  spec.drops_spaces = true;
+  return spec;
+}
+
 Spec Ufakzeka() {
   WordRules rules = Llama3Rules(1);
   rules.contractions = Contractions::kNone;
@@ -266,7 +323,17 @@ const Entry kEntries[] = {
      [] {
        return Edit(Llama3(3), [](Spec* spec) { spec->ignore_merges = spec->add_bos = true; });
      }},
-    {{"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}, [] { return Llama3(3); }},
+    {{"dbrx", "smaug-bpe", "chatglm-bpe"}, [] { return Llama3(3); }},
+    {{"glm4", "glm5"},
+     [] { return Edit(Llama3(3), [](Spec* spec) { spec->ignore_merges = true; }); }},
+    {{"jais-2"}, [] { return Jais2(); }},
+    {{"exaone-moe"}, [] { return ExaoneMoe(); }},
+    {{"spark2_5"}, [] { return KeepSpaces(Spark()); }},
+    {{"youtu"},
+     [] { return Edit(KeepSpaces(Youtu()), [](Spec* spec) { spec->ignore_merges = true; }); }},
+    {{"chameleon"},
+     [] { return Edit(KeepSpaces(Chameleon()), [](Spec* spec) { spec->add_bos = true; }); }},
+    {{"whitespace"}, [] { return Whitespace(); }},
     {{"minicpm5"},
      [] {
        return Edit(MakeSpec({Runs(Numbers(), 1, 3), Words(Llama3Rules(0))}),

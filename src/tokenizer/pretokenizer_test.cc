@@ -109,6 +109,27 @@ std::vector<Published> AllPublished() {
         R"(\s?\p{P}+)",  // Other implementations read all non-ASCII white space as a vertical tab
                          // here.
         "(?:(?!\\s)[\\x{800}-\\x{9FA5}\\x{AC00}-\\x{D7FF}])+", R"(\p{N})"}},
+      {"glm5", {Llama3(R"(\p{N}{1,3})")}},
+      {"exaone-moe",
+       {kContraction +
+        R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?)" +
+        R"(|\s*[\r\n]|\s+(?!\S)|\s+)"}},
+      {"jais-2",
+       {kContraction +
+        R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)" +
+        R"(|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S))" +
+        R"(|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})"}},
+      {"spark2_5",
+       {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+",
+        kAsciiPunctuation + R"([A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+)" +
+            R"(|[\r\n]|\s+(?!\S)|\s+)",
+        R"(\p{N})"}},
+      {"youtu",
+       {"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]"
+        "+",
+        Cased(kContraction + "?", R"(\p{N})", R"([\r\n/]*)")}},
+      {"chameleon", {R"([\t\n]|    |  )", R"(\p{N})", R"([\p{P}!-/:-@\[-`{-~])", kGpt2}},
+      {"whitespace", {R"(\S+)"}},
       {"bloom", {R"( ?[^(\s|.,!?…。，、।۔،)]+)"}},
       {"gemma4", {R"([^\n]+|[\n]+)"}},
       {"tiny_aya",
@@ -120,12 +141,12 @@ std::vector<Published> AllPublished() {
 // Characters of every class that some pattern distinguishes.
 std::string RandomText(std::mt19937* random) {
   static const std::vector<std::string> kChars = {
-      " ", " ",      "  ",   "\n", "\r",   "\t", "\u00A0", "\u3000", "\u2028", "a",
-      "s", "t",      "l",    "re", "ve",   "A",  "S",      "LL",     "D",      "Z",
-      "'", "'",      "1",    "23", "4567", "٣",  "Ⅷ",      "½",      ".",      ",",
-      "!", "(",      "/",    "_",  "$",    "~",  "|",      "`",      "+",      "é",
-      "É", "ß",      "ǅ",    "ʰ",  "ж",    "Ж",  "中",     "あ",     "한",     "क",
-      "ि", "\u0301", "🙂", "…",  "。",   "،",  "\u200D", "\u0001", "€"};
+      " ", " ",      "  ",   "\n", "\r", "\t", "\u00A0", "\u3000", "\u2028", "a",  "s",
+      "t", "l",      "re",   "ve", "A",  "S",  "LL",     "D",      "Z",      "'",  "'",
+      "1", "23",     "4567", "٣",  "Ⅷ",  "½",  ".",      ",",      "!",      "(",  "/",
+      "_", "$",      "~",    "|",  "`",  "+",  "é",      "É",      "ß",      "ǅ",  "ʰ",
+      "ж", "Ж",      "中",   "あ", "한", "क",  "，",     "〞",     "ㄱ",     "ㄇ", "        ",
+      "ि", "\u0301", "🙂", "…",  "。", "،",  "\u200D", "\u0001", "€"};
   std::string text;
   const size_t n = (*random)() % 14;
   for (size_t i = 0; i < n; ++i) text += kChars[(*random)() % kChars.size()];
@@ -155,7 +176,8 @@ TEST(PreTokenizer, ItsOwnPatternsCutAlike) {
        {"default",        "gpt-2",       "starcoder", "falcon",     "llama-bpe", "minicpm5",
         "qwen2",          "qwen35",      "ufakzeka",  "seed-coder", "laguna",    "deepseek-llm",
         "deepseek-coder", "deepseek-v3", "afmoe",     "superbpe",   "tiny_aya",  "gpt-4o",
-        "tekken",         "kimi-k2",     "bloom",     "viking",     "gemma4"}) {
+        "tekken",         "kimi-k2",     "bloom",     "viking",     "gemma4",    "jais-2",
+        "exaone-moe",     "spark2_5",    "youtu",     "chameleon",  "whitespace"}) {
     PreTokenizer::Spec spec;
     ASSERT_TRUE(PreTokenizer::Find(pre, &spec));
     const std::vector<std::string> patterns = PatternsOf(*spec.splitter);
@@ -196,7 +218,8 @@ TEST(PreTokenizer, HostileTextTakesLinearTime) {
        {"default",     "gpt-2",      "starcoder", "falcon",   "llama-bpe",    "qwen2",
         "qwen35",      "gpt-4o",     "tekken",    "kimi-k2",  "deepseek-llm", "deepseek-coder",
         "deepseek-v3", "afmoe",      "superbpe",  "tiny_aya", "bloom",        "viking",
-        "laguna",      "seed-coder", "gemma4"}) {
+        "laguna",      "seed-coder", "gemma4",    "jais-2",   "exaone-moe",   "spark2_5",
+        "youtu",       "chameleon",  "whitespace"}) {
     PreTokenizer::Spec spec;
     ASSERT_TRUE(PreTokenizer::Find(pre, &spec));
     for (const std::string& unit : units) {

@@ -16,11 +16,19 @@
 
 namespace weft {
 
+// The best way from a place in a text to its end: its cost, and its first token.
+struct PathStep {
+  int64_t cost;
+  uint32_t bytes;
+  TokenId token;
+};
+
 // Working memory of one Tokenizer::Encode.
 struct EncodeScratch {
   MergeScratch merge;
   std::string repaired;
   std::string escaped;
+  std::vector<PathStep> path;
 };
 
 class TextEncoder {
@@ -38,6 +46,8 @@ StatusOr<std::unique_ptr<const TextEncoder>> MakeBytePairEncoder(const Vocabular
                                                                  const ModelFile& file);
 std::unique_ptr<const TextEncoder> MakeSentencePieceEncoder(const Vocabulary* vocabulary);
 std::unique_ptr<const TextEncoder> MakeWordPieceEncoder(const Vocabulary* vocabulary);
+std::unique_ptr<const TextEncoder> MakeUnigramEncoder(const Vocabulary* vocabulary);
+std::unique_ptr<const TextEncoder> MakeLongestMatchEncoder(const Vocabulary* vocabulary);
 
 }  // namespace weft
 

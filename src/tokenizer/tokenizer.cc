@@ -71,6 +71,12 @@ class Tokenizer::Impl {
       case TokenizerKind::kWordPiece:
         encoder = MakeWordPieceEncoder(vocabulary.get());
         break;
+      case TokenizerKind::kUnigram:
+        encoder = MakeUnigramEncoder(vocabulary.get());
+        break;
+      case TokenizerKind::kLongestMatch:
+        encoder = MakeLongestMatchEncoder(vocabulary.get());
+        break;
     }
     return std::unique_ptr<const Impl>(new Impl(std::move(vocabulary), std::move(encoder)));
   }

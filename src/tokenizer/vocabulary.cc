@@ -80,6 +80,28 @@ std::string BytesOfByteLevel(std::string_view text) {
   return out;
 }
 
+// RWKV's vocabulary is written with escapes: \t, \n, \r, \xNN, and a backslash before what stands
+// for itself.
+std::string UnescapeRwkv(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) {
+      out += text[i];
+      continue;
+    }
+    const char c = text[++i];
+    const int high = i + 2 < text.size() ? HexValue(text[i + 1]) : -1;
+    const int low = i + 2 < text.size() ? HexValue(text[i + 2]) : -1;
+    if (c == 'x' && high >= 0 && low >= 0) {
+      out += static_cast<char>(high * 16 + low);
+      i += 2;
+    } else {
+      out += c == 't' ? '\t' : c == 'n' ? '\n' : c == 'r' ? '\r' : c;
+    }
+  }
+  return out;
+}
+
 bool ContainsAny(std::string_view text, std::initializer_list<std::string_view> parts) {
   return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
     return text.find(part) != std::string_view::npos;
@@ -101,6 +123,7 @@ StatusOr<std::unique_ptr<const Vocabulary>> Vocabulary::Load(const ModelFile& fi
   WEFT_RETURN_IF_ERROR(v->LoadFlags(file));
   v->FindByteTokens();
   v->MarkKnownTexts();
+  WEFT_RETURN_IF_ERROR(v->LoadEnds(file));
   v->MarkStripping(file);
   return std::unique_ptr<const Vocabulary>(std::move(v));
 }
@@ -122,9 +145,18 @@ Status Vocabulary::LoadKind(const ModelFile& file) {
     separator = 102;
     padding = 0;
     add_bos = add_separator = clean_spaces = true;
-  } else if (model == "gpt2" || model == "gemma4") {
+  } else if (model == "rwkv") {
+    kind = TokenizerKind::kLongestMatch;
+  } else if (model == "plamo2") {
+    kind = TokenizerKind::kUnigram;
+    unknown = 0;
+    bos = 1;
+    eos = 2;
+    padding = 3;
+  } else if (model == "gpt2" || model == "gemma4" || model == "whitespace") {
     kind = TokenizerKind::kBytePair;
     if (model == "gemma4") pre_text = "gemma4";
+    if (model == "whitespace") lowercase = false;
     if (!PreTokenizer::Find(pre_text, &pre)) {
       return file.KeyError("tokenizer.ggml.pre",
                            StrCat("the pre-tokenizer '", Printable(pre_text), "' is not known"));
@@ -135,7 +167,8 @@ Status Vocabulary::LoadKind(const ModelFile& file) {
   } else {
     return file.KeyError("tokenizer.ggml.model",
                          StrCat("the tokenizer '", Printable(model),
-                                "' is not supported; llama, gpt2, gemma4 and bert are"));
+                                "' is not supported; llama, gpt2, gemma4, whitespace, bert, plamo2 "
+                                "and rwkv are"));
   }
   pre_name = pre_text;
   return OkStatus();
@@ -179,8 +212,8 @@ Status Vocabulary::LoadTokens(const ModelFile& file) {
 Status Vocabulary::LoadScores(const ModelFile& file) {
   constexpr std::string_view kKey = "tokenizer.ggml.scores";
   if (!file.HasMeta(kKey)) {
-    if (kind != TokenizerKind::kSentencePiece) return OkStatus();
-    return file.KeyError(kKey, "a SentencePiece vocabulary needs scores, the key is missing");
+    if (kind != TokenizerKind::kSentencePiece && kind != TokenizerKind::kUnigram) return OkStatus();
+    return file.KeyError(kKey, "a vocabulary of this kind needs scores, the key is missing");
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<double> scores, file.GetFloatArray(kKey));
   if (scores.size() != attrs_.size()) {
@@ -279,6 +312,24 @@ Status Vocabulary::LoadFlags(const ModelFile& file) {
   return OkStatus();
 }
 
+// Further ends of generation, of which Ollama's files have a list.
+Status Vocabulary::LoadEnds(const ModelFile& file) {
+  constexpr std::string_view kKey = "tokenizer.ggml.eos_token_ids";
+  if (file.HasMeta(kKey)) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ids, file.GetIntArray(kKey));
+    for (const int64_t id : ids) {
+      if (id < 0 || id >= size()) {
+        return file.KeyError(kKey, StrCat("id ", id, " is not below the ", size(), " tokens"));
+      }
+      end_of_generation_[static_cast<size_t>(id)] = true;
+    }
+  }
+  for (TokenId id = 0; id < size(); ++id) {
+    if (end_of_generation_[id]) ends_of_generation_.push_back(id);
+  }
+  return OkStatus();
+}
+
 void Vocabulary::FindByteTokens() {
   constexpr char kHex[] = "0123456789ABCDEF";
   for (int byte = 0; byte < 256; ++byte) {
@@ -374,9 +425,6 @@ void Vocabulary::MarkEndOfGeneration(TokenId fill_in_pad, TokenId fill_in_repo,
   }
   // Gemma 4 uses </s> for HTML.
   if (ends("<|tool_response>") && ends("</s>")) unmark("</s>", kAttrNormal);
-  for (TokenId id = 0; id < size(); ++id) {
-    if (end_of_generation_[id]) ends_of_generation_.push_back(id);
-  }
 }
 
 // The files do not say which special tokens swallow spaces; decided by the model's name.
@@ -413,7 +461,9 @@ std::string Vocabulary::Piece(TokenId id) const {
   const uint8_t attrs = attrs_[id];
   if ((attrs & (kAttrUnknown | kAttrControl | kAttrUserDefined)) != 0) return std::string(text(id));
   if ((attrs & kAttrNormal) != 0) {
-    const bool marks = kind != TokenizerKind::kBytePair || pre.raw_text;
+    if (kind == TokenizerKind::kLongestMatch) return UnescapeRwkv(text(id));
+    if (kind == TokenizerKind::kUnigram) return std::string(text(id));
+    const bool marks = kind != TokenizerKind::kBytePair || pre.merges_text();
     return marks ? SpaceMarksToSpaces(text(id)) : BytesOfByteLevel(text(id));
   }
   if ((attrs & kAttrByte) != 0) return std::string(1, static_cast<char>(NamedByte(text(id))));

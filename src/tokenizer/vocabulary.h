@@ -22,7 +22,13 @@ namespace weft {
 // U+2581, which stands for a space in SentencePiece vocabularies.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
-enum class TokenizerKind { kSentencePiece, kBytePair, kWordPiece };
+enum class TokenizerKind {
+  kSentencePiece,
+  kBytePair,
+  kWordPiece,
+  kUnigram,       // PLaMo's: the tokens whose scores have the largest sum
+  kLongestMatch,  // RWKV's: the longest token, again and again
+};
 
 // Token attributes; several can hold. A token whose text is a known end marker counts as a control
 // token, whatever the file calls it.
@@ -96,6 +102,7 @@ class Vocabulary {
   Status LoadScores(const ModelFile& file);
   Status LoadTypes(const ModelFile& file);
   Status LoadSpecialIds(const ModelFile& file);
+  Status LoadEnds(const ModelFile& file);
   Status LoadFlags(const ModelFile& file);
   void FindByteTokens();
   void MarkKnownTexts();
