@@ -7,6 +7,7 @@
 
 #include "formats/gguf_format.h"
 #include "formats/gguf_parser.h"
+#include "formats/ollama_dialect.h"
 
 namespace weft {
 namespace {
@@ -119,7 +120,7 @@ StatusOr<std::shared_ptr<const ModelFile>> ModelFile::Open(const std::string& pa
   MappedFile* const first = file->parts_[0].get();
   WEFT_RETURN_IF_ERROR(file->Parse(first->bytes(), first));
   WEFT_RETURN_IF_ERROR(file->AddOtherParts(options));
-  WEFT_RETURN_IF_ERROR(file->IndexTensors());
+  WEFT_RETURN_IF_ERROR(file->TranslateAndIndex());
   if (options.progress) options.progress(1.0);
   return std::shared_ptr<const ModelFile>(std::move(file));
 }
@@ -137,7 +138,7 @@ StatusOr<std::shared_ptr<const ModelFile>> ModelFile::FromBytes(std::string name
   if (count > 1) {
     return file->KeyError("split.count", "one part of a split model cannot be used from memory");
   }
-  WEFT_RETURN_IF_ERROR(file->IndexTensors());
+  WEFT_RETURN_IF_ERROR(file->TranslateAndIndex());
   return std::shared_ptr<const ModelFile>(std::move(file));
 }
 
@@ -214,13 +215,34 @@ Status ModelFile::CheckPart(const ModelFile& part, int64_t no, int64_t count) co
   return OkStatus();
 }
 
-Status ModelFile::IndexTensors() {
-  const std::optional<uint32_t> duplicate = SortByName(
+Status ModelFile::TranslateAndIndex() {
+  OllamaTranslation translation = TranslateOllama(&metadata_, &tensors_);
+  set_aside_ = std::move(translation.set_aside);
+  translated_architecture_ = std::move(translation.architecture);
+  texts_ = std::move(translation.texts);
+  values_ = std::move(translation.values);
+  const std::optional<uint32_t> key = SortByName(
+      metadata_.size(), [&](uint32_t i) { return metadata_[i].key; }, &metadata_order_);
+  if (key) return KeyError(metadata_[*key].key, "it is there under its old name and its new one");
+  const std::optional<uint32_t> tensor = SortByName(
       tensors_.size(), [&](uint32_t i) { return tensors_[i].name; }, &tensor_order_);
-  // Already checked within each part.
-  if (duplicate)
-    return TensorError(tensors_[*duplicate].name, "it occurs in two parts of the model");
+  const std::string_view where = parts_.size() > 1
+                                     ? "it occurs in two parts of the model"
+                                     : "it is there under its old name and its new one";
+  if (tensor) return TensorError(tensors_[*tensor].name, where);
   return OkStatus();
+}
+
+std::string ModelFile::TranslationNote() const {
+  std::string note;
+  if (!translated_architecture_.empty()) {
+    note = StrCat("reads Ollama's form of the architecture '", Printable(translated_architecture_),
+                  "'");
+  }
+  if (set_aside_.empty()) return note;
+  return StrCat(note, note.empty() ? "" : "; ", "leaves out ", set_aside_.size(),
+                " tensors that text does not need (pictures, sound or MTP), such as ",
+                Printable(set_aside_[0].name));
 }
 
 // --- metadata --------------------------------------------------------------

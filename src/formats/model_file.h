@@ -1,6 +1,7 @@
 // A model file, opened and checked: metadata, and named tensors in mapped memory.
 //
-// ModelFile knows bytes and names but no architectures. Everything it returns was validated when it
+// ModelFile knows bytes and names but no architectures; what Ollama's converters name otherwise has
+// llama.cpp's names here (ollama_dialect.h). Everything it returns was validated when it
 // was opened: offsets, sizes, alignment, types, counts, names. Names (of keys and tensors) are
 // valid UTF-8 without control characters; string values may be any bytes. It is immutable and may
 // be read from any thread; the views it returns live as long as it does. Metadata and names never
@@ -12,6 +13,7 @@
 #define WEFT_FORMATS_MODEL_FILE_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -65,8 +67,8 @@ class ModelFile {
   }
 
   // The same checks for bytes in memory, which must outlive the result. `name` replaces the path in
-  // errors. For embedded models, tests and fuzzing. The bytes must start at a multiple of 8, and
-  // cannot be part of a split series.
+  // errors. For embedded models, tests and fuzzing. The
+  // bytes must start at a multiple of 8, and cannot be part of a split series.
   static StatusOr<std::shared_ptr<const ModelFile>> FromBytes(std::string name,
                                                               std::span<const std::byte> bytes);
 
@@ -113,6 +115,11 @@ class ModelFile {
 
   // --- tensors ------------------------------------------------------------
   std::span<const TensorInfo> tensors() const { return tensors_; }
+  // Tensors of the file that text does not need: of pictures, of sound, of MTP heads that cannot
+  // be read. They are not among tensors().
+  std::span<const TensorInfo> set_aside() const { return set_aside_; }
+  // What of the file is read otherwise than it is written, in one sentence; empty: nothing.
+  std::string TranslationNote() const;
   // Index into tensors(), -1 if there is none of that name.
   int FindTensor(std::string_view name) const;
 
@@ -133,7 +140,7 @@ class ModelFile {
   Status Parse(std::span<const std::byte> bytes, MappedFile* mapping);
   Status AddOtherParts(const OpenOptions& options);
   Status CheckPart(const ModelFile& part, int64_t no, int64_t count) const;
-  Status IndexTensors();
+  Status TranslateAndIndex();
   Status MissingKey(std::string_view key) const;
   StatusOr<const MetaArray*> GetArray(std::string_view key) const;
   const MappedFile* PartOf(const TensorInfo& tensor) const;
@@ -144,6 +151,11 @@ class ModelFile {
   std::vector<std::unique_ptr<MappedFile>> parts_;  // empty after FromBytes
   std::vector<KeyValue> metadata_;
   std::vector<TensorInfo> tensors_;
+  std::vector<TensorInfo> set_aside_;
+  // What a translation wrote; metadata and tensors point into it.
+  std::string translated_architecture_;  // as the file names it; empty: nothing was translated
+  std::deque<std::string> texts_;
+  std::deque<std::vector<float>> values_;
   // Positions in the vectors above, sorted by name. Not hash tables: a malicious file cannot choose
   // names that slow down a sorted list.
   std::vector<uint32_t> metadata_order_;

@@ -32,6 +32,17 @@ constexpr Pooled kPoolings[] = {{"none", Pooling::kNone},
                                 {"cls", Pooling::kFirst},
                                 {"last", Pooling::kLast}};
 
+// Architectures of Ollama's store that cannot run here: what they are, and what to pull instead.
+struct OllamaOnly {
+  std::string_view architecture, what, instead;
+};
+constexpr OllamaOnly kOllamaOnly[] = {
+    {"deepseekocr", "DeepSeek-OCR, which reads pictures", "gemma3"},
+    {"glmocr", "GLM-OCR, which reads pictures", "gemma3"},
+    {"laguna", "Laguna, which is not supported yet", "qwen3.5"},
+    {"mllama", "Llama 3.2 Vision, whose layers attend to pictures", "llama3.2"},
+};
+
 struct WholeTextFinder : OperationVisitor {
   void WholeText() { found = true; }
   bool found = false;
@@ -151,6 +162,11 @@ StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& opt
     return InvalidArgument(Printable(file.path(), 300),
                            ": it is a projector for images (mmproj), not a model: name the model's "
                            "own file");
+  }
+  for (const OllamaOnly& known : kOllamaOnly) {
+    if (known.architecture != name) continue;
+    return Unimplemented(Printable(file.path(), 300), ": it is ", known.what, " ('", name,
+                         "'), and cannot run here; for text, pull ollama:", known.instead);
   }
   return Unimplemented(Printable(file.path(), 300), ": the architecture '", Printable(name),
                        "' is not one of the ", KnownArchitectures().size(),

@@ -87,6 +87,16 @@ TEST(NemotronSpecs, LayersAreOneBlockEach) {
                               {"ffn_up_shexp.weight", {16, 12}},
                               {"ffn_down_shexp.weight", {12, 16}}});
   ExpectJudgedSpec(experts, 3);
+
+  // Ollama's form, with pictures and sound inside.
+  for (const TinyModel& text : {TinyNemotron(), experts}) {
+    TinyModel omni = text;
+    omni.architecture = "nemotron_h_omni";
+    omni.tensors["v.patch_embd.weight"] = {4, 4};
+    omni.tensors["a.blk.0.attn_q.weight"] = {4, 4};
+    omni.tensors["mtp.layers.0.norm.weight"] = {4};
+    ExpectJudgedSpec(omni, text.architecture == "nemotron_h" ? 4 : 3);
+  }
 }
 
 TEST(SpecErrors, StatesThatDoNotFitTheirHeadsAreRefused) {

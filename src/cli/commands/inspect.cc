@@ -152,6 +152,9 @@ void PrintContents(const ModelFile& file, bool tensors, const std::string& backe
   int64_t parameters = 0;
   for (const TensorInfo& tensor : file.tensors()) parameters += tensor.values();
   PrintLine(StrCat("tensors   ", file.tensors().size(), " (", parameters, " values)"));
+  if (const std::string note = file.TranslationNote(); !note.empty()) {
+    PrintLine(StrCat("form      ", note));
+  }
   const Use use = UseOf(file);
   PrintLine(StrCat(use.can_run ? "for       " : "cannot be run here: ", use.purpose));
   if (use.has_head) PrintLine("head      predicts the token after the next (--speculate mtp)");
@@ -178,6 +181,7 @@ void PrintJson(const ModelFile& file, bool tensors, const std::string& backend) 
                            {"version", file.version()},
                            {"file_bytes", file.file_bytes()},
                            {"metadata", std::move(metadata)}};
+  if (std::string note = file.TranslationNote(); !note.empty()) result["form"] = std::move(note);
   Use use = UseOf(file);
   result[use.can_run ? "purpose" : "cannot_run"] = std::move(use.purpose);
   if (use.can_run) result["prediction_head"] = use.has_head;

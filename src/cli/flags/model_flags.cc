@@ -283,6 +283,9 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
   options.pooling = flags.pooling;
   options.packed_cache = flags.packed_cache;
   options.packed_cache_bytes = flags.packed_cache_bytes;
+  if (const std::string note = file->TranslationNote(); !note.empty()) {
+    std::fprintf(stderr, "weft: %s\n", Printable(note, 1000).c_str());
+  }
   const bool terminal = isatty(STDERR_FILENO) == 1;
   if (terminal) {
     options.progress = [](double fraction) {
