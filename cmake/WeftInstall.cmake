@@ -14,7 +14,7 @@ set(WEFT_PUBLIC_LIBRARIES
   weft_engine_sessions weft_engine_sampling weft_constraint weft_constraint_schema
   weft_constraint_grammar weft_constraint_regex weft_backend weft_state weft_tokenizer weft_model
   weft_kernels_gpu weft_device weft_kernels_matmul weft_kernels weft_kernels_quants weft_formats
-  weft_base_files weft_sampling weft_base)
+  weft_json weft_base_files weft_sampling weft_base)
 
 add_library(weft_public INTERFACE)
 target_link_libraries(weft_public INTERFACE weft_answer_masks weft_engine)

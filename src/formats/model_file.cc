@@ -1,5 +1,7 @@
 #include "formats/model_file.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -17,6 +19,9 @@ namespace {
 constexpr size_t kMostHeldBytes = size_t{256} << 20;
 
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+
+constexpr std::string_view kSpecEnding = ".weft.json";
+constexpr size_t kMostSpecBytes = size_t{1} << 20;
 
 // A path of the form "PREFIX-00002-of-00003.gguf".
 struct SplitName {
@@ -121,14 +126,18 @@ StatusOr<std::shared_ptr<const ModelFile>> ModelFile::Open(const std::string& pa
   WEFT_RETURN_IF_ERROR(file->Parse(first->bytes(), first));
   WEFT_RETURN_IF_ERROR(file->AddOtherParts(options));
   WEFT_RETURN_IF_ERROR(file->TranslateAndIndex());
+  WEFT_RETURN_IF_ERROR(file->ReadSpecFile(options.spec_path));
   if (options.progress) options.progress(1.0);
   return std::shared_ptr<const ModelFile>(std::move(file));
 }
 
 StatusOr<std::shared_ptr<const ModelFile>> ModelFile::FromBytes(std::string name,
-                                                                std::span<const std::byte> bytes) {
+                                                                std::span<const std::byte> bytes,
+                                                                std::string spec_text) {
   std::shared_ptr<ModelFile> file(new ModelFile);
   file->path_ = std::move(name);
+  if (!spec_text.empty()) file->spec_path_ = StrCat(file->path_, kSpecEnding);
+  file->spec_text_ = std::move(spec_text);
   if (reinterpret_cast<uintptr_t>(bytes.data()) % gguf::kMinAlignment != 0) {
     return InvalidArgument(Printable(file->path_, 300), ": its bytes must start at a multiple of ",
                            gguf::kMinAlignment, " in memory");
@@ -212,6 +221,21 @@ Status ModelFile::CheckPart(const ModelFile& part, int64_t no, int64_t count) co
     return part.KeyError("split.count",
                          StrCat("it is ", its_count, " where ", count, " is expected"));
   }
+  return OkStatus();
+}
+
+// `given`: what the caller asked for; empty: what lies beside the file.
+Status ModelFile::ReadSpecFile(const std::string& given) {
+  std::string beside = path_;
+  if (beside.ends_with(".gguf")) beside.resize(beside.size() - 5);
+  beside += kSpecEnding;
+  const std::string& path = given.empty() ? beside : given;
+  if (given.empty() && access(beside.c_str(), F_OK) != 0) return OkStatus();
+  StatusOr<std::string> text = ReadFile(path, kMostSpecBytes);
+  if (!text.ok()) return Annotate(text.status(), "the spec file: ");
+  if (text->empty()) return InvalidArgument(Printable(path, 300), ": the spec file is empty");
+  spec_path_ = path;
+  spec_text_ = *std::move(text);
   return OkStatus();
 }
 

@@ -55,6 +55,9 @@ class ModelFile {
   struct OpenOptions {
     // Called from time to time while a large file is opened; may be empty.
     std::function<void(double fraction)> progress;
+    // A file that describes the model's layers (model/spec_file.h). Empty: "NAME.weft.json" beside
+    // "NAME.gguf", if it is there.
+    std::string spec_path;
   };
 
   // Opens a GGUF file (version 2 or 3), or the first of a split series "NAME-00001-of-0000N.gguf"
@@ -67,14 +70,18 @@ class ModelFile {
   }
 
   // The same checks for bytes in memory, which must outlive the result. `name` replaces the path in
-  // errors. For embedded models, tests and fuzzing. The
+  // errors; "<name>.weft.json" is that of the spec. For embedded models, tests and fuzzing. The
   // bytes must start at a multiple of 8, and cannot be part of a split series.
   static StatusOr<std::shared_ptr<const ModelFile>> FromBytes(std::string name,
-                                                              std::span<const std::byte> bytes);
+                                                              std::span<const std::byte> bytes,
+                                                              std::string spec_text = "");
 
   const std::string& path() const { return path_; }
   // The stamps of all parts (see MappedFile); empty for bytes in memory.
   std::string stamp() const;
+  // The spec file and its text; empty if there is none. It has been read, and not checked.
+  const std::string& spec_path() const { return spec_path_; }
+  const std::string& spec_text() const { return spec_text_; }
   // Bytes of all parts.
   uint64_t file_bytes() const { return file_bytes_; }
   uint32_t version() const { return version_; }
@@ -139,6 +146,7 @@ class ModelFile {
   ModelFile() = default;
   Status Parse(std::span<const std::byte> bytes, MappedFile* mapping);
   Status AddOtherParts(const OpenOptions& options);
+  Status ReadSpecFile(const std::string& given);
   Status CheckPart(const ModelFile& part, int64_t no, int64_t count) const;
   Status TranslateAndIndex();
   Status MissingKey(std::string_view key) const;
@@ -146,6 +154,7 @@ class ModelFile {
   const MappedFile* PartOf(const TensorInfo& tensor) const;
 
   std::string path_;
+  std::string spec_path_, spec_text_;
   uint32_t version_ = 0;
   uint64_t file_bytes_ = 0;
   std::vector<std::unique_ptr<MappedFile>> parts_;  // empty after FromBytes

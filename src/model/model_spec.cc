@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/strings.h"
+#include "model/spec_file.h"
 #include "model/arch/architectures.h"
 #include "model/spec_builder.h"
 
@@ -151,6 +152,12 @@ std::optional<Pooling> FindPooling(std::string_view name) {
 
 StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const std::string_view name, file.GetString("general.architecture"));
+  if (!file.spec_text().empty()) {
+    SpecBuilder builder(file, options, name);
+    BuildFromSpecFile(file, &builder);
+    builder.ReadTextVector();
+    return builder.Finish();
+  }
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.name != name) continue;
     SpecBuilder builder(file, options, name);
@@ -170,7 +177,8 @@ StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& opt
   }
   return Unimplemented(Printable(file.path(), 300), ": the architecture '", Printable(name),
                        "' is not one of the ", KnownArchitectures().size(),
-                       " that are supported; 'weft inspect --architectures' lists them");
+                       " that are supported ('weft inspect --architectures' lists them); if its "
+                       "layers are made of known blocks, a spec file beside it describes them");
 }
 
 }  // namespace weft

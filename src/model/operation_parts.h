@@ -28,6 +28,7 @@ struct Linear {
   int64_t n_in = 0;
   int64_t n_out = 0;
   explicit operator bool() const { return static_cast<bool>(weight); }
+  bool operator==(const Linear&) const = default;
 };
 
 // `count` matrices of one 3-D tensor (dims n_in, rows, count): experts, or heads.
@@ -43,6 +44,7 @@ struct StackedLinear {
   int64_t n_out = 0;
   int64_t count = 0;
   explicit operator bool() const { return static_cast<bool>(weight); }
+  bool operator==(const StackedLinear&) const = default;
 };
 
 enum class NormKind { kNone, kRms, kLayer };

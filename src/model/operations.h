@@ -39,6 +39,7 @@ enum class Activation {
 struct ActivationNumbers {
   float limit = 0;
   float rise = 0, fall = 0, slope = 0;
+  bool operator==(const ActivationNumbers&) const = default;
 };
 
 // A query at position p is multiplied by 1 + scale * ln(floor((p + offset) / length) + 1).
@@ -51,6 +52,7 @@ struct QueryTemperature {
     const int64_t steps = (position + offset) / length;
     return 1 + scale * std::log(static_cast<double>(steps) + 1);
   }
+  bool operator==(const QueryTemperature&) const = default;
 };
 
 // Which of the visible keys a query attends to.
@@ -73,6 +75,7 @@ struct KeyChoice {
   int kv_layer = -1;  // one key head of `dim`, no values
   explicit operator bool() const { return kind != Kind::kAll; }
   bool Chooses() const { return kind == Kind::kKeys || kind == Kind::kBlocks; }
+  bool operator==(const KeyChoice&) const = default;
   template <typename Visitor>
   void Visit(Visitor&& visitor) const {
     if (!Chooses()) return;
@@ -100,6 +103,7 @@ struct AttentionTensors {
   typename Form::Vector sinks = {};            // F32, one per query head
   typename Form::Linear index_q, index_k;      // of a KeyChoice by blocks
   typename Form::Norm index_q_norm, index_k_norm;
+  bool operator==(const AttentionTensors&) const = default;
 };
 struct Attention : AttentionTensors<InFile> {
   int kv_layer = -1;      // index into ModelSpec::kv_layers
@@ -119,6 +123,7 @@ struct Attention : AttentionTensors<InFile> {
   // KvLayer's group is then as long.
   int64_t chunk = 0;
   KeyChoice choice;
+  bool operator==(const Attention&) const = default;
 
   template <typename Form>
   using Tensors = AttentionTensors<Form>;
@@ -337,11 +342,13 @@ template <typename Form>
 struct DenseFfnTensors {
   typename Form::Linear gate, up, down;
   typename Form::Linear output_gate;
+  bool operator==(const DenseFfnTensors&) const = default;
 };
 struct DenseFfn : DenseFfnTensors<InFile> {
   Activation activation = Activation::kSilu;
   ActivationNumbers numbers;
   float sparsity = 0;
+  bool operator==(const DenseFfn&) const = default;
 
   template <typename Form>
   using Tensors = DenseFfnTensors<Form>;
@@ -379,6 +386,7 @@ struct MixtureOfExpertsTensors {
   typename Form::Norm router_norm;
   typename Form::Vector selection_bias = {};  // F32, one per expert
   typename Form::Stack gate, up, down;
+  bool operator==(const MixtureOfExpertsTensors&) const = default;
 };
 struct MixtureOfExperts : MixtureOfExpertsTensors<InFile> {
   RouterWeights weights = RouterWeights::kSoftmax;
@@ -393,6 +401,7 @@ struct MixtureOfExperts : MixtureOfExpertsTensors<InFile> {
   bool routes_kept = false;
   Activation activation = Activation::kSilu;
   ActivationNumbers numbers;
+  bool operator==(const MixtureOfExperts&) const = default;
 
   template <typename Form>
   using Tensors = MixtureOfExpertsTensors<Form>;

@@ -60,6 +60,10 @@ void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positiona
           ->check([](const std::string& path) {
             return path.empty() ? "the model's name is empty; omit -m for the default model" : "";
           });
+  app->add_option("--spec", flags->spec_path,
+                  "Spec file: describes the layers of a model whose architecture is not built in "
+                  "(default: NAME.weft.json next to NAME.gguf, if it is there)")
+      ->check(CLI::ExistingFile);
   app->add_option_function<std::string>(
          "--hf,--hf-repo",
          [flags](const std::string& repo) { flags->path = StrCat(kHubPrefix, repo); },
@@ -213,12 +217,14 @@ StatusOr<FlaggedModel> OpenNamedModel(const ModelFlags& flags) {
   }
   if (access(name.c_str(), F_OK) == 0) {
     // Usually it is a file, and there is no need to look elsewhere.
-    WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(name));
+    WEFT_ASSIGN_OR_RETURN(model.file,
+                          ModelFile::Open(name, {.progress = {}, .spec_path = flags.spec_path}));
   } else if (name == kBuiltInName) {
     WEFT_ASSIGN_OR_RETURN(model.file, OpenBoxModel());
   } else {
     WEFT_ASSIGN_OR_RETURN(const std::string path, finder.Find(name));
-    WEFT_ASSIGN_OR_RETURN(model.file, ModelFile::Open(path));
+    WEFT_ASSIGN_OR_RETURN(model.file,
+                          ModelFile::Open(path, {.progress = {}, .spec_path = flags.spec_path}));
     if (name.find("://") == name.npos) model.name = name;
     // Found now that it has been downloaded.
     if (auto found = finder.source().FindLocal(name); found.ok()) local = *std::move(found);

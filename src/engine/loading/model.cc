@@ -142,6 +142,8 @@ std::string ComputeFingerprint(const ModelFile& file, int64_t context_tokens) {
     file.Release(tensor, tensor.data);
   }
   hasher.AddNumber(context_tokens);
+  // Files without one keep the fingerprint that they have always had.
+  if (!file.spec_text().empty()) hasher.AddText(file.spec_text());
   return hasher.Hex();
 }
 
