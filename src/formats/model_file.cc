@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "formats/gguf_format.h"
 #include "formats/gguf_parser.h"
+#include "formats/hf/folder.h"
 #include "formats/ollama_dialect.h"
 
 namespace weft {
@@ -19,6 +21,9 @@ namespace {
 constexpr size_t kMostHeldBytes = size_t{256} << 20;
 
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+
+// Of a translation.
+constexpr std::string_view kTwoNames = "it is there under its old name and its new one";
 
 constexpr std::string_view kSpecEnding = ".weft.json";
 constexpr size_t kMostSpecBytes = size_t{1} << 20;
@@ -120,12 +125,18 @@ StatusOr<std::shared_ptr<const ModelFile>> ModelFile::Open(const std::string& pa
                                                            const OpenOptions& options) {
   std::shared_ptr<ModelFile> file(new ModelFile);
   file->path_ = path;
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> mapping, MappedFile::Open(path));
-  file->parts_.push_back(std::move(mapping));
-  MappedFile* const first = file->parts_[0].get();
-  WEFT_RETURN_IF_ERROR(file->Parse(first->bytes(), first));
-  WEFT_RETURN_IF_ERROR(file->AddOtherParts(options));
-  WEFT_RETURN_IF_ERROR(file->TranslateAndIndex());
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    WEFT_RETURN_IF_ERROR(file->OpenFolder(options));
+  } else {
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> mapping, MappedFile::Open(path));
+    file->parts_.push_back(std::move(mapping));
+    MappedFile* const first = file->parts_[0].get();
+    WEFT_RETURN_IF_ERROR(file->Parse(first->bytes(), first));
+    WEFT_RETURN_IF_ERROR(file->AddOtherParts(options));
+    file->Translate();
+  }
+  WEFT_RETURN_IF_ERROR(file->Index());
   WEFT_RETURN_IF_ERROR(file->ReadSpecFile(options.spec_path));
   if (options.progress) options.progress(1.0);
   return std::shared_ptr<const ModelFile>(std::move(file));
@@ -147,7 +158,8 @@ StatusOr<std::shared_ptr<const ModelFile>> ModelFile::FromBytes(std::string name
   if (count > 1) {
     return file->KeyError("split.count", "one part of a split model cannot be used from memory");
   }
-  WEFT_RETURN_IF_ERROR(file->TranslateAndIndex());
+  file->Translate();
+  WEFT_RETURN_IF_ERROR(file->Index());
   return std::shared_ptr<const ModelFile>(std::move(file));
 }
 
@@ -239,22 +251,35 @@ Status ModelFile::ReadSpecFile(const std::string& given) {
   return OkStatus();
 }
 
-Status ModelFile::TranslateAndIndex() {
+Status ModelFile::OpenFolder(const OpenOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(HuggingFaceModel model, ReadHuggingFaceFolder(path_, options.progress));
+  parts_ = std::move(model.files);
+  metadata_ = std::move(model.metadata);
+  tensors_ = std::move(model.tensors);
+  texts_ = std::move(model.texts);
+  bytes_ = std::move(model.bytes);
+  for (const std::unique_ptr<MappedFile>& part : parts_) file_bytes_ += part->bytes().size();
+  return OkStatus();
+}
+
+void ModelFile::Translate() {
   OllamaTranslation translation = TranslateOllama(&metadata_, &tensors_);
   set_aside_ = std::move(translation.set_aside);
   translated_architecture_ = std::move(translation.architecture);
   texts_ = std::move(translation.texts);
   values_ = std::move(translation.values);
+}
+
+Status ModelFile::Index() {
   const std::optional<uint32_t> key = SortByName(
       metadata_.size(), [&](uint32_t i) { return metadata_[i].key; }, &metadata_order_);
-  if (key) return KeyError(metadata_[*key].key, "it is there under its old name and its new one");
+  if (key) return KeyError(metadata_[*key].key, kTwoNames);
   const std::optional<uint32_t> tensor = SortByName(
       tensors_.size(), [&](uint32_t i) { return tensors_[i].name; }, &tensor_order_);
-  const std::string_view where = parts_.size() > 1
-                                     ? "it occurs in two parts of the model"
-                                     : "it is there under its old name and its new one";
-  if (tensor) return TensorError(tensors_[*tensor].name, where);
-  return OkStatus();
+  if (!tensor) return OkStatus();
+  // Already checked within each part.
+  return TensorError(tensors_[*tensor].name,
+                     parts_.size() > 1 ? "it occurs in two parts of the model" : kTwoNames);
 }
 
 std::string ModelFile::TranslationNote() const {

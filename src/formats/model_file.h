@@ -60,7 +60,8 @@ class ModelFile {
     std::string spec_path;
   };
 
-  // Opens a GGUF file (version 2 or 3), or the first of a split series "NAME-00001-of-0000N.gguf"
+  // Opens a GGUF file (version 2 or 3), a folder as Hugging Face's libraries save it (hf/folder.h;
+  // version() is 0), or the first of a split series "NAME-00001-of-0000N.gguf"
   // with the other parts beside it. Errors name the file, the key or tensor, and what is wrong with
   // it.
   static StatusOr<std::shared_ptr<const ModelFile>> Open(const std::string& path,
@@ -148,7 +149,9 @@ class ModelFile {
   Status AddOtherParts(const OpenOptions& options);
   Status ReadSpecFile(const std::string& given);
   Status CheckPart(const ModelFile& part, int64_t no, int64_t count) const;
-  Status TranslateAndIndex();
+  Status OpenFolder(const OpenOptions& options);
+  void Translate();
+  Status Index();
   Status MissingKey(std::string_view key) const;
   StatusOr<const MetaArray*> GetArray(std::string_view key) const;
   const MappedFile* PartOf(const TensorInfo& tensor) const;
@@ -161,10 +164,11 @@ class ModelFile {
   std::vector<KeyValue> metadata_;
   std::vector<TensorInfo> tensors_;
   std::vector<TensorInfo> set_aside_;
-  // What a translation wrote; metadata and tensors point into it.
+  // What a translation or the reading of a folder wrote; metadata and tensors point into it.
   std::string translated_architecture_;  // as the file names it; empty: nothing was translated
   std::deque<std::string> texts_;
   std::deque<std::vector<float>> values_;
+  std::deque<std::vector<std::byte>> bytes_;
   // Positions in the vectors above, sorted by name. Not hash tables: a malicious file cannot choose
   // names that slow down a sorted list.
   std::vector<uint32_t> metadata_order_;

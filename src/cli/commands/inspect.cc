@@ -147,8 +147,8 @@ nlohmann::json HeldToJson(const std::string& backend, const ModelFile& file) {
 }
 
 void PrintContents(const ModelFile& file, bool tensors, const std::string& backend) {
-  PrintLine(StrCat("file      ", file.path(), " (", HumanBytes(file.file_bytes()), ", GGUF v",
-                   file.version(), ")"));
+  PrintLine(StrCat("file      ", file.path(), " (", HumanBytes(file.file_bytes()), ", ",
+                   file.version() == 0 ? "safetensors" : StrCat("GGUF v", file.version()), ")"));
   int64_t parameters = 0;
   for (const TensorInfo& tensor : file.tensors()) parameters += tensor.values();
   PrintLine(StrCat("tensors   ", file.tensors().size(), " (", parameters, " values)"));

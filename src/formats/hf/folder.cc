@@ -1,0 +1,289 @@
+#include "formats/hf/folder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "base/half.h"
+#include "base/strings.h"
+#include "formats/gguf_format.h"
+#include "formats/hf/config.h"
+#include "formats/hf/safetensors.h"
+#include "formats/hf/tokenizer.h"
+#include "json/json_fields.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostConfigBytes = size_t{16} << 20;
+constexpr size_t kMostShards = 1000;
+constexpr JsonLimits kConfigLimits = {.max_depth = 32, .max_values = 500'000};
+
+// Empty if there is no such file.
+StatusOr<Json> ReadJsonFile(const std::string& path) {
+  if (!std::filesystem::exists(path)) return Json::object();
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostConfigBytes));
+  StatusOr<Json> json = ParseJson(text, kConfigLimits);
+  if (!json.ok()) return Annotate(json.status(), Printable(path, 300), ": ");
+  if (!json->is_object()) return InvalidArgument(Printable(path, 300), ": it is no object");
+  return json;
+}
+
+struct NamePair {
+  std::string_view theirs, ours;
+};
+constexpr NamePair kWholeNames[] = {
+    {"embed_tokens.weight", "token_embd.weight"},
+    {"norm.weight", "output_norm.weight"},
+    {"lm_head.weight", "output.weight"},
+};
+// Behind "layers.N.".
+constexpr NamePair kLayerNames[] = {
+    {"input_layernorm.", "attn_norm."},
+    {"mlp.down_proj.", "ffn_down."},
+    {"mlp.gate_proj.", "ffn_gate."},
+    {"mlp.gate_up_proj.", "ffn_up."},
+    {"mlp.up_proj.", "ffn_up."},
+    {"post_feedforward_layernorm.", "post_ffw_norm."},
+    {"pre_feedforward_layernorm.", "ffn_norm."},
+    {"self_attn.k_norm.", "attn_k_norm."},
+    {"self_attn.k_proj.", "attn_k."},
+    {"self_attn.o_proj.", "attn_output."},
+    {"self_attn.q_norm.", "attn_q_norm."},
+    {"self_attn.q_proj.", "attn_q."},
+    {"self_attn.qkv_proj.", "attn_qkv."},
+    {"self_attn.v_proj.", "attn_v."},
+};
+// Of a model's other senses, and what is computed anew.
+constexpr std::string_view kUnread[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
+                                        "visual."};
+
+class FolderReader {
+ public:
+  FolderReader(std::string folder, const std::function<void(double)>& progress)
+      : folder_(std::move(folder)), progress_(progress) {}
+
+  StatusOr<HuggingFaceModel> Read() {
+    WEFT_ASSIGN_OR_RETURN(config_, ReadJsonFile(In("config.json")));
+    WEFT_RETURN_IF_ERROR(FindForm());
+    const Status config = ReadFolderConfig(TextConfig(), *form_, &model_);
+    if (!config.ok()) return Annotate(config, Printable(In("config.json"), 300), ": ");
+    const std::string name = std::filesystem::path(folder_).lexically_normal().filename().string();
+    model_.Set("general.name", model_.Own(name.empty() ? "model" : name));
+    WEFT_RETURN_IF_ERROR(ReadWeights());
+    WEFT_RETURN_IF_ERROR(ReadFolderTokenizer(folder_, config_, &model_));
+    return std::move(model_);
+  }
+
+ private:
+  std::string In(std::string_view name) const { return StrCat(folder_, "/", name); }
+
+  const Json& TextConfig() const {
+    const auto text = config_.find("text_config");
+    return text != config_.end() && text->is_object() ? *text : config_;
+  }
+
+  Status FindForm() {
+    const std::string path = Printable(In("config.json"), 300);
+    if (config_.empty()) {
+      return NotFound(Printable(folder_, 300),
+                      ": it is a folder without config.json; name a GGUF file, or a folder as "
+                      "Hugging Face's libraries save it");
+    }
+    const auto list = config_.find("architectures");
+    const bool named =
+        list != config_.end() && list->is_array() && !list->empty() && (*list)[0].is_string();
+    const std::string name = named ? (*list)[0].get<std::string>() : "";
+    form_ = FindFolderForm(name);
+    if (form_ == nullptr) {
+      return Unimplemented(
+          path, ": models of the class '", Printable(name, 80),
+          "' are read from GGUF files only; from folders these are: ", KnownFolderForms());
+    }
+    const auto quantized = config_.find("quantization_config");
+    if (quantized == config_.end() || quantized->is_null()) return OkStatus();
+    return Unimplemented(path,
+                         ": its weights are quantized (quantization_config), which is read "
+                         "from GGUF files only; take the original weights, or a GGUF file");
+  }
+
+  // The shards, in the order of their names.
+  StatusOr<std::vector<std::string>> Shards() const {
+    std::vector<std::string> names;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+      const std::string name = entry.path().filename().string();
+      if (name.ends_with(".safetensors")) names.push_back(name);
+    }
+    std::ranges::sort(names);
+    WEFT_ASSIGN_OR_RETURN(const Json index, ReadJsonFile(In("model.safetensors.index.json")));
+    const auto map = index.find("weight_map");
+    if (map != index.end() && map->is_object()) {
+      std::set<std::string> wanted;
+      for (const auto& [tensor, file] : map->items()) {
+        if (file.is_string()) wanted.insert(file.get<std::string>());
+      }
+      for (const std::string& name : wanted) {
+        if (std::ranges::find(names, name) != names.end()) continue;
+        return NotFound(Printable(folder_, 300), ": the file ", Printable(name, 100),
+                        " is missing, which model.safetensors.index.json names");
+      }
+      names.assign(wanted.begin(), wanted.end());
+    }
+    if (names.empty()) {
+      return NotFound(Printable(folder_, 300),
+                      ": it has no *.safetensors; other forms of weights "
+                      "are not read");
+    }
+    if (names.size() > kMostShards) {
+      return InvalidArgument(Printable(folder_, 300), ": it has ", names.size(),
+                             " *.safetensors; at most ", kMostShards, " are read");
+    }
+    return names;
+  }
+
+  Status ReadWeights() {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> shards, Shards());
+    const auto tied = TextConfig().find("tie_word_embeddings");
+    tied_ = tied != TextConfig().end() && tied->is_boolean() && tied->get<bool>();
+    for (size_t i = 0; i < shards.size(); ++i) {
+      if (progress_) progress_(static_cast<double>(i) / static_cast<double>(shards.size()));
+      WEFT_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file, MappedFile::Open(In(shards[i])));
+      WEFT_ASSIGN_OR_RETURN(const std::vector<SafeTensor> tensors, ReadSafeTensors(*file));
+      model_.files.push_back(std::move(file));
+      for (const SafeTensor& tensor : tensors) WEFT_RETURN_IF_ERROR(Add(tensor));
+    }
+    return OkStatus();
+  }
+
+  // llama.cpp's name; empty for tensors that are not read. An unknown name stays: the spec will
+  // refuse it.
+  std::string NameOf(std::string_view name) const {
+    for (const std::string_view prefix :
+         {"model.language_model.", "language_model.model.", "language_model.", "model."}) {
+      if (!name.starts_with(prefix)) continue;
+      name.remove_prefix(prefix.size());
+      break;
+    }
+    for (const std::string_view unread : kUnread) {
+      if (name.starts_with(unread)) return "";
+    }
+    if (name.ends_with("rotary_emb.inv_freq")) return "";
+    for (const NamePair& pair : kWholeNames) {
+      if (name == pair.theirs) return std::string(pair.ours);
+    }
+    constexpr std::string_view kLayers = "layers.";
+    if (!name.starts_with(kLayers)) return std::string(name);
+    const std::string_view numbered = name.substr(kLayers.size());
+    const size_t dot = numbered.find('.');
+    if (dot == numbered.npos) return std::string(name);
+    const std::string_view number = numbered.substr(0, dot), rest = numbered.substr(dot + 1);
+    constexpr std::string_view kSecondNorm = "post_attention_layernorm.";
+    if (rest.starts_with(kSecondNorm)) {
+      return StrCat("blk.", number, form_->norms_after ? ".post_attention_norm." : ".ffn_norm.",
+                    rest.substr(kSecondNorm.size()));
+    }
+    for (const NamePair& pair : kLayerNames) {
+      if (!rest.starts_with(pair.theirs)) continue;
+      return StrCat("blk.", number, ".", pair.ours, rest.substr(pair.theirs.size()));
+    }
+    return std::string(name);
+  }
+
+  Status Add(const SafeTensor& tensor) {
+    std::string name = NameOf(tensor.name);
+    if (name.empty() || (tied_ && name == "output.weight")) return OkStatus();
+    if (!gguf::IsValidName(name, gguf::kMaxTensorNameBytes)) {
+      return InvalidArgument(Printable(folder_, 300),
+                             ": a tensor's name is not one: ", Printable(tensor.name, 100));
+    }
+    TensorInfo info = {.name = model_.Own(name),
+                       .type = tensor.type,
+                       .n_dims = static_cast<int>(tensor.dims.size()),
+                       .dims = {1, 1, 1, 1},
+                       .data = tensor.data};
+    std::ranges::copy(tensor.dims, info.dims);
+    if (info.n_dims == 1) {
+      WidenVector(name, &info);
+    } else if (form_->reorders_heads &&
+               (name.ends_with(".attn_q.weight") || name.ends_with(".attn_k.weight"))) {
+      WEFT_RETURN_IF_ERROR(ReorderHeads(name, &info));
+    } else if (reinterpret_cast<uintptr_t>(info.data.data()) % gguf::kMinAlignment != 0) {
+      std::vector<std::byte>& copy = model_.bytes.emplace_back(info.data.begin(), info.data.end());
+      info.data = copy;
+    }
+    model_.tensors.push_back(info);
+    return OkStatus();
+  }
+
+  void WidenVector(std::string_view name, TensorInfo* info) {
+    const bool shifted = form_->adds_one_to_norms && name.ends_with("norm.weight");
+    std::vector<std::byte>& out =
+        model_.bytes.emplace_back(static_cast<size_t>(info->dims[0]) * sizeof(float));
+    for (int64_t i = 0; i < info->dims[0]; ++i) {
+      float value = 0;
+      uint16_t half = 0;
+      const std::byte* const from = info->data.data() + i * info->row_bytes() / info->dims[0];
+      if (info->type == DType::kF32) {
+        std::memcpy(&value, from, sizeof(value));
+      } else {
+        std::memcpy(&half, from, sizeof(half));
+        value = info->type == DType::kF16 ? F16ToF32(half) : BF16ToF32(half);
+      }
+      if (shifted) value += 1;
+      std::memcpy(out.data() + i * static_cast<int64_t>(sizeof(value)), &value, sizeof(value));
+    }
+    info->type = DType::kF32;
+    info->data = out;
+  }
+
+  // Of each head, row i of the first half comes to 2i, of the second to 2i + 1.
+  Status ReorderHeads(std::string_view name, TensorInfo* info) {
+    const bool is_k = name.ends_with(".attn_k.weight");
+    const int64_t n_heads = Count(is_k ? "num_key_value_heads" : "num_attention_heads",
+                                  Count("num_attention_heads", 1));
+    const int64_t n_rows = info->dims[1];
+    if (info->n_dims != 2 || n_heads < 1 || n_rows % (2 * n_heads) != 0) {
+      return InvalidArgument(Printable(folder_, 300), ": tensor ", Printable(name, 100),
+                             ": its rows are not those of ", n_heads, " heads");
+    }
+    const int64_t half = n_rows / n_heads / 2, n_bytes = info->row_bytes();
+    std::vector<std::byte>& out = model_.bytes.emplace_back(info->data.size());
+    for (int64_t row = 0; row < n_rows; ++row) {
+      const int64_t head = row / (2 * half), in_head = row % (2 * half);
+      const int64_t to =
+          head * 2 * half + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+      std::memcpy(out.data() + to * n_bytes, info->data.data() + row * n_bytes,
+                  static_cast<size_t>(n_bytes));
+    }
+    info->data = out;
+    return OkStatus();
+  }
+
+  int64_t Count(std::string_view name, int64_t absent) const {
+    const auto found = TextConfig().find(name);
+    const bool fits = found != TextConfig().end() && found->is_number_unsigned() &&
+                      found->get<uint64_t>() < (1 << 20);
+    return fits ? found->get<int64_t>() : absent;
+  }
+
+  const std::string folder_;
+  const std::function<void(double)>& progress_;
+  Json config_;
+  const FolderForm* form_ = nullptr;
+  bool tied_ = false;
+  HuggingFaceModel model_;
+};
+
+}  // namespace
+
+StatusOr<HuggingFaceModel> ReadHuggingFaceFolder(
+    const std::string& folder, const std::function<void(double fraction)>& progress) {
+  return FolderReader(folder, progress).Read();
+}
+
+}  // namespace weft

@@ -1,0 +1,22 @@
+// tokenizer.json and what lies beside it as the tokenizer.ggml.* keys of a GGUF file.
+//
+// Read: byte-level BPE whose pre-tokenizer is one of those that llama.cpp has a name for, BPE with
+// byte fallback (SentencePiece), and WordPiece. Any thread.
+#ifndef WEFT_FORMATS_HF_TOKENIZER_H_
+#define WEFT_FORMATS_HF_TOKENIZER_H_
+
+#include <string>
+
+#include "base/status.h"
+#include "formats/hf/folder.h"
+#include "nlohmann/json.hpp"
+
+namespace weft {
+
+// Adds the keys. `config`: the folder's config.json. Errors name the file and the field.
+Status ReadFolderTokenizer(const std::string& folder, const nlohmann::ordered_json& config,
+                           HuggingFaceModel* out);
+
+}  // namespace weft
+
+#endif  // WEFT_FORMATS_HF_TOKENIZER_H_

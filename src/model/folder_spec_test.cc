@@ -1,0 +1,324 @@
+// Folders of Hugging Face's libraries, written from the reference models: the same keys, the same
+// tensors with the same values, hence the same specs and logits.
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+
+#include "base/files/mapped_file.h"
+#include "base/half.h"
+#include "formats/hf/safetensors.h"
+#include "model/model_spec_test_util.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/goldens.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+struct StoredTensor {
+  std::string name, type;
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+
+void WriteSafeTensors(const std::string& path, const std::vector<StoredTensor>& tensors) {
+  Json head = {{"__metadata__", {{"format", "pt"}}}};
+  size_t at = 0;
+  for (const StoredTensor& tensor : tensors) {
+    head[tensor.name] = {{"dtype", tensor.type},
+                         {"shape", tensor.shape},
+                         {"data_offsets", {at, at + tensor.bytes.size()}}};
+    at += tensor.bytes.size();
+  }
+  const std::string text = head.dump();
+  const uint64_t n = text.size();
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&n), sizeof(n)) << text;
+  for (const StoredTensor& tensor : tensors) out << tensor.bytes;
+}
+
+std::vector<float> FloatsOf(const TensorInfo& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.values()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t half = 0;
+    if (tensor.type == DType::kF32) {
+      std::memcpy(&values[i], tensor.data.data() + 4 * i, 4);
+    } else {
+      std::memcpy(&half, tensor.data.data() + 2 * i, 2);
+      values[i] = tensor.type == DType::kF16 ? F16ToF32(half) : BF16ToF32(half);
+    }
+  }
+  return values;
+}
+
+// How a reference model is saved.
+struct Class {
+  std::string model, class_name;
+  bool reorders = false, minus_one = false, norms_after = false;
+  Json more = Json::object();
+};
+
+std::vector<Class> Classes() {
+  return {{"llama", "LlamaForCausalLM", true},
+          {"qwen2", "Qwen2ForCausalLM"},
+          {"qwen3", "Qwen3ForCausalLM"},
+          {"gemma2", "Gemma2ForCausalLM", false, true, true},
+          {"gemma3", "Gemma3ForCausalLM", false, true, true},
+          {"olmo2", "Olmo2ForCausalLM", false, false, true},
+          {"smollm3", "SmolLM3ForCausalLM", true},
+          {"granite", "GraniteForCausalLM", true}};
+}
+
+std::string TheirName(const std::string& ours, bool norms_after) {
+  static const std::map<std::string, std::string> kWhole = {
+      {"token_embd.weight", "model.embed_tokens.weight"},
+      {"output_norm.weight", "model.norm.weight"},
+      {"output.weight", "lm_head.weight"}};
+  static const std::map<std::string, std::string> kParts = {
+      {"attn_norm", "input_layernorm"},
+      {"attn_q", "self_attn.q_proj"},
+      {"attn_k", "self_attn.k_proj"},
+      {"attn_v", "self_attn.v_proj"},
+      {"attn_output", "self_attn.o_proj"},
+      {"attn_q_norm", "self_attn.q_norm"},
+      {"attn_k_norm", "self_attn.k_norm"},
+      {"ffn_gate", "mlp.gate_proj"},
+      {"ffn_up", "mlp.up_proj"},
+      {"ffn_down", "mlp.down_proj"},
+      {"post_ffw_norm", "post_feedforward_layernorm"},
+      {"post_attention_norm", "post_attention_layernorm"}};
+  if (const auto whole = kWhole.find(ours); whole != kWhole.end()) return whole->second;
+  const size_t first = ours.find('.'), second = ours.find('.', first + 1);
+  const size_t third = ours.find('.', second + 1);
+  const std::string number = ours.substr(first + 1, second - first - 1);
+  const std::string part = ours.substr(second + 1, third - second - 1);
+  std::string theirs = part == "ffn_norm"
+                           ? norms_after ? "pre_feedforward_layernorm" : "post_attention_layernorm"
+                           : kParts.at(part);
+  return StrCat("model.layers.", number, ".", theirs, ours.substr(third));
+}
+
+// The tensor as the class stores it, in BF16 where that loses nothing.
+StoredTensor Stored(const Class& saved, const TensorInfo& tensor, int64_t n_heads) {
+  std::vector<float> values = FloatsOf(tensor);
+  const std::string name(tensor.name);
+  if (saved.reorders && (name.ends_with("attn_q.weight") || name.ends_with("attn_k.weight"))) {
+    const std::vector<float> from = values;
+    const int64_t width = tensor.dims[0], half = tensor.dims[1] / n_heads / 2;
+    for (int64_t row = 0; row < tensor.dims[1]; ++row) {
+      const int64_t head = row / (2 * half), in_head = row % (2 * half);
+      const int64_t source =
+          head * 2 * half + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+      std::copy_n(from.begin() + source * width, width, values.begin() + row * width);
+    }
+  }
+  if (saved.minus_one && tensor.n_dims == 1) {
+    for (float& value : values) value -= 1;
+  }
+  StoredTensor stored{
+      .name = TheirName(name, saved.norms_after), .type = "BF16", .shape = {}, .bytes = {}};
+  for (int i = tensor.n_dims; i-- > 0;) stored.shape.push_back(tensor.dims[i]);
+  for (const float value : values) {
+    if ((std::bit_cast<uint32_t>(value) & 0xFFFF) != 0) stored.type = "F32";
+  }
+  for (const float value : values) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const auto high = static_cast<uint16_t>(bits >> 16);
+    if (stored.type == "F32") {
+      stored.bytes.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
+    } else {
+      stored.bytes.append(reinterpret_cast<const char*>(&high), sizeof(high));
+    }
+  }
+  return stored;
+}
+
+Json ConfigOf(const Class& saved, const ModelFile& file) {
+  const std::string architecture(*file.GetString("general.architecture"));
+  const std::pair<const char*, const char*> kKeys[] = {
+      {"block_count", "num_hidden_layers"},
+      {"embedding_length", "hidden_size"},
+      {"feed_forward_length", "intermediate_size"},
+      {"attention.head_count", "num_attention_heads"},
+      {"attention.head_count_kv", "num_key_value_heads"},
+      {"attention.key_length", "head_dim"},
+      {"context_length", "max_position_embeddings"},
+      {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+      {"rope.freq_base", "rope_theta"},
+      {"rope.freq_base_swa", "rope_local_base_freq"},
+      {"attention.sliding_window", "sliding_window"},
+      {"attn_logit_softcapping", "attn_logit_softcapping"},
+      {"final_logit_softcapping", "final_logit_softcapping"},
+      {"embedding_scale", "embedding_multiplier"},
+      {"residual_scale", "residual_multiplier"},
+      {"attention.scale", "attention_multiplier"},
+      {"logit_scale", "logits_scaling"}};
+  Json config = {{"architectures", {saved.class_name}}};
+  for (const auto& [ours, theirs] : kKeys) {
+    const std::string key = StrCat(architecture, ".", ours);
+    if (!file.HasMeta(key)) continue;
+    if (const auto n = file.GetInt(key); n.ok()) {
+      config[theirs] = *n;
+    } else {
+      config[theirs] = *file.GetFloat(key);
+    }
+  }
+  if (file.HasMeta(architecture + ".rope.scaling.factor")) {
+    config["rope_scaling"] = {{"rope_type", *file.GetString(architecture + ".rope.scaling.type")},
+                              {"factor", *file.GetFloat(architecture + ".rope.scaling.factor")}};
+  }
+  return config;
+}
+
+class FolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "weft_folder_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    Write(
+        "tokenizer.json",
+        Json({{"model",
+               {{"type", "BPE"}, {"byte_fallback", true}, {"vocab", {{"a", 0}, {"<0x41>", 1}}}}}}));
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string In(const std::string& name) const { return folder_ + "/" + name; }
+  void Write(const std::string& name, const Json& json) const {
+    std::ofstream(In(name)) << json.dump();
+  }
+  std::string Error() const { return std::string(Message(ModelFile::Open(folder_).status())); }
+
+  std::string folder_;
+};
+
+TEST_F(FolderTest, HoldsTheReferenceModels) {
+  WEFT_REQUIRE_GOLDENS();
+  for (const Class& saved : Classes()) {
+    SCOPED_TRACE(saved.model);
+    const auto gguf = ModelFile::Open(testing::GoldensDir() + "/models/" + saved.model + ".gguf");
+    ASSERT_TRUE(gguf.ok()) << gguf.status();
+    const std::string architecture(*(*gguf)->GetString("general.architecture"));
+    Write("config.json", ConfigOf(saved, **gguf));
+    std::vector<StoredTensor> shards[2];
+    for (const TensorInfo& tensor : (*gguf)->tensors()) {
+      const bool is_k = tensor.name.ends_with("attn_k.weight");
+      const int64_t n_heads = *(*gguf)->GetInt(
+          StrCat(architecture, is_k ? ".attention.head_count_kv" : ".attention.head_count"));
+      shards[tensor.name.ends_with("norm.weight") ? 0 : 1].push_back(
+          Stored(saved, tensor, n_heads));
+    }
+    WriteSafeTensors(In("model-00001-of-00002.safetensors"), shards[0]);
+    WriteSafeTensors(In("model-00002-of-00002.safetensors"), shards[1]);
+
+    const auto folder = ModelFile::Open(folder_);
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    ASSERT_EQ((*folder)->tensors().size(), (*gguf)->tensors().size());
+    for (const TensorInfo& tensor : (*gguf)->tensors()) {
+      const int index = (*folder)->FindTensor(tensor.name);
+      ASSERT_GE(index, 0) << tensor.name;
+      const std::vector<float> mine = FloatsOf((*folder)->tensors()[static_cast<size_t>(index)]);
+      const std::vector<float> theirs = FloatsOf(tensor);
+      ASSERT_EQ(mine.size(), theirs.size());
+      for (size_t i = 0; i < mine.size(); ++i) {
+        ASSERT_NEAR(mine[i], theirs[i], saved.minus_one && tensor.n_dims == 1 ? 1e-6 : 0)
+            << tensor.name << " " << i;
+      }
+    }
+    const auto a = BuildModelSpec(**gguf, {}), b = BuildModelSpec(**folder, {});
+    ASSERT_TRUE(a.ok()) << a.status();
+    ASSERT_TRUE(b.ok()) << b.status();
+    EXPECT_EQ(a->ropes, b->ropes);
+    EXPECT_EQ(a->embedding_scale, b->embedding_scale);
+    EXPECT_EQ(a->logit_scale, b->logit_scale);
+    EXPECT_EQ(a->logit_softcap, b->logit_softcap);
+    ASSERT_EQ(a->layers.size(), b->layers.size());
+    for (size_t layer = 0; layer < a->layers.size(); ++layer) {
+      const Attention& x = std::get<Attention>(a->layers[layer].blocks[0].paths[0].op);
+      const Attention& y = std::get<Attention>(b->layers[layer].blocks[0].paths[0].op);
+      EXPECT_EQ(x.scale, y.scale);
+      EXPECT_EQ(x.softcap, y.softcap);
+      EXPECT_EQ(x.rope, y.rope);
+      EXPECT_EQ(a->layers[layer].blocks[0].residual_scale,
+                b->layers[layer].blocks[0].residual_scale);
+      EXPECT_EQ(x.q_norm.epsilon, y.q_norm.epsilon);
+      EXPECT_EQ(a->kv_groups[static_cast<size_t>(a->kv_layers[layer].group)].window,
+                b->kv_groups[static_cast<size_t>(b->kv_layers[layer].group)].window);
+    }
+  }
+}
+
+TEST_F(FolderTest, SaysWhatIsMissing) {
+  EXPECT_THAT(Error(), HasSubstr("a folder without config.json"));
+  Write("config.json", {{"architectures", {"BloomForCausalLM"}}});
+  EXPECT_THAT(Error(), HasSubstr("'BloomForCausalLM' are read from GGUF files only"));
+  Write("config.json",
+        {{"architectures", {"LlamaForCausalLM"}}, {"quantization_config", {{"bits", 4}}}});
+  EXPECT_THAT(Error(), HasSubstr("quantized"));
+  Write("config.json", {{"architectures", {"LlamaForCausalLM"}}, {"hidden_size", "wide"}});
+  EXPECT_THAT(Error(), HasSubstr("config.json: hidden_size must be an integer"));
+  Write("config.json", {{"architectures", {"LlamaForCausalLM"}}});
+  EXPECT_THAT(Error(), HasSubstr("no *.safetensors"));
+  Write("model.safetensors.index.json", {{"weight_map", {{"x", "other.safetensors"}}}});
+  EXPECT_THAT(Error(), HasSubstr("other.safetensors is missing"));
+}
+
+TEST_F(FolderTest, RefusesBrokenSafeTensors) {
+  Write("config.json", {{"architectures", {"Qwen2ForCausalLM"}}});
+  const std::string path = In("model.safetensors");
+  const auto error_of = [&](const std::string& head, size_t n_values) {
+    const uint64_t n = head.size();
+    std::ofstream out(path, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&n), sizeof(n)) << head << std::string(n_values, 'x');
+    out.close();
+    return Error();
+  };
+  const auto entry = [](const std::string& type, const std::string& shape, const std::string& at) {
+    return R"({"t":{"dtype":")" + type + R"(","shape":)" + shape + R"(,"data_offsets":)" + at +
+           "}}";
+  };
+  std::ofstream(path).close();
+  EXPECT_THAT(Error(), HasSubstr("no safetensors file"));
+  EXPECT_THAT(error_of("{", 0), HasSubstr("its head"));
+  EXPECT_THAT(error_of("[]", 0), HasSubstr("no object"));
+  EXPECT_THAT(error_of(entry("F32", "[2]", "[0,8]"), 7), HasSubstr("end at byte 8 of 7"));
+  EXPECT_THAT(error_of(entry("F32", "[3]", "[0,8]"), 8), HasSubstr("needs 12"));
+  EXPECT_THAT(error_of(entry("F32", "[0]", "[0,0]"), 8), HasSubstr("its shape"));
+  EXPECT_THAT(error_of(entry("F32", "[1,1,1,1,1]", "[0,4]"), 8), HasSubstr("5 dimensions"));
+  EXPECT_THAT(error_of(entry("F32", "[4294967296,4294967296]", "[0,4]"), 8),
+              HasSubstr("its shape"));
+  EXPECT_THAT(error_of(entry("F32", "[1]", "[4,0]"), 8), HasSubstr("end at byte 0"));
+  EXPECT_THAT(error_of(entry("I8", "[1]", "[0,1]"), 8), HasSubstr("its type I8"));
+  EXPECT_THAT(error_of(entry("F32", "\"x\"", "[0,4]"), 8), HasSubstr("no shape"));
+  std::ofstream(path, std::ios::binary) << std::string(16, '\xFF');
+  EXPECT_THAT(Error(), HasSubstr("no safetensors file, or not all of one"));
+}
+
+TEST_F(FolderTest, StretchesPositionsAsLlama3Does) {
+  Write("config.json", {{"architectures", {"LlamaForCausalLM"}},
+                        {"hidden_size", 128},
+                        {"num_attention_heads", 1},
+                        {"rope_theta", 500000.0},
+                        {"rope_scaling",
+                         {{"rope_type", "llama3"},
+                          {"factor", 8.0},
+                          {"low_freq_factor", 1.0},
+                          {"high_freq_factor", 4.0},
+                          {"original_max_position_embeddings", 8192}}}});
+  WriteSafeTensors(In("model.safetensors"), {{"x", "F32", {1}, "abcd"}});
+  const auto file = ModelFile::Open(folder_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const int index = (*file)->FindTensor("rope_freqs.weight");
+  ASSERT_GE(index, 0);
+  const std::vector<float> factors = FloatsOf((*file)->tensors()[static_cast<size_t>(index)]);
+  ASSERT_EQ(factors.size(), 64u);
+  EXPECT_EQ(factors[28], 1);
+  EXPECT_NEAR(factors[29], 1.2075, 1e-3);
+  EXPECT_EQ(factors[63], 8);
+}
+
+}  // namespace
+}  // namespace weft
