@@ -37,7 +37,7 @@ std::unique_ptr<Grammar> EmptyGrammar(const ConstraintOptions& options) {
   return grammar;
 }
 
-// What a text of so many bytes may take, in steps of the machine.
+// Limits the machine steps for a text, by its length.
 constexpr int64_t kTextSteps = 1'500'000, kByteSteps = 5'000;
 int64_t MostSteps(size_t bytes) { return kTextSteps + kByteSteps * static_cast<int64_t>(bytes); }
 
@@ -118,7 +118,7 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Structured(
     if (text.empty()) return InvalidArgument("token ", id, " is no control token within answers");
     controls.push_back({std::string(text), ControlBytes(id)});
   }
-  // Of two that a text begins with, the longer one is meant.
+  // If one control token's text is a prefix of another's, the longer one wins.
   std::ranges::sort(controls, [](const Control& a, const Control& b) {
     return a.text.size() != b.text.size() ? a.text.size() > b.text.size() : a.bytes < b.bytes;
   });
@@ -189,7 +189,8 @@ ConstraintState::ConstraintState(std::shared_ptr<const Constraint> constraint)
   generation_ = walker.generation();
 }
 
-// Whether more text of `bytes` may not take so many steps, by itself or behind what was taken.
+// Whether `steps` for `bytes` more of text exceed the limit, either for this text alone or together
+// with the text before it.
 bool ConstraintState::IsTooMuch(int64_t steps, size_t bytes) const {
   return steps > MostSteps(bytes) || Spent() + steps > MostSteps(text_.size() + bytes);
 }
@@ -201,7 +202,7 @@ void ConstraintState::Refresh() const {
   if (generation_ == walker.generation()) return;
   WalkAgain();
   if (!walker.machine().exhausted()) return;
-  // Others' texts are in there too. Once more, alone.
+  // The automata also hold other answers' texts. Walk this text alone in fresh ones.
   walker.RenewWhereFull();
   WalkAgain();
 }
@@ -234,7 +235,7 @@ bool ConstraintState::AdvanceBytes(std::string_view bytes) {
   if (ended_) return false;
   ConstraintWalker& walker = *constraint_->walker_;
   MutexLock lock(&walker.mutex());
-  // Once more with fresh automata where the old ones were full in the middle.
+  // Retry once with fresh automata if the old ones ran out of memory halfway.
   for (int attempt = 0; attempt < 2; ++attempt) {
     Refresh();
     Machine& machine = walker.machine();

@@ -1,5 +1,6 @@
-// Schemas, patterns and grammars that are small and would take forever: refused, or served
-// within the bounds. The bounds are on steps of work and on memory, so they hold on any machine.
+// Small schemas, patterns and grammars that would take forever: they are refused, or served within
+// the limits. The limits count steps of work and memory, so the tests give the same result on any
+// machine.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -19,9 +20,9 @@
 namespace weft::constraint {
 namespace {
 
-// Compiling ends soon behind its limit: a step may cost some hundreds.
+// Compiling may exceed its limit by this: a single step may cost some hundreds.
 constexpr int64_t kCompileSlack = 20'000;
-// What a mask may take in the middle of an answer, in steps.
+// The limit for a mask in the middle of an answer, in steps.
 constexpr int64_t kMostMaskWork = 200'000;
 
 const TokenTable& BombTable() {
@@ -39,7 +40,7 @@ const TokenTable& BombTable() {
 
 enum class Source { kSchema, kRegex, kGrammar };
 
-// Whether it is served: then the text is walked, a mask before each byte.
+// Whether the constraint is served. If so, walks `answer` and computes a mask before each byte.
 bool Serves(Source source, std::string_view text, std::string_view answer) {
   const ConstraintOptions options;
   Grammar grammar;
@@ -106,9 +107,9 @@ TEST(ConstraintBombs, PatternsThatCount) {
     EXPECT_TRUE(Serves(Source::kSchema, PatternSchema(StrCat("^(", pattern, ")$")), "\"" + as))
         << pattern;
   }
-  // Which of the last characters were an `a` is remembered for as many of them as there are.
+  // The state has a bit for each of the last characters: whether it was an `a`.
   EXPECT_TRUE(Serves(Source::kRegex, "(a|b)*a(a|b){40}", as));
-  // Twice: what both allow is looked for as far as the limits go, and no further.
+  // Two of them: the search for a common text ends at its limit.
   Serves(Source::kSchema,
          R"({"allOf":[{"pattern":"^(a|b)*a(a|b){18}$"},{"pattern":"^(a|b)*b(a|b){17}$"}]})",
          "\"ab");
@@ -123,7 +124,7 @@ TEST(ConstraintBombs, LongPatterns) {
   EXPECT_FALSE(Serves(Source::kSchema, PatternSchema(Times("(a|b)", 20'000)), "\""));
   EXPECT_FALSE(Serves(Source::kRegex, Times("(", 50'000) + Times(")", 50'000), "a"));
   EXPECT_TRUE(Serves(Source::kRegex, std::string(10'000, 'a'), std::string(50, 'a')));
-  // Every class is a large set of characters.
+  // Each class is a large set of characters.
   Serves(Source::kSchema, PatternSchema(Times("[^a-cé€]", 1500)), "\"");
   Serves(Source::kSchema, PatternSchema(Times("\\\\p{L}", 100)), "\"");
 }
@@ -161,7 +162,7 @@ TEST(ConstraintBombs, References) {
   EXPECT_FALSE(Serves(Source::kSchema, R"({"$ref":"#"})", ""));
   EXPECT_FALSE(Serves(Source::kSchema, R"({"allOf":[{"$ref":"#"}]})", ""));
   EXPECT_FALSE(Serves(Source::kSchema, R"({"anyOf":[{"$ref":"#"},{"type":"null"}]})", ""));
-  // Each names the next twice: as many combinations as there are numbers.
+  // Each definition names the next one twice: exponentially many combinations.
   Serves(Source::kSchema,
          StrCat("{\"$ref\":\"#/$defs/a0\",\"$defs\":{",
                 Listed(60, ",",
@@ -212,7 +213,7 @@ TEST(ConstraintBombs, Grammars) {
   Serves(Source::kGrammar, "root ::= (((\"a\"{1,999}){1,999}){1,999}){1,999}",
          std::string(40, 'a'));
   EXPECT_FALSE(Serves(Source::kGrammar, "root ::= root root | \"a\"", "a"));
-  // Each rule is the next one twice.
+  // Each rule calls the next one twice.
   Serves(Source::kGrammar,
          Listed(60, "\n",
                 [](int i) {
@@ -223,7 +224,7 @@ TEST(ConstraintBombs, Grammars) {
   Serves(Source::kGrammar, "root ::= " + Times("(", 20'000) + "\"a\"" + Times(")", 20'000), "a");
 }
 
-// The token table of the others, for whole constraints.
+// The same token table, for whole constraints.
 std::shared_ptr<const TokenTable> SharedTable() {
   return {std::shared_ptr<const TokenTable>(), &BombTable()};
 }
@@ -270,7 +271,7 @@ TEST(ConstraintBombs, LongAnswersAreNotWalkedAgainAndAgain) {
     ASSERT_TRUE(state.AdvanceText("y"));
   }
   EXPECT_LE(((*made)->work() - before) / kTokens, 2'000);
-  // It goes on as far as the memory goes; then nothing may come.
+  // The answer continues until its memory is used up; then nothing is allowed.
   while (state.AdvanceText(std::string(1000, 'z'))) ASSERT_LT(state.length(), 1000u);
   EXPECT_GE(state.text().size(), 60'000u);
   state.FillMask(mask);
@@ -278,7 +279,7 @@ TEST(ConstraintBombs, LongAnswersAreNotWalkedAgainAndAgain) {
   EXPECT_FALSE(state.CanEnd());
 }
 
-// All texts of the letters a and b of up to 13 characters.
+// All texts over the letters a and b of up to 13 characters.
 std::shared_ptr<const TokenTable> LettersTable() {
   static const auto table = [] {
     std::vector<std::string> bytes{""};
@@ -293,9 +294,9 @@ std::shared_ptr<const TokenTable> LettersTable() {
   return table;
 }
 
-// That it is so whatever is known: see constraint_history_test.cc.
+// constraint_history_test.cc tests that this does not depend on what is cached.
 TEST(ConstraintBombs, MasksThatTakeTooMuchAreEmpty) {
-  // Every token leads to a state of its own, of up to 900 parts.
+  // Every token leads to a different state, with up to 900 parts.
   const auto made = Constraint::Regex("(a|b)*a(a|b){900}", {}, LettersTable());
   ASSERT_TRUE(made.ok()) << made.status();
   ConstraintState state = (*made)->Begin();
@@ -314,12 +315,12 @@ TEST(ConstraintBombs, MasksThatTakeTooMuchAreEmpty) {
   std::ranges::fill(mask, 1u);
   parked->FillMask(mask);
   EXPECT_THAT(mask, ::testing::Each(0u));
-  // It may go on all the same, where others look for less.
+  // Taking a token may still work: it searches less than a mask does.
   EXPECT_TRUE(state.AdvanceText("a"));
 }
 
 TEST(ConstraintBombs, TextsThatTakeTooMuchEnd) {
-  // Behind every letter, the others may come in any order.
+  // After every letter, the other rules may come in any order.
   const auto option = [](int i) { return StrCat("(r", i % 30, ")?"); };
   const auto rule = [](int i) { return StrCat("r", i, " ::= [a-c]+ [b-d]? r", (i + 1) % 30, "?"); };
   const auto made = Constraint::FromGrammar(
@@ -360,7 +361,7 @@ TEST(ConstraintBombs, ManyRules) {
 }
 
 TEST(ConstraintBombs, NumbersOfSeveralMultiples) {
-  // Few enough to be followed.
+  // Few enough states.
   EXPECT_TRUE(Serves(Source::kSchema,
                      R"({"type":"integer","allOf":[{"multipleOf":6},)"
                      R"({"multipleOf":10}],"not":{"multipleOf":7}})",
@@ -372,7 +373,7 @@ TEST(ConstraintBombs, NumbersOfSeveralMultiples) {
   };
   EXPECT_FALSE(Serves(Source::kSchema, many(""), "27"));
   EXPECT_FALSE(Serves(Source::kSchema, many(R"(,"minimum":1)"), "27"));
-  // A large one by itself is always to be reached.
+  // A single multiple can always be reached, however large.
   EXPECT_TRUE(Serves(Source::kSchema, R"({"type":"integer","multipleOf":1000000007})", "1000"));
 }
 

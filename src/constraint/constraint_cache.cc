@@ -8,7 +8,7 @@
 namespace weft::constraint {
 namespace {
 
-// Nobody follows it: only the cache has it.
+// No answer uses it: the cache holds the only reference.
 bool IsIdle(const std::shared_ptr<const Constraint>& constraint) {
   return constraint.use_count() == 1;
 }
@@ -39,17 +39,18 @@ ConstraintCache::Made ConstraintCache::Get(
   if (wanted == nullptr) {
     WEFT_ASSIGN_OR_RETURN(wanted, make(Table()));
     MutexLock lock(&mutex_);
-    if (by_key_.contains(key)) return wanted;  // somebody was quicker
+    if (by_key_.contains(key)) return wanted;  // another thread was faster
     entries_.push_front({std::string(tenant), key, wanted});
     by_key_.emplace(entries_.front().key, entries_.begin());
     too_much = Trim();
   }
-  // Whoever begins to use one of them at this moment waits for it, and nobody else.
+  // Outside of the lock: only a thread that starts to use one of these has to wait.
   for (const auto& constraint : too_much) constraint->GiveBack();
   return wanted;
 }
 
-// Returns those that shall give their automata back. All are asked what they take; they are few.
+// Returns the constraints that shall discard their automata. Asks every entry for its size; there
+// are few.
 std::vector<std::shared_ptr<const Constraint>> ConstraintCache::Trim() {
   std::vector<std::shared_ptr<const Constraint>> too_much;
   TrimToCount(&too_much);
@@ -71,7 +72,7 @@ std::vector<std::shared_ptr<const Constraint>> ConstraintCache::Trim() {
     bytes -= entry->constraint->bytes() - entry->constraint->least_bytes();
     too_much.push_back(entry->constraint);
   }
-  // Even what they are made of is too much.
+  // Even without automata the entries take too much.
   for (const auto& [entry, amount] : parts) {
     if (bytes <= limits_.most_bytes) return too_much;
     bytes -= entry->constraint->least_bytes() + static_cast<int64_t>(entry->key.size());
@@ -87,7 +88,7 @@ void ConstraintCache::TrimToCount(std::vector<std::shared_ptr<const Constraint>>
   SortToGo(static_cast<int64_t>(limits_.most_kept), &parts);
   for (const auto& [entry, amount] : parts) {
     if (entries_.size() <= limits_.most_kept) return;
-    // Freed outside of the lock.
+    // Destroyed outside of the lock.
     if (IsIdle(entry->constraint)) too_much->push_back(entry->constraint);
     Erase(entry);
   }
@@ -102,7 +103,7 @@ void ConstraintCache::SortToGo(int64_t most, std::vector<Part>* parts) {
   std::unordered_map<std::string_view, int64_t> of_tenant;
   for (const Part& part : *parts) of_tenant[part.entry->tenant] += part.amount;
   const auto n_tenants = static_cast<int64_t>(of_tenant.size());
-  std::reverse(parts->begin(), parts->end());  // the longest unused first
+  std::reverse(parts->begin(), parts->end());  // least recently used first
   std::stable_partition(parts->begin(), parts->end(), [&](const Part& part) {
     return of_tenant[part.entry->tenant] * n_tenants > most;
   });

@@ -1,15 +1,15 @@
-// The constraints that were compiled last for one vocabulary, by what they say.
+// The constraints compiled last for one vocabulary, by a key that describes them.
 //
-// Constraints grow while answers follow them. What they take together is looked at whenever one
-// comes, and at times else: then those that nobody follows give their automata back, the longest
-// unused first, and the others share what there is. If tenants share the cache, those with more
-// than an equal share give first.
+// Constraints grow while answers follow them. The cache checks their total memory on every miss and
+// every kHitsBetweenTrims hits. If they exceed the limit, unused constraints discard their
+// automata, least recently used first, and the constraints in use share the memory. If tenants
+// share the cache, those above an equal share give first.
 //
-// What a tenant compiled only that tenant gets: that a schema is there already, or its automaton
-// grown, could be measured, and would tell another tenant that it is used. All share the table of
-// tokens, which says nothing about anybody.
+// A constraint is visible only to the tenant that compiled it: otherwise another tenant could
+// measure that a schema is cached or that its automaton has grown, and so learn that somebody uses
+// it. All tenants share the token table, which reveals nothing.
 //
-// Any thread. Two that ask for the same at the same time may both compile it.
+// Any thread. Two threads that ask for the same constraint at the same time may both compile it.
 #ifndef WEFT_CONSTRAINT_CONSTRAINT_CACHE_H_
 #define WEFT_CONSTRAINT_CONSTRAINT_CACHE_H_
 
@@ -37,9 +37,9 @@ class ConstraintCache {
 
   struct Limits {
     size_t most_kept = 64;
-    // What all take together, about; those in use may take more.
+    // Approximate total for all constraints; those in use may exceed it.
     int64_t most_bytes = 256 << 20;
-    // A constraint in use has this at least.
+    // A constraint in use may use at least this much.
     int64_t least_share = 8 << 20;
   };
 
@@ -48,8 +48,8 @@ class ConstraintCache {
   ConstraintCache(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits)
       : tokenizer_(std::move(tokenizer)), limits_(limits) {}
 
-  // What `make` made for the tenant and an equal key, or makes now. Failures are not kept.
-  // `tenant`: as TurnOptions::tenant; empty where there is only one.
+  // Returns the constraint that `make` built for this tenant and an equal key, or builds it now.
+  // Failures are not cached. `tenant`: as TurnOptions::tenant; empty if there is only one.
   Made Get(std::string_view tenant, std::string_view key,
            FunctionRef<Made(std::shared_ptr<const TokenTable>)> make);
 
@@ -61,8 +61,8 @@ class ConstraintCache {
     std::string key;  // includes the tenant
     std::shared_ptr<const Constraint> constraint;
   };
-  using Entries = std::list<Entry>;  // used last first
-  // An entry, and how much of the cache it takes.
+  using Entries = std::list<Entry>;  // most recently used first
+  // An entry, and its share of what is being limited: bytes, or one entry.
   struct Part {
     Entries::iterator entry;
     int64_t amount = 0;
@@ -72,12 +72,12 @@ class ConstraintCache {
   std::vector<std::shared_ptr<const Constraint>> Trim() WEFT_REQUIRES(mutex_);
   void TrimToCount(std::vector<std::shared_ptr<const Constraint>>* too_much) WEFT_REQUIRES(mutex_);
   void Erase(Entries::iterator entry) WEFT_REQUIRES(mutex_);
-  // Sorts them, the one that should go first first. `most`: what all may take.
+  // Sorts the parts so that those to evict first come first. `most`: the limit for all together.
   static void SortToGo(int64_t most, std::vector<Part>* parts);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const Limits limits_;
-  Mutex table_mutex_;  // held while the table is made
+  Mutex table_mutex_;  // held while the table is built
   std::shared_ptr<const TokenTable> table_ WEFT_GUARDED_BY(table_mutex_);
   Mutex mutex_;
   Entries entries_ WEFT_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// What may come follows from the constraint and the text, whatever was asked before: also where a
-// limit is met.
+// Masks depend on the constraint and the text only, not on what was asked before, even if a limit
+// is reached.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -39,7 +39,7 @@ const TokenTable& Table() {
   return *table;
 }
 
-// Complements, intersections, look-aheads, multiples, and what must match exactly one of several.
+// Complements, intersections, look-aheads, multiples, and `oneOf`.
 constexpr const char* kHard[] = {
     R"({"type":"string","pattern":"^(?=.*[0-9])(?=.*[a-z])(?=.*_)(?!.*ab).{4,24}$"})",
     R"({"type":"string","pattern":"e$","maxLength":66,
@@ -60,11 +60,11 @@ constexpr const char* kHard[] = {
         "b":{"oneOf":[{"type":"integer"},{"multipleOf":7},{"pattern":"a$"},{"maxLength":3}]}},
         "additionalProperties":false})"};
 
-// The limits are the usual ones divided by this.
+// Divisors of the usual limits.
 constexpr int64_t kTighter[] = {1, 30, 300, 2000};
 constexpr int kTexts = testing::kSlowBuild ? 12 : 40;
 
-// The automata of a constraint, with what is asked of them.
+// The automata of a constraint, for asking in any order.
 class Asked {
  public:
   Asked(const Grammar& grammar, int64_t tighter, const TokenTable& table = Table())
@@ -75,7 +75,7 @@ class Asked {
         machine_(&grammar, int64_t{1} << 28, limits),
         masker_(&machine_, &table, most_steps) {}
 
-  // Where the text leads, and what that takes.
+  // The state after the text, and the steps it took.
   std::pair<StateId, int64_t> Walk(std::string_view text) {
     machine_.BeginCount(INT64_MAX);
     StateId state = machine_.start();
@@ -106,7 +106,7 @@ class Asked {
 std::vector<std::string> RandomTexts(Asked* walked, Random* random) {
   std::vector<std::string> texts{""};
   for (int i = 0; i < kTexts; ++i) {
-    // Longer ones come of others.
+    // Longer texts extend shorter ones.
     std::string text = texts[(*random)() % texts.size()];
     for (size_t n = 1 + (*random)() % 3; n > 0; --n) {
       const std::vector<uint32_t> mask = walked->MaskOf(walked->Walk(text).first);
@@ -132,7 +132,7 @@ TEST(ConstraintHistory, MasksAreTheSameWhateverWasAskedBefore) {
       Asked loose(grammar, 1), asked(grammar, tighter);
       std::vector<std::string> texts = RandomTexts(&loose, &random);
       std::ranges::shuffle(texts, random);
-      // Some masks are asked for on the way, others never.
+      // Some masks are computed on the way, others never.
       for (const std::string& text : texts) {
         const StateId state = asked.Walk(text).first;
         if (random() % 2 == 0) asked.MaskOf(state);
@@ -155,7 +155,7 @@ TEST(ConstraintHistory, MasksAreTheSameWhateverWasAskedBefore) {
   EXPECT_GT(limited, kTexts / 2);
 }
 
-// All texts of the letters a and b of up to 8 characters.
+// All texts over the letters a and b of up to 8 characters.
 const TokenTable& FewLettersTable() {
   static const TokenTable* const table = [] {
     std::vector<std::string> bytes{""};
@@ -168,7 +168,7 @@ const TokenTable& FewLettersTable() {
   return *table;
 }
 
-// Every token leads to a state of its own, of up to 300 parts: the longer the text, the dearer.
+// Every token leads to a different state, with up to 300 parts: masks of longer texts cost more.
 TEST(ConstraintHistory, MasksThatTakeTooMuchAreEmptyWhateverIsKnown) {
   constexpr int64_t kTimesTighter = 30;
   Grammar grammar;
@@ -183,7 +183,7 @@ TEST(ConstraintHistory, MasksThatTakeTooMuchAreEmptyWhateverIsKnown) {
   for (int i = 0; i < 20; ++i, text += "aabaab") {
     Asked fresh(grammar, kTimesTighter, FewLettersTable());
     const std::vector<uint32_t> mask = fresh.MaskOf(fresh.Walk(text).first);
-    // The second time, where others walked before.
+    // Computed after walks further ahead, and then once more.
     for (const char* const ahead : {"aab", "b"}) asked.MaskOf(asked.Walk(text + ahead).first);
     for (int again = 0; again < 2; ++again) {
       EXPECT_EQ(mask, asked.MaskOf(asked.Walk(text).first)) << text;
@@ -195,7 +195,7 @@ TEST(ConstraintHistory, MasksThatTakeTooMuchAreEmptyWhateverIsKnown) {
   EXPECT_GT(filled, 0);
 }
 
-// Quotation marks, and behind each all texts of the letters a and b of up to 10 characters.
+// A quotation mark, followed by all texts over the letters a and b of up to 10 characters.
 const TokenTable& EndsOfStringsTable() {
   static const TokenTable* const table = [] {
     std::vector<std::string> bytes{"", "\"", "a", "b", "x"};
@@ -209,8 +209,8 @@ const TokenTable& EndsOfStringsTable() {
   return *table;
 }
 
-// A string, and what takes long behind it; or a word that begins as the string does. In the middle
-// of the string, what may follow it is the same wherever that is, and so is what it takes.
+// A string followed by something expensive; or a word that begins like the string. Within the
+// string, what may follow it is the same everywhere, and must cost the same everywhere.
 TEST(ConstraintHistory, WhatFollowsATerminalCountsWhereverItWasFound) {
   Grammar grammar;
   const RuleId start = grammar.AddRule();

@@ -1,5 +1,5 @@
-// Random schemas, random vocabularies and random walks: masks are what trying every token gives,
-// and an answer is the same however it was come by.
+// Random schemas, random vocabularies and random walks: a mask equals the result of trying every
+// token, and an answer's state does not depend on the way to it.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -23,8 +23,8 @@ const T& Pick(const T (&list)[n], Random* random) {
   return list[(*random)() % n];
 }
 
-// All bytes, and tokens put together from pieces at random: words, what stands between JSON's
-// parts, halves of characters, escapes; some twice or three times, some long, some empty.
+// All bytes, and tokens composed of random pieces: words, JSON punctuation, halves of characters,
+// escapes. Some occur two or three times, some are long, some are empty.
 std::shared_ptr<const TokenTable> RandomTable(uint32_t seed) {
   static constexpr const char* kPieces[] = {
       "a",        "b",  "key",  "name", "x-",    "hello", " ",  "  ",   "1",    "23",        ".5",
@@ -185,7 +185,7 @@ std::vector<TokenId> MaskOf(const ConstraintState& state, const TokenTable& tabl
   return allowed;
 }
 
-// The same, slowly: another constraint's automata read each token's bytes.
+// The same by brute force: another constraint's automata read each token's bytes.
 std::vector<TokenId> TriedBy(const Constraint& other, const std::string& text) {
   const TokenTable& table = other.tokens();
   ConstraintState state = other.Begin();
@@ -201,7 +201,7 @@ std::vector<TokenId> TriedBy(const Constraint& other, const std::string& text) {
   return allowed;
 }
 
-// How many schemas are made; set the variable to try more by hand.
+// The number of schemas; set the variable to try more by hand.
 uint32_t Seeds(uint32_t usual) {
   const char* const chosen = std::getenv("WEFT_CONSTRAINT_SEEDS");
   if (chosen != nullptr) return static_cast<uint32_t>(std::atoi(chosen));
@@ -227,7 +227,7 @@ TEST(ConstraintProperty, MasksOfRandomSchemasAreWhatTryingEveryTokenGives) {
         std::vector<TokenId> allowed = MaskOf(state, *table);
         ASSERT_EQ(allowed, TriedBy(**other, state.text())) << schema << "\n" << state.text();
         ASSERT_FALSE(allowed.empty()) << schema << "\n" << state.text();
-        // Longer tokens more often: there are few of them.
+        // Prefer longer tokens: there are few of them.
         TokenId token = allowed[random() % allowed.size()];
         for (int i = 0; i < 3 && table->Bytes(token).size() < 2; ++i)
           token = allowed[random() % allowed.size()];
@@ -246,7 +246,7 @@ TEST(ConstraintProperty, AnAnswerIsTheSameHoweverItWasComeBy) {
     const std::string schema = SchemaMaker(seed).Make();
     const auto table = RandomTable(seed % 5);
     const auto made = Constraint::JsonSchema(schema, {}, table);
-    // So little memory that the automata begin anew again and again.
+    // So little memory that the automata are rebuilt again and again.
     const auto small = Constraint::JsonSchema(schema, {.most_walk_bytes = 100'000}, table);
     if (!made.ok() || !small.ok()) continue;
     ++walked;
@@ -267,7 +267,7 @@ TEST(ConstraintProperty, AnAnswerIsTheSameHoweverItWasComeBy) {
       ConstraintState copy = state;
       ASSERT_TRUE(copy.Advance(taken.back()));
       ASSERT_TRUE(poor.Advance(taken.back()));
-      // The one that was copied is as it was.
+      // The original has not changed.
       ASSERT_EQ(allowed, MaskOf(state, *table));
       state = copy;
       ConstraintState fresh = (*made)->Begin();
@@ -284,7 +284,7 @@ TEST(ConstraintProperty, AnAnswerIsTheSameHoweverItWasComeBy) {
   EXPECT_GT(walked, Seeds(60) / 2);
 }
 
-// What is left of a text is long to find here, and once found the same in most places.
+// Here the way to the end is long, and it is the same from most states.
 TEST(ConstraintProperty, WaysToTheEndAreFoundWhereverTheyAreFar) {
   static constexpr const char* kSchemas[] = {
       R"({"type":"object","patternProperties":{"name":{"type":"integer"},

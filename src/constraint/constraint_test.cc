@@ -15,8 +15,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Every byte, and longer tokens such as vocabularies have: words, and punctuation that ends one
-// part of a JSON text and begins another.
+// Every byte, and longer tokens as in real vocabularies: words, and punctuation that ends one part
+// of a JSON text and begins another.
 std::shared_ptr<const TokenTable> SmallTable() {
   std::vector<std::string> bytes{"", ""};
   for (int b = 0; b < 256; ++b) bytes.push_back(std::string(1, static_cast<char>(b)));
@@ -41,7 +41,7 @@ std::shared_ptr<const TokenTable> SmallTable() {
                            "  ",     "\n"}) {
     bytes.push_back(text);
   }
-  bytes.push_back("abc");  // a twin
+  bytes.push_back("abc");  // a duplicate
   return std::make_shared<const TokenTable>(std::move(bytes), std::vector<TokenId>{1});
 }
 
@@ -56,7 +56,7 @@ bool Accepts(const Constraint& constraint, std::string_view text) {
   return state.AdvanceText(text) && state.CanEnd();
 }
 
-// Of the texts, those that the schema takes.
+// The texts that the schema accepts.
 std::vector<std::string> Taken(std::string_view schema, const std::vector<std::string>& texts,
                                ConstraintOptions options = {}) {
   const auto made = Schema(schema, options);
@@ -125,7 +125,7 @@ TEST(SchemaTest, StringsMeetPatternLengthFormatAndNegationAtOnce) {
   EXPECT_EQ(Taken(R"({"minLength":2,"maxLength":2})",
                   {"\"\xC3\xA9\xE2\x82\xAC\"", "\"\\n\\\"\"", "\"a\"", "\"abc\""}),
             (Texts{"\"\xC3\xA9\xE2\x82\xAC\"", "\"\\n\\\"\""}));
-  // A pattern is searched for, and does not match inside of an escape.
+  // A pattern may match anywhere, but not inside an escape.
   EXPECT_EQ(Taken(R"({"type":"string","pattern":"n"})", {"\"xny\"", "\"\\n\"", "\"\""}),
             Texts{"\"xny\""});
   EXPECT_EQ(Taken(R"({"type":"string","pattern":"^(?!foo)[a-z]+$"})",
@@ -168,7 +168,7 @@ TEST(SchemaTest, NumbersOfPropertiesAreCounted) {
           R"({"type":"object","properties":{"a":{},"b":{},"c":{}},"additionalProperties":false,"minProperties":2})",
           all),
       (Texts{all[2], all[3]}));
-  // A name that came twice would count once.
+  // A duplicate name counts once, so minProperties cannot be enforced for free names.
   EXPECT_THAT(Refusal(R"({"type":"object","minProperties":2})"), HasSubstr("minProperties at #"));
 }
 
@@ -264,7 +264,8 @@ TEST(SchemaTest, WhiteSpaceIsAsAsked) {
 }
 
 TEST(SchemaTest, FormatsTakeNothingElse) {
-  // What stands behind xn-- encodes other characters: neither is known to be a name, nor not to be.
+  // After xn--, the label encodes other characters. It is not known whether that is a valid name,
+  // so neither the format nor its complement accepts it.
   const Texts hosts{R"("a-b.com")", R"("x.xn")",        R"("xn-a.x-n")",  R"("XNa--b.x--n")",
                     R"("a--b")",    R"("xn--9n2bp8q")", R"("a.Xn--X.b")", R"("-a")",
                     R"("xn-")",     R"("a..b")"};
@@ -384,7 +385,7 @@ std::vector<TokenId> Allowed(const ConstraintState& state, const TokenTable& tab
   return allowed;
 }
 
-// What a mask means, said slowly: each token is tried.
+// The definition of a mask: every token is tried.
 std::vector<TokenId> Tried(const ConstraintState& state, const TokenTable& table) {
   std::vector<TokenId> allowed;
   for (TokenId id = 0; id < table.size(); ++id) {
@@ -403,7 +404,7 @@ TEST(MaskTest, MasksAreWhatTryingEveryTokenGives) {
       for (int step = 0; step < 40; ++step) {
         const std::vector<TokenId> allowed = Allowed(state, table);
         ASSERT_EQ(allowed, Tried(state, table)) << state.text();
-        // Whatever was allowed can be completed, so something always is.
+        // Every allowed token can be completed, so there is always another one.
         ASSERT_FALSE(allowed.empty()) << state.text();
         const TokenId token = allowed[random() % allowed.size()];
         ASSERT_TRUE(state.Advance(token));
@@ -426,7 +427,7 @@ TEST(StateTest, CopiesRollbacksAndParkedStatesEqualAFreshWalk) {
         taken.resize(taken.size() - back);
       } else {
         const std::vector<TokenId> allowed = Allowed(state, table);
-        if (allowed.empty()) {  // behind the end
+        if (allowed.empty()) {  // the answer has ended
           state.Rollback(1);
           taken.pop_back();
           continue;
@@ -450,7 +451,7 @@ TEST(StateTest, CopiesRollbacksAndParkedStatesEqualAFreshWalk) {
 }
 
 TEST(StateTest, AnswersOutliveAutomataThatAreThrownAway) {
-  // Far too little memory for one walk: the automata begin anew again and again.
+  // Far too little memory for one walk, so the automata are rebuilt again and again.
   auto made = Schema(kWalked[0], {.most_walk_bytes = 200'000});
   ASSERT_TRUE(made.ok());
   const TokenTable& table = (*made)->tokens();

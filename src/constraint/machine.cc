@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMostThreads = 20000;
 constexpr size_t kMostVisited = 20'000;
-// Steps by one byte that take less are not metered.
+// Cheaper steps by one byte are not metered.
 constexpr int64_t kDearStep = 256;
 constexpr int32_t kManySeen = INT_MAX;
 constexpr uint32_t kLengthBits = 21;
@@ -19,7 +19,8 @@ uint64_t HashSpot(uint64_t hash, const Spot& spot) {
                  static_cast<uint64_t>(static_cast<uint32_t>(spot.place)) << 32 | spot.progress);
 }
 
-// How far an array has come: its length and its wanted elements. 0: before its bracket.
+// Packs an array's progress: its length and the number of wanted elements found. 0 stands for the
+// position before the opening bracket.
 uint32_t PackLength(const ArraySpec& array, int64_t length, int64_t found) {
   if (array.most == kUnlimited) {
     const auto far = std::max<int64_t>({static_cast<int64_t>(array.prefix.size()), array.least, 1});
@@ -162,7 +163,7 @@ void Machine::EnterRepeat(Spot spot, const RepeatSpec& repeat, ContinuationId th
 }
 
 void Machine::EnterRule(RuleId rule, Spot back, ContinuationId then, Building* out) {
-  // Who has nothing to do behind the call is not returned to: lists need no stack.
+  // A tail call needs no return address, so lists need no stack.
   if (grammar_.At(back.place).kind != Symbol::Kind::kEnd) then = Push(back, then);
   for (const int32_t place : grammar_.AlternativesOf(rule)) Enter({place, 0}, then, out);
 }
@@ -188,15 +189,15 @@ void Machine::EnterObject(Spot spot, const ObjectSpec& object, ContinuationId th
     AddThread(first ? grammar_.object_close_empty() : grammar_.object_close(), {spot.place + 1, 0},
               then, out);
   }
-  int64_t still_needed = needed;  // of those at i and behind it
-  int64_t possible = 0;           // named ones at i and behind it
+  int64_t still_needed = needed;  // required and missing, from i on
+  int64_t possible = 0;           // named properties that can still come, from i on
   for (size_t i = 0; i < static_cast<size_t>(object.named); ++i) {
     possible += grammar_.property(object.properties[i]).key != kNothing;
   }
   for (size_t i = 0; i < object.properties.size(); ++i) {
     const PropertySpec& property = grammar_.property(object.properties[i]);
     if (property.key == kNothing) continue;
-    const bool in_turn = still_needed == needed;  // nothing before it is still needed
+    const bool in_turn = still_needed == needed;  // no required property is missing before it
     if (!property.many) {
       --possible;
       const bool open = !seen(i);
@@ -294,7 +295,7 @@ void Machine::EnterTaken(Spot spot, const DistinctSpec& distinct, ContinuationId
   Enter({distinct.place, InternProgress(progress)}, then, out);
 }
 
-// Sets join_steps_.
+// Sets join_steps_ to the cost of merging stacks.
 StateId Machine::Intern(Building* building) {
   join_steps_ = 0;
   std::vector<ParserThread>& threads = building->threads;
@@ -372,7 +373,8 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
     return next;
   }
   if (!s.row.exists()) AddRow(&s);
-  // A step that takes too much does so by all bytes that the threads up to there do not tell apart.
+  // If the step is too expensive for one byte, it is so for all bytes that the threads before the
+  // limit do not distinguish.
   for (int b = first; b < end; ++b) rows_.Set(s.row, static_cast<uint8_t>(b), next);
   return next;
 }

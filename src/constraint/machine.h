@@ -1,12 +1,12 @@
-// The parser: a pushdown automaton that is made deterministic as far as it is walked.
+// The parser: a pushdown automaton that is made deterministic lazily, as far as texts reach.
 //
-// A state is a set of threads. A thread is a terminal that is being read, the place behind it,
-// and a continuation: a set of stacks of places to return to, as a graph in which equal parts
-// are one. All three are interned, so a state is a number, equal states are equal numbers,
-// and a step that was taken once is a look-up. Threads and stacks are in an order that does not
-// depend on when they were made. Whatever has a number can be completed: a
-// text that cannot go on is in kDeadState. Stacks with the same top are joined, so that
-// ambiguity costs no more than the places there are.
+// A state is a set of threads. A thread is a terminal that is being read, the grammar position
+// after it, and a continuation: a set of return stacks, stored as a graph that shares equal parts.
+// All three are interned, so equal states have equal ids, and a step that was taken before is a
+// table lookup. Threads and stacks are ordered independently of when they were created, so that
+// costs do not depend on history. Every id except kDeadState stands for a text that can be
+// completed. Stacks with the same top are merged, so ambiguity costs no more than the number of
+// grammar positions.
 //
 // One thread at a time.
 #ifndef WEFT_CONSTRAINT_MACHINE_H_
@@ -29,7 +29,7 @@ using StateId = int32_t;
 using ContinuationId = int32_t;
 inline constexpr StateId kDeadState = 0;
 
-// A place in the grammar, and how far the repetition or container there has come.
+// A position in the grammar, and the progress of the repetition or container there.
 struct Spot {
   int32_t place = 0;
   uint32_t progress = 0;
@@ -37,23 +37,23 @@ struct Spot {
 };
 
 struct ParserThread {
-  RegexId regex = kNothing;  // what may follow of the terminal
+  RegexId regex = kNothing;  // the rest of the terminal
   Spot behind;
   ContinuationId then = 0;
   auto operator<=>(const ParserThread&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// In steps of work. What takes more is as if it could not be: no way goes on there.
+// Limits in steps of work. A path that exceeds one counts as impossible.
 struct MachineLimits {
-  int64_t derivative = 50'000;    // of an expression by a byte
-  int64_t step = 100'000;         // of all threads by a byte
-  int64_t search = 100'000;       // for a way to the end, in the middle of an answer
-  int64_t step_search = 500'000;  // all searches behind a step of all threads
+  int64_t derivative = 50'000;    // one expression by one byte
+  int64_t step = 100'000;         // all threads by one byte
+  int64_t search = 100'000;       // for a path to the end, while an answer is being read
+  int64_t step_search = 500'000;  // all searches for one step of all threads
 };
 
 class Machine {
  public:
-  // `grammar` is finished and outlives the machine.
+  // `grammar` must be finished and must outlive the machine.
   Machine(const Grammar* grammar, int64_t most_bytes, const MachineLimits& limits = {});
 
   StateId start() const { return start_; }
@@ -73,22 +73,22 @@ class Machine {
   std::span<const ParserThread> Threads(StateId state) const {
     return ThreadsOf(states_[static_cast<size_t>(state)]);
   }
-  // The state with these threads only.
+  // The state that has only these threads.
   StateId WithThreads(std::vector<ParserThread> threads, bool accepts);
-  // The state of a thread whose terminal has been read.
+  // The state after the thread's terminal has been read.
   StateId After(const ParserThread& thread);
   ByteSet FirstBytes(StateId state);
 
-  // Counts from here on. Beyond `most` steps, nothing is found out any more that is not known.
+  // Starts counting. After `most` steps, lookups still work, but nothing new is computed.
   void BeginCount(int64_t most) {
     most_spent_ = most;
     pool_.SetMostSpent(most);
     ResetCount(0);
   }
-  // Steps since then, those of a StepMeter and those that Count was told; each costly one once
-  // since the last ResetCount.
+  // Steps since BeginCount: those of both meters and those added by Count. Each costly step counts
+  // once between two calls of ResetCount.
   int64_t spent() const { return meter_.spent() + pool_.meter().spent(); }
-  // It may be that nothing was found out any more: what came of it is not to be believed.
+  // The limit may have cut a computation short: its result must be discarded.
   bool IsOver() const { return spent() > most_spent_; }
   void Count(int64_t steps) { meter_.Spend(steps); }
   void ResetCount(int64_t spent) {
@@ -96,7 +96,7 @@ class Machine {
     pool_.meter().Reset(0);
   }
 
-  // Whether it was marked otherwise before.
+  // Marks the state. Returns true if its mark was a different one.
   bool Mark(StateId state, uint32_t mark) {
     uint32_t& known = states_[static_cast<size_t>(state)].mark;
     if (known == mark) return false;
@@ -106,11 +106,11 @@ class Machine {
 
   RegexPool& pool() { return pool_; }
   int64_t bytes() const { return bytes_ + pool_.bytes(); }
-  // A limit was reached: states that follow are dead though they should not be.
+  // A limit was reached: later states may be kDeadState by mistake.
   bool exhausted() const { return exhausted_ || pool_.exhausted(); }
 
  private:
-  // A text that needs more calls between two bytes is not read.
+  // A text that needs deeper nested calls between two bytes is refused.
   static constexpr int kMostCallDepth = 1000;
 
   struct State {
@@ -118,8 +118,8 @@ class Machine {
     int32_t count = 0;
     ByteRows::Row row;
     bool accepts = false;
-    int32_t dear = -1;  // its costly steps, in meter_
-    // As a regular expression's: the one range of bytes that was taken so far, if it is one.
+    int32_t dear = -1;  // costly steps, in meter_
+    // The one byte range taken so far, if there is only one: see RegexPool::Node.
     uint8_t only_first = 1, only_last = 0;
     StateId only = kDeadState;
     uint32_t mark = 0;
@@ -134,29 +134,29 @@ class Machine {
     int32_t count = 0;
     bool bottom = false;  // one of the stacks is empty: the text may end
   };
-  // Of some continuations, which are in joined_.
+  // Merged continuations; the originals are in joined_.
   struct Union {
     int64_t first = 0;
     int32_t count = 0;
     ContinuationId all = 0;
-    int64_t steps = -1;    // to join them, if nothing were known; below 0 where nobody asked
-    uint32_t counted = 0;  // in so manieth counting
+    int64_t steps = -1;    // cost of the merge from scratch; negative if not needed yet
+    uint32_t counted = 0;  // the last counting that included this one
   };
-  // How far an object has come, or an array of values that differ.
+  // Progress within an object, or within an array of distinct values.
   struct ObjectProgress {
     std::vector<uint64_t> seen;
     int32_t count = 0;
-    int32_t last = -1;  // the last named property; kManySeen behind a class of keys
+    int32_t last = -1;  // last named property; kManySeen after a property of a key class
     auto operator<=>(const ObjectProgress&) const = default;  // NOLINT(modernize-use-nullptr)
   };
-  // What is being collected for one state.
+  // Collects the threads of one new state.
   struct Building {
     std::vector<ParserThread> threads;
     std::vector<std::pair<Spot, ContinuationId>> visited;
     HashIndex visited_index;
     int depth = 0;
     bool accepts = false;
-    // False if it was visited before.
+    // False if this pair was visited before.
     bool Visit(Spot spot, ContinuationId then);
   };
 
@@ -171,7 +171,7 @@ class Machine {
   StateId Intern(Building* building);
   StateId InternCounted(Building* building);
   void Enter(Spot spot, ContinuationId then, Building* out);
-  // Goes on where those stacks go on behind their calls.
+  // Continues after the calls at the tops of these stacks.
   void Return(ContinuationId then, Building* out);
   void EnterRepeat(Spot spot, const RepeatSpec& repeat, ContinuationId then, Building* out);
   void EnterRule(RuleId rule, Spot back, ContinuationId then, Building* out);
@@ -204,7 +204,7 @@ class Machine {
   bool exhausted_ = false;
   StepMeter meter_;
   int64_t most_spent_ = INT64_MAX;
-  int64_t join_steps_ = 0;  // of the state that is being made
+  int64_t join_steps_ = 0;  // for the state that is being built
   uint32_t countings_ = 0;
   Chunked<State> states_;
   Chunked<ParserThread> threads_;

@@ -1,4 +1,4 @@
-// Stacks that are joined, and the order of threads and stacks.
+// Merging of stacks, and the order of threads and stacks.
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +7,7 @@
 namespace weft::constraint {
 namespace {
 
-// To make one state, joining stacks may take so much.
+// Limit for the stack merges of one state, in steps.
 constexpr int64_t kMostJoin = 500'000;
 
 uint64_t HashUnion(std::span<const ContinuationId> parts) {
@@ -18,7 +18,7 @@ uint64_t HashUnion(std::span<const ContinuationId> parts) {
 
 }  // namespace
 
-// Of equal spots the same, whenever they were come to.
+// A hash that is equal for equal positions, whenever they were interned.
 uint64_t Machine::PrintOf(const Spot& spot) const {
   const Symbol::Kind kind = grammar_.At(spot.place).kind;
   const bool is_interned = kind == Symbol::Kind::kObject || kind == Symbol::Kind::kProperty ||
@@ -36,7 +36,7 @@ int32_t Machine::FindUnion(uint64_t hash, std::span<const ContinuationId> parts)
   });
 }
 
-// All stacks of all of them. What that takes, known or not, is a part of join_steps_.
+// Merges all stacks of `parts`. Adds the full cost to join_steps_ even if the result is known.
 ContinuationId Machine::Join(std::vector<ContinuationId> parts) {
   std::ranges::sort(parts);
   parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
@@ -54,8 +54,8 @@ ContinuationId Machine::Join(std::vector<ContinuationId> parts) {
   return unions_[static_cast<size_t>(made)].all;
 }
 
-// Counts each union on the way once, and makes those that are not known. An index in unions_, below
-// 0 where a limit was reached.
+// Counts each union once on the way and builds the unknown ones. Returns an index in unions_, or a
+// negative number after a limit was reached.
 int32_t Machine::JoinAnew(std::span<const ContinuationId> parts, int depth) {
   const uint64_t hash = HashUnion(parts);
   int32_t known = FindUnion(hash, parts);
@@ -80,7 +80,7 @@ int32_t Machine::JoinAnew(std::span<const ContinuationId> parts, int depth) {
   return known;
 }
 
-// Their frames; of those that return to the same spot one.
+// The frames of all parts, with one frame for each return position.
 std::vector<Machine::Frame> Machine::JoinFrames(std::span<const ContinuationId> parts, int depth) {
   std::vector<std::pair<uint64_t, Frame>> frames;
   for (const ContinuationId part : parts) {

@@ -1,4 +1,4 @@
-// MaskBench's cases: schemas of the world, with values that satisfy them and values that do not.
+// MaskBench's cases: real-world schemas with valid and invalid values.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -17,14 +17,14 @@
 namespace weft::constraint {
 namespace {
 
-// Every so manieth case, so that the test takes seconds; or every $WEFT_MASKBENCH_EVERY-th.
+// Tests every 12th case so that the test takes seconds, or every $WEFT_MASKBENCH_EVERY-th.
 size_t Stride() {
   const char* every = std::getenv("WEFT_MASKBENCH_EVERY");
   return every == nullptr ? 12 : static_cast<size_t>(std::max(1, std::atoi(every)));
 }
 constexpr size_t kMostBytes = size_t{1} << 30;
 
-// As Python's json.dumps writes it, with ensure_ascii=False.
+// Writes JSON as Python's json.dumps does with ensure_ascii=False.
 void Write(const JsonValue& value, std::string* out) {
   using Kind = JsonValue::Kind;
   const auto quoted = [&](std::string_view text) {

@@ -8,15 +8,15 @@
 namespace weft::constraint {
 namespace {
 
-// A terminal with fewer first bytes allows few tokens.
+// A terminal with fewer possible first bytes allows few tokens.
 constexpr int kWideBytes = 64;
-// An entry of a plan counts as so many steps.
+// The cost of one entry of a plan, in steps.
 constexpr int64_t kEntry = 64;
 
 }  // namespace
 
-// The nodes with tokens whose bytes from `base` on lead from `state` to a state that is not dead,
-// among the nodes [first, end) of a trie.
+// Walks the nodes [first, end) of a trie from `state`, which is the state at depth `base`, and
+// reports the tokens that do not lead to the dead state.
 template <typename Found>
 void Masker::WalkState(StateId state, const TokenTrie& trie, int32_t first, int32_t end, int base,
                        const Found& found) {
@@ -82,9 +82,9 @@ int32_t Masker::ListOf(StateId state) {
   return Keep(std::move(list), part.Close());
 }
 
-// Those that take any text first, then those that most text leads back to: their masks serve the
-// states behind this one, too. Beside one of these the others are asked about little, so it should
-// be the same one in all states.
+// Puts the threads first that accept any text, then those to which most characters lead back: their
+// masks also serve the states after this one. The order is the same in all states, because after
+// the first thread that accepts all texts the others are asked for less.
 void Masker::Rank(std::vector<ParserThread>* wide) {
   RegexPool& pool = machine_.pool();
   std::vector<std::tuple<int, uint64_t, ParserThread>> ranked;
@@ -112,16 +112,16 @@ const Masker::Plan& Masker::PlanOf(StateId state) {
     (many ? wide : narrow).push_back(thread);
   }
   if (wide.size() > 1) Rank(&wide);
-  bool texts = false;  // all are allowed
+  bool texts = false;  // a thread before accepts all of them
   for (const ParserThread& thread : wide) {
     machine_.Count(kEntry);
     if (IsTooMuch()) break;
     const StateId after = machine_.After(thread);
-    // What cannot be followed any more is not what nothing follows.
+    // A dead state also has no threads, but it does not mean that nothing follows.
     const bool is_last = after != kDeadState && machine_.Threads(after).empty();
     const Terminal terminal{thread.regex, is_last, texts};
     const bool usable = WideOf(terminal).usable;
-    // Each counts once, and so does what it is like.
+    // Count each terminal once, and likewise the one it is derived from.
     for (Terminal one = terminal; one.regex != kNothing && counted.insert(one.index()).second;) {
       const Wide& known = wides_.at(one.index());
       machine_.Count(known.steps);
@@ -166,7 +166,7 @@ bool Masker::Fill(StateId state, std::span<uint32_t> out) {
   if (machine_.Accepts(state)) {
     for (const TokenId id : tokens_.ends()) SetBit(out, id);
   }
-  // What was found behind a limit is not to be believed.
+  // Results after a limit cannot be trusted.
   if (machine_.exhausted()) std::ranges::fill(out, 0u);
   return true;
 }

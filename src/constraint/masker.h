@@ -1,23 +1,24 @@
-// Which tokens may come next in a state of the machine.
+// Computes the token mask of a state of the machine.
 //
-// A state's mask is the union of its threads'. A thread in the middle of free text has the mask
-// of its terminal, which does not depend on what is around it, and the tokens that end the
-// terminal and go on behind it, which do. All other threads allow few tokens; they are walked
-// together. Each of the three is kept, so most masks are put together from known parts.
+// A state's mask is the union of its threads' masks. A thread inside free text has the mask of its
+// terminal, which does not depend on the context, plus the tokens that end the terminal and
+// continue after it, which do. All other threads allow few tokens and are walked together. Each of
+// the three is cached, so most masks are assembled from known parts.
 //
-// A terminal's mask is found in the first of these ways that will do:
-// - It only counts characters (any string, or one of some length): then all texts of a length
-//   are alike, and only what stands behind them in tokens is walked.
-// - It soon comes to such a terminal (a name that is none of those listed): then only the tokens
-//   by which they differ are walked.
-// - It counts something and is far from the limit (see RegexPool::Relaxed): then only long tokens
-//   are walked.
-// - Otherwise as many slices of the vocabulary as it takes whole are, and the others are walked,
-//   but for what is known by the state alone (see TextWays).
-// Where one thread takes any text, the others need not be asked for texts.
+// A terminal's mask is computed in the first of these ways that applies:
+// - The terminal only counts characters (any string, or one of limited length). All texts of one
+//   length are then alike, and only the tails of tokens are walked.
+// - It soon turns into such a terminal (for example a name that is not one of a list). Only the
+//   tokens for which the two differ are walked.
+// - It counts something and is far from the limit (see RegexPool::Relaxed). Only long tokens are
+//   walked.
+// - Otherwise, slices of the vocabulary that the terminal accepts completely are taken as a whole,
+//   and the others are walked, except for subtrees whose result follows from the state alone (see
+//   TextWays).
+// If one thread accepts any text, the others are asked only about tokens that are not text.
 //
-// What a mask takes is counted, part by part, each as if it were made first: so the same masks have
-// a limit, whoever asked for others before.
+// The cost of a mask is counted part by part, each as if it were computed for the first time. So a
+// mask's limit does not depend on which masks were computed before.
 //
 // One thread at a time.
 #ifndef WEFT_CONSTRAINT_MASKER_H_
@@ -36,27 +37,27 @@ namespace weft::constraint {
 
 class Masker {
  public:
-  // What a mask may take, in steps (see Machine::spent): some milliseconds.
+  // The limit for one mask, in steps (see Machine::spent): some milliseconds.
   static constexpr int64_t kMostSteps = 3'000'000;
 
-  // Both outlive the masker.
+  // `machine` and `tokens` must outlive the masker.
   Masker(Machine* machine, const TokenTable* tokens, int64_t most_steps = kMostSteps)
       : machine_(*machine), tokens_(*tokens), most_steps_(most_steps) {}
 
-  // Bit `id % 32` of word `id / 32` says whether token `id` may come next. Where the machine is
-  // exhausted, or the mask takes too much, none may; false for the latter.
+  // Sets bit `id % 32` of word `id / 32` if token `id` may come next. The mask is empty if the
+  // machine is exhausted or the mask exceeds its limit; in the second case Fill returns false.
   // REQUIRES: out.size() == tokens.mask_words().
   bool Fill(StateId state, std::span<uint32_t> out);
   int64_t bytes() const { return bytes_; }
 
  private:
-  // A state that a part of a mask comes to first counts as so many steps, and so many entries of
-  // a trie as one. A leaf that leads elsewhere counts as several: whether to a fresh state is not
-  // looked at.
+  // Costs in steps of a walk: a state that is new to this part of the mask; how many trie entries
+  // make a step; a leaf that leads to another state, counted flat because nobody looks whether that
+  // state is new.
   static constexpr int64_t kFreshState = 8, kEntriesOfStep = 4, kLeafEntries = 7;
 
-  // Counts a part of a mask by itself. Whether it was known or not, what comes behind it is
-  // counted alike.
+  // Counts the steps of one part of a mask. Everything after the part is counted the same, whether
+  // the part was cached or not.
   class Part {
    public:
     explicit Part(Masker* masker) : masker_(*masker), before_(masker->machine_.spent()) {
@@ -72,24 +73,24 @@ class Masker {
     Masker& masker_;
     const int64_t before_;
   };
-  // Where a terminal ends inside of a token that goes on.
+  // A token in whose middle a terminal can end.
   struct Crossing {
     size_t trie = 0;
     int32_t node = 0;
   };
   struct Terminal {
     RegexId regex = kNothing;
-    bool is_last = false;        // nothing can follow it: it may accept anywhere, as free text does
-    bool without_texts = false;  // tokens that are nothing but text are not asked for
+    bool is_last = false;        // nothing can follow: it may accept anywhere, as free text does
+    bool without_texts = false;  // leaves out tokens that consist of text only
     int32_t index() const { return 4 * regex + 2 * (without_texts ? 1 : 0) + (is_last ? 1 : 0); }
   };
   struct Wide {
     bool usable = false;
-    bool takes_texts = false;  // all of them
+    bool takes_texts = false;  // all tokens that consist of text only
     std::vector<uint32_t> mask;
     std::vector<Crossing> crossings;
-    // Ends where this terminal ends too, but for the tokens of `own`, which are sorted, or those of
-    // more than kNear[beyond] bytes.
+    // A terminal that ends at the same tokens as this one. The exceptions are the tokens in `own`
+    // (sorted) or, if `beyond` >= 0, those longer than kNear[beyond] bytes.
     RegexId like = kNothing;
     std::vector<TokenId> own;
     int beyond = -1;
@@ -97,26 +98,27 @@ class Masker {
   };
   struct Walk {
     size_t trie = 0;
-    // Tokens of so many characters are known already, and are allowed; or all are supposed to be.
+    // Tokens of at most `room` characters are allowed and set already. `supposed`: the mask starts
+    // with all tokens of the trie set, and the walk clears the forbidden ones.
     int room = 0;
     bool supposed = false;
     const TextWays::Rooms* rooms = nullptr;
   };
-  // Where a walk stands.
+  // The state at one depth of a walk.
   struct Place {
     RegexId id = kNothing;
     ByteRows::Row row;                 // see RegexPool::PlainRow
-    TextWays::Loops* loops = nullptr;  // null where nobody asked
-    int room = -1;                     // likewise, below 0
+    TextWays::Loops* loops = nullptr;  // null until needed
+    int room = -1;                     // negative until needed
   };
   struct List {
     std::vector<TokenId> tokens;
     int64_t steps = 0;
   };
   struct Plan {
-    // What is at an index in wides_, and one in lists_.
+    // Pairs of an index in wides_ and one in lists_.
     std::vector<std::pair<int32_t, int32_t>> wide;
-    int32_t narrow = -1;  // in lists_
+    int32_t narrow = -1;  // index in lists_, or -1
     int64_t steps = 0;
   };
 
@@ -132,7 +134,7 @@ class Masker {
   }
   void RecallPart(int64_t steps) { BeginPart(machine_.spent() + steps); }
   bool IsTooMuch() const { return machine_.spent() > most_steps_; }
-  // A walk comes to a state first, or again. False where that is too much.
+  // Counts a state if this part of the mask has not visited it yet. False if the limit is exceeded.
   bool Visit(bool fresh) {
     if (!fresh) return true;
     machine_.Count(kFreshState);
@@ -145,9 +147,9 @@ class Masker {
   bool FillByLikeness(RegexId regex, bool is_last, Wide* wide);
   bool FillByRelaxing(RegexId regex, bool is_last, Wide* wide);
   bool IsOwn(const Wide& wide, TokenId id) const;
-  // False where it came to a state that is not sure.
+  // False if the walk reached a state that is not sure (see TextWays::IsSure).
   bool FillBySlices(RegexId regex, TextWays* ways, Wide* wide);
-  // What is left of a terminal behind a character of text, if that is the same behind each;
+  // The rest of a terminal after one character of text, if it is the same after every character;
   // kNothing otherwise.
   RegexId BehindText(RegexId regex, bool is_last);
   RegexId FindBehindText(RegexId regex, bool is_last);
@@ -176,13 +178,13 @@ class Masker {
   const TokenTable& tokens_;
   const int64_t most_steps_;
   std::unordered_map<StateId, Plan> plans_;
-  std::unordered_map<int32_t, Wide> wides_;  // by the terminal's index
+  std::unordered_map<int32_t, Wide> wides_;  // by Terminal::index()
   std::unordered_map<int32_t, std::pair<RegexId, int64_t>> behind_text_;
   std::unordered_map<uint64_t, int32_t> behind_;
   std::vector<List> lists_;
-  std::vector<StateId> states_;         // of a walk, by depth
+  std::vector<StateId> states_;         // a walk's states by depth
   std::vector<Place> places_, others_;  // likewise
-  uint32_t part_ = 0;                   // marks the states that it visited
+  uint32_t part_ = 0;  // number of the current part, the mark of the states it visited
   int64_t bytes_ = 0;
 };
 

@@ -118,7 +118,7 @@ class StructureCompiler {
         return grammar_.Call(*root);
       }
       case Kind::kValue: {
-        LiteralOf(node.style.quote);  // it may be a control token
+        LiteralOf(node.style.quote);  // it may contain a control token
         WEFT_ASSIGN_OR_RETURN(const RuleId value, AddSchema(node.schema, node.style, node.kinds,
                                                             options_, &documents_, &grammar_));
         return grammar_.Call(value);
@@ -177,7 +177,7 @@ class StructureCompiler {
     return it->second;
   }
 
-  // Whatever contains `part` and then `behind`.
+  // All texts that contain `part` followed directly by `behind`.
   RegexId Containing(RegexId part, RegexId behind) {
     return pool_.Concat({pool_.Anything(), part, behind});
   }
@@ -198,7 +198,7 @@ class StructureCompiler {
       excluded.push_back(regex);
     }
     std::vector<RegexId> all{pool_.Concat(text_, marker)};
-    // The marker itself may be what the text must not contain.
+    // The text must not contain these before its end, but the marker at its end may be one of them.
     const RegexId any = pool_.Or(std::move(excluded));
     const bool ends = node.kind == Kind::kText;
     if (any != kNothing)
@@ -249,7 +249,7 @@ class StructureCompiler {
   Grammar& grammar_;
   RegexPool& pool_;
   RegexId text_ = kNothing;        // any text
-  RegexId some_bytes_ = kNothing;  // at least one
+  RegexId some_bytes_ = kNothing;  // at least one byte
   SchemaDocuments documents_;
   std::map<const Node*, Symbol> symbols_;
   std::map<std::string, RegexId> patterns_;

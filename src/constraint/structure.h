@@ -1,11 +1,11 @@
-// A text made of parts of different kinds: literal texts, values of JSON Schemas, regular
-// expressions, grammars, free text up to a marker, control tokens; one after the other, one of
-// several, or repeated. Constraint::Structured makes a constraint of it.
+// A text composed of parts: literal texts, JSON values of a schema, regular expressions, grammars,
+// free text up to a marker, control tokens. Parts follow one another, are alternatives, or are
+// repeated. Constraint::Structured compiles it.
 //
-// A literal may contain control tokens: ControlBytes(id) in token_table.h is what such a token is
-// written as. Free text, values and regular expressions never contain any.
+// A literal may contain control tokens, written as ControlBytes(id) of token_table.h. Free text,
+// values and regular expressions never contain any.
 //
-// A Structure is a value, cheap to copy: its parts are shared and never change. The same part at
+// A Structure is a value, cheap to copy: its parts are shared and immutable. A part that is used in
 // several places is compiled once.
 #ifndef WEFT_CONSTRAINT_STRUCTURE_H_
 #define WEFT_CONSTRAINT_STRUCTURE_H_
@@ -24,25 +24,25 @@
 
 namespace weft::constraint {
 
-// Text of any characters but for what is excluded.
+// Any text, with exclusions.
 struct FreeText {
-  std::vector<std::string> without;           // these stand nowhere in it
-  std::vector<std::string> without_patterns;  // nor what these regular expressions match
-  std::vector<std::string> unlike;            // none of these matches all of it
+  std::vector<std::string> without;           // texts that it must not contain
+  std::vector<std::string> without_patterns;  // regular expressions that must not match within it
+  std::vector<std::string> unlike;            // regular expressions that must not match all of it
 };
 
-// Strings of a schema as they read, up to a closing text.
+// The strings of a schema without quotes and escapes, up to a closing text.
 struct RawStrings {
   SchemaPart schema;
-  std::vector<std::string> unlike;  // regular expressions of texts that would be no strings
+  std::vector<std::string> unlike;  // regular expressions of texts that are not read as strings
   enum class Breaks : uint8_t {
     kExact,     // the text is the string
-    kAround,    // a line break before it and one behind it are no part of it
-    kPossible,  // the same, where they are there
+    kAround,    // a line break before and one after it are not part of the string
+    kPossible,  // the same, but each line break may be missing
   };
   Breaks breaks = Breaks::kExact;
   std::string close;       // a literal
-  std::string close_text;  // what it reads
+  std::string close_text;  // the text of `close`, which the string must not contain
 };
 
 class Structure {
@@ -52,14 +52,14 @@ class Structure {
   static Structure Literal(std::string bytes);
   // The whole text must match.
   static Structure Pattern(std::string regex);
-  // GBNF, or Lark's notation.
+  // GBNF or Lark's notation.
   static Structure FromGrammar(std::string grammar, TextStyle style = {});
   static Structure Value(SchemaPart schema, ValueStyle style = {},
                          ValueKinds kinds = ValueKinds::kAll);
   static Structure Strings(RawStrings strings);
-  // Ends wherever what follows may begin, or the text may end.
+  // Ends wherever the next part may begin, or where the text may end.
   static Structure Text(FreeText text);
-  // Free text and the marker behind it, a literal; where that is text, it stands nowhere before.
+  // Free text followed by `marker`, a literal. If the marker is text, it cannot occur earlier.
   static Structure TextUntil(FreeText text, std::string marker);
   static Structure TextUntilPattern(FreeText text, std::string marker);
   static Structure Sequence(std::vector<Structure> parts);
@@ -85,12 +85,12 @@ class Structure {
   };
   struct Node {
     Kind kind = Kind::kLiteral;
-    std::string text;  // a literal, a pattern, a grammar, a marker
+    std::string text;  // literal, pattern, grammar or marker
     SchemaPart schema;
     ValueStyle style;
     ValueKinds kinds = ValueKinds::kAll;
     RawStrings strings;
-    TextStyle written;  // of a grammar
+    TextStyle written;  // for a grammar
     FreeText free;
     std::vector<Structure> parts;
     int32_t least = 0, most = 0;
@@ -100,7 +100,8 @@ class Structure {
   std::shared_ptr<const Node> node_;
 };
 
-// Fills and finishes `grammar`. `controls` are the tokens of the literals, each once.
+// Fills and finishes `grammar`. `controls` gets the control tokens of the literals, without
+// duplicates.
 Status CompileStructure(const Structure& structure, const ConstraintOptions& options,
                         Grammar* grammar, std::vector<int32_t>* controls);
 

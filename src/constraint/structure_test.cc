@@ -17,7 +17,7 @@ using ::testing::UnorderedElementsAre;
 
 constexpr TokenId kEnd = 0, kOpen = 1, kClose = 2, kOther = 3, kFirstByte = 4;
 
-// An end, control tokens [CALL], [/CALL] and [OTHER], every byte, and some words.
+// An end token, the control tokens [CALL], [/CALL] and [OTHER], every byte, and some words.
 std::shared_ptr<const TokenTable> Table() {
   static const auto* const table = new std::shared_ptr<const TokenTable>([] {
     std::vector<std::string> bytes(4);
@@ -60,7 +60,7 @@ bool Accepts(const std::shared_ptr<const Constraint>& constraint, std::string_vi
   return state.AdvanceText(text) && state.CanEnd() && state.text() == text;
 }
 
-// Text, and calls between control tokens: [CALL]{"a":1}[/CALL].
+// Text with calls between control tokens: [CALL]{"a":1}[/CALL].
 Structure TextWithCalls() {
   const FreeText text{.without = {"[CALL]"}};
   const Structure value = Structure::Value(
@@ -83,7 +83,7 @@ TEST(StructureTest, ControlTokensAreReachedWhereTheyAreNamedAndAsNothingElse) {
   EXPECT_FALSE(Allows(state, kOther));
   EXPECT_FALSE(Allows(state, kFirstByte + 0xFF));
   ASSERT_TRUE(state.AdvanceText("Hello [CAL"));
-  // The marker is no text.
+  // The marker's text is not allowed as free text.
   EXPECT_FALSE(Allows(state, kFirstByte + 'L') && [&] {
     ConstraintState copy = state;
     return copy.Advance(kFirstByte + 'L') && copy.Advance(kFirstByte + ']');
@@ -115,7 +115,7 @@ TEST(StructureTest, ControlTokensMayBeWrittenOut) {
   EXPECT_EQ(Allowed(*restored), Allowed(state));
   state.Rollback(1);
   EXPECT_EQ(state.text(), "");
-  // The bytes of a control token are no text.
+  // The bytes of a control token are not allowed as text.
   EXPECT_FALSE(state.AdvanceText(ControlBytes(kOpen)));
 }
 
@@ -161,7 +161,7 @@ TEST(StructureTest, StringsAsTheyRead) {
   EXPECT_TRUE(Accepts(possible, "a</v>"));
   EXPECT_TRUE(Accepts(possible, "\na\n</v>"));
   EXPECT_TRUE(Accepts(possible, "b\n\n</v>"));
-  EXPECT_FALSE(Accepts(possible, "b\n</v>"));  // reads b
+  EXPECT_FALSE(Accepts(possible, "b\n</v>"));  // is read as b
   const auto not_null = strings(R"({"type":["string","null"]})", Breaks::kExact, {"null"});
   EXPECT_TRUE(Accepts(not_null, "nulls</v>"));
   EXPECT_FALSE(Accepts(not_null, "null</v>"));
@@ -244,7 +244,7 @@ TEST(StructureTest, MasksAreWhatTryingEveryTokenGives) {
         }
         ASSERT_EQ(allowed, tried) << state.text();
         ASSERT_FALSE(allowed.empty()) << state.text();
-        // Words and marks more often than single bytes.
+        // Prefer words and markers to single bytes.
         std::vector<TokenId> marks;
         for (const TokenId id : allowed) {
           if (id < kFirstByte || id >= kFirstByte + 256) marks.push_back(id);
@@ -258,7 +258,7 @@ TEST(StructureTest, MasksAreWhatTryingEveryTokenGives) {
   }
 }
 
-// As a format has it that writes the parameters of a call one by one.
+// Like a format that writes the parameters of a call one by one.
 Structure PartsOf(const SchemaText& schema, int count) {
   std::vector<Structure> parts;
   for (int i = 0; i < count; ++i) {
@@ -281,7 +281,7 @@ TEST(StructureTest, ASchemaIsReadOnceAndThatIsCounted) {
   EXPECT_GE(one->work(), reading);
   EXPECT_LE(all->work() - one->work(), 10 * reading);
   EXPECT_LE(all->bytes(), 16 << 20);
-  // Too much to read.
+  // Too long to read.
   std::string values = "{\"enum\":[0";
   for (int i = 0; i < 400'000; ++i) values += ",0";
   const auto refused =

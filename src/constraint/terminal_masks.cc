@@ -1,4 +1,4 @@
-// The mask of a terminal by itself.
+// Masks of terminals, independent of their context.
 #include <algorithm>
 #include <utility>
 
@@ -7,17 +7,18 @@
 namespace weft::constraint {
 namespace {
 
-// Fewer characters than this, of one byte each, make no likeness.
+// FillByLikeness: at least this many one-byte characters must lead to the same state.
 constexpr int kLikeBytes = 48;
-// Nor is one where more entries of the tries have to be looked at.
+// The walk gives up after this many trie entries.
 constexpr int64_t kMostUnlike = 24'000;
-// Or where more tokens are no likeness.
+// The walk gives up if more tokens than this differ.
 constexpr size_t kMostOwn = 4096;
-// So many entries that are only marked count as one.
+// This many entries that are only marked cost as much as one that is walked.
 constexpr int kMarkedOfEntry = 8;
-// For fewer entries below it, or long ones, nobody asks which characters change a state.
+// For smaller subtrees, or longer texts, finding the characters that keep the state would cost more
+// than walking.
 constexpr int32_t kFewEntries = 8;
-// A search by bytes counts as so many steps.
+// The cost of one search over the bytes of a state, in steps.
 constexpr int64_t kSearch = 64;
 
 bool Includes(const std::vector<uint32_t>& mask, const std::vector<uint32_t>& part) {
@@ -33,7 +34,8 @@ bool Includes(const std::vector<uint32_t>& mask, const std::vector<uint32_t>& pa
 RegexId Masker::FindBehindText(RegexId regex, bool is_last) {
   RegexPool& pool = machine_.pool();
   const ByteSet& text = tokens_.text().bytes;
-  // Follows all bytes of the range to `target`; false where they part.
+  // Derives `from` by all text bytes of the range; false if they lead to different states or
+  // nowhere.
   const auto follow = [&](RegexId from, int first, int last, RegexId* target) {
     const ByteSet edges = pool.Edges(from);
     for (int byte = first; byte <= last; ++byte) {
@@ -75,7 +77,7 @@ RegexId Masker::BehindText(RegexId regex, bool is_last) {
   return behind;
 }
 
-// What is left behind most characters of one byte.
+// The state after at least kLikeBytes of the one-byte characters, if there is one.
 RegexId Masker::MostlyBehindText(RegexId regex) {
   RegexPool& pool = machine_.pool();
   const ByteSet edges = pool.Edges(regex);
@@ -103,7 +105,7 @@ void Masker::Mark(const TokenTrie& trie, int32_t from, int32_t to, bool allowed,
   }
 }
 
-// Whether all that is below a node is allowed.
+// Whether everything below a node is allowed, as far as the state alone tells.
 bool Masker::IsKnown(Place* place, const TrieNode& node, int32_t at, const TextBelow& below,
                      const Walk& walk, TextWays* ways) {
   const bool asks = node.next - at > kFewEntries && node.height <= RegexPool::kNear.back();
@@ -123,17 +125,17 @@ bool Masker::IsKnown(Place* place, const TrieNode& node, int32_t at, const TextB
   return ways->Contains(place->loops, below.kinds);
 }
 
-// The tokens of a trie that stay inside of the terminal or end with it. False where it came to a
-// state that is not sure.
+// Marks the tokens of a trie that stay inside the terminal or end with it, and collects the
+// crossings. False if it reached a state that is not sure.
 bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide* wide) {
   RegexPool& pool = machine_.pool();
   const TokenTrie& trie = tokens_.trie(walk.trie);
   const std::span<const TextBelow> below = tokens_.Below(walk.trie);
   places_.resize(TokenTable::kMostTokenBytes + 1);
   places_[0] = {.id = regex, .row = pool.PlainRow(regex)};
-  size_t fresh = 1;  // from this depth on, places are left over from other walks
+  size_t fresh = 1;  // entries from this depth on are left over from other walks
   int64_t entries = 0, marked = 0;
-  int32_t from = 0, to = 0;  // nodes that are to be marked, in a row
+  int32_t from = 0, to = 0;  // contiguous nodes that wait to be marked
   const auto mark = [&](int32_t first, int32_t end, bool allowed) {
     if (allowed == walk.supposed) return;
     if (first != to) {
@@ -171,7 +173,7 @@ bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide*
     } else if (node.depth >= fresh || next != place.id) {
       if (!Visit(pool.Mark(next, part_))) return true;
       place = {.id = next, .row = pool.PlainRow(next)};
-    }  // Otherwise the node before this one led to the same state, and its place is still right.
+    }  // Otherwise the node before this one led to the same state, and its entry is still valid.
     fresh = std::max<size_t>(fresh, node.depth + 1u);
     if (pool.AcceptsEmpty(next)) wide->crossings.push_back({walk.trie, at});
     const bool over = next == kEmpty;
@@ -185,8 +187,8 @@ bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide*
   return true;
 }
 
-// Where the terminal goes other ways than `wide->like`: what becomes of the tokens there. False
-// where that cannot be said, or they are too many.
+// Walks the tokens for which the terminal and `wide->like` lead to different states, and decides
+// them one by one. False if the crossings could differ, or if there are too many such tokens.
 bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t* all_entries,
                         Wide* wide) {
   RegexPool& pool = machine_.pool();
@@ -214,7 +216,7 @@ bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t*
     if (!Visit(pool.Mark(next, part_)) || !Visit(pool.Mark(other, part_))) return true;
     if (!own(at, at + 1, next != kNothing)) return false;
     if (next == kNothing || next == kEmpty || other == kEmpty) {
-      // Below, both say something else, or nothing.
+      // Nothing below is allowed here, or the other terminal has nothing there.
       if (!own(at + 1, node.next, false)) return false;
       const bool leaf = node.next == at + 1;
       if (!leaf && pool.AcceptsEmpty(next)) wide->crossings.push_back({trie_index, at});
@@ -232,7 +234,7 @@ bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t*
 }
 
 bool Masker::FillByCounting(RegexId regex, bool is_last, Wide* wide) {
-  std::vector<RegexId> chain{regex};  // [n]: behind n characters
+  std::vector<RegexId> chain{regex};  // [n]: after n characters
   while (chain.size() <= TokenTable::kMostLead) {
     const RegexId next = BehindText(chain.back(), is_last);
     if (next == kNothing || IsTooMuch()) break;
@@ -241,7 +243,7 @@ bool Masker::FillByCounting(RegexId regex, bool is_last, Wide* wide) {
   const auto room = static_cast<int>(chain.size()) - 1;
   if (room == 0) return false;
   if (room < TokenTable::kMostLead) {
-    // At the end of the chain no character of text may come at all.
+    // The chain ended before kMostLead: then no character of text may come at its end.
     const ByteSet text = tokens_.text().bytes | ByteSet::Range(0x80, 0xFF);
     if (!(machine_.pool().FirstBytes(chain.back()) & text).IsEmpty()) return false;
   }
@@ -304,9 +306,9 @@ bool Masker::FillBySlices(RegexId regex, TextWays* ways, Wide* wide) {
   const bool all_text = machine_.pool().TakesAllText(regex);
   const bool most = !all_text && ways->TakesMost(regex);
   if (ways->loosens() && !all_text && !most) return false;
-  // Most tokens are words: where no word may come, they are supposed not to be allowed.
+  // Most tokens are words. So start with all tokens set only if a word may come.
   const bool supposed = most && ways->TakesWord(regex);
-  // To look far ahead there are too many states where it loosens.
+  // Loosened expressions have too many states for a look ahead.
   const bool explores = !all_text && !ways->loosens();
   std::vector<int> room(slices.size(), all_text || explores ? TokenTable::kSliceLength : 0);
   std::vector<TextWays::Rooms> rooms(slices.size());
@@ -327,7 +329,7 @@ bool Masker::FillBySlices(RegexId regex, TextWays* ways, Wide* wide) {
     if (!whole && !WalkTerminal(regex, walk, ways, wide)) return false;
   }
   if (all_text) {
-    // Whatever its length.
+    // All long texts are allowed, whatever their length.
     for (const TokenTable::LongText& text : tokens_.long_texts()) SetBit(wide->mask, text.id);
   }
   const size_t longer = all_text ? tokens_.far() : tokens_.longer();
@@ -358,7 +360,7 @@ const Masker::Wide& Masker::WideOf(const Terminal& terminal) {
       FillBySlices(regex, &plain, &wide);
     }
   }
-  // What was found behind the limit is not to be believed.
+  // Results after the limit cannot be trusted.
   if (IsTooMuch()) wide = Wide{};
   if (is_last) wide.crossings.clear();
   wide.usable = !wide.mask.empty();

@@ -6,18 +6,18 @@
 namespace weft::constraint {
 namespace {
 
-// A look at a state's ways counts as so many steps.
+// The cost of one look at a state, in steps.
 constexpr int64_t kLook = 8;
-// Bytes of a character, at most.
+// The maximum length of a UTF-8 character in bytes.
 constexpr int kMostUtf8 = 4;
-// Of the characters of one byte these are most.
+// This many of the one-byte characters count as most.
 constexpr int kMostOfAscii = 64;
 constexpr int kWordLetters = 8;
 constexpr int kFirstText = 0x20, kLastText = 0x7F;
-// Bytes of all that is walked together.
+// The longest text of a slice in bytes.
 constexpr int kMostNear = kMostUtf8 * TokenTable::kSliceLength;
 
-// Characters of one kind that begin with one byte: `rest` says how they go on.
+// Characters of one kind with the same first byte; `rest` describes their continuation.
 struct KindRange {
   LeadRange rest;
   TextKinds kind;
@@ -27,7 +27,7 @@ bool AreAlike(const LeadRange& a, const LeadRange& b) {
   return a.low == b.low && a.high == b.high && a.more == b.more;
 }
 
-// Of all characters that are not ASCII.
+// The ranges of all non-ASCII characters.
 const std::vector<KindRange>& KindRanges() {
   static const std::vector<KindRange> ranges = [] {
     std::vector<KindRange> made;
@@ -59,8 +59,9 @@ RegexId TextWays::Near(RegexId regex, int bytes) {
   return regex;
 }
 
-// What is behind the bytes of a range, of them those of `only`; the whole characters among them
-// are followed by `near` bytes at most, or it is -1. False where one of them may not come.
+// Adds to `out` the states after the bytes of the range, or after those of them in `only`. `near`:
+// the maximum number of bytes that follow, if a character is complete after this byte, or -1. False
+// if one of the bytes is not allowed.
 bool TextWays::Take(RegexId from, int first, int last, const ByteSet* only, int near,
                     std::vector<RegexId>* out) {
   RegexPool& pool = machine_.pool();
@@ -84,8 +85,8 @@ bool TextWays::Take(RegexId from, int first, int last, const ByteSet* only, int 
   return true;
 }
 
-// The states behind a character of the slice's kind that `ahead` others may follow. False where
-// one of them may not come.
+// Adds to `out` the states after one character of the slice's kind, with at most `ahead` characters
+// to follow. False if one of the characters is not allowed.
 bool TextWays::Expand(RegexId from, const TokenTable::Slice& slice, int ahead,
                       std::vector<RegexId>* out) {
   const int near = (slice.utf8 ? kMostUtf8 : 1) * ahead;
@@ -115,14 +116,14 @@ bool TextWays::TakeMore(std::vector<RegexId> from, const LeadRange& lead, int ne
 }
 
 RegexId TextWays::BehindCharacter(RegexId regex, uint8_t byte, int missing, int height) {
-  // Heights are told apart as far as Near does.
+  // Near distinguishes no more heights than these.
   for (const int32_t near : RegexPool::kNear) {
     if (height <= near) {
       height = near;
       break;
     }
   }
-  // Which bytes may follow depends on the first alone.
+  // The possible next bytes depend on the first byte only.
   const bool begins = byte >= 0xC0;
   const uint64_t key = static_cast<uint64_t>(regex) << 32 |
                        static_cast<uint64_t>(begins ? byte : missing) << 16 |
@@ -156,7 +157,8 @@ int TextWays::Explore(RegexId start, const TokenTable::Slice& slice, Rooms* room
         all = false;
         continue;
       }
-      // What was said of those behind it holds for texts of this length.
+      // The states found after it are equivalent for texts of this length only (see Near). The loop
+      // below lowers the bound.
       reached[i].room = TokenTable::kSliceLength - level;
       for (const RegexId id : next) {
         const auto [it, added] = index.try_emplace(id, static_cast<int32_t>(reached.size()));
@@ -242,7 +244,7 @@ void TextWays::AddOtherLoops(Loops* loops) {
   RegexPool& pool = machine_.pool();
   const RegexId regex = loops->regex;
   if (!is_last_ && pool.AcceptsEmpty(regex)) return;
-  // Most characters are alike in what follows their first byte.
+  // Most characters continue alike after their first byte, so reuse the previous range's result.
   const KindRange* before = nullptr;
   RegexId to_before = kNothing;
   bool is_loop = false;

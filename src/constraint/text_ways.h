@@ -1,7 +1,7 @@
-// Where text leads from the states of a terminal: how many characters may come whichever they are,
-// and which change nothing. With these the walks of a vocabulary leave out most of it.
+// How the states of a terminal behave on text: how many characters may come whatever they are, and
+// which characters keep the state. With this, the walk of a vocabulary can skip most of it.
 //
-// For one mask of a terminal. What is looked at is counted by the machine.
+// Used for one mask of one terminal. The machine counts the work.
 #ifndef WEFT_CONSTRAINT_TEXT_WAYS_H_
 #define WEFT_CONSTRAINT_TEXT_WAYS_H_
 
@@ -15,7 +15,8 @@
 
 namespace weft::constraint {
 
-// Leading bytes of UTF-8 that are followed alike, their first continuation, and how many more come.
+// Lead bytes of UTF-8 with the same continuation: the range of the second byte, and the number of
+// further bytes.
 struct LeadRange {
   int first, last, low, high, more;
 };
@@ -26,58 +27,59 @@ inline constexpr LeadRange kLeadRanges[] = {
 
 class TextWays {
  public:
-  // How many characters of a slice's kind may come from a state, by states in order.
+  // How many characters of a slice's kind each state accepts, sorted by state.
   using Rooms = std::vector<std::pair<RegexId, int>>;
 
-  // `is_last`: nothing can follow the terminal, which may then accept anywhere. `loosens`: states
-  // of intersections and complements become fewer, too (see RegexPool::Loosened); who comes to one
-  // that is not sure begins anew without.
+  // `is_last`: nothing can follow the terminal, so it may accept anywhere. `loosens`: also merge
+  // states of intersections and complements (see RegexPool::Loosened); a walk that reaches a state
+  // that is not sure must start again without it.
   TextWays(Machine* machine, int64_t most_steps, bool is_last, bool loosens = false)
       : machine_(*machine), most_steps_(most_steps), is_last_(is_last), loosens_(loosens) {}
 
-  // Whether it is worth it.
+  // Whether loosening pays for this terminal.
   static bool Loosens(RegexPool* pool, RegexId regex) {
     return pool->HasBoolean(regex) && pool->IsLive(regex) && pool->WayToEnd(regex) <= kWayBytes &&
            pool->Loosened(regex) != regex;
   }
 
-  // A state of a walk below which there are so many bytes, or one that is as good.
+  // An equivalent state for a subtree whose longest text has `bytes` bytes.
   RegexId Near(RegexId regex, int bytes);
-  // Whether what was loosened on the way here does not matter.
+  // Whether loosening on the way to this state made no difference.
   bool IsSure(RegexId regex) const {
     return !loosens_ || machine_.pool().WayToEnd(regex) <= kWayBytes;
   }
   bool loosens() const { return loosens_; }
-  // How many characters of the slice's kind the terminal takes, whichever they are, without
-  // coming to its end (which matters only where something follows): at most kSliceLength. The same
-  // of the states behind them, or less.
+  // How many characters of the slice's kind the terminal accepts, whatever they are, without
+  // reaching its end (which matters only if something can follow); at most kSliceLength. `rooms`
+  // gets a lower bound of this for each state on the way.
   int Explore(RegexId start, const TokenTable::Slice& slice, Rooms* rooms);
   static int RoomOf(const Rooms& rooms, RegexId regex);
-  // The characters that lead back to a state, in which the terminal does not end; those that are
-  // not ASCII only once somebody asks for them.
+  // The characters that lead from a state back to itself, unless the terminal can end there.
+  // Non-ASCII characters are computed only when needed.
   struct Loops {
     RegexId regex = kNothing;
     TextKinds kinds;
     bool has_others = false;
   };
-  // What it gives stays where it is.
+  // The pointer stays valid.
   Loops* LoopsOf(RegexId regex);
-  // Whether all characters of these kinds are among them.
+  // Whether all characters of these kinds keep the state.
   bool Contains(Loops* loops, const TextKinds& kinds);
-  // In the middle of a character, behind `byte`: what is left of the terminal behind it, if it is
-  // the same however the `missing` bytes go on, with `height` bytes below (see Near); kNothing
-  // otherwise, and where one of them may not come.
+  // For the middle of a character, after `byte`: the rest of the terminal after the character, if
+  // it is the same for every way to complete it with `missing` bytes, and if `height` more bytes
+  // follow at most (see Near). kNothing otherwise, or if one of these bytes is not allowed.
   RegexId BehindCharacter(RegexId regex, uint8_t byte, int missing, int height);
-  // Whether most characters of one byte may come.
+  // Whether the terminal accepts most one-byte characters.
   bool TakesMost(RegexId regex);
-  // Whether so many letters may come as a word has.
+  // Whether the terminal accepts a word's length of letters.
   bool TakesWord(RegexId regex);
 
  private:
-  // So many bytes may lead to an end, and texts of so many are walked with a loosened state.
+  // A loosened state is sure if an end is at most kWayBytes away; it may be used for texts of at
+  // most kNearBytes.
   static constexpr int kWayBytes = 16, kNearBytes = RegexPool::kLooseBytes - kWayBytes;
-  // Where more states than this are found for one position, or in all, no more are looked for. Nor
-  // where there is room for fewer characters: walks would not gain much.
+  // Explore stops when one position, or all together, have more states than this, or when a state
+  // accepts fewer than kLeastRoom characters: walks would gain little.
   static constexpr size_t kMostFrontier = 64, kMostStates = 96;
   static constexpr int kLeastRoom = 4;
 
@@ -90,7 +92,8 @@ class TextWays {
   bool Expand(RegexId from, const TokenTable::Slice& slice, int ahead, std::vector<RegexId>* out);
   bool Take(RegexId from, int first, int last, const ByteSet* only, int near,
             std::vector<RegexId>* out);
-  // The continuations of a character that begins with bytes of the range, as in Expand.
+  // Derives by the continuation bytes of a character that starts with a byte of the range;
+  // arguments as in Expand.
   bool TakeMore(std::vector<RegexId> from, const LeadRange& lead, int near,
                 std::vector<RegexId>* out);
   TextKinds FindLoops(RegexId regex);

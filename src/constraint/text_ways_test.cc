@@ -1,5 +1,5 @@
-// How much of a vocabulary is looked at for a mask where most text may come: in steps, which are
-// the same on any machine.
+// How much of a vocabulary a mask walks if most text is allowed, in steps, which are the same on
+// any machine.
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -17,7 +17,7 @@
 namespace weft::constraint {
 namespace {
 
-// Words of small letters, some behind a space, some in capitals, some with an accent.
+// Lowercase words, some after a space, some in capitals, some with an accent.
 const TokenTable& Words() {
   static const TokenTable* const table = [] {
     std::mt19937 random(7);
@@ -40,7 +40,7 @@ const TokenTable& Words() {
   return *table;
 }
 
-// What the mask behind a text takes that is made first, in steps.
+// The steps for the mask after `text`, with nothing cached.
 int64_t StepsOfMask(std::string_view schema, std::string_view text) {
   Grammar grammar;
   EXPECT_TRUE(CompileSchema(schema, {}, &grammar).ok()) << schema;
@@ -92,7 +92,7 @@ TEST(TextWays, RoomIsWhatMayComeWhateverItIs) {
   EXPECT_EQ(TextWays::RoomOf(rooms, behind("\"abc")), 2);
   EXPECT_EQ(TextWays::RoomOf(rooms, behind("\"abcde")), 0);
   EXPECT_EQ(TextWays::RoomOf(rooms, behind("\"abcdx")), 5);
-  // Digits are a slice of their own here.
+  // Here digits are a slice of their own.
   TokenTable::Slice digits{.bytes = ByteSet::Range('0', '9'), .utf8 = false, .masks = {}};
   rooms.clear();
   EXPECT_EQ(ways.Explore(begin, digits, &rooms), TokenTable::kSliceLength);
@@ -123,7 +123,7 @@ TEST(TextWays, SpacesThatAreNotAsciiAreKindsOfTheirOwn) {
     EXPECT_FALSE(
         ways.Contains(loops, KindOf(static_cast<uint8_t>(first), static_cast<uint8_t>(second))));
   }
-  // However the bytes of an ideograph go on, it is a part of the word.
+  // An ideograph is part of the word, whatever its remaining bytes are.
   state = machine.Step(state, 0xE4);
   EXPECT_EQ(ways.BehindCharacter(machine.Threads(state)[0].regex, 0xE4, 2, 12), word);
   state = machine.Step(machine.Step(machine.Step(machine.start(), '"'), 'x'), 0xE3);
@@ -145,7 +145,7 @@ TEST(TextWays, CountsAreLooseWhereAWayToTheEndIsKnown) {
   const RegexId second = machine.Threads(state)[0].regex;
   EXPECT_NE(first, second);
   EXPECT_EQ(pool.Loosened(first), pool.Loosened(second));
-  // One text: a dot, a letter and the quotation mark.
+  // The shortest way: a dot, a letter and the quotation mark.
   EXPECT_EQ(pool.WayToEnd(second), 3);
   EXPECT_TRUE(TextWays::Loosens(&pool, second));
 }

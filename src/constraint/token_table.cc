@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kMostHeight = 255;
 
-// The bytes of the character at `at` when it is of the slice's kind, 0 otherwise.
+// The length in bytes of the character at `at` if it belongs to the slice's kind, 0 otherwise.
 size_t CharacterAt(const TokenTable::Slice& slice, std::string_view text, size_t at) {
   const auto lead = static_cast<uint8_t>(text[at]);
   if (lead < 0x80) return slice.bytes.Has(lead) ? 1 : 0;
@@ -30,7 +30,7 @@ struct Lead {
   size_t bytes = 0;
 };
 
-// What a text begins with of the slice's kind.
+// The longest prefix of `text` that belongs to the slice's kind.
 Lead LeadOf(const TokenTable::Slice& slice, std::string_view text) {
   Lead lead;
   while (lead.bytes < text.size()) {
@@ -64,8 +64,8 @@ void SetBit(std::vector<uint32_t>* mask, TokenId id) {
 std::vector<TextBelow> BelowOf(const TokenTrie& trie) {
   const auto size = static_cast<size_t>(trie.size());
   std::vector<TextBelow> below(size);
-  std::vector<TextKinds> at_node(size);   // of the characters that begin there
-  std::vector<size_t> above(size), path;  // who stands above each; nodes by depth
+  std::vector<TextKinds> at_node(size);   // kinds of the characters that start at the node
+  std::vector<size_t> above(size), path;  // parent of each node; current path by depth
   for (size_t at = 0; at < size; ++at) {
     const TrieNode& node = trie[static_cast<int32_t>(at)];
     path.resize(node.depth);
@@ -91,7 +91,7 @@ std::vector<TextBelow> BelowOf(const TokenTrie& trie) {
 TextKinds KindOf(uint8_t first, uint8_t second) {
   constexpr std::string_view kSingle = " -_.:/";
   constexpr int kFirstLead = 0xC2, kLeads = 51;
-  // Beginnings of spaces, and of what is no text to many patterns.
+  // First bytes of Unicode spaces and of characters that many patterns do not accept as text.
   constexpr std::pair<uint8_t, uint8_t> kApart[] = {
       {0xE2, 0x80}, {0xE2, 0x81}, {0xE3, 0x80}, {0xEF, 0xBB}};
   const auto ascii = [](size_t bit) { return TextKinds{.ascii = 1ull << bit}; };
@@ -121,7 +121,7 @@ TokenId ControlAt(std::string_view bytes) {
   return id;
 }
 
-// Nothing follows the nodes of the path below this depth.
+// Ends the subtrees of the current path below this depth.
 void TokenTrie::Close(size_t depth) {
   for (; path_.size() > depth; path_.pop_back()) {
     TrieNode& node = nodes_[static_cast<size_t>(path_.back())];
@@ -154,7 +154,7 @@ TokenTable::TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends
                        const std::vector<std::pair<TokenId, std::string>>& controls)
     : bytes_(std::move(bytes)), ends_(std::move(ends)) {
   std::ranges::sort(ends_);
-  // Tokens of single bytes may not be put together to a control token.
+  // Otherwise byte tokens could spell a control token.
   for (std::string& text : bytes_) {
     if (text.find(kControlLead) != std::string::npos) text.clear();
   }

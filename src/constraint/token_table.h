@@ -1,16 +1,18 @@
-// The bytes of a vocabulary's tokens, arranged so that masks are quick.
+// The bytes of a vocabulary's tokens, arranged for fast masks.
 //
-// Most tokens are plain text, and most of the time plain text is either wholly allowed (inside
-// of a string) or not at all. So the tokens are cut into slices of one kind of text each: when a
-// terminal takes any text of the kind, a slice is one precomputed mask, by length. What is in
-// no slice is walked as a trie, byte by byte, and so is a slice that a terminal takes in part.
+// Most tokens are plain text, and most of the time plain text is either allowed completely (inside
+// a string) or not at all. So tokens are divided into slices, one for each kind of text. If a
+// terminal accepts any text of that kind, the slice contributes a precomputed mask, selected by
+// length. Slices that a terminal accepts only partly, and tokens in no slice, are walked byte by
+// byte as tries.
 //
-// What is in no slice has text before something else (a quotation mark, a line end, a piece of
-// a character) or is long. To a terminal that only counts characters of text, all texts of a length
-// are one: so these tokens are there a second time, as tails, by how many characters lead to them.
+// Tokens in no slice contain text before something else (a quotation mark, a line end, a part of a
+// character), or are long. A terminal that only counts characters treats all texts of one length
+// alike. For such terminals these tokens are stored a second time, as tails, by the number of
+// characters before the tail.
 //
-// Control tokens stand for no text. Each has bytes of its own here that no text can contain, so
-// that it is allowed exactly where a constraint names it.
+// Control tokens represent no text. Here each gets a byte sequence that no text can contain, so it
+// is allowed exactly where a constraint names it.
 //
 // Immutable; any thread.
 #ifndef WEFT_CONSTRAINT_TOKEN_TABLE_H_
@@ -32,63 +34,63 @@
 namespace weft::constraint {
 
 struct TrieNode {
-  int32_t next = 0;    // behind everything below this node
-  int32_t tokens = 0;  // where its tokens begin, those of the nodes below behind its own
-  uint16_t depth = 0;  // bytes from the root, this one included
+  int32_t next = 0;    // first node after this subtree
+  int32_t tokens = 0;  // start of its own tokens; those of its subtree follow
+  uint16_t depth = 0;  // bytes from the root, including this one
   uint8_t byte = 0;
-  uint8_t height = 0;  // bytes of the longest text below; 255 stands for more, too
+  uint8_t height = 0;  // length of the longest text below; 255 also stands for more
 };
 
-// Nodes in the order of a walk that goes down first, and so are the tokens: all that are at a node
-// and below it stand in a row.
+// Nodes and tokens are in depth-first order, so the tokens of a subtree are contiguous.
 class TokenTrie {
  public:
   TokenTrie() : nodes_(1) {}
 
   int32_t size() const { return static_cast<int32_t>(nodes_.size()) - 1; }
   const TrieNode& operator[](int32_t at) const { return nodes_[static_cast<size_t>(at)]; }
-  // Of the nodes [from, to).
+  // The tokens of the nodes [from, to).
   std::span<const TokenId> Tokens(int32_t from, int32_t to) const {
     const auto begin = static_cast<size_t>((*this)[from].tokens);
     return {tokens_.data() + begin, static_cast<size_t>((*this)[to].tokens) - begin};
   }
-  // REQUIRES: no text before was greater.
+  // REQUIRES: `text` is not less than any text added before.
   void Add(std::string_view text, TokenId token);
-  // After the last one.
+  // Call after the last Add.
   void Finish() { Close(0); }
 
  private:
   void Close(size_t depth);
 
-  std::vector<TrieNode> nodes_;  // and one behind the last
+  std::vector<TrieNode> nodes_;  // with one extra node as the end
   std::vector<TokenId> tokens_;
-  std::vector<int32_t> path_;  // the nodes of the text that was added last
+  std::vector<int32_t> path_;  // nodes of the text added last
 };
 
-// Kinds of characters of text, a bit each: every letter is a kind of its own, all digits are one;
-// what is not ASCII is of a kind by its first byte, and where there are spaces, by its second one.
+// A set of character kinds, one bit each. Every ASCII letter is its own kind, and all digits are
+// one. Other characters are classified by their first byte, or by two bytes where spaces are among
+// them.
 struct TextKinds {
   uint64_t ascii = 0, others = 0;
 
   TextKinds operator|(const TextKinds& o) const { return {ascii | o.ascii, others | o.others}; }
-  // Whether all of these are among the others.
+  // Whether these kinds are a subset of `o`.
   bool AreIn(const TextKinds& o) const { return ((ascii & ~o.ascii) | (others & ~o.others)) == 0; }
   void Remove(const TextKinds& o) { ascii &= ~o.ascii, others &= ~o.others; }
 };
-// REQUIRES: bytes of text; of a character of one byte, `second` does not matter.
+// REQUIRES: bytes of text. `second` is ignored for a one-byte character.
 TextKinds KindOf(uint8_t first, uint8_t second = 0);
-// What is below a node of a trie of texts.
+// Summarizes the subtree of a node in a trie of texts.
 struct TextBelow {
-  TextKinds kinds;  // of the characters that begin below
-  int missing = 0;  // bytes of a character that began at the node, or above
+  TextKinds kinds;  // kinds of the characters that start in the subtree
+  int missing = 0;  // bytes that complete a character started at or above the node
 };
 
-// What control token `id` is in the bytes that a constraint reads: no part of UTF-8.
+// The bytes that represent control token `id` within a constraint: they are not valid UTF-8.
 // REQUIRES: 0 <= id < 2^24.
 std::string ControlBytes(TokenId id);
 inline constexpr char kControlLead = '\xFF';
 inline constexpr size_t kControlSize = 5;
-// The token that `bytes` begins with; kNoToken where that is text.
+// The control token at the start of `bytes`, or kNoToken if they start with text.
 TokenId ControlAt(std::string_view bytes);
 
 class TokenTable {
@@ -96,16 +98,17 @@ class TokenTable {
   // Longer tokens are never allowed.
   static constexpr size_t kMostTokenBytes = 1024;
   static constexpr int kSliceLength = 16;
-  // Tokens that begin with more characters of text have no tail.
+  // Tokens with more leading characters of text have no tail.
   static constexpr int kMostLead = 32;
-  // Tokens of more bytes are those of trie beyond(near).
+  // The trie beyond(near) has the tokens longer than kNear[near] bytes.
   static constexpr auto kNear = RegexPool::kNear;
 
   struct Slice {
-    // A token of the slice is made of these bytes and, where `utf8`, whole other characters.
+    // A token of the slice consists of these bytes and, if `utf8`, of complete non-ASCII
+    // characters.
     ByteSet bytes;
     bool utf8 = false;
-    // [n]: tokens of at most n characters; nothing is longer than kSliceLength.
+    // masks[n] has the tokens of at most n characters; no token of a slice exceeds kSliceLength.
     std::vector<std::vector<uint32_t>> masks;
   };
   struct LongText {
@@ -113,9 +116,9 @@ class TokenTable {
     TokenId id = kNoToken;
   };
 
-  // `bytes[id]` is what token `id` stands for; empty for one that is never allowed. `ends` are the
-  // tokens that end an answer. `controls` are control tokens that are none of these, with what
-  // they are called in text: their own `bytes` do not matter.
+  // `bytes[id]` is the text of token `id`; an empty one is never allowed. `ends` are the tokens
+  // that end an answer. `controls` are the other control tokens with their names in text; their own
+  // `bytes` are ignored.
   TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends,
              const std::vector<std::pair<TokenId, std::string>>& controls = {});
 
@@ -124,26 +127,27 @@ class TokenTable {
   std::string_view Bytes(TokenId id) const { return bytes_[static_cast<size_t>(id)]; }
   std::span<const TokenId> ends() const { return ends_; }
   bool IsEnd(TokenId id) const;
-  // Empty for a token that is no control token, or ends answers.
+  // Empty for tokens that end answers and for tokens that are not control tokens.
   std::string_view ControlText(TokenId id) const;
 
   const TokenTrie& all() const { return all_; }
-  // Each contains the characters of those before it; the last one is all text.
+  // Each slice's characters include those of the slices before it; the last slice is all text.
   const std::vector<Slice>& slices() const { return slices_; }
   const Slice& text() const { return slices_.back(); }
-  // The tokens of all slices with at most n characters.
+  // Tokens of at most n characters, from all slices.
   const std::vector<uint32_t>& TextMask(int n) const { return texts_[static_cast<size_t>(n)]; }
-  // All tokens that are nothing but text.
+  // All tokens that consist of text only.
   const std::vector<uint32_t>& AllText() const { return all_text_; }
   // Texts of kSliceLength + 1 to kMostLead characters, shortest first.
   const std::vector<LongText>& long_texts() const { return long_texts_; }
 
-  // Tries by number: one for each slice; of longer texts; of what is no text; then, once more, of
-  // tails, by the characters that lead to them, and of tokens that have no tail and are not among
-  // long_texts(); then, once more, of all tokens of more than so many bytes.
+  // All tries by number: one for each slice, then longer texts, then everything that is not text.
+  // After these the tokens are repeated: the tails, by the number of leading characters; the tokens
+  // that have no tail and are not in long_texts(); and the tokens longer than kNear[i] bytes, for
+  // each i.
   const TokenTrie& trie(size_t i) const { return tries_[i]; }
-  // Of each node of a slice's trie, or that of longer texts: what is below.
-  // Of other tries nothing.
+  // For each node of a slice's trie or of longer(), a summary of its subtree. Empty for other
+  // tries.
   std::span<const TextBelow> Below(size_t i) const {
     return i < below_.size() ? std::span<const TextBelow>(below_[i]) : std::span<const TextBelow>();
   }
@@ -152,7 +156,7 @@ class TokenTable {
   size_t tails(int lead) const { return slices_.size() + 2 + static_cast<size_t>(lead); }
   size_t far() const { return tails(kMostLead) + 1; }
   size_t beyond(size_t near) const { return far() + 1 + near; }
-  // The tokens of that trie.
+  // The tokens of the trie beyond(near), as a mask.
   const std::vector<uint32_t>& BeyondMask(size_t near) const { return beyond_[near]; }
 
  private:

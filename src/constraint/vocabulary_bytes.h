@@ -11,12 +11,12 @@
 
 namespace weft::constraint {
 
-// Control tokens stand for nothing; those that end a generation end an answer.
+// Control tokens represent no text; those that end generation end an answer.
 std::shared_ptr<const TokenTable> TableOf(const Tokenizer& tokenizer);
 
-// The tokens of a text that goes on behind another one: without the space that some vocabularies
-// put before a text that begins. `controls`: what reads as a control token is one. Empty where no
-// tokens are exactly that text.
+// Tokenizes `text` as the continuation of another text: without the space that some vocabularies
+// add at the start of a text. `controls`: recognize control tokens in `text`. Empty if no tokens
+// spell exactly that text.
 std::vector<TokenId> TokensBehind(const Tokenizer& tokenizer, std::string_view text,
                                   bool controls = false);
 

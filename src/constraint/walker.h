@@ -1,4 +1,4 @@
-// The automata of a constraint, shared by its states: what is behind the lock.
+// The automata that all states of a constraint share, and the lock that guards them.
 #ifndef WEFT_CONSTRAINT_WALKER_H_
 #define WEFT_CONSTRAINT_WALKER_H_
 
@@ -24,11 +24,11 @@ class ConstraintWalker {
   }
 
   Mutex& mutex() { return mutex_; }
-  // States are those of one generation.
+  // State ids are valid within one generation only.
   uint64_t generation() const { return generation_; }
   Machine& machine() { return *machine_; }
   Masker& masker() { return *masker_; }
-  // Begins a new generation where the memory of this one is used up, or was given back.
+  // Starts a new generation if this one has used up its memory or was discarded.
   void RenewWhereFull() {
     if (machine_ == nullptr || machine_->exhausted() ||
         machine_->bytes() + masker_->bytes() - base_bytes_ >
@@ -36,9 +36,9 @@ class ConstraintWalker {
       Renew();
     }
   }
-  // What the automata take, to be read without the lock.
+  // Publishes the memory of the automata, so that it can be read without the lock.
   void Publish() { bytes_.store(machine_->bytes() + masker_->bytes(), std::memory_order_relaxed); }
-  // Frees the automata. The next who needs them has them made anew.
+  // Discards the automata. The next user builds new ones.
   void GiveBack() {
     if (machine_ == nullptr) return;
     past_work_ = work();
@@ -46,25 +46,26 @@ class ConstraintWalker {
     machine_.reset();
     bytes_.store(0, std::memory_order_relaxed);
   }
-  // What was needed to walk an answer's text again would be needed again in the next generation:
-  // it does not bring that nearer.
+  // Excludes memory that walking an answer's text again took. A new generation would need it again,
+  // so it must not bring that generation nearer.
   void KeepAside(int64_t bytes) { base_bytes_ += bytes; }
-  // An answer whose own text takes more cannot go on: there would be little room for others.
+  // An answer whose own text takes more than this cannot continue: it would leave too little room
+  // for others.
   int64_t most_text_bytes() const { return MostBytes() / 2; }
-  // Steps of work in all generations.
+  // Steps of work in all generations so far.
   int64_t work() const { return past_work_ + (machine_ == nullptr ? 0 : machine_->pool().work()); }
 
-  // Without the lock.
+  // The functions below need no lock.
 
-  // What the automata are made of, and with what they took at last.
+  // The size of the grammar, without and with the automata as last published.
   int64_t least_bytes() const { return grammar_->bytes(); }
   int64_t bytes() const { return least_bytes() + bytes_.load(std::memory_order_relaxed); }
-  // A generation takes no more than this, besides what answers take themselves.
+  // Limits a generation to this, not counting the memory that KeepAside excludes.
   void SetShare(int64_t bytes) { share_.store(bytes, std::memory_order_relaxed); }
 
  private:
-  // A generation ends where its memory is used up, but a single mask must fit into it: this is
-  // how much more the automata may take until it is made.
+  // A generation ends when its memory is used up, but a single mask must fit. Until that mask is
+  // complete, the automata may grow to this many times the limit.
   static constexpr int64_t kHardLimit = 4;
   static constexpr int64_t kLeastForMask = 32 << 20;
 
@@ -83,8 +84,8 @@ class ConstraintWalker {
   const TokenTable& tokens_;
   const int64_t most_bytes_;
   std::atomic<int64_t> bytes_ = 0, share_ = INT64_MAX;
-  int64_t base_bytes_ = 0;  // without what is used up
-  int64_t past_work_ = 0;   // of earlier generations
+  int64_t base_bytes_ = 0;  // excluded from the limit
+  int64_t past_work_ = 0;   // in earlier generations
   std::unique_ptr<Machine> machine_;
   std::unique_ptr<Masker> masker_;
   uint64_t generation_ = 0;
