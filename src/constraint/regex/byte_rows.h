@@ -1,5 +1,5 @@
-// Where states lead by each byte: rows of numbers with an entry for each range of bytes that lead
-// alike. Which range a byte is in is kept once for all rows of the same ranges.
+// Transition tables: a row has an entry for each range of bytes with the same target. Rows with the
+// same ranges share the map from bytes to ranges.
 #ifndef WEFT_CONSTRAINT_REGEX_BYTE_ROWS_H_
 #define WEFT_CONSTRAINT_REGEX_BYTE_ROWS_H_
 
@@ -19,11 +19,12 @@ namespace weft::constraint {
 class ByteRows {
  public:
   struct Row {
-    int32_t entries = -1, ranges = -1;  // where they begin
+    int32_t entries = -1, ranges = -1;  // offsets in entries_ and ranges_
     bool exists() const { return entries >= 0; }
   };
 
-  // A row whose ranges begin at `edges`, of which 0 is one: with `fill` of the first byte of each.
+  // Adds a row whose ranges start at `edges`; each entry is `fill` of the first byte of its range.
+  // REQUIRES: edges.Has(0).
   template <typename Fill>
   Row Add(const ByteSet& edges, const Fill& fill) {
     std::array<int32_t, 256> made;
@@ -41,7 +42,7 @@ class ByteRows {
   void Set(const Row& row, uint8_t byte, int32_t value) {
     entries_.Run(First(row))[RangeOf(row, byte)] = value;
   }
-  // What all rows take.
+  // The memory of all rows.
   size_t bytes() const {
     return entries_.bytes() + ranges_.size() + 2 * edges_.size() * sizeof(ByteSet);
   }
@@ -70,7 +71,7 @@ class ByteRows {
   }
 
   Chunked<int32_t> entries_;
-  std::vector<uint8_t> ranges_;  // of each byte, for each of edges_
+  std::vector<uint8_t> ranges_;  // range of each byte, for each set in edges_
   std::vector<ByteSet> edges_;
   HashIndex index_;
 };

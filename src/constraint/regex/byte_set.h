@@ -28,7 +28,7 @@ struct ByteSet {
     for (const uint64_t word : words) count += std::popcount(word);
     return count;
   }
-  // Whether `holds` is true of any of its bytes. Asks in ascending order and stops at the first.
+  // Whether `holds` is true for any byte. Calls it in ascending order and stops at the first.
   template <typename Holds>
   bool Any(const Holds& holds) const {
     for (size_t word = 0; word < words.size(); ++word) {
@@ -47,7 +47,7 @@ struct ByteSet {
              words[3] & o.words[3]}};
   }
   ByteSet operator~() const { return {{~words[0], ~words[1], ~words[2], ~words[3]}}; }
-  // The bytes b whose membership differs from that of b - 1, and 0.
+  // The bytes whose membership differs from that of the byte before, and 0.
   ByteSet Edges() const {
     ByteSet edges;
     uint64_t carry = 0;

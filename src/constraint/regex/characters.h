@@ -1,8 +1,8 @@
-// Sets of code points, and how their members are written: as UTF-8, or inside a JSON string.
+// Sets of code points, and the spelling of their members: plain UTF-8, or inside a JSON string.
 //
-// Inside a JSON string every character has one spelling here: itself, but for the quotation
-// mark, the backslash and the control characters, which have the short escape where there is
-// one and \u00xx (lower case) otherwise. One spelling is what makes complements and lengths exact.
+// Inside a JSON string, every character has exactly one spelling here: itself, except for the
+// quotation mark, the backslash and the control characters. These have their short escape, or
+// otherwise \u00xx in lower case. With one spelling, complements and lengths are exact.
 #ifndef WEFT_CONSTRAINT_REGEX_CHARACTERS_H_
 #define WEFT_CONSTRAINT_REGEX_CHARACTERS_H_
 
@@ -21,7 +21,7 @@ inline constexpr uint32_t kLastCodePoint = 0x10FFFF;
 class CharSet {
  public:
   CharSet() = default;
-  static CharSet All();  // every code point but the surrogates
+  static CharSet All();  // all code points except surrogates
 
   void Add(uint32_t first, uint32_t last);
   void Add(const CharSet& other);
@@ -42,9 +42,9 @@ RegexId OneOf(RegexPool* pool, const CharSet& set, Spelling spelling);
 std::string SpellOne(uint32_t c, Spelling spelling);
 // The spelling of a text, without quotation marks.
 std::string Spell(std::string_view text, Spelling spelling);
-// A JSON string, quotation marks included, with `characters` between them.
+// A JSON string of `least` to `most` characters, including quotation marks.
 RegexId QuotedJson(RegexPool* pool, int32_t least, int32_t most);
-// The same as any writer may spell it, \u0041 and \/ included.
+// A JSON string in any spelling, including \u0041 and \/.
 RegexId AnySpellingJson(RegexPool* pool);
 
 }  // namespace weft::constraint

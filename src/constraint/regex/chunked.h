@@ -1,5 +1,4 @@
-// A table that grows without copying: its elements lie in chunks of one size, and stay where they
-// are.
+// A table that grows without copying: elements are in chunks of one size and never move.
 #ifndef WEFT_CONSTRAINT_REGEX_CHUNKED_H_
 #define WEFT_CONSTRAINT_REGEX_CHUNKED_H_
 
@@ -32,7 +31,7 @@ class Chunked {
   }
   ~Chunked() = default;
 
-  // The number of elements, where none were added as a run.
+  // The number of elements. REQUIRES: none were added by AddRun.
   size_t size() const {
     return chunks_.empty() ? 0 : (chunks_.size() - 1) * kChunk + chunks_.back().size();
   }
@@ -44,8 +43,8 @@ class Chunked {
     chunks_.back().push_back(value);
   }
 
-  // Elements that lie side by side. Returns where they begin: a run in front of which a chunk had
-  // too little room begins the next one.
+  // Adds contiguous elements and returns the index of the first. If the last chunk has too little
+  // room, the run starts a new one.
   size_t AddRun(std::span<const T> run) {
     if (run.empty()) return 0;
     if (Room() < run.size()) Open(run.size());
@@ -60,11 +59,11 @@ class Chunked {
     return {&(*this)[first], count};
   }
 
-  // What its chunks take, filled or not.
+  // The capacity of all chunks in bytes.
   size_t bytes() const { return capacity_ * sizeof(T); }
 
  private:
-  // Of the last chunk.
+  // Free elements in the last chunk.
   size_t Room() const {
     if (chunks_.empty()) return 0;
     return kChunk - std::min(kChunk, chunks_.back().size());

@@ -7,8 +7,8 @@
 namespace weft::constraint {
 namespace {
 
-// The last second of a day in UTC when it is one too many, as clocks show it whose offset is of
-// whole or half hours.
+// The leap second at the end of a UTC day, in the local time of every whole-hour and half-hour
+// offset.
 std::string LeapSeconds() {
   const auto digits = [](int n) { return StrCat(n / 10, n % 10); };
   std::string all;
@@ -21,7 +21,8 @@ std::string LeapSeconds() {
   return all;
 }
 
-// Characters beyond ASCII in international forms (RFC 3987), and those for private use.
+// The non-ASCII characters of internationalized identifiers (RFC 3987), and below, those for
+// private use.
 std::string Ucschar() {
   std::string all = "\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}";
   for (const char plane : std::string_view("123456789ABCD")) {
@@ -32,8 +33,8 @@ std::string Ucschar() {
 constexpr char kPrivate[] = "\\u{E000}-\\u{F8FF}\\u{F0000}-\\u{FFFFD}\\u{100000}-\\u{10FFFD}";
 
 constexpr char kLabel[] = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
-// A label, but for those that begin with xn--: what stands behind that must be the encoding of
-// other characters, which no pattern can say.
+// A label that does not start with xn--. After xn-- comes an encoding of other characters, which no
+// pattern can check.
 constexpr char kPlainLabel[] =
     "([0-9A-WYZa-wyz]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?|[Xx]([0-9A-MO-Za-mo-z]([A-Za-z0-9-]{0,60}"
     "[A-Za-z0-9])?|-[A-Za-z0-9-]{0,60}[A-Za-z0-9]|[Nn]([A-Za-z0-9]([A-Za-z0-9-]{0,59}"
@@ -66,7 +67,7 @@ std::string Ipv4() {
   return octet + "(\\." + octet + "){3}";
 }
 
-// With one :: at most, which stands for one group or more.
+// With at most one ::, which stands for one group or more.
 std::string Ipv6() {
   const std::string h = "[0-9A-Fa-f]{1,4}";
   const std::string low = "(" + h + ":" + h + "|" + Ipv4() + ")";
@@ -87,7 +88,7 @@ std::string Email() {
          "|\\[" + Ipv4() + "\\]|\\[IPv6:" + Ipv6() + "\\])";
 }
 
-// RFC 3986; with the characters of `more`, and those of `query` in the query, RFC 3987.
+// RFC 3986; RFC 3987 if `more` has the additional characters, and `query` those for the query.
 std::string Uri(const std::string& more, const std::string& query, bool reference) {
   const std::string escaped = "%[0-9A-Fa-f]{2}";
   const std::string plain = "[A-Za-z0-9._~!$&'()*+,;=" + more + "-]";

@@ -1,4 +1,4 @@
-// The formats of strings that JSON Schema names, as patterns.
+// JSON Schema's string formats as patterns.
 #ifndef WEFT_CONSTRAINT_REGEX_FORMATS_H_
 #define WEFT_CONSTRAINT_REGEX_FORMATS_H_
 
@@ -7,11 +7,11 @@
 
 namespace weft::constraint {
 
-// The pattern of a format; empty for a name that is not known, which then is a remark only.
-// `surely`: nothing else matches, though some of what the format allows may be missing; otherwise
-// all that it allows matches, though some more may.
+// The pattern of a format. Empty for an unknown name, which is only an annotation. With `surely`,
+// the pattern matches only valid strings, but may miss some; otherwise it matches all valid
+// strings, and perhaps some others.
 const std::string& FormatPattern(std::string_view name, bool surely);
-// Formats that are defined and cannot be enforced.
+// Formats that are defined but cannot be enforced.
 bool IsUnenforceableFormat(std::string_view name);
 
 }  // namespace weft::constraint

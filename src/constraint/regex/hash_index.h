@@ -1,4 +1,4 @@
-// Finds the id of something that is kept elsewhere, by its hash: what interning needs.
+// Maps hashes to ids of objects that are stored elsewhere, for interning.
 #ifndef WEFT_CONSTRAINT_REGEX_HASH_INDEX_H_
 #define WEFT_CONSTRAINT_REGEX_HASH_INDEX_H_
 
@@ -17,11 +17,11 @@ inline uint64_t MixHash(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 29;
 }
 
-// Grows a little with each id that is added, not by all at once: no call takes long. The slots that
-// were there before stay until all of them have been moved.
+// Grows incrementally: each Add moves a few slots from the old table to the new one, so no call
+// takes long.
 class HashIndex {
  public:
-  // The id for which `same(id)` holds among those with this hash; -1 when there is none.
+  // The id with this hash for which `same(id)` holds; -1 if there is none.
   template <typename Same>
   int32_t Find(uint64_t hash, const Same& same) const {
     const int32_t found = FindIn(slots_, hash, same);
@@ -40,13 +40,13 @@ class HashIndex {
 
  private:
   static constexpr size_t kFewest = 64;
-  // Of old slots, with each id. Two would do, to be done before there are others.
+  // Old slots moved at each Add. Two would suffice to finish before the next growth.
   static constexpr size_t kMovedAtOnce = 8;
   struct Slot {
-    uint32_t hash;   // as much of it as tells where it is
-    int32_t behind;  // the id, and one; 0 where there is none
+    uint32_t hash;   // the low half of the hash
+    int32_t behind;  // the id + 1; 0 for an empty slot
   };
-  // Large ones have their memory cleared page by page, as they come to be used.
+  // calloc: the system clears the pages of a large table when they are first used.
   template <typename T>
   struct Cleared {
     using value_type = T;
@@ -89,7 +89,7 @@ class HashIndex {
   }
 
   Slots slots_, old_;
-  size_t moved_ = 0;  // of old_, which are in slots_ too
+  size_t moved_ = 0;  // slots of old_ that are already in slots_
   size_t count_ = 0;
 };
 

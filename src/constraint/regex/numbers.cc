@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMostExponent = 400;
 
-// The expressions that numbers are made of.
+// The building blocks of number expressions.
 struct NumberParts {
   explicit NumberParts(RegexPool* p) : pool(p) {
     digit = pool->Bytes(ByteSet::Range('0', '9'));
@@ -51,17 +51,17 @@ RegexId MagnitudeAbove(NumberParts* n, const Decimal& value) {
   std::vector<RegexId> parts;
   const std::string whole = value.whole.empty() ? "0" : value.whole;
   const auto size = static_cast<int32_t>(whole.size());
-  // More digits before the point.
+  // The integer part has more digits.
   parts.push_back(pool->Concat({pool->Bytes(ByteSet::Range('1', '9')),
                                 pool->Repeat(n->digit, size, kUnlimited), n->any_fraction}));
-  // As many, and the first that differs is greater.
+  // The integer part is as long, and its first different digit is greater.
   for (int32_t i = 0; i < size; ++i) {
     parts.push_back(
         pool->Concat({pool->Literal(whole.substr(0, static_cast<size_t>(i))),
                       DigitAbove(pool, whole[static_cast<size_t>(i)]),
                       pool->Repeat(n->digit, size - i - 1, size - i - 1), n->any_fraction}));
   }
-  // The same before the point.
+  // The integer parts are equal.
   std::vector<RegexId> fractions;
   const RegexId more = pool->Repeat(n->digit, 0, kUnlimited);
   for (size_t i = 0; i < value.fraction.size(); ++i) {
@@ -86,14 +86,14 @@ RegexId MagnitudeFrom(NumberParts* n, const Decimal& value, bool strictly) {
   return strictly ? above : n->pool->Or({above, MagnitudeEqual(n, value)});
 }
 
-// Texts with a value on the side of `value` away from zero, with `value`'s sign, or all with
-// the other sign: x >= value (or, mirrored, x <= value).
+// The texts of all numbers x >= value, or x <= value if not `at_least`; without x == value if
+// `strictly`.
 RegexId Side(RegexPool* pool, const Decimal& value, bool strictly, bool exactly, bool at_least) {
   NumberParts n(pool);
   const RegexId minus = pool->Byte('-');
   const RegexId plus_sign = at_least ? kEmpty : minus, minus_sign = at_least ? minus : kEmpty;
   std::vector<RegexId> parts;
-  const bool beyond = value.IsZero() || value.negative != at_least;  // the bound is on our side
+  const bool beyond = value.IsZero() || value.negative != at_least;  // zero is out of range
   if (value.IsZero()) {
     const RegexId zeros = pool->Concat({n.zero, pool->Optional(n.exponent)});
     RegexId positive = pool->Concat(n.magnitude, pool->Optional(n.exponent));

@@ -1,9 +1,9 @@
 // JSON numbers as regular languages: bounds, multiples, equality.
 //
-// A number can be written with an exponent, and then its digits say little about its value. So
-// each language comes in two: `exactly` false gives every text whose value might have the property,
-// true gives only texts that have it, none of them with an exponent but where the sign decides.
-// Who forms a complement takes the first, everybody else the second.
+// With an exponent, the digits of a number say little about its value. So each language comes in
+// two versions. With `exactly` false, it contains every text whose value might have the property.
+// With true, it contains only texts that have it, and none with an exponent unless the sign alone
+// decides. Use the first to form a complement, and the second everywhere else.
 #ifndef WEFT_CONSTRAINT_REGEX_NUMBERS_H_
 #define WEFT_CONSTRAINT_REGEX_NUMBERS_H_
 
@@ -22,16 +22,16 @@ struct Decimal {
   bool IsZero() const { return whole.empty() && fraction.empty(); }
 };
 
-// Nothing where the exponent is out of all reason.
+// No value if the exponent is extremely large.
 std::optional<Decimal> ReadDecimal(std::string_view json_number);
 
 RegexId AnyNumber(RegexPool* pool);
 RegexId Integers(RegexPool* pool, bool exactly);
 RegexId EqualTo(RegexPool* pool, const Decimal& value, bool exactly);
-// value <= x, or value < x where `strictly`.
+// value <= x, or value < x if `strictly`.
 RegexId AtLeast(RegexPool* pool, const Decimal& value, bool strictly, bool exactly);
 RegexId AtMost(RegexPool* pool, const Decimal& value, bool strictly, bool exactly);
-// kNothing where the divisor has too many digits, or is not positive.
+// kNothing if the divisor has too many digits or is not positive.
 RegexId MultiplesOf(RegexPool* pool, const Decimal& divisor, bool exactly);
 
 }  // namespace weft::constraint

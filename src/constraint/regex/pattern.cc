@@ -14,12 +14,12 @@ namespace {
 
 using Kind = PatternNode::Kind;
 
-// From a pattern's parts to an expression of what they and all that follows accept. In a JSON
-// string the assertions ^ and $ are the quotation marks, which no character is spelled with.
+// Builds the language of a pattern's part together with everything after it. In a JSON string ^ and
+// $ are the quotation marks: no character is spelled with one.
 class PatternBuilder {
  public:
   PatternBuilder(RegexPool* pool, Spelling spelling) : pool_(pool), spelling_(spelling) {
-    // Behind the match of a pattern anything may come.
+    // Any text may follow the match of a pattern.
     anything_ = pool_->Anything();
   }
 
@@ -64,7 +64,7 @@ class PatternBuilder {
     return kNothing;
   }
 
-  // What is repeated stands alone: nothing in it may speak of its surroundings.
+  // A repeated part must be independent of its context.
   StatusOr<RegexId> BuildAlone(const PatternNode& node) {
     switch (node.kind) {
       case Kind::kAhead:
@@ -104,8 +104,8 @@ class PatternBuilder {
     }
     return all;
   }
-  // Whether they are nothing but one text, which is then among `texts`: many of these make one
-  // expression that is followed as one.
+  // If the parts are a literal, adds it to `texts`: one expression for many literals is cheaper to
+  // walk.
   bool AddText(std::span<const PatternNode> parts, std::vector<std::string>* texts) const {
     std::string text;
     if (!std::ranges::all_of(parts, [&](const PatternNode& part) { return Spell(part, &text); }))
@@ -160,7 +160,7 @@ bool LooksAhead(const PatternNode& node) {
          std::ranges::any_of(node.parts, LooksAhead);
 }
 
-// A group of one part is that part.
+// Unwraps groups of a single part.
 PatternNode& Bare(PatternNode* node) {
   while (node->parts.size() == 1 &&
          (node->kind == Kind::kSequence ||
@@ -170,7 +170,7 @@ PatternNode& Bare(PatternNode* node) {
   return *node;
 }
 
-// What a pattern is a choice of, whether or not it stands in groups.
+// The alternatives of a pattern, including those in nested groups.
 void AddChoices(PatternNode* node, std::vector<const PatternNode*>* choices) {
   PatternNode& bare = Bare(node);
   if (bare.kind != PatternNode::Kind::kChoice) return choices->push_back(&bare);
@@ -179,8 +179,8 @@ void AddChoices(PatternNode* node, std::vector<const PatternNode*>* choices) {
 
 enum class Fit : uint8_t { kUnknown, kNever, kFits };
 
-// Makes a pattern such as ^[a-z][a-z0-9]*$ match texts of so many characters only, by the
-// bounds of its one part that has no fixed length.
+// Limits a pattern such as ^[a-z][a-z0-9]*$ to texts of `least` to `most` characters, by the bounds
+// of its only part of variable length.
 Fit FitLength(PatternNode* node, int32_t least, int32_t most) {
   auto& parts = node->parts;
   if (node->kind != Kind::kSequence || parts.size() < 3 || parts.front().kind != Kind::kBegin ||
@@ -213,7 +213,7 @@ Fit FitLength(PatternNode* node, int32_t least, int32_t most) {
   return free->most != kUnlimited && free->least > free->most ? Fit::kNever : Fit::kFits;
 }
 
-// Whether nothing in it speaks of its surroundings.
+// Whether it is independent of its context.
 bool StandsAlone(const PatternNode& node) {
   return node.kind < Kind::kBegin && std::ranges::all_of(node.parts, StandsAlone);
 }
@@ -236,7 +236,7 @@ StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern,
   const RegexId any = pool->Repeat(unit, 0, kUnlimited);
   const RegexId before = pool->Repeat(pool->Or({unit, quote}), 0, kUnlimited);
   std::vector<RegexId> plain, others;
-  std::array<std::vector<std::string>, 4> texts;  // by whether they begin and end the string
+  std::array<std::vector<std::string>, 4> texts;  // bit 1: anchored at the start, bit 0: at the end
   const auto add = [&](bool begins, bool ends, RegexId match) {
     const RegexId all = pool->Concat(match, ends ? quote : pool->Concat(any, quote));
     plain.push_back(pool->Concat(quote, begins ? all : pool->Concat(any, all)));
@@ -263,7 +263,7 @@ StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern,
   for (size_t i = 0; i < texts.size(); ++i) {
     if (!texts[i].empty()) add(i >= 2, i % 2 == 1, pool->AnyOf(texts[i]));
   }
-  // Where there are assertions inside, what they leave may be no string.
+  // With assertions inside, the rest may be something other than a string.
   if (!others.empty()) {
     plain.push_back(pool->And({pool->Concat({quote, any, quote}), pool->Or(std::move(others))}));
   }
@@ -275,7 +275,7 @@ StatusOr<RegexId> WholeTextsMatching(RegexPool* pool, std::string_view pattern) 
   WEFT_ASSIGN_OR_RETURN(const RegexId match,
                         PatternBuilder(pool, Spelling::kPlain).Build(node, kEmpty, true));
   if (!LooksAhead(node)) return match;
-  // Complements are of texts, not of bytes.
+  // Complements are relative to valid UTF-8 texts, not to all byte sequences.
   const RegexId text = pool->Repeat(OneOf(pool, CharSet::All(), Spelling::kPlain), 0, kUnlimited);
   return pool->And({text, match});
 }

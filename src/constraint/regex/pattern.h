@@ -1,7 +1,7 @@
-// Regular expressions as ECMA-262 writes them, as far as they are regular.
+// Regular expressions in ECMA-262 syntax, as far as they are regular.
 //
-// Look-ahead is understood outside of repetitions; back references, look-behind and word
-// boundaries are refused by name.
+// Look-ahead is supported outside of repetitions. Back references, look-behind and word boundaries
+// are refused by name.
 #ifndef WEFT_CONSTRAINT_REGEX_PATTERN_H_
 #define WEFT_CONSTRAINT_REGEX_PATTERN_H_
 
@@ -13,7 +13,7 @@
 
 namespace weft::constraint {
 
-// Patterns that are longer are refused.
+// Longer patterns are refused.
 inline constexpr size_t kMostPatternBytes = 16384;
 
 // The JSON strings, quotation marks included, in which `pattern` matches somewhere.
@@ -22,7 +22,7 @@ StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern,
 // The texts that `pattern` matches from beginning to end.
 StatusOr<RegexId> WholeTextsMatching(RegexPool* pool, std::string_view pattern);
 
-// For grammars: reads a class ("[a-z]") that begins at `*at`, and moves behind it.
+// For grammars: reads a class ("[a-z]") that starts at `*at`, and moves past it.
 StatusOr<CharSet> ReadCharClass(std::string_view text, size_t* at);
 
 }  // namespace weft::constraint

@@ -46,7 +46,7 @@ CharSet LineEnds() {
   return set;
 }
 
-// The code points of a general category, looked up once.
+// The code points of one class of ClassOf, computed once.
 const CharSet& ClassSet(size_t bit) {
   static std::array<std::once_flag, 8> once;
   static std::array<CharSet, 8> sets;
@@ -198,7 +198,7 @@ Status PatternParser::ParseQuantifier(PatternNode* atom) {
     }
     if (!AtEnd() && text_[at_] == '+')
       return InvalidArgument("possessive quantifiers are unknown to ECMA-262");
-    Take("?");  // lazy: the same language
+    Take("?");  // lazy: same language
     if (atom->kind == Kind::kBegin || atom->kind == Kind::kEnd || atom->kind == Kind::kAhead ||
         atom->kind == Kind::kNotAhead) {
       return Unimplemented("a repeated assertion is not supported");

@@ -1,4 +1,4 @@
-// From the text of a regular expression to its parts. Private to patterns.
+// Parses the text of a regular expression. Private to patterns.
 #ifndef WEFT_CONSTRAINT_REGEX_PATTERN_PARSER_H_
 #define WEFT_CONSTRAINT_REGEX_PATTERN_PARSER_H_
 
@@ -25,7 +25,7 @@ class PatternParser {
   explicit PatternParser(std::string_view text) : text_(text) {}
 
   StatusOr<PatternNode> Parse();
-  StatusOr<CharSet> ParseClass();  // behind its '['
+  StatusOr<CharSet> ParseClass();  // after its '['
   size_t at() const { return at_; }
 
  private:
@@ -35,7 +35,7 @@ class PatternParser {
   StatusOr<PatternNode> ParseGroup(int depth);
   Status ParseQuantifier(PatternNode* atom);
   bool ReadBraces(int32_t* least, int32_t* most);
-  // The set of an escape behind its backslash.
+  // The set of an escape; starts after the backslash.
   StatusOr<CharSet> ParseEscape(bool in_class);
   StatusOr<CharSet> ParseProperty(bool negated);
   StatusOr<uint32_t> ParseHex(int digits);

@@ -9,7 +9,7 @@
 namespace weft::constraint {
 namespace {
 
-// A text in an order of many: mostly its first bytes, as a number, decide.
+// A text to be sorted: its first bytes, compared as a number, usually decide.
 struct Sortable {
   explicit Sortable(std::string_view t) : text(t) {
     for (size_t i = 0; i < sizeof(front); ++i) {
@@ -24,8 +24,8 @@ struct Sortable {
   std::string_view text;
 };
 
-// To list texts is a step for each, and one for so many bytes; to look through them later, for so
-// many of them.
+// Costs of listing texts: one step for each text, and one for this many bytes; searching the list
+// later takes one step for this many texts.
 constexpr size_t kBytesOfStep = 16;
 constexpr int32_t kTextsOfStep = 16;
 
@@ -62,7 +62,7 @@ bool RegexPool::SameForm(const Form& n, const Form& other, std::span<const int32
   return n.a == other.a && n.b == other.b && n.c == other.c && n.d == other.d;
 }
 
-// Of equal expressions the same, in every pool of a constraint.
+// Equal for equal expressions, in every pool of a constraint.
 uint64_t RegexPool::PrintOf(const Form& n, std::span<const int32_t> list) const {
   auto hash = static_cast<uint64_t>(n.kind) + 1;
   switch (n.kind) {
@@ -100,7 +100,7 @@ uint64_t RegexPool::PrintOf(const Form& n, std::span<const int32_t> list) const 
 }
 
 RegexId RegexPool::Intern(const Form& wanted, std::span<const int32_t> list) {
-  // What is known takes as much as what is not.
+  // A known expression costs as much as a new one.
   const int64_t steps = 1 + static_cast<int64_t>(list.size()) / 4;
   steps_ += steps;
   const uint64_t print = PrintOf(wanted, list);
@@ -156,7 +156,7 @@ RegexId RegexPool::AnyOf(const std::vector<std::string>& texts) {
   return first < 0 ? kNothing : AnyOfListed(first, static_cast<int32_t>(sorted.size()), 0);
 }
 
-// Where in listed_ these texts stand, which are sorted; below 0 where a limit is reached.
+// The position of these sorted texts in listed_; negative if a limit is reached.
 int32_t RegexPool::ListTexts(std::span<const std::string_view> texts) {
   uint64_t hash = texts.size();
   for (const std::string_view text : texts) {
@@ -183,8 +183,8 @@ int32_t RegexPool::ListTexts(std::span<const std::string_view> texts) {
   return first;
 }
 
-// Of texts in listed_ that have the first `from` bytes in common: what follows these. Of many, no
-// more than that is said before somebody asks for a byte.
+// For texts in listed_ that share their first `from` bytes: the language of the remainders. Many
+// texts stay a list until a byte is derived.
 RegexId RegexPool::AnyOfListed(int32_t first, int32_t count, int32_t from) {
   const std::span<const TextPlace> listed = Listed(first, count);
   if (listed.size() <= kFewTexts) {
@@ -201,8 +201,9 @@ RegexId RegexPool::AnyOfListed(int32_t first, int32_t count, int32_t from) {
       Literal(front.substr(static_cast<size_t>(from), static_cast<size_t>(common - from))), behind);
 }
 
-// Of texts in listed_ that have `from` bytes in common, and begin at `at`: where those end that go
-// on alike. The first of them has more bytes.
+// For texts in listed_ that share their first `from` bytes, starting at `at`: the end of those with
+// the same next byte.
+// REQUIRES: the text at `at` is longer than `from`.
 size_t RegexPool::EndOfAlike(std::span<const TextPlace> listed, size_t at, int32_t from) const {
   const auto next = [&](const TextPlace& place) {
     return static_cast<uint8_t>(
@@ -227,7 +228,7 @@ RegexId RegexPool::DeriveTexts(const Form& n, uint8_t byte) {
   return kNothing;
 }
 
-// Of different texts that have the first `from` bytes in common: what follows these.
+// For distinct texts that share their first `from` bytes: the language of the remainders.
 RegexId RegexPool::AnyOfSorted(std::span<const std::string_view> texts, size_t from) {
   if (texts.empty() || exhausted_) return kNothing;
   const std::string_view front = texts.front();
@@ -339,7 +340,7 @@ RegexId RegexPool::And(std::vector<RegexId> parts) {
     return all ? kEmpty : kNothing;
   }
   if (IsBesideAll(parts)) return kNothing;
-  // Two texts have nothing in common.
+  // Two different literals have nothing in common.
   RegexId text = kNothing;
   for (const RegexId part : parts) {
     if (node(part).kind != Kind::kLiteral || part == text) continue;
@@ -349,7 +350,8 @@ RegexId RegexPool::And(std::vector<RegexId> parts) {
   return InternParts(Kind::kAnd, std::move(parts));
 }
 
-// Of an intersection: one part is beside all, another within it.
+// Whether an intersection is empty: one part is the complement of `swallowing_`, another a subset
+// of it.
 bool RegexPool::IsBesideAll(const std::vector<RegexId>& parts) const {
   if (swallowing_ == kNothing) return false;
   const auto beside = [&](RegexId id) {
@@ -368,7 +370,7 @@ RegexId RegexPool::OnlyOne(std::vector<RegexId> parts) {
     if (parts[i] != kNothing) (end == i + 1 ? once : more).push_back(parts[i]);
     i = end;
   }
-  // What is a part of `swallowing_` is in that, too.
+  // A subset of `swallowing_` overlaps with it, so the two are never exactly one.
   const auto swallows = [&](const std::vector<RegexId>& list) {
     return swallowing_ != kNothing && std::ranges::find(list, swallowing_) != list.end();
   };
@@ -396,7 +398,7 @@ RegexId RegexPool::Repeat(RegexId part, int32_t least, int32_t most) {
   if (least == 1 && most == 1) return part;
   const Node& n = node(part);
   if (n.kind == Kind::kRepeat) {
-    // (x{a,b}){c,d} is x{ac,bd} where no number between these is left out.
+    // (x{a,b}){c,d} is x{ac,bd} if every count in between is possible.
     const int64_t a = n.b, b = n.c, c = least, d = most;
     const bool unlimited = b == kUnlimited || d == kUnlimited;
     const bool whole = c == 0 ? a <= 1 : b == kUnlimited || a * (c + 1) <= b * c + 1;

@@ -1,4 +1,4 @@
-// What may follow a byte.
+// Derivatives of expressions by bytes.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -8,12 +8,12 @@
 namespace weft::constraint {
 namespace {
 
-// How many recent derivatives are kept.
+// The number of recent derivatives that are kept.
 constexpr size_t kRecent = 4096;
-// Unions of more parts are looked up by byte, from the time on that this is worth it.
+// Larger unions get an index by first byte once they have been asked often.
 constexpr int32_t kLargeUnion = 48;
 constexpr int kAskedOften = 8;
-// Derivatives that take fewer steps are not metered.
+// Cheaper derivatives are not metered.
 constexpr int64_t kDearDerivative = 64;
 }  // namespace
 
@@ -54,7 +54,7 @@ void StepMeter::Pass(int32_t known, uint8_t byte) {
   }
 }
 
-// Of a union: those that may begin with the byte.
+// The parts of a union that may begin with the byte.
 std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
   const std::span<const int32_t> all = Parts(node(id));
   if (all.size() > kLargeUnion) {
@@ -174,7 +174,7 @@ RegexPool::Derivative RegexPool::TryDerive(RegexId id, uint8_t byte) {
   }
   const int64_t before = steps_;
   step_end_ = most_step_ == INT64_MAX ? INT64_MAX : steps_ + most_step_;
-  // The state's own row keeps it.
+  // Not through recent_: the state's own row keeps the result.
   Step(1);
   Derivative made;
   if (!exhausted_ && MayBegin(id).Has(byte)) made.to = RawDeriveAnew(id, byte);
@@ -190,7 +190,7 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
   int first = byte, end = byte + 1;
   while (!edges.Has(first)) --first;
   while (end < 256 && !edges.Has(end)) ++end;
-  // Whichever byte of the range is asked for.
+  // Derive by the same byte whichever byte of the range is asked for, so that the cost is the same.
   const int32_t hint = node(id).hint;
   const bool has_hint = hint >= first && hint < end;
   const Derivative made = TryDerive(id, static_cast<uint8_t>(has_hint ? hint : first));

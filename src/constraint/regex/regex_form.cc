@@ -1,4 +1,4 @@
-// What follows from the form of an expression, once, when it is made.
+// Properties of an expression that follow from its form, computed once when it is made.
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -35,7 +35,7 @@ void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
   n->way = WayOf(*n, list);
 }
 
-// Most expressions begin as one of their parts does, or with one byte.
+// Most expressions begin like one of their parts, or with a single byte.
 void RegexPool::SetOpening(Node* n, std::span<const int32_t> list) {
   const bool follows = n->kind == Kind::kConcat && !node(n->a).nullable;
   if (follows || n->kind == Kind::kRepeat) {
@@ -58,7 +58,7 @@ void RegexPool::SetOpening(Node* n, std::span<const int32_t> list) {
   if (known != nullptr) *known = {n->edges, n->first};
 }
 
-// The node begins as a part does.
+// For a node that may begin like `part`.
 void RegexPool::OpenPart(RegexId part, Node* n, Opening* opening) const {
   n->has_boolean |= node(part).has_boolean;
   n->exact &= node(part).exact;
@@ -82,8 +82,8 @@ void RegexPool::OpenParts(Node* n, std::span<const int32_t> list, Opening* openi
   for (const RegexId part : list) opening->first = opening->first & MayBegin(part);
 }
 
-// Says also whether the empty text is accepted, and what is inside. Of a sequence, the first part
-// may be left out.
+// Also sets whether the empty text is accepted and whether there are intersections or complements.
+// Called for a sequence only if its first part is optional.
 RegexPool::Opening RegexPool::Open(Node* n, std::span<const int32_t> list) const {
   Opening opening;
   switch (n->kind) {
@@ -144,12 +144,12 @@ void RegexPool::OpenTexts(Node* n, Opening* opening) const {
   }
 }
 
-// Of a text that is written in another way.
+// For texts in another spelling.
 void RegexPool::OpenWritten(Node* n, Opening* opening) const {
   OpenPart(n->a, n, opening);
   ByteSet &edges = opening->edges, &first = opening->first;
   if (n->kind == Kind::kRespelled) {
-    n->has_boolean = true;  // there may be no way to its end
+    n->has_boolean = true;  // it may be dead
     first = ByteSet::All();
     for (int byte = 0; byte <= 0x20; ++byte) edges.Add(byte);
     edges = edges | EdgesOfEscapes();
@@ -180,7 +180,7 @@ uint8_t RegexPool::HeightOf(const Node& n, std::span<const int32_t> list) const 
   return static_cast<uint8_t>(std::min(height, kMostHeight));
 }
 
-// Of an intersection: a byte behind which one of its complements holds whatever comes.
+// For an intersection: a first byte after which one of its complements accepts everything.
 std::optional<int32_t> RegexPool::AwayFrom(std::span<const int32_t> parts,
                                            const ByteSet& first) const {
   ByteSet away;
@@ -190,7 +190,8 @@ std::optional<int32_t> RegexPool::AwayFrom(std::span<const int32_t> parts,
   return LowestOf(away & first);
 }
 
-// Of unions and intersections: the part that decides says how to go on, if that may come.
+// For unions and intersections: takes the hint of the part that determines the length, if that byte
+// may come.
 int64_t RegexPool::EstimateParts(Node* n, std::span<const int32_t> list,
                                  const ByteSet& first) const {
   const bool all = n->kind == Kind::kAnd;
@@ -206,7 +207,7 @@ int64_t RegexPool::EstimateParts(Node* n, std::span<const int32_t> list,
   return decides.least;
 }
 
-// Of a node that does not accept the empty text.
+// REQUIRES: the node does not accept the empty text.
 void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list, const ByteSet& first) const {
   int64_t least = 1;
   switch (n->kind) {
@@ -231,7 +232,7 @@ void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list, const Byte
       n->hint = node(n->a).hint;
       break;
     case Kind::kRespelled: {
-      // An escape of JSON may stand for one byte.
+      // A JSON escape can stand for a single byte.
       const int32_t json = node(n->a).least - 1;
       least = json / kMostEscapeBytes + (n->b != 0 ? 1 : 0);
       n->hint = json == 0 && n->b != 0 ? n->b : node(n->a).hint;

@@ -1,4 +1,4 @@
-// Whether there is a way to the end.
+// The search for a way to the end, which decides whether an expression is alive.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -13,37 +13,37 @@
 namespace weft::constraint {
 namespace {
 
-// Up to here, it is looked through which states a search has reached.
+// Up to this many states, the visited ones are found by linear search.
 constexpr size_t kFew = 24;
-// A search that reaches more takes long.
+// A search that reaches more states than this counts as long.
 constexpr size_t kTrouble = 6;
-// Ways that are kept for searches to come, and the bytes of one.
+// How many known ways are kept, and their maximum length in bytes.
 constexpr size_t kMostWays = 8, kLongestWay = 256;
-// The likeliest ways on are taken where they are longer, by so much, than the least that may be
-// left, and do not turn more often: what goes back and forth does not come near to the end.
+// Limits for a way by the likeliest bytes: how many bytes longer than the minimum it may be, and
+// how often it may turn. A way that goes back and forth does not approach the end.
 constexpr int64_t kMostDetour = 256;
 constexpr int32_t kMostTurns = 3;
-// A short way has no more bytes. So many may be left out at its beginning: what a value begins
-// with.
+// The maximum length of a short way, and how many of its first bytes may be skipped: those that
+// open a value.
 constexpr size_t kShortWay = 32, kMostSkipped = 3;
-// And so many of the likeliest bytes may be taken before it.
+// How many of the likeliest bytes may be taken before a short way.
 constexpr size_t kMostTaken = 3;
-// A search is not metered that goes by the likeliest bytes alone and takes no more: each of these
-// is looked for once as long as it is kept, whoever comes by.
+// A search by the likeliest bytes alone is not metered if it is cheaper: it runs only once as long
+// as its result is kept.
 constexpr int64_t kDearWay = 768;
 
 }  // namespace
 
-// Goes on from what may be nearest to the end, and first the likeliest way on, so that a way is
-// found before a large automaton is built. Where that takes long, ways that were found before are
-// tried: states that differ in what was counted, or in what a word has come to, often have the same
-// way to the end, though it is a long one.
+// Continues from the state that may be nearest to the end, with the likeliest byte first, so that a
+// way is found before a large automaton is built. If that takes long, it tries ways that were found
+// before: states that differ in a count, or in a partly read word, often have the same way to the
+// end, though it is long.
 //
-// Before the first answer, all that a search finds out are facts, which others rely on. After that,
-// a search is as if no other had been: what it comes to, and what it takes, follows from where it
-// begins and from the facts. Then it first takes nothing but the likeliest way on. Mostly that
-// leads to the end, and what is ahead, with what it takes to follow it, is kept for all states on
-// the way: whoever comes to one of them goes no further, but counts as if he did.
+// Before the first answer, all results of a search are facts that other searches rely on. After
+// that, a search behaves as if no other had run: its result and its cost depend only on its start
+// and on the facts. It then first follows the likeliest bytes alone. Mostly that leads to the end.
+// The remaining way and its cost are kept for all states on it: a later search that reaches one of
+// them stops there, but counts the full cost.
 class RegexPool::LifeSearch {
  public:
   LifeSearch(RegexPool* pool, RegexId start) : pool_(*pool), start_(start) {}
@@ -52,7 +52,7 @@ class RegexPool::LifeSearch {
     const bool straight = !pool_.is_learning_ && FollowHints();
     const bool known = !straight && !pool_.is_learning_ && TryShortWays();
     const bool is_alive = straight || known || Search();
-    // What was found behind a limit of the pool is not to be believed.
+    // Results after a limit cannot be trusted.
     if (pool_.exhausted_) return;
     if (!is_alive && !gave_up_) return KeepDead();
     Node& start = pool_.nodes_[static_cast<size_t>(start_)];
@@ -64,20 +64,20 @@ class RegexPool::LifeSearch {
  private:
   struct Reached {
     RegexId id = kNothing;
-    size_t from = 0;     // who led there
-    int64_t bytes = 0;   // and after how many
-    uint8_t by = 0;      // of these the last
-    bool again = false;  // its likeliest way on has been taken
+    size_t from = 0;     // index of the previous state
+    int64_t bytes = 0;   // distance from the start in bytes
+    uint8_t by = 0;      // last of these bytes
+    bool again = false;  // its likeliest byte has been followed
   };
   static constexpr int64_t kMostCost = INT32_MAX;
-  // To take one step counts as much, whatever it takes to find out where it leads.
+  // Following a known step costs this much, in addition to the cost of finding it.
   static constexpr int64_t kTaking = 1;
 
   Life Fact(RegexId id) const { return pool_.node(id).fact; }
 
-  // All that was reached is dead. Of each that can be found out within the limit, as it was of the
-  // start, behind which there are all of them: whoever asks, and in whichever order, the same is
-  // found. It counts nothing: the work is done once for each as long as they are kept.
+  // All reached states are dead. A search from any of them would have found the same within the
+  // limit, because the start's search covered all of it. So the result does not depend on the order
+  // of questions. It costs nothing: the work is done once while the results are kept.
   void KeepDead() {
     for (const Reached& one : reached_) {
       Node& n = pool_.nodes_[static_cast<size_t>(one.id)];
@@ -86,13 +86,13 @@ class RegexPool::LifeSearch {
     }
   }
 
-  // Whether the likeliest ways on lead to the end, and soon.
+  // Whether the likeliest bytes lead to the end, and soon.
   bool FollowHints() {
     RegexId at = start_;
     const int64_t most = pool_.node(at).least + kMostDetour;
     int32_t turns = 0;
     way_.clear();
-    Ahead rest;  // of what is ahead of `at`
+    Ahead rest;  // the rest of the way after `at`
     for (;;) {
       const Node& n = pool_.node(at);
       const auto bytes = static_cast<int64_t>(way_.size());
@@ -144,7 +144,8 @@ class RegexPool::LifeSearch {
     return ahead;
   }
 
-  // Whether the likeliest ways on from both, one behind the other, differ, and it comes no nearer.
+  // Whether the likeliest bytes of two successive states differ although the second is no nearer to
+  // the end.
   bool IsTurn(RegexId from, RegexId to) const {
     const Node &one = pool_.node(from), &next = pool_.node(to);
     if (one.ahead < 0 || next.ahead < 0 || next.least < one.least) return false;
@@ -152,7 +153,8 @@ class RegexPool::LifeSearch {
            pool_.ahead_[static_cast<size_t>(next.ahead)].byte;
   }
 
-  // The states of way_ lead to the end like this, as what is behind them does.
+  // Stores for the states of way_ how they lead to the end; `rest` describes the way after the last
+  // one.
   void KeepAhead(Ahead rest) {
     for (size_t i = way_.size(); i-- > 0;) {
       const Node& n = pool_.node(way_[i].first);
@@ -172,7 +174,7 @@ class RegexPool::LifeSearch {
     if (gave_up_ || pool_.exhausted_) return false;
     Reach(start_, 0, 0, 0);
     most_cost_ = std::min(cost_ + pool_.most_search_, StepMeter::kTooMuch);
-    // Where a known way was of use, the next will be.
+    // If a known way helped last time, try known ways at once.
     const bool trusts = pool_.is_learning_ && std::exchange(pool_.trusts_ways_, false);
     const size_t patience = trusts ? 0 : kTrouble;
     bool tried = false;
@@ -215,7 +217,7 @@ class RegexPool::LifeSearch {
     if (reached_.size() < kFew) {
       if (std::ranges::find(reached_, id, &Reached::id) != reached_.end()) return;
     } else {
-      // Most searches end before.
+      // Most searches end earlier.
       if (reached_.size() == kFew) {
         for (const Reached& one : reached_) See(one.id);
       }
@@ -225,7 +227,8 @@ class RegexPool::LifeSearch {
     Push(reached_.size() - 1);
   }
 
-  // Takes the ways on that are to be taken next. Whether one leads to the end.
+  // Follows the next bytes of a state: first its likeliest byte, later all others. Whether one
+  // leads to the end.
   bool Expand(size_t at) {
     const RegexId id = reached_[at].id;
     const ByteSet edges = pool_.Edges(id), first = pool_.MayBegin(id);
@@ -235,11 +238,11 @@ class RegexPool::LifeSearch {
       if (!gave_up_) Push(at);
       return false;
     }
-    // The first of a range is first here, or its whole range is not.
+    // The first byte of a range stands for all of it: either all its bytes may come first or none.
     return (edges & first).Any([&](int byte) { return Follow(at, byte) || gave_up_; }) && !gave_up_;
   }
 
-  // Takes a way on. Whether it leads to the end.
+  // Follows one byte. Whether it leads to the end.
   bool Follow(size_t at, int byte) {
     RegexId next = kNothing;
     if (!Derive(reached_[at].id, byte, &next)) return false;
@@ -258,7 +261,7 @@ class RegexPool::LifeSearch {
     return true;
   }
 
-  // The states of way_, behind the last of which there is `end`, lead to the end.
+  // Records that the states of way_ lead to the end; `end` comes after the last one.
   void Arrive(RegexId end) {
     last_ = end;
     int32_t bytes = pool_.node(end).way;
@@ -275,7 +278,7 @@ class RegexPool::LifeSearch {
     }
   }
 
-  // False, and nothing is looked for any more, where that takes too long.
+  // False, and the search gives up, if this takes too long.
   bool Derive(RegexId id, int byte, RegexId* next) {
     const Derivative made = pool_.TryDerive(id, static_cast<uint8_t>(byte));
     *next = made.to;
@@ -284,8 +287,8 @@ class RegexPool::LifeSearch {
     return !gave_up_;
   }
 
-  // Behind up to some of the likeliest bytes: in the middle of a character or of an escape, no way
-  // that is known goes on.
+  // After some of the likeliest bytes: known ways do not work in the middle of a character or an
+  // escape.
   bool TryShortWays() {
     const std::vector<std::pair<RegexId, uint8_t>> likeliest = way_;
     for (size_t taken = 0; taken <= kMostTaken && taken < likeliest.size(); ++taken) {
@@ -314,7 +317,7 @@ class RegexPool::LifeSearch {
     return false;
   }
 
-  // From `id`, which is behind way_.
+  // Tries a way from `id`, the state after way_.
   bool TryWay(RegexId id, std::string_view way) {
     for (const char c : way) {
       const auto byte = static_cast<uint8_t>(c);
@@ -355,9 +358,9 @@ class RegexPool::LifeSearch {
   bool gave_up_ = false;
   std::vector<Reached> reached_;
   std::vector<bool> seen_;
-  // How long a text by this way may be, with a minus; of equal ones, the longest way first.
+  // Minus the minimum length of a text along this way; among equals, the longest way first.
   std::vector<std::tuple<int64_t, int64_t, size_t>> open_;
-  // The way that was found: its states, and what follows each; and where it came to.
+  // The way that was found: its states, each with its next byte; and the state after it.
   std::vector<std::pair<RegexId, uint8_t>> way_;
   RegexId last_ = kNothing;
 };
@@ -367,8 +370,8 @@ RegexPool::Life RegexPool::FindLife(RegexId id) {
   return node(id).life;
 }
 
-// What the search from `next` takes where that from `id`, by a byte of which it comes, is known:
-// they need not go the same way twice.
+// The cost of the search from `next`, a derivative of `id`, if the search from `id` is known: the
+// part that both ways share is not counted twice.
 int64_t RegexPool::SearchBehind(RegexId id, RegexId next) {
   const int64_t whole = node(next).search;
   if (whole <= StepMeter::kDearSearch || FindLife(id) != Life::kAlive) return whole;

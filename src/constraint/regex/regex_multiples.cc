@@ -1,4 +1,4 @@
-// Decimal numbers that are multiples of others.
+// Decimal numbers that are multiples of a number.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -25,7 +25,7 @@ bool RegexPool::IsMultiple(const Form& n) const {
   return n.d != 0 && remainder == 0;
 }
 
-// Before the point, the fewest digits that lead to a multiple say how to go on.
+// Before the point, the hint follows the fewest digits that lead to a multiple.
 int64_t RegexPool::EstimateMultiple(Node* n) const {
   if (n->d != kBeforePoint) return 1;
   const Multiple& multiple = multiples_[static_cast<size_t>(n->a)];
@@ -101,8 +101,8 @@ int64_t RegexPool::CommonMultiple(RegexId id) const {
 }
 
 RegexId RegexPool::MultipleState(int32_t multiple, int64_t remainder, int32_t digits) {
-  // Before the point there are always digits that lead to a multiple; after it only as many
-  // as count, and they must make up for what is missing.
+  // Before the point, some digits always lead to a multiple. After it only a fixed number of digits
+  // counts, and these must complete the multiple.
   const Multiple& m = multiples_[static_cast<size_t>(multiple)];
   if (digits != kBeforePoint) {
     __int128 scale = 1;
@@ -126,7 +126,7 @@ RegexId RegexPool::DeriveMultiple(const Form& n, uint8_t byte) {
   if (byte < '0' || byte > '9') return kNothing;
   if (n.d == multiple.decimals) {
     if (byte != '0') return kNothing;
-    // The last digit that counts was read (or there is none): only zeros follow.
+    // The last significant digit was read, or there is none: only zeros may follow.
     return remainder == 0 ? Repeat(Byte('0'), 0, kUnlimited) : kNothing;
   }
   const auto next = static_cast<int64_t>((static_cast<__int128>(remainder) * 10 + (byte - '0')) %

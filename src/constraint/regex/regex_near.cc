@@ -1,4 +1,4 @@
-// What can be said of an expression by its form, without walking its automaton.
+// Properties of an expression that follow from its form, without walking its automaton.
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -9,9 +9,9 @@
 namespace weft::constraint {
 namespace {
 
-// Expressions are nested no deeper where they are looked through.
+// Limit for the nesting depth of analysed expressions.
 constexpr int kMostNesting = 200;
-// Nor where all text is looked for that they take.
+// The same limit for TextCore.
 constexpr int kMostCoreNesting = 8;
 
 }  // namespace
@@ -19,7 +19,7 @@ constexpr int kMostCoreNesting = 8;
 RegexPool::ByteUse RegexPool::BytesUsed(RegexId id, int depth) const {
   ByteUse use;
   if (depth > kMostNesting) return {ByteSet::All(), ByteSet::All()};
-  // Of a sequence, `last` is that of what has been seen of it.
+  // For a sequence, `last` belongs to the part seen so far.
   for (; node(id).kind == Kind::kConcat; id = node(id).b) {
     const ByteUse head = BytesUsed(node(id).a, depth + 1);
     use.any = use.any | head.any;
@@ -101,7 +101,7 @@ int32_t RegexPool::FarthestOf(const Node& n, std::span<const int32_t> list) cons
   return static_cast<int32_t>(std::min<int64_t>(bytes, kManyBytes));
 }
 
-// Of a node of which its other properties are known.
+// REQUIRES: the node's other properties are known.
 int32_t RegexPool::WayOf(const Node& n, std::span<const int32_t> list) const {
   const auto way = [&](RegexId part) { return int64_t{node(part).way}; };
   int64_t bytes = kManyBytes;
@@ -119,8 +119,8 @@ int32_t RegexPool::WayOf(const Node& n, std::span<const int32_t> list) const {
   return static_cast<int32_t>(std::min<int64_t>(bytes, kManyBytes));
 }
 
-// A part of what `id` accepts in which nothing is lost by any text: what may come behind that may
-// come at once. kNothing where none is known.
+// A subset of `id` that no text restricts: everything that may follow some text may also come at
+// once. kNothing if none is known.
 RegexId RegexPool::TextCore(RegexId id, int depth) {
   const Node n = node(id);
   if (depth > kMostCoreNesting) return kNothing;
@@ -161,8 +161,8 @@ RegexId RegexPool::Relax(RegexId id, size_t near) {
   return relaxed;
 }
 
-// Of an expression without intersections and complements: whatever a text has come to, the rest
-// can be chosen as short as may be.
+// For an expression without intersections and complements: after any text, the rest can be as short
+// as possible.
 RegexId RegexPool::RelaxPlain(RegexId id, size_t near) {
   const Node n = node(id);
   if (n.relaxed[near] >= 0) return n.relaxed[near];
@@ -199,9 +199,9 @@ RegexId RegexPool::RelaxPlain(RegexId id, size_t near) {
   return relaxed;
 }
 
-// As often as the repetition says, as far as texts of so many bytes can tell.
+// The repetition, as far as texts of `bytes` bytes can tell.
 RegexId RegexPool::RepeatNear(const Form& repeat, RegexId part, int32_t bytes) {
-  // So many times, and it is begun once more.
+  // Complete repetitions that fit, and one more that is begun.
   const int32_t times = bytes / std::max(node(repeat.a).least, 1) + 2;
   const bool is_far = repeat.c != kUnlimited && repeat.c >= times;
   return Repeat(part, std::min(repeat.b, times), is_far ? kUnlimited : repeat.c);
@@ -237,8 +237,8 @@ RegexId RegexPool::Loosen(RegexId id) {
   return loosened;
 }
 
-// Of strings that must match something and be no longer than so many characters: how long they are
-// does not matter where there is room enough.
+// For strings that must match something and have a maximum length: the length does not matter if
+// enough room is left.
 RegexId RegexPool::RelaxBoth(RegexId id, size_t near) {
   const auto parts = Parts(node(id));
   RegexId counted = parts[0], other = parts[1];
@@ -249,8 +249,8 @@ RegexId RegexPool::RelaxBoth(RegexId id, size_t near) {
   return is_far ? RelaxPlain(other, near) : id;
 }
 
-// Of what is left of any strings of limited length: how many characters may come, besides that
-// of which some bytes were read. Below 0 where it is something else.
+// For the rest of arbitrary strings of limited length: how many characters may come, not counting
+// one that is partly read. Negative for other expressions.
 int64_t RegexPool::CharactersLeft(RegexId id) const {
   const Node& all = node(swallowing_);
   if (all.kind != Kind::kConcat || node(all.a).kind != Kind::kRepeat) return -1;

@@ -1,4 +1,4 @@
-// Rows of parts that may be left out, a?b?c?..., and unions of what is left of them.
+// Rows of optional parts, a?b?c?..., and unions of their suffixes.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -10,11 +10,11 @@
 namespace weft::constraint {
 namespace {
 
-// Of a union, no more rows of parts that may be left out are looked through for others' tails.
+// DropTails compares with at most this many rows of a union.
 constexpr size_t kMostRows = 16;
 }  // namespace
 
-// Of a sequence whose first part may be left out.
+// REQUIRES: the sequence's first part is optional.
 void RegexPool::LinkOptions(Node* n) {
   Options made{.length = 1, .end = n->b, .jump = n->b};
   const bool plain = IsPlainOption(n->a);
@@ -24,7 +24,7 @@ void RegexPool::LinkOptions(Node* n) {
     made.length = rest.length + 1;
     made.end = rest.end;
     if (plain && rest.plain_end != kNothing) made.plain_end = rest.plain_end;
-    // As in a skip list: from any of them, every other can be reached in few jumps.
+    // As in a skip list, a few jumps reach any suffix.
     const int32_t far = OptionsOf(rest.jump);
     if (far > 0) {
       const RegexId farther = options_[static_cast<size_t>(node(rest.jump).options)].jump;
@@ -36,7 +36,7 @@ void RegexPool::LinkOptions(Node* n) {
   Spend(0, sizeof(Options));
 }
 
-// Whether what may follow any byte of it may be left out, and is a part of it.
+// Whether every derivative of the part is optional, and a subset of the part.
 bool RegexPool::IsPlainOption(RegexId id) const {
   const Node& n = node(id);
   if (n.kind == Kind::kRepeat) return n.b == 0 && node(n.a).kind == Kind::kBytes;
@@ -46,7 +46,7 @@ bool RegexPool::IsPlainOption(RegexId id) const {
   return n.nullable && node(other).kind == Kind::kBytes;
 }
 
-// Whether `tail` is what is left of `row` where its first parts are left out.
+// Whether `tail` is the rest of `row` after some of its first parts.
 bool RegexPool::IsTailOf(RegexId row, RegexId tail) const {
   const int32_t length = OptionsOf(tail);
   while (OptionsOf(row) > length) {
@@ -56,7 +56,7 @@ bool RegexPool::IsTailOf(RegexId row, RegexId tail) const {
   return row == tail;
 }
 
-// Leaves out of a union what is a part of another.
+// Removes parts of a union that are suffixes of other parts.
 void RegexPool::DropTails(std::vector<RegexId>* parts) const {
   struct Row {
     int32_t length;
@@ -68,7 +68,7 @@ void RegexPool::DropTails(std::vector<RegexId>* parts) const {
     const Options& options = options_[static_cast<size_t>(at)];
     return Row{options.length, options.end, id};
   };
-  // The longest ones, where there are too many.
+  // If there are too many rows, keep the longest.
   std::array<Row, kMostRows> longest;
   size_t count = 0;
   for (const RegexId part : *parts) {
@@ -91,8 +91,8 @@ void RegexPool::DropTails(std::vector<RegexId>* parts) const {
   });
 }
 
-// Leaves out of a union what may come no more often than in another part: of x{0,3}y and x{0,5}y
-// the first.
+// Removes parts of a union that repeat less often than an otherwise equal part: of x{0,3}y and
+// x{0,5}y the first.
 void RegexPool::DropFewer(std::vector<RegexId>* parts) const {
   struct Counted {
     RegexId what, behind;
@@ -120,7 +120,7 @@ void RegexPool::DropFewer(std::vector<RegexId>* parts) const {
   std::erase_if(*parts, [&](RegexId part) { return std::ranges::binary_search(dropped, part); });
 }
 
-// Of a sequence whose first part, and perhaps others behind it, may be left out.
+// For a sequence whose first part, and perhaps more, is optional.
 RegexId RegexPool::DeriveOptions(RegexId id, uint8_t byte) {
   std::vector<RegexId> parts;
   int64_t passed = 0;
@@ -132,7 +132,7 @@ RegexId RegexPool::DeriveOptions(RegexId id, uint8_t byte) {
       continue;
     }
     parts.push_back(Concat(RawDerive(n.a, byte), n.b));
-    // What is left behind any later one of them is a part of what is left behind this one.
+    // What a later plain part leaves is a subset of what this one leaves, so skip these.
     const RegexId plain_end = options_[static_cast<size_t>(n.options)].plain_end;
     id = plain_end != kNothing ? plain_end : n.b;
     if (exhausted_) return kNothing;

@@ -1,4 +1,4 @@
-// Texts that are written in another way than the language has them.
+// Languages of texts in another spelling.
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,10 +10,10 @@
 namespace weft::constraint {
 namespace {
 
-// What may stand behind a backslash within quotes, and what it means.
+// The characters that may follow a backslash within quotes, and their meanings.
 constexpr std::string_view kEscapes = "ntrbf\\'\"", kMeanings = "\n\t\r\b\f\\'\"";
 
-// How a byte of a text is written between quotation marks.
+// The spelling of one byte of a text between quotation marks.
 std::string SpellingOf(char c, RegexPool::Escapes escapes) {
   if (escapes == RegexPool::Escapes::kJson) return Spell({&c, 1}, Spelling::kJson);
   const size_t at = c == '\'' ? std::string_view::npos : kMeanings.find(c);

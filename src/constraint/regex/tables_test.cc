@@ -13,7 +13,7 @@
 namespace weft::constraint {
 namespace {
 
-using Small = Chunked<int32_t, 32>;  // 8 a chunk
+using Small = Chunked<int32_t, 32>;  // 8 elements per chunk
 
 std::vector<int32_t> Counted(int32_t from, size_t count) {
   std::vector<int32_t> all(count);
@@ -51,7 +51,7 @@ TEST(ChunkedTest, ARunLiesInOneChunk) {
       EXPECT_LE(first % Small::kChunk + run.size(), Small::kChunk) << first;
     }
   }
-  // 3+5, 1, 8, 7, 2, 20, 1, 9, 8, 4+4, 100, 6: nine of a chunk's size and three of their own.
+  // 3+5, 1, 8, 7, 2, 20, 1, 9, 8, 4+4, 100, 6: nine chunks of the usual size and three larger ones.
   EXPECT_EQ(table.bytes(), (9 * 8 + 20 + 9 + 100) * sizeof(int32_t));
 }
 
@@ -83,7 +83,7 @@ TEST(HashIndexTest, FindsEachIdWhileItGrows) {
   };
   EXPECT_TRUE(index.empty());
   EXPECT_EQ(find(1, 0), -1);
-  // Every third one has the hash of the one before it; many others end alike.
+  // Every third id has the hash of the one before it; many others have equal low bits.
   for (int32_t id = 0; id < 3000; ++id) {
     const bool again = id % 3 == 2;
     hashes.push_back(again ? hashes.back() : MixHash(3, static_cast<uint64_t>(id)) << (id % 7));
@@ -123,7 +123,7 @@ TEST(ByteRowsTest, RowsOfAllSizesKeepTheirEntries) {
     rows.Set(made[i], 255, -5);
   }
   for (size_t i = 0; i < made.size(); ++i) {
-    const int last = 255 / step(i) * step(i);  // where the range of 255 begins
+    const int last = 255 / step(i) * step(i);  // start of the range with byte 255
     for (int byte = 0; byte < 256; ++byte) {
       const int32_t expected =
           byte >= last ? -5 : static_cast<int32_t>(i) + byte / step(i) * step(i);
