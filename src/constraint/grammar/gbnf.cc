@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMostGroupDepth = 200;
 constexpr int64_t kMostRuleRepeats = 100'000;
-// What a rule counts for, in steps of work, besides what it is made of.
+// The cost of a rule in steps of work, without its parts.
 constexpr int64_t kRuleWork = 32;
 
 class GbnfReader {
@@ -151,7 +151,7 @@ class GbnfReader {
         text.push_back(text_[at_++]);
         continue;
       }
-      // An escape means what it means in a class.
+      // An escape has the same meaning as in a class.
       size_t length = 2;
       if (text_.substr(at_, 2) == "\\x") length = 4;
       if (text_.substr(at_, 2) == "\\u") length = 6;
@@ -222,7 +222,7 @@ class GbnfReader {
   Grammar& grammar_;
   std::string rule_name_;
   std::map<std::string, RuleId> rules_;
-  RuleId first_rule_ = kNoRule;  // of this text
+  RuleId first_rule_ = kNoRule;  // the first rule of this text
   std::vector<bool> defined_;
 };
 

@@ -1,4 +1,4 @@
-// Grammars as llama-server takes them (GBNF).
+// Grammars in llama-server's notation (GBNF).
 #ifndef WEFT_CONSTRAINT_GRAMMAR_GBNF_H_
 #define WEFT_CONSTRAINT_GRAMMAR_GBNF_H_
 
@@ -9,7 +9,7 @@
 
 namespace weft::constraint {
 
-// Reads rules into `grammar`, and gives `root`, which is where a text begins.
+// Adds the rules to `grammar` and returns `root`, the start rule.
 StatusOr<RuleId> AddGbnf(std::string_view text, Grammar* grammar);
 
 }  // namespace weft::constraint

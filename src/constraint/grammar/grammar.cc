@@ -7,7 +7,7 @@ namespace weft::constraint {
 namespace {
 
 constexpr size_t kMostPrefixWithWanted = 12;
-// So many terminals that may be left out, one behind the other, are made one.
+// Longer rows of successive optional terminals become one terminal.
 constexpr size_t kLongRow = 16;
 
 }  // namespace
@@ -26,10 +26,10 @@ RuleId Grammar::AddRule(const std::string& name) {
   return rule;
 }
 
-// A long row of terminals that may be left out would be a thread for each.
+// Otherwise a long row of optional terminals would become one thread for each.
 std::vector<Symbol> Grammar::WithoutLongRows(const std::vector<Symbol>& symbols) {
   std::vector<Symbol> some;
-  size_t row = 0;  // that `some` ends with
+  size_t row = 0;  // length of the row at the end of `some`
   const auto close = [&] {
     if (row >= kLongRow) {
       RegexId all = kEmpty;
@@ -64,7 +64,7 @@ void Grammar::AddAlternative(RuleId rule, const std::vector<Symbol>& listed) {
     code_.push_back(symbol);
   }
   code_.push_back({});
-  // Behind a container's end are the places at which its members are read.
+  // After a container's kEnd come the positions at which its members are read.
   const Symbol first = symbols.empty() ? Symbol{} : symbols[0];
   if (first.kind == Symbol::Kind::kObject) {
     for (const int32_t p : objects_[static_cast<size_t>(first.index)].properties) {
@@ -146,7 +146,7 @@ bool Grammar::ArrayCanEnd(const ArraySpec& array, int64_t length, int64_t found)
       return true;
     return WantedElement(array, length) != kNoRule && ArrayCanEnd(array, length + 1, found + 1);
   }
-  // Behind the prefix all elements are alike: only their numbers matter.
+  // After the prefix all elements are alike, so only their numbers matter.
   const bool plain = PlainElement(array, length) != kNoRule;
   const int64_t most_wanted = WantedElement(array, length) != kNoRule ? allow - found : 0;
   const int64_t least_wanted = std::max<int64_t>(0, array.need - found);
@@ -190,7 +190,7 @@ bool Grammar::SymbolIsProductive(const Symbol& symbol) const {
   }
 }
 
-// Calls `learns` for all rules, again and again, until no call learns anything.
+// Calls `learns` for all rules until no call learns anything new.
 template <typename Learns>
 void Grammar::Sweep(const Learns& learns) {
   bool changed = true;
@@ -292,9 +292,9 @@ std::vector<RuleId> Grammar::CalledFirst(RuleId rule) const {
   return called;
 }
 
-// A rule that calls itself before it reads anything would never come to an end.
+// A left-recursive rule would call itself forever.
 Status Grammar::CheckRecursion() const {
-  // Depth first over what is called first, without recursion of our own.
+  // A depth-first search over the rules called first, iterative because grammars can be deep.
   enum : uint8_t { kNew, kOpen, kDone };
   std::vector<uint8_t> color(rules_.size(), kNew);
   struct Visit {
@@ -363,7 +363,7 @@ Status Grammar::Finish(RuleId start, const JsonLayout& layout) {
   Prune();
   FindNullable();
   WEFT_RETURN_IF_ERROR(CheckRecursion());
-  // The call of the start rule, from outside.
+  // The outermost call, of the start rule.
   start_place_ = static_cast<int32_t>(code_.size());
   code_.push_back({Symbol::Kind::kRule, start});
   code_.push_back({});

@@ -1,12 +1,12 @@
-// The one form to which schemas, regular expressions and grammars are brought.
+// The common form into which schemas, regular expressions and grammars are compiled.
 //
-// A Grammar has rules; a rule has alternatives; an alternative is a sequence of symbols. A
-// terminal is a regular language over bytes. Besides the calls of other rules and repetitions,
-// whose counts live in the parser and not in the rules, there are JSON's two containers:
-// an object is a set of properties of which each may come once, an array has a length and
-// elements that must occur. Kept as such they need no rule per order or per length.
+// A Grammar has rules; a rule has alternatives; an alternative is a sequence of symbols. A terminal
+// is a regular language over bytes. There are calls of other rules, and repetitions, whose counts
+// live in the parser and not in the rules. Two more symbols are JSON's containers: an object is a
+// set of properties that occur at most once each; an array has a length and may have elements that
+// must occur. As symbols of their own, they do not need a rule for each order or length.
 //
-// Symbols lie one after the other in `code`, so that a place in the grammar is one number.
+// All symbols are in one array, `code_`, so a position in the grammar is one number.
 #ifndef WEFT_CONSTRAINT_GRAMMAR_GRAMMAR_H_
 #define WEFT_CONSTRAINT_GRAMMAR_GRAMMAR_H_
 
@@ -25,16 +25,16 @@ inline constexpr RuleId kNoRule = -1;
 
 struct Symbol {
   enum class Kind : uint8_t {
-    kEnd,       // of an alternative
+    kEnd,       // end of an alternative
     kTerminal,  // index: a RegexId
     kRule,      // index: a RuleId
     kRepeat,    // index: in repeats
     kObject,    // index: in objects
-    kProperty,  // the value behind a key; index: in properties
+    kProperty,  // the value after a key; index: in properties
     kArray,     // index: in arrays
-    kElement,   // behind an array's separator; index: in arrays
-    kDistinct,  // an array of values that all differ; index: in distincts
-    kTaken,     // behind one of its values; index: in distincts
+    kElement,   // after an array's separator; index: in arrays
+    kDistinct,  // an array of distinct values; index: in distincts
+    kTaken,     // after one of its values; index: in distincts
   };
   Kind kind = Kind::kEnd;
   int32_t index = 0;
@@ -47,58 +47,58 @@ struct RepeatSpec {
 };
 
 struct PropertySpec {
-  RegexId key = kNothing;  // with its quotation marks
+  RegexId key = kNothing;  // including quotation marks
   RuleId value = kNoRule;
   bool required = false;
-  bool many = false;               // a class of keys: any number of them
-  int32_t object = -1, slot = -1;  // filled by Object: whose it is, and the how manieth
-  // Filled by Finish: with what stands around the key, at the beginning and behind others.
+  bool many = false;               // a class of keys: any number of such properties
+  int32_t object = -1, slot = -1;  // set by Object: its object, and its index there
+  // Set by Finish: the key with its surroundings, as the first property and after others.
   RegexId first = kNothing, next = kNothing;
 };
 
 struct ObjectSpec {
-  std::vector<int32_t> properties;  // in `properties`; named ones first, in their order
-  int32_t named = 0;                // how many of them are not `many`
-  bool in_order = false;            // they come as they are listed, those that are `many` last
+  std::vector<int32_t> properties;  // indexes in `properties`; named ones first, in order
+  int32_t named = 0;                // the number of properties that are not `many`
+  bool in_order = false;            // properties come in this order, those that are `many` last
   int32_t least = 0;
   int32_t most = kUnlimited;
-  int32_t place = -1;  // of kObject in code; then kEnd, then a kProperty for each
+  int32_t place = -1;  // position of kObject in code; then kEnd, then a kProperty for each
 };
 
 struct ArraySpec {
   std::vector<RuleId> prefix;
-  RuleId rest = kNoRule;  // of elements behind the prefix; kNoRule: there are none
+  RuleId rest = kNoRule;  // for elements after the prefix; kNoRule: none allowed
   int32_t least = 0;
   int32_t most = kUnlimited;
-  // At least `need` and at most `allow` elements at index `from` or later are of `wanted`; those
-  // that are of no such kind are of `others` (of the prefix's rules or `rest` when kNoRule).
+  // Between `need` and `allow` elements count as wanted: they follow `wanted`. The others follow
+  // the prefix and then `rest`, or, if `allow` is limited, `others`.
   RuleId wanted = kNoRule;
   std::vector<RuleId> wanted_prefix, others_prefix;  // for elements of the prefix
   RuleId others = kNoRule;
   int32_t need = 0;
   int32_t allow = kUnlimited;
-  int32_t place = -1;  // of kArray in code; then kEnd, then kElement
+  int32_t place = -1;  // position of kArray in code; then kEnd, then kElement
 };
 
-// An array of values of which each comes once at most. No text is of two of them.
+// An array in which each value occurs at most once. REQUIRES: the values are disjoint languages.
 struct DistinctSpec {
   std::vector<RegexId> values;
   int32_t least = 0;
   int32_t most = kUnlimited;
-  int32_t place = -1;  // of kDistinct in code; then kEnd, then a kTaken for each
-  // Filled by Finish: with what stands before the value, at the beginning and behind others.
+  int32_t place = -1;  // position of kDistinct in code; then kEnd, then a kTaken for each
+  // Set by Finish: the value with the layout before it, as the first element and after others.
   std::vector<RegexId> first, next;
 };
 
-// What stands between the parts of a JSON text.
+// White space and separators between the parts of a JSON text.
 struct JsonLayout {
-  RegexId before_first = kEmpty;  // behind "{" and "["
-  RegexId separator = kNothing;   // with its comma
-  RegexId colon = kNothing;       // with the colon
-  RegexId before_close = kEmpty;  // before "}" and "]", in a container that is not empty
+  RegexId before_first = kEmpty;  // after "{" and "["
+  RegexId separator = kNothing;   // including the comma
+  RegexId colon = kNothing;       // including the colon
+  RegexId before_close = kEmpty;  // before "}" and "]" of a container that is not empty
 };
 
-// What is said where the limits of compiling are reached.
+// The error when a limit of compiling is reached.
 Status TooMuchToCompile();
 
 class Grammar {
@@ -108,7 +108,7 @@ class Grammar {
   RegexPool& pool() { return pool_; }
   const RegexPool& pool() const { return pool_; }
 
-  // Without alternatives yet. `name` is for sentences that speak of it.
+  // Adds a rule without alternatives. `name` is for error messages.
   RuleId AddRule(const std::string& name = "");
   void AddAlternative(RuleId rule, const std::vector<Symbol>& symbols);
   Symbol Terminal(RegexId regex) { return {Symbol::Kind::kTerminal, regex}; }
@@ -118,18 +118,18 @@ class Grammar {
   Symbol Array(ArraySpec array);
   Symbol Distinct(DistinctSpec distinct);
 
-  // Rules are numbered from 0.
+  // Rules have the numbers from 0 on.
   RuleId n_rules() const { return static_cast<RuleId>(rules_.size()); }
-  // REQUIRES: there is a terminal at the place.
+  // REQUIRES: the symbol at `place` is a terminal.
   void SetTerminal(int32_t place, RegexId regex) {
     code_[static_cast<size_t>(place)].index = regex;
   }
 
-  // Removes what can never be completed, and checks what is left. No rule may call itself
-  // before it has read something.
+  // Removes everything that can never be completed, and checks the rest: no rule may be
+  // left-recursive.
   Status Finish(RuleId start, const JsonLayout& layout = {});
 
-  // For the parser.
+  // The functions below are for the parser.
   const Symbol& At(int32_t place) const { return code_[static_cast<size_t>(place)]; }
   const std::vector<int32_t>& AlternativesOf(RuleId rule) const {
     return rules_[static_cast<size_t>(rule)];
@@ -139,7 +139,7 @@ class Grammar {
   const ArraySpec& array(int32_t i) const { return arrays_[static_cast<size_t>(i)]; }
   const PropertySpec& property(int32_t i) const { return properties_[static_cast<size_t>(i)]; }
   const DistinctSpec& distinct(int32_t i) const { return distincts_[static_cast<size_t>(i)]; }
-  // An array's bracket with what may follow it, its separator, its end when it has elements.
+  // The brackets and separators of containers, with the layout around them.
   RegexId array_open() const { return array_open_; }
   RegexId array_close() const { return array_close_; }
   RegexId separator() const { return separator_; }
@@ -148,12 +148,12 @@ class Grammar {
   RegexId object_close_empty() const { return object_close_empty_; }
   RegexId array_close_empty() const { return array_close_empty_; }
   RegexId before_first() const { return before_first_; }
-  // The place that calls the start rule.
+  // The position of the call of the start rule.
   int32_t start_place() const { return start_place_; }
-  // The rules of an element that counts as wanted, and of one that does not.
+  // The rule for the element at `index` if it does not count as wanted, and if it does.
   static RuleId PlainElement(const ArraySpec& array, int64_t index);
   static RuleId WantedElement(const ArraySpec& array, int64_t index);
-  // Whether an array with `length` elements, `found` of them wanted, can come to its end.
+  // Whether an array that has `length` elements, `found` of them wanted, can be completed.
   static bool ArrayCanEnd(const ArraySpec& array, int64_t length, int64_t found);
   int64_t bytes() const;
 
@@ -169,10 +169,10 @@ class Grammar {
   void Sweep(const Learns& learns);
   void FindProductive();
   void Prune();
-  // Whether it can be passed without reading anything.
+  // Whether the symbol can match the empty text.
   bool IsNullable(const Symbol& symbol) const;
   void FindNullable();
-  // The rules that a rule may call before it has read anything.
+  // The rules that this rule may call before it reads a byte.
   std::vector<RuleId> CalledFirst(RuleId rule) const;
   Status CheckRecursion() const;
   void LayOut(const JsonLayout& layout);

@@ -42,7 +42,8 @@ class LarkCompiler {
  private:
   RuleId AddRule(const std::string& name) { return grammar_.AddRule(name); }
 
-  // A: A x | y is y, and any number of x behind it.
+  // Removes left recursion: A: A x
+  // y becomes y followed by any number of x.
   Status CompileRule(const std::string& name, const LarkDefinition& definition) {
     const RuleId rule = rules_[name];
     rule_name_ = name;
@@ -186,7 +187,7 @@ class LarkCompiler {
   const LarkText& text_;
   Grammar& grammar_;
   RegexPool& pool_;
-  RegexId skipped_ = kEmpty;  // what may stand before a terminal
+  RegexId skipped_ = kEmpty;  // the ignored text before a terminal
   std::string rule_name_;
   std::map<std::string, RuleId> rules_;
   std::map<std::string, RegexId> terminals_;

@@ -1,10 +1,10 @@
-// Grammars in the notation of Lark, as OpenAI's custom tools and llguidance take them.
+// Grammars in Lark's notation, as accepted by OpenAI's custom tools and llguidance.
 //
-// Rules (lower case) over terminals (upper case), groups, [options], ? * + and ~n..m, aliases,
-// priorities (which say nothing here), "texts" with the flag i, /patterns/, "a".."z", %ignore and
-// %import from common. A rule may call itself first, another rule before that not. A text belongs
-// to the grammar where it can be cut into terminals at all; what a lexer would rather cut does not
-// count.
+// Supported: rules (lower case) over terminals (upper case), groups, [options], ? * + and ~n..m,
+// aliases, priorities (which have no effect), "texts" with the flag i, /patterns/, "a".."z",
+// %ignore, and %import from common. A rule may be left-recursive directly, but not through another
+// rule. A text is in the grammar if it can be divided into terminals in any way: there is no lexer
+// that would prefer one of them.
 #ifndef WEFT_CONSTRAINT_GRAMMAR_LARK_H_
 #define WEFT_CONSTRAINT_GRAMMAR_LARK_H_
 
@@ -15,11 +15,12 @@
 
 namespace weft::constraint {
 
-// Reads rules into `grammar`, and gives `start`, which is where a text begins.
+// Adds the rules to `grammar` and returns the start rule, which calls `start`.
 StatusOr<RuleId> AddLark(std::string_view text, Grammar* grammar);
-// The same of a text in either notation.
+// The same for a text in either notation.
 StatusOr<RuleId> AddGrammar(std::string_view text, Grammar* grammar);
-// Whether a grammar is one of Lark's: it has a line that begins the rule `start` with one colon.
+// Whether the grammar is in Lark's notation: one of its lines defines the rule `start` with a
+// single colon.
 bool IsLark(std::string_view text);
 
 }  // namespace weft::constraint

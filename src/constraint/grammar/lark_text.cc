@@ -10,11 +10,10 @@ namespace weft::constraint {
 namespace {
 
 constexpr int64_t kMostRepeats = 100'000;
-// What a definition, and each of its items, counts for, in steps of work, besides what it is made
-// of.
+// The costs of a definition and of each of its items in steps of work, without their parts.
 constexpr int64_t kDefinitionWork = 64, kItemWork = 8;
 
-// What %import common.NAME means.
+// The patterns of %import common.NAME.
 const std::map<std::string, std::string, std::less<>>& CommonTerminals() {
   static const auto* const terminals = new std::map<std::string, std::string, std::less<>>{
       {"DIGIT", "[0-9]"},
@@ -170,7 +169,7 @@ class LarkReader {
     return Next() == '\n' ? OkStatus() : Wrong("a definition ends with its line");
   }
 
-  // A line that begins with "|" goes on with the one before.
+  // A line that starts with "|" continues the one before.
   bool TakeBar(int depth) {
     const size_t before = at_;
     SkipLines();
@@ -181,7 +180,7 @@ class LarkReader {
 
   Status ReadAlternatives(LarkAlternatives* alternatives, int depth) {
     if (depth > kMostLarkDepth) return Wrong("groups are nested too deep");
-    TakeBar(depth);  // before the first one, too
+    TakeBar(depth);  // may also precede the first one
     do {
       LarkSequence& sequence = alternatives->emplace_back();
       WEFT_RETURN_IF_ERROR(ReadSequence(&sequence, depth));
@@ -196,7 +195,7 @@ class LarkReader {
       } else {
         SkipSpace();
       }
-      if (Take("->")) {  // a name for the tree
+      if (Take("->")) {  // the name of a tree node, which is ignored
         SkipSpace();
         ReadName();
         continue;

@@ -1,4 +1,4 @@
-// What a grammar in the notation of Lark says, as it was read. Private to lark*.cc.
+// The syntax tree of a grammar in Lark's notation. Private to lark*.cc.
 #ifndef WEFT_CONSTRAINT_GRAMMAR_LARK_TEXT_H_
 #define WEFT_CONSTRAINT_GRAMMAR_LARK_TEXT_H_
 
@@ -14,7 +14,7 @@
 
 namespace weft::constraint {
 
-// Groups, and terminals within terminals, are nested no deeper.
+// The maximum nesting of groups, and of terminals within terminals.
 inline constexpr int kMostLarkDepth = 200;
 
 struct LarkNode;
@@ -24,12 +24,12 @@ using LarkAlternatives = std::vector<LarkSequence>;
 struct LarkNode {
   enum class Kind : uint8_t { kName, kText, kPattern, kRange, kGroup };
   Kind kind = Kind::kName;
-  std::string text;  // a name, a text, a pattern, the first of a range
-  std::string last;  // of a range
+  std::string text;  // a name, text or pattern, or the start of a range
+  std::string last;  // the end of a range
   bool any_case = false;
   LarkAlternatives group;
-  int32_t least = 1, most = 1;  // how many times
-  size_t at = 0;                // in the grammar's text
+  int32_t least = 1, most = 1;  // repetition
+  size_t at = 0;                // offset in the grammar's text
 };
 
 struct LarkDefinition {
@@ -42,13 +42,13 @@ struct LarkText {
   std::map<std::string, LarkDefinition> rules, terminals;
   std::vector<LarkNode> ignored;
 
-  // An error that names the line.
+  // An error with the line number.
   Status Wrong(size_t at, std::string_view what) const;
 };
 
-// Its name says whether something is a terminal or a rule.
+// Whether the name is a terminal's; otherwise it is a rule's.
 bool IsLarkTerminal(std::string_view name);
-// `text` outlives what was read. Reading is charged to the pool.
+// `text` must outlive the result. The work is charged to the pool.
 StatusOr<LarkText> ReadLarkText(std::string_view text, RegexPool* pool);
 
 }  // namespace weft::constraint

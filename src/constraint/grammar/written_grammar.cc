@@ -10,7 +10,7 @@
 namespace weft::constraint {
 namespace {
 
-// The part of a grammar that was added behind so many rules.
+// The part of a grammar that starts with the rule `first_rule`.
 class Added {
  public:
   Added(Grammar* grammar, RuleId first_rule) : grammar_(*grammar), pool_(grammar->pool()) {
@@ -54,7 +54,7 @@ class Added {
     return kNoRule;
   }
 
-  // Whether it ends as it begins.
+  // Whether a proper suffix of the text is also a prefix.
   static bool HasBorder(std::string_view text) {
     for (size_t size = 1; size < text.size(); ++size) {
       if (text.starts_with(text.substr(text.size() - size))) return true;
@@ -62,7 +62,7 @@ class Added {
     return false;
   }
 
-  // The terminals that may follow the one at a place, whoever called its rule.
+  // The terminals that may follow the one at `place`, for all callers of its rule.
   const std::vector<int32_t>& Followers(int32_t place) {
     const auto [it, added] = followers_.try_emplace(place);
     if (!added) return it->second;
@@ -96,9 +96,9 @@ class Added {
     todo->insert(todo->end(), starts.begin(), starts.end());
   }
 
-  // Whether several terminals, one behind the other, may contain the text that none contains.
+  // Whether successive terminals may together contain the text, which no single terminal contains.
   bool MayCross(std::string_view text) {
-    std::set<std::pair<int32_t, size_t>> seen;  // behind a terminal, so many of its bytes were read
+    std::set<std::pair<int32_t, size_t>> seen;  // a terminal, and the bytes of `text` read so far
     std::vector<std::pair<int32_t, size_t>> todo;
     const auto reach = [&](int32_t place, size_t read) {
       if (seen.emplace(place, read).second) todo.emplace_back(place, read);

@@ -1,5 +1,5 @@
-// Grammars whose text stands within something else: between quotation marks, or before a text that
-// ends it.
+// Grammars whose text is embedded in another text: between quotation marks, or before a terminating
+// text.
 #ifndef WEFT_CONSTRAINT_GRAMMAR_WRITTEN_GRAMMAR_H_
 #define WEFT_CONSTRAINT_GRAMMAR_WRITTEN_GRAMMAR_H_
 
@@ -11,16 +11,16 @@
 
 namespace weft::constraint {
 
-// How the text of a grammar is written.
+// How the text of the grammar is embedded.
 struct TextStyle {
   enum class Escapes : uint8_t { kNone, kJson, kPython };  // as between quotation marks
   Escapes escapes = Escapes::kNone;
-  // The text never contains this: it is what ends it.
+  // The text must never contain this terminator.
   std::string without = {};
 };
 
-// GBNF, or Lark's notation. The rule with which it begins. Unimplemented where it cannot be told
-// whether the text of several terminals might contain `style.without`.
+// Adds a grammar in GBNF or Lark's notation and returns its start rule. Unimplemented if successive
+// terminals might together contain `style.without`.
 StatusOr<RuleId> AddWrittenGrammar(std::string_view text, const TextStyle& style, Grammar* grammar);
 
 }  // namespace weft::constraint
