@@ -14,7 +14,7 @@ constexpr size_t kChunkBytes = 16 << 10;
 
 constexpr int kMostJsonDepth = 500;
 
-// Of an object with more members, their names are looked up.
+// Names of larger objects get a hash index.
 constexpr size_t kFewMembers = 8;
 
 class JsonReader {
@@ -48,7 +48,7 @@ class JsonReader {
     at_ += expected.size();
     return true;
   }
-  // An opening bracket, a comma or a colon was read.
+  // Counts an opening bracket, a comma or a colon.
   Status Count() {
     return --parts_left_ >= 0 ? OkStatus() : ResourceExhausted("the text has too many parts");
   }
@@ -118,7 +118,7 @@ class JsonReader {
     return OkStatus();
   }
 
-  // Of the object whose members stand behind `begin`.
+  // Reads a member of the object whose members start at `begin`.
   Status ReadMember(int depth, size_t begin, HashIndex* known) {
     JsonMember member;
     SkipSpace();
@@ -136,7 +136,7 @@ class JsonReader {
     return OkStatus();
   }
 
-  // Where the member of that name is, or will be.
+  // The index of the member with this name, or the index for a new one.
   size_t FindSame(std::string_view name, size_t begin, HashIndex* known) const {
     const size_t end = members_.size();
     if (end - begin < kFewMembers) {
@@ -156,7 +156,7 @@ class JsonReader {
     return end;
   }
 
-  // Those behind `begin`, which are taken away.
+  // Moves the elements from `begin` on into the arena.
   template <typename T>
   JsonParts<T> Split(std::vector<T>* all, size_t begin) {
     const JsonParts<T> parts(std::span<const T>(*all).subspan(begin), &arena_);
@@ -229,9 +229,9 @@ class JsonReader {
     return OkStatus();
   }
 
-  // What stands for itself in a string.
+  // Skips characters of a string that stand for themselves.
   void SkipPlain() {
-    // Eight bytes at once, as long as none of them stands for something else.
+    // Eight bytes at a time, as long as none of them is special.
     constexpr uint64_t kEach = 0x0101010101010101, kTop = 0x80 * kEach;
     const auto has_below = [](uint64_t bytes, uint64_t limit) {
       return (bytes - limit * kEach) & ~bytes & kTop;
@@ -250,7 +250,7 @@ class JsonReader {
     }
   }
 
-  // A string without escapes is a part of the text.
+  // A string without escapes points into the text.
   Status ReadString(std::string_view* out) {
     if (!Take('"')) return Wrong("no string");
     decoded_.clear();
@@ -273,10 +273,10 @@ class JsonReader {
   JsonArena& arena_;
   int64_t& parts_left_;
   size_t at_ = 0;
-  // Of the arrays and objects that are open.
+  // Elements and members of the arrays and objects that are still open.
   std::vector<JsonValue> items_;
   std::vector<JsonMember> members_;
-  std::string decoded_;  // of the string that is being read
+  std::string decoded_;  // the current string
 };
 
 }  // namespace
@@ -285,7 +285,7 @@ const void* JsonArena::Copy(const void* bytes, size_t n_bytes) {
   if (n_bytes == 0) return nullptr;
   const size_t taken = (n_bytes + kAlignment - 1) / kAlignment * kAlignment;
   if (room_.size() < taken) {
-    // The more there is, the larger the next one.
+    // Later chunks are larger.
     const size_t size = std::max(taken, kChunkBytes << std::min<size_t>(chunks_.size(), 6));
     chunks_.push_back(std::make_unique_for_overwrite<std::byte[]>(size));
     room_ = {chunks_.back().get(), size};

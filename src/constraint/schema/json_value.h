@@ -1,4 +1,4 @@
-// JSON as a schema needs it: members in their order, numbers exactly as they are written.
+// JSON as needed for schemas: members in order, and numbers exactly as written.
 #ifndef WEFT_CONSTRAINT_SCHEMA_JSON_VALUE_H_
 #define WEFT_CONSTRAINT_SCHEMA_JSON_VALUE_H_
 
@@ -14,7 +14,8 @@
 
 namespace weft::constraint {
 
-// Memory of texts and of parts of values, given back all at once. Values point into it.
+// Owns the memory of texts and of parts of values, which is freed all at once. Values point into
+// it.
 class JsonArena {
  public:
   std::string_view Keep(std::string_view text);
@@ -29,10 +30,10 @@ class JsonArena {
   const void* Copy(const void* bytes, size_t n_bytes);
 
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
-  std::span<std::byte> room_;  // of the last one
+  std::span<std::byte> room_;  // free part of the last chunk
 };
 
-// Values or members that lie in an arena side by side.
+// Contiguous values or members in an arena.
 template <typename T>
 class JsonParts {
  public:
@@ -58,11 +59,11 @@ struct JsonMember;
 struct JsonValue {
   enum class Kind : uint8_t { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
   Kind kind = Kind::kNull;
-  std::string_view text;  // of a number as written; of a string, decoded
+  std::string_view text;  // a number as written, or a decoded string
   JsonParts<JsonValue> items;
-  JsonParts<JsonMember> members;  // the last of equal names only
-  // A bit for each name, as BitOf has it; 0 where nobody has looked. Most names that are asked for
-  // are not there.
+  JsonParts<JsonMember> members;  // of equal names only the last
+  // A small Bloom filter of the names, by BitOf; 0 if not computed. Most lookups are for missing
+  // names.
   uint64_t name_bits = 0;
 
   bool Is(Kind k) const { return kind == k; }
@@ -86,9 +87,9 @@ struct JsonMember {
   JsonValue value;
 };
 
-// The value lives as long as the arena. REQUIRES: text is shorter than 2 GiB. Depth is limited. Of
-// `parts_left` each opening bracket, comma and colon takes one; where there are none left, the text
-// is not read on.
+// The value lives as long as the arena. REQUIRES: `text` is shorter than 2 GiB. The nesting depth
+// is limited. Each opening bracket, comma and colon takes one of `parts_left`; reading stops when
+// none are left.
 StatusOr<JsonValue> ReadJson(std::string_view text, JsonArena* arena,
                              int64_t* parts_left = nullptr);
 

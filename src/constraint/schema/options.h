@@ -1,4 +1,4 @@
-// How answers are laid out, and what compiling and walking a constraint may take.
+// The layout of JSON texts, and the limits for compiling and walking a constraint.
 #ifndef WEFT_CONSTRAINT_SCHEMA_OPTIONS_H_
 #define WEFT_CONSTRAINT_SCHEMA_OPTIONS_H_
 
@@ -7,26 +7,26 @@
 namespace weft::constraint {
 
 enum class PropertyOrder : uint8_t {
-  kSchema,  // as the schema lists them; those it does not name come last
+  kSchema,  // as listed in the schema; others come last
   kAny,
 };
 
 enum class WhiteSpace : uint8_t {
-  kOptionalSpace,  // a space, or none, behind each comma and colon
+  kOptionalSpace,  // an optional space after each comma and colon
   kCompact,        // none
-  kSpaced,         // a space behind each comma and colon
-  kAny,            // up to 40 blanks, tabs and line ends between any two parts
+  kSpaced,         // a space after each comma and colon
+  kAny,            // up to 40 spaces, tabs and line ends between any two parts
 };
 
 struct ConstraintOptions {
   PropertyOrder property_order = PropertyOrder::kSchema;
   WhiteSpace white_space = WhiteSpace::kOptionalSpace;
-  // Whether `format` restricts strings, as far as the format is known.
+  // Whether `format` restricts strings, if the format is known.
   bool formats = true;
-  // Steps of work (a few dozen nanoseconds each) and memory that compiling may take.
+  // Limits for compiling: steps of work (a few dozen nanoseconds each) and memory.
   int64_t most_work = 300'000;
   int64_t most_bytes = 64 << 20;
-  // Memory of the automata while they are walked.
+  // Limit for the memory of the automata, which grow as answers are walked.
   int64_t most_walk_bytes = 64 << 20;
 };
 

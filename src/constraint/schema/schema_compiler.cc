@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMostCount = 1'000'000'000;
 constexpr int32_t kMostBlanks = 40;
 
-// The part of the document, null where there is none.
+// The part of the document at `path`, or null.
 const JsonValue* PartAt(const SchemaDocument& document, const std::vector<std::string>& path) {
   const JsonValue* at = &document.root();
   for (const std::string& name : path) {
@@ -61,7 +61,7 @@ SchemaCompiler::SchemaCompiler(const SchemaDocument& document, const ConstraintO
     : document_(document), options_(options), style_(std::move(style)), grammar_(*grammar) {
   any_number_ = AnyNumber(&pool());
   any_string_ = QuotedJson(&pool(), 0, kUnlimited);
-  // Behind the match of a pattern the rest of the string is free, whatever else may match.
+  // After the match of a pattern, the rest of the string is free even if another part matches too.
   pool().Swallow(pool().Derive(any_string_, '"'));
   true_schema_.kind = JsonKind::kTrue;
   false_schema_.kind = JsonKind::kFalse;
@@ -106,7 +106,7 @@ StatusOr<const JsonValue*> SchemaCompiler::ReferenceOf(const JsonValue& schema) 
 
 namespace {
 
-// What the value of a keyword must be.
+// The required form of a keyword's value.
 enum class Form : uint8_t { kAnything, kList, kNames, kObject, kNamesOrSchemas, kSchema };
 
 Form FormOf(std::string_view keyword) {
@@ -139,7 +139,7 @@ bool AllStrings(const JsonValue& list) {
                              [](const JsonValue& item) { return item.Is(JsonKind::kString); });
 }
 
-// What is wrong with the value of a keyword; empty where nothing is.
+// The error in the form of a keyword's value; empty if it is correct.
 std::string_view WrongForm(std::string_view keyword, const JsonValue& value) {
   const bool list = value.Is(JsonKind::kArray), object = value.Is(JsonKind::kObject);
   switch (FormOf(keyword)) {
@@ -164,7 +164,7 @@ std::string_view WrongForm(std::string_view keyword, const JsonValue& value) {
 
 }  // namespace
 
-// What nothing else looks at, and what would be enforced in part only.
+// Checks the form of all keywords, and refuses combinations that would be enforced only partly.
 Status SchemaCompiler::CheckKeywords(const JsonValue& schema) {
   if (!checked_.insert(&schema).second) return OkStatus();
   const auto has = [&](std::string_view keyword) { return schema.Find(keyword) != nullptr; };
@@ -234,7 +234,7 @@ const JsonValue& SchemaCompiler::SchemaOf(const JsonValue& value) {
 StatusOr<bool> SchemaCompiler::Tidy(Conjunction* conjunction) {
   size_t kept = 0;
   for (Literal literal : *conjunction) {
-    // A schema that is nothing but a reference is what it refers to.
+    // Replace a schema that is only a reference by its target.
     for (int i = 0; i < 100 && literal.schema->Is(JsonKind::kObject); ++i) {
       if (literal.schema->Find("$ref") == nullptr ||
           !(document_.ref_stands_alone() || literal.schema->members.size() == 1)) {
@@ -284,7 +284,7 @@ RegexId SchemaCompiler::Written(RegexId strings, bool is_key) {
   RegexId written = strings;
   switch (style_.strings) {
     case ValueStyle::Strings::kJson:
-      // Where every string will do it may be spelled in every way.
+      // An unrestricted string may be spelled in any way.
       if (!is_key && strings == any_string_) written = AnySpelling();
       break;
     case ValueStyle::Strings::kPython:
@@ -400,7 +400,7 @@ Status SchemaCompiler::FillQueued() {
 
 namespace {
 
-// Reading a text is a step for so many bytes, and one for each of its parts.
+// Reading costs one step for this many bytes, plus one for each part.
 constexpr size_t kBytesOfStep = 16;
 
 StatusOr<SchemaDocument> ReadSchema(std::string_view text, RegexPool* pool) {
@@ -431,7 +431,7 @@ StatusOr<const SchemaDocument*> SchemaDocuments::Get(const SchemaText& text, Reg
 
 namespace {
 
-// What `use` makes of a compiler and a part of the schema; an error says whose it is.
+// Calls `use` with a compiler and the part of the schema; errors name the part's owner.
 template <typename Result, typename Use>
 StatusOr<Result> WithPart(const SchemaPart& part, const ValueStyle& style,
                           const ConstraintOptions& options, SchemaDocuments* documents,

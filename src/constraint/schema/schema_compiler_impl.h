@@ -1,10 +1,10 @@
-// The parts of the schema compiler. Private to schema_*.cc.
+// The schema compiler. Private to schema_*.cc.
 //
-// A value of a schema is of one of six types. What a schema says of null, booleans, numbers and
-// strings is a regular language each, and so is every combination of schemas, `not` included.
-// What it says of arrays and objects is brought to alternatives of facts that hold together:
-// a conjunction of schemas, some negated, is searched for all ways to satisfy it. The values
-// inside are conjunctions again, and become rules of their own, once each.
+// A JSON value has one of six types. For null, booleans, numbers and strings, a schema restricts
+// values to a regular language, and so does every combination of schemas, including `not`. For
+// arrays and objects, a search finds all ways to satisfy a conjunction of schemas, some of them
+// negated. Each way is a set of facts that hold together, and becomes an alternative of a rule. The
+// elements and properties are again conjunctions, which become rules of their own, once each.
 #ifndef WEFT_CONSTRAINT_SCHEMA_SCHEMA_COMPILER_IMPL_H_
 #define WEFT_CONSTRAINT_SCHEMA_SCHEMA_COMPILER_IMPL_H_
 
@@ -33,7 +33,7 @@ namespace weft::constraint {
 
 using JsonKind = JsonValue::Kind;
 
-// A schema that must hold, or must not.
+// A schema that must hold, or, if negated, must not.
 struct Literal {
   const JsonValue* schema = nullptr;
   bool negated = false;
@@ -41,7 +41,7 @@ struct Literal {
 };
 using Conjunction = std::vector<Literal>;
 
-// What is allowed of the types that are no containers.
+// The allowed values of the types other than arrays and objects.
 struct Scalars {
   bool null = false, yes = false, no = false;
   RegexId number = kNothing;
@@ -53,23 +53,23 @@ struct ContainsFact {
   int32_t from = 0, need = 1, allow = kUnlimited;
 };
 
-// What one kind of array or object must be.
+// The requirements of one way to be an array or an object.
 struct Facts {
-  std::vector<const JsonValue*> layers;  // schemas with properties, or items, that all hold
+  std::vector<const JsonValue*> layers;  // schemas with properties or items; all must hold
   int64_t least = 0, most = kUnlimited;
   // Objects.
-  // Names lie in the document, or in what was made of it.
+  // Names point into the document or into values made from it.
   std::vector<std::string_view> required;
   std::set<std::string_view> forbidden;
-  std::map<std::string_view, Conjunction> extra;  // of the values of these names
-  Conjunction names;                              // of every name
+  std::map<std::string_view, Conjunction> extra;  // more schemas for the values of these names
+  Conjunction names;                              // for every name
   // Arrays.
   std::map<int32_t, Conjunction> extra_at;
-  std::vector<std::pair<int32_t, Literal>> extra_from;  // of all elements from an index on
+  std::vector<std::pair<int32_t, Literal>> extra_from;  // for all elements from an index on
   std::vector<ContainsFact> contains;
-  const JsonValue* distinct = nullptr;  // who says that elements differ
+  const JsonValue* distinct = nullptr;  // the schema that demands distinct elements
 
-  // Many at once are looked up once each.
+  // Adds many names without a linear search for each.
   void Require(const JsonParts<JsonValue>& names);
   void Require(std::string_view name);
   void AtLeast(int64_t count) { least = std::max(least, count); }
@@ -86,8 +86,8 @@ class SchemaCompiler {
   SchemaCompiler(const SchemaDocument& document, const ConstraintOptions& options, Grammar* grammar,
                  ValueStyle style = {});
   Status Compile();
-  // The rule of the values that satisfy `schema`, a part of the document; the grammar is not
-  // finished.
+  // Adds a rule for the values that satisfy `schema`, a part of the document. Does not finish the
+  // grammar.
   StatusOr<RuleId> Add(const JsonValue& schema, ValueKinds kinds);
   StatusOr<RegexId> StringsOf(const JsonValue& schema);
 
@@ -95,12 +95,12 @@ class SchemaCompiler {
   enum class Container : uint8_t { kArray, kObject };
   struct Search;
   using Branch = std::function<void(Search*)>;
-  // Branches of which one is to be taken. Copies of a search share them.
+  // Branches of which one must be taken. Copies of a search share them.
   using Choice = std::shared_ptr<const std::vector<Branch>>;
   struct Search {
-    std::vector<Literal> todo;  // the last is next
+    std::vector<Literal> todo;  // the last one is next
     std::vector<Choice> choices;
-    std::vector<Literal> later;  // negated ones, for when everything else is known
+    std::vector<Literal> later;  // negated ones, taken when everything else is known
     Facts facts;
     bool impossible = false;
 
@@ -108,12 +108,12 @@ class SchemaCompiler {
       choices.push_back(std::make_shared<const std::vector<Branch>>(std::move(branches)));
     }
   };
-  // Names that match the same of the patterns in patternProperties.
+  // A class of names that match the same patterns of patternProperties.
   struct NameClass {
-    // Their language: in all of `is`, in none of `is_not`. What matches a pattern is a string;
-    // only where `is` is empty must that be said.
+    // The language: the intersection of `is` minus all of `is_not`. A name that matches a pattern
+    // is a string; only if `is` is empty must that be stated.
     std::vector<RegexId> is, is_not;
-    RegexId keys = kNothing;  // the same as one
+    RegexId keys = kNothing;  // this language as one expression
     std::set<std::string_view> matching;
   };
 
@@ -138,14 +138,14 @@ class SchemaCompiler {
 
   // schema_search.cc
   StatusOr<std::vector<Facts>> Expand(const Conjunction& conjunction, Container type);
-  // Whether there is a way. What the search fails at counts only if it has not found one before.
+  // Whether there is a way. An error of the search counts only if it found no way before.
   StatusOr<bool> HasWay(Search search, Container type);
-  // With only_one, stops at the first way.
+  // With only_one, stops after the first way.
   Status Run(Search search, Container type, bool only_one, std::vector<Facts>* out);
   static Search SearchFor(const Conjunction& conjunction);
   StatusOr<bool> IsRedundant(const Search& search, const Literal& literal, Container type);
   Status TakePositive(const JsonValue& schema, Container type, Search* search);
-  // allOf, anyOf, oneOf, not.
+  // Takes allOf, anyOf, oneOf and not.
   void TakeCombinators(const JsonValue& schema, Search* search);
   void TakeCondition(const JsonValue& schema, Search* search);
   Status TakeObjectKeywords(const JsonValue& schema, Search* search);
@@ -153,14 +153,14 @@ class SchemaCompiler {
   StatusOr<bool> Impossible(const Facts& facts, Container type);
   StatusOr<bool> IsEmpty(const Conjunction& conjunction);
   bool AllowsType(const JsonValue& schema, Container type) const;
-  // A schema for each of the values of `enum` or `const` that is of the type; nothing where the
-  // keyword is not there.
+  // One schema for each value of `enum` or `const` that has the type; nothing if the keyword is
+  // missing.
   std::optional<std::vector<const JsonValue*>> ValuesGiven(const JsonValue& schema,
                                                            std::string_view keyword,
                                                            Container type);
 
   // schema_negation.cc
-  // Sets `always` where nothing of the type satisfies the schema.
+  // Sets `always` if no value of the type satisfies the schema.
   Status TakeNegative(const JsonValue& schema, Container type, const Facts& facts,
                       std::vector<Branch>* branches, bool* always);
   static Branch Demand(std::vector<Literal> literals);
@@ -173,21 +173,21 @@ class SchemaCompiler {
                           std::vector<Branch>* branches);
   Status NegatePropertyNames(const JsonValue& schema, const Facts& facts,
                              std::vector<Branch>* branches);
-  // Some name of the language `keys` has a value as `value` says.
+  // Adds branches in which some name of the language `keys` has a value that satisfies `value`.
   Status NegateNames(const JsonValue& at, std::string_view keyword, const Facts& facts,
                      RegexId keys, Literal value, std::vector<Branch>* branches);
 
   // schema_containers.cc
-  // Nothing where the name may not be there.
+  // Nothing if the name is not allowed.
   StatusOr<std::optional<Conjunction>> ValueOf(const Facts& facts, std::string_view name);
   const JsonValue* PropertyOf(const JsonValue& schema, std::string_view name);
   StatusOr<bool> NameMatches(const JsonValue& schema, std::string_view pattern,
                              std::string_view name);
-  // The names that no layer lists, by what their values must be.
+  // The names that no layer lists, grouped by the schemas for their values.
   StatusOr<std::vector<KeyClass>> FreeKeys(const Facts& facts);
   void FindKeys(NameClass* names);
   StatusOr<std::vector<NameClass>> SplitByPatterns(const Facts& facts, NameClass all);
-  // The value of a name that matches these patterns and is not listed.
+  // The schemas for the value of an unlisted name that matches exactly these patterns.
   static Conjunction ValueWhereMatching(const Facts& facts,
                                         const std::set<std::string_view>& matching);
   std::vector<std::string_view> NamesOf(const Facts& facts) const;
@@ -196,32 +196,32 @@ class SchemaCompiler {
   Status AddObject(RuleId rule, const Facts& facts);
   Status AddArray(RuleId rule, const Facts& facts);
   Status AddDistinctArray(RuleId rule, const Facts& facts);
-  // All values that satisfy it, when they are few; no containers among them.
+  // All values that satisfy it, if there are few and none of them is a container.
   StatusOr<std::optional<std::vector<RegexId>>> ValuesOf(const Conjunction& conjunction);
-  // The values of enum and const in a schema, whether or not something else excludes them.
+  // The values of enum and const in a schema, even those that other keywords exclude.
   Status GatherValues(const JsonValue& schema, int depth, std::vector<const JsonValue*>* values);
   StatusOr<bool> NameFits(const Facts& facts, std::string_view name);
 
   // schema_compiler.cc
   Status FillRule(RuleId rule, const Conjunction& conjunction, ValueKinds kinds, bool outside);
   Status FillQueued();
-  // Strings of JSON in the style that is wanted.
+  // The notation of a language of JSON strings in the chosen style.
   RegexId Written(RegexId strings, bool is_key);
   RegexId AnySpelling();
   RegexId ShortNumbers();
-  // The objects of the layer have no other properties than it lists.
+  // Whether the layer allows only the properties that it lists.
   bool IsClosed(const JsonValue& layer) const;
   RuleId RuleOf(Conjunction conjunction);
-  // Takes out what is always true, and repetitions. False if the conjunction is never true, and is
-  // then left half done.
+  // Removes schemas that are always true, and duplicates. False if the conjunction is never true;
+  // it is then partly processed.
   StatusOr<bool> Tidy(Conjunction* conjunction);
-  // The schema that only `value` satisfies, for arrays and objects.
+  // A schema that only `value` satisfies, for arrays and objects.
   const JsonValue& SchemaOf(const JsonValue& value);
   Status CheckKeywords(const JsonValue& schema);
   Status Refuse(const JsonValue& at, std::string_view keyword, std::string_view why) const;
   StatusOr<int64_t> Count(const JsonValue& schema, std::string_view keyword, int64_t otherwise);
   StatusOr<const JsonValue*> ReferenceOf(const JsonValue& schema);
-  // A keyword that some dialects lack.
+  // Finds a keyword that some dialects do not define.
   const JsonValue* FindKnown(const JsonValue& schema, std::string_view keyword) const {
     return document_.Knows(keyword) ? schema.Find(keyword) : nullptr;
   }
@@ -230,7 +230,7 @@ class SchemaCompiler {
   static const JsonValue* AdditionalOf(const JsonValue& schema);
   static std::vector<const JsonValue*> PrefixItemsOf(const JsonValue& schema);
   static const JsonValue* RestItemsOf(const JsonValue& schema);
-  // What is in the list, or the object, of a keyword; nothing where it is not there.
+  // The elements or members of a keyword's value; empty if the keyword is missing.
   static const JsonParts<JsonValue>& ListOf(const JsonValue& schema, std::string_view keyword);
   static const JsonParts<JsonMember>& MembersOf(const JsonValue& schema, std::string_view keyword);
   static bool SaysNothing(const JsonValue& schema);
@@ -240,14 +240,14 @@ class SchemaCompiler {
   const ValueStyle style_;
   Grammar& grammar_;
   RegexId any_number_, any_string_;
-  RegexId any_spelling_ = kNothing;  // of any string; kNothing before it is needed
-  // [exactly]
+  RegexId any_spelling_ = kNothing;  // all spellings of strings; kNothing until needed
+  // Indexed by `exactly`.
   std::array<std::unordered_map<const JsonValue*, Scalars>, 2> scalars_;
-  std::unordered_map<const JsonValue*, Scalars> opposites_;  // of negated schemas
-  std::vector<const JsonValue*> open_;  // schemas whose scalars are being looked for
+  std::unordered_map<const JsonValue*, Scalars> opposites_;  // for negated schemas
+  std::vector<const JsonValue*> open_;  // schemas whose scalars are being computed
   std::unordered_map<const JsonValue*, const JsonValue*> references_;
   std::map<std::string, RegexId, std::less<>> patterns_;
-  // Large lists of properties, by name.
+  // Index by name for large lists of properties.
   std::unordered_map<const JsonValue*, std::unordered_map<std::string_view, const JsonValue*>>
       properties_;
   std::map<Conjunction, RuleId> rules_;
@@ -257,7 +257,7 @@ class SchemaCompiler {
   std::deque<JsonValue> made_;
   std::map<Conjunction, bool> empty_;
   std::unordered_set<const JsonValue*> checked_;
-  const JsonValue* last_multiple_ = nullptr;  // the last schema that was read with a multipleOf
+  const JsonValue* last_multiple_ = nullptr;  // the last schema with a multipleOf that was read
   int search_depth_ = 0;
   int64_t steps_ = 0;
   JsonValue true_schema_, false_schema_;

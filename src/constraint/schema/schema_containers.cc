@@ -1,4 +1,4 @@
-// From facts about an array or an object to its rule.
+// Turns the facts about an array or an object into a rule.
 #include <algorithm>
 #include <utility>
 
@@ -203,13 +203,13 @@ Status SchemaCompiler::AddObject(RuleId rule, const Facts& facts) {
   for (const std::string_view name : NamesOf(facts)) {
     const bool required = all_required.contains(name);
     WEFT_ASSIGN_OR_RETURN(auto value, ValueOf(facts, name));
-    if (!value && required) return OkStatus();  // no such object
+    if (!value && required) return OkStatus();  // no such object is possible
     if (!value) continue;
     properties.push_back({.key = Written(pool().Literal(Quoted(name)), true),
                           .value = RuleOf(*value),
                           .required = required});
   }
-  // The rest costs nothing where no more properties may come.
+  // Unlisted names need no work if no more properties may come.
   const bool full =
       (facts.most != kUnlimited && facts.most <= static_cast<int64_t>(facts.required.size())) ||
       std::ranges::any_of(facts.layers, [&](const JsonValue* layer) { return IsClosed(*layer); });
@@ -219,7 +219,7 @@ Status SchemaCompiler::AddObject(RuleId rule, const Facts& facts) {
       properties.push_back(
           {.key = Written(keys.keys, true), .value = RuleOf(keys.value), .many = true});
     }
-    // A free name could be written twice, and would count once.
+    // A free name can occur twice, but counts only once.
     const auto required = static_cast<int64_t>(facts.required.size());
     if (!free.empty() && facts.least > required + 1) {
       return Refuse(facts.layers.empty() ? document_.root() : *facts.layers[0], "minProperties",
@@ -312,7 +312,7 @@ StatusOr<std::optional<std::vector<RegexId>>> SchemaCompiler::ValuesOf(
     std::ranges::sort(*list);
     list->erase(std::unique(list->begin(), list->end()), list->end());
     all.insert(all.end(), list->begin(), list->end());
-    // There may be others than those that were found.
+    // The schemas may allow other values than those found.
     const RegexId allowed = list == &numbers ? scalars.number : scalars.string;
     if (pool().IsLive(pool().AndNot(allowed, pool().Or(*list)))) return unknown;
   }

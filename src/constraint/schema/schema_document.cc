@@ -8,7 +8,7 @@
 namespace weft::constraint {
 namespace {
 
-// `reference` as seen from `base`, as far as documents of one file need it.
+// Resolves `reference` against `base`, as far as references within one file need it.
 std::string JoinUri(const std::string& base, std::string_view reference) {
   const size_t colon = reference.find(':');
   const size_t slash = reference.find_first_of("/?#");
@@ -71,8 +71,8 @@ const JsonValue* FollowPointer(const JsonValue* at, std::string_view pointer) {
   return at;
 }
 
-// Keywords with a schema, and with several in a list or an object. What stands elsewhere is
-// no schema, even if it looks like one.
+// Keywords with one schema, and with several in a list or an object. Values of other keywords are
+// not schemas, even if they look like them.
 constexpr std::string_view kOneSchema[] = {"not",
                                            "if",
                                            "then",
@@ -172,7 +172,7 @@ void SchemaDocument::Collect(const JsonValue& value, const Scope* outer) {
     if (several) {
       for (const JsonMember& part : member.members) Collect(part.value, inner);
     }
-    if (one || several) {  // `items` may be a list, too
+    if (one || several) {  // `items` may also be a list
       for (const JsonValue& part : member.items) Collect(part, inner);
     }
   }
@@ -205,7 +205,7 @@ std::string SchemaDocument::PathOf(const JsonValue& part) const {
 
 const SchemaDocument::Scope& SchemaDocument::ScopeOf(const JsonValue& schema) const {
   if (const auto it = scopes_.find(&schema); it != scopes_.end()) return *it->second;
-  // It stands where no schema is expected: what is around it counts all the same.
+  // It is at a position where no schema is expected. The surrounding scopes apply nevertheless.
   const Scope* scope = &all_scopes_.front();
   std::string path;
   std::vector<const JsonValue*> parents;

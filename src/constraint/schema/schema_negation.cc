@@ -1,4 +1,4 @@
-// All ways for an array or an object not to satisfy a schema.
+// The ways for an array or an object to violate a schema.
 #include <algorithm>
 #include <utility>
 
@@ -166,7 +166,7 @@ Status SchemaCompiler::NegateNames(const JsonValue& at, std::string_view keyword
       s->facts.extra[name].push_back(value);
     });
   }
-  // A name that is known to nobody would have to be remembered until the end.
+  // An unlisted name would have to be remembered until the end of the object.
   WEFT_ASSIGN_OR_RETURN(const std::vector<KeyClass> free, FreeKeys(facts));
   for (const KeyClass& known : free) {
     if (!pool().IsLive(pool().And({known.keys, keys}))) continue;

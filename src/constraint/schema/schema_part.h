@@ -1,4 +1,4 @@
-// A schema, or a part of one, and how its values are written.
+// A schema or a part of one, and the notation of its values.
 #ifndef WEFT_CONSTRAINT_SCHEMA_SCHEMA_PART_H_
 #define WEFT_CONSTRAINT_SCHEMA_SCHEMA_PART_H_
 
@@ -10,34 +10,34 @@
 
 namespace weft::constraint {
 
-// How the values of a schema are written, where not as JSON writes them.
+// The notation of values, if it differs from JSON.
 struct ValueStyle {
   enum class Words : uint8_t {
     kJson,              // true, false, null
-    kPythonToo,         // or True, False, None
-    kPythonTooOutside,  // the latter only where the whole value is one of them
+    kPythonToo,         // also True, False, None
+    kPythonTooOutside,  // these only if they are the whole value
   };
   enum class Strings : uint8_t {
     kJson,
     kPython,  // between quotation marks or apostrophes
-    kQuoted,  // as they read, between `quote`; keys without it where they are plain words
+    kQuoted,  // unescaped, between `quote`; keys that are plain words need no quotes
   };
   Words words = Words::kJson;
   Strings strings = Strings::kJson;
   std::string quote;       // a literal
-  std::string quote_text;  // what it reads, which no string may contain
-  // No string contains this: it is what ends the value.
+  std::string quote_text;  // its text, which no string may contain
+  // A text that ends the value, so no string may contain it.
   std::string without;
-  // Numbers are such as every reader can hold: 20 digits before the point and 20 behind it, an
-  // exponent of two.
+  // Limits numbers to those that any reader can represent: 20 digits before the point, 20 after it,
+  // and a two-digit exponent.
   bool short_numbers = false;
-  // Objects have no properties but those listed, unless the schema says that there may be others.
+  // Objects have only the listed properties, unless the schema explicitly allows others.
   bool closed_objects = false;
   // Properties come in any order, whatever the options say.
   bool any_order = false;
 };
 
-// The text of a schema, shared by its copies; what has copies is read once for a structure.
+// The text of a schema, shared between copies. A structure parses all copies only once.
 class SchemaText {
  public:
   SchemaText() : SchemaText(std::string()) {}
@@ -55,8 +55,8 @@ class SchemaText {
 // A schema, or a part of one.
 struct SchemaPart {
   SchemaText schema;              // the whole document
-  std::vector<std::string> path;  // the members that lead to the part
-  std::string of;                 // whose it is, for errors; may be empty
+  std::vector<std::string> path;  // member names that lead to the part
+  std::string of;                 // the owner's name for error messages; may be empty
 };
 
 enum class ValueKinds : uint8_t { kAll, kObjects, kNoStrings };

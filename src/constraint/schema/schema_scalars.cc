@@ -1,4 +1,4 @@
-// What schemas say of null, booleans, numbers and strings.
+// Restrictions on null, booleans, numbers and strings.
 #include <algorithm>
 #include <utility>
 
@@ -11,9 +11,9 @@
 namespace weft::constraint {
 namespace {
 
-// A number that is to be, or not to be, a multiple of several others, with many remainders in all,
-// is followed from the beginning to all ends when it is compiled: in the middle of an answer there
-// would be no time to look for one.
+// If a number must or must not be a multiple of several numbers, with many remainders in total, its
+// automaton is built completely at compile time: during an answer there would be no time to search
+// for a way to the end.
 constexpr int64_t kMostRemainders = 100'000;
 constexpr size_t kMostNumberStates = 4'000;
 constexpr int64_t kMostNumberWork = 150'000;
@@ -25,7 +25,7 @@ constexpr char kBase64[] = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0
 Scalars SchemaCompiler::AllScalars() const { return {true, true, true, any_number_, any_string_}; }
 
 Scalars SchemaCompiler::Both(const Scalars& a, const Scalars& b) {
-  // All of a type is neutral, and stays recognisable.
+  // `all` is neutral and stays recognizable.
   const auto both = [&](RegexId x, RegexId y, RegexId all) {
     return x == all ? y : y == all || x == y ? x : pool().And({x, y});
   };
@@ -48,8 +48,8 @@ Scalars SchemaCompiler::Opposite(const Scalars& a) {
   return {!a.null, !a.yes, !a.no, opposite(a.number, any_number_), opposite(a.string, any_string_)};
 }
 
-// What is of one of `each`, and in `others` of none of the others: what might be of both is left
-// out.
+// The values that are in exactly one of `each`. A value of each[i] is excluded if it is in
+// others[j] for another j, so doubtful values are left out.
 Scalars SchemaCompiler::OnlyOne(const std::vector<Scalars>& each,
                                 const std::vector<Scalars>& others) {
   const auto once = [&](bool Scalars::*word) { return std::ranges::count(each, true, word) == 1; };
@@ -76,7 +76,7 @@ Scalars SchemaCompiler::OnlyOne(const std::vector<Scalars>& each,
 
 StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
   Scalars all = AllScalars();
-  std::vector<RegexId> numbers, strings;  // that all hold, but for those that hold for all
+  std::vector<RegexId> numbers, strings;  // one for each literal, except unrestricted ones
   numbers.reserve(conjunction.size());
   strings.reserve(conjunction.size());
   for (const Literal& literal : conjunction) {
@@ -294,7 +294,7 @@ Status SchemaCompiler::RestrictString(const JsonValue& schema, bool exactly, Sca
   return OkStatus();
 }
 
-// Draft 7 says what a string's content is; in the others that is a remark.
+// Draft 7 restricts a string's content; in other drafts the keywords are annotations.
 Status SchemaCompiler::RestrictContent(const JsonValue& schema, Scalars* scalars) {
   const JsonValue* type = FindKnown(schema, "contentMediaType");
   if (type != nullptr && type->text == "application/json") {

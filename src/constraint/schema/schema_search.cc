@@ -1,4 +1,4 @@
-// All ways for an array or an object to satisfy a conjunction of schemas.
+// The ways for an array or an object to satisfy a conjunction of schemas.
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -12,7 +12,7 @@ constexpr int64_t kMostSteps = 20000;
 constexpr size_t kMostWays = 256;
 constexpr int kMostSearchDepth = 4;
 constexpr int32_t kMostElementFacts = 1000;
-constexpr size_t kManyNames = 8;  // fewer are found sooner without a set
+constexpr size_t kManyNames = 8;  // a linear search is faster for fewer
 
 }  // namespace
 
@@ -82,7 +82,7 @@ Status SchemaCompiler::Run(Search search, Container type, bool only_one, std::ve
     return ResourceExhausted("the schema has too many combinations; make it simpler");
   }
   int taken = 0;
-  // What is copied for every branch.
+  // The parts that are copied for every branch.
   size_t parts = search.todo.size() + search.later.size() + search.facts.layers.size() +
                  search.facts.required.size();
   for (const Choice& choice : search.choices) parts += 2 + choice->size();
@@ -134,7 +134,7 @@ Status SchemaCompiler::Run(Search search, Container type, bool only_one, std::ve
   return take(choice->back(), std::move(search));
 }
 
-// Whether what is known already rules out the schema.
+// Whether the known facts already rule out the schema.
 StatusOr<bool> SchemaCompiler::IsRedundant(const Search& search, const Literal& literal,
                                            Container type) {
   if (search_depth_ >= kMostSearchDepth) return false;
@@ -144,7 +144,8 @@ StatusOr<bool> SchemaCompiler::IsRedundant(const Search& search, const Literal& 
   probe.todo.push_back({literal.schema, false});
   const StatusOr<bool> has_way = HasWay(std::move(probe), type);
   --search_depth_;
-  // What cannot be searched is not known to be ruled out. (The sentence that says so is dear.)
+  // If the search is not supported, the schema does not count as ruled out. (Building the error
+  // message is expensive.)
   if (!has_way.ok()) pool().Charge(200);
   if (has_way.status().code() == StatusCode::kUnimplemented) return false;
   WEFT_RETURN_IF_ERROR(has_way.status());
@@ -331,7 +332,7 @@ StatusOr<bool> SchemaCompiler::Impossible(const Facts& facts, Container type) {
   return false;
 }
 
-// False where it is not known.
+// Whether no value satisfies the conjunction. May be false if that is not known.
 StatusOr<bool> SchemaCompiler::IsEmpty(const Conjunction& given) {
   Conjunction conjunction = given;
   WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&conjunction));

@@ -1,9 +1,9 @@
-// The JSON-Schema-Test-Suite, when $WEFT_SCHEMA_SUITE names its folder of tests (the one with
-// draft2020-12 in it).
+// Runs the JSON-Schema-Test-Suite if $WEFT_SCHEMA_SUITE is its folder of tests (the one that
+// contains draft2020-12).
 //
-// A test's value is written compactly and walked. What is no valid value must never be taken; a
-// valid one must be, unless it is spelled in a way that schemas do not allow here (a number
-// with an exponent, an integer with a fraction, a host's name with xn--).
+// A test's value is written compactly and walked. An invalid value must never be accepted. A valid
+// one must be accepted unless its spelling is not allowed here (a number with an exponent, an
+// integer with a fraction, a host name with xn--).
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -37,8 +37,8 @@ struct SuiteCounts {
   int groups = 0, refused = 0, left_out = 0, tests = 0, spelled_otherwise = 0;
 };
 
-// A schema whose $schema names a dialect of its own counts as one of the newest here: its
-// description would have to be read.
+// A schema whose $schema names a custom dialect is left out: the compiler does not read dialect
+// descriptions.
 bool IsLeftOut(const JsonValue& schema) {
   const JsonValue* dialect = schema.Find("$schema");
   return dialect != nullptr && dialect->text.find("json-schema.org") == std::string::npos;
@@ -73,8 +73,8 @@ std::string Compact(const JsonValue& value) {
   return out;
 }
 
-// Whether it has a number that is not written plainly: with an exponent, or with a fraction
-// of nothing but zeros. Or a name of a host that encodes other characters.
+// Whether the value contains a spelling that is never generated: a number with an exponent or with
+// only zeros as its fraction, or a host name that encodes other characters.
 bool IsNeverWritten(const JsonValue& value) {
   if (value.Is(JsonValue::Kind::kString)) return value.text.starts_with("xn--");
   if (value.Is(JsonValue::Kind::kNumber)) {
@@ -113,7 +113,7 @@ void RunGroup(const std::string& where, const JsonValue& group, const Dialect& d
     EXPECT_TRUE(code == StatusCode::kInvalidArgument || code == StatusCode::kUnimplemented ||
                 code == StatusCode::kResourceExhausted)
         << name << ": " << made.status();
-    // A schema that nothing satisfies is refused as such, rightly or not at all.
+    // A schema that is refused as unsatisfiable must not have valid values.
     const bool nothing = made.status().message().find("nothing can ever") != std::string::npos;
     if (std::getenv("WEFT_SCHEMA_SUITE_PRINT") != nullptr)
       std::printf("refused %s: %s\n", name.c_str(), std::string(made.status().message()).c_str());
@@ -160,12 +160,12 @@ TEST(SchemaSuite, WhatIsNotRefusedIsEnforcedExactly) {
       ASSERT_TRUE(text.ok()) << text.status();
       JsonArena arena;
       const auto groups = ReadJson(*text, &arena);
-      if (!groups.ok()) {  // lone surrogates and the like
+      if (!groups.ok()) {  // for example lone surrogates
         std::printf("%s is not read: %s\n", where.c_str(),
                     std::string(groups.status().message()).c_str());
         continue;
       }
-      // Formats are remarks but in the tests that are about them.
+      // Formats are annotations except in the tests of formats.
       const bool formats = where.find("optional/format/") != std::string::npos;
       for (const JsonValue& group : groups->items) {
         RunGroup(where, group, dialect, formats, table, &counts);
