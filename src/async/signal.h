@@ -1,10 +1,10 @@
-// What a task waits for: something happened since it last looked. Notifications while it does not
-// wait are not lost, and several count as one.
+// Lets a task wait until something has happened since its last wait. Notifications while it does
+// not wait are kept, and several count as one.
 //
 //   while (!queue.TryPop(&item)) co_await signal.Wait();
 //
-// One task waits; any thread notifies, and never blocks. The task goes on where it waited, so it
-// must run on a TaskPool.
+// One task waits; any thread notifies, and never blocks. After a wait the task continues in the
+// same TaskPool, so it must run in one.
 #ifndef WEFT_ASYNC_SIGNAL_H_
 #define WEFT_ASYNC_SIGNAL_H_
 
@@ -41,11 +41,11 @@ class Signal {
 
     Mutex mutex;
     bool notified WEFT_GUARDED_BY(mutex) = false;
-    std::coroutine_handle<> task WEFT_GUARDED_BY(mutex);  // that waits
-    TaskPool* pool WEFT_GUARDED_BY(mutex) = nullptr;      // its own
+    std::coroutine_handle<> task WEFT_GUARDED_BY(mutex);  // the waiting task
+    TaskPool* pool WEFT_GUARDED_BY(mutex) = nullptr;      // the pool of that task
     std::optional<TaskPool::TimerKey> timer WEFT_GUARDED_BY(mutex);
     uint64_t n_waits WEFT_GUARDED_BY(mutex) = 0;
-    bool expired = false;  // set before the task goes on, which then reads it
+    bool expired = false;  // set before the task continues, which then reads it
   };
 
   class Awaiter {
@@ -53,7 +53,7 @@ class Signal {
     Awaiter(std::shared_ptr<State> state, std::optional<TimePoint> deadline)
         : state_(std::move(state)), deadline_(deadline) {}
     bool await_ready() const noexcept { return false; }
-    // Not inlined: once the task waits, another thread may go on with it and free it.
+    // Not inlined: once the task waits, another thread may continue it and free it.
     [[gnu::noinline]] bool await_suspend(std::coroutine_handle<> task) {
       const std::shared_ptr<State> state = state_;
       return state->Begin(task, deadline_);
@@ -74,8 +74,8 @@ class Signal {
   const std::shared_ptr<State> state_;
 };
 
-// Asks somebody who answers later, through a callback, on any thread. `ask` is called at once with
-// that callback.
+// Calls a function that answers later through a callback, on any thread. `ask` is called at once
+// with that callback.
 //
 //   const auto ask = [&](std::function<void(Status)> done) { engine.Park(session, done); };
 //   const Status parked = co_await AnswerOf<Status>(ask);

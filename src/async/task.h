@@ -6,10 +6,10 @@
 //     co_return a + b;
 //   }
 //
-// It continues on the thread of whatever it waited for; an exception reaches whoever awaits it. A
-// task that has begun must run to its end before it is destroyed. Arguments by reference must live
-// until then. For the sake of GCC 12, name what is passed, and await in statements of their own:
-// tools/check_layers.py refuses other forms.
+// After a wait it continues on the thread that ended the wait; an exception passes to the awaiting
+// coroutine. A task that has begun must run to its end before it is destroyed, and arguments by
+// reference must live until then. For the sake of GCC 12, name the arguments, and await in
+// statements of their own: tools/check_layers.py refuses other forms.
 #ifndef WEFT_ASYNC_TASK_H_
 #define WEFT_ASYNC_TASK_H_
 
@@ -26,9 +26,9 @@ class Task;
 
 namespace task_internal {
 
-// Awaiter and task run the first part on the same thread. Whoever comes second to `met_` goes on
-// with the awaiter: itself, if the task ended at once, so that a loop over such tasks needs no
-// stack; otherwise the task at its end.
+// The awaiter starts the task on its own thread. The second of the two to reach `met_` continues
+// the awaiter: the awaiter itself if the task ended at once, so that a loop over such tasks needs
+// no stack; otherwise the task, at its end.
 class PromiseBase {
  public:
   struct End {

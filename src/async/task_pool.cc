@@ -39,7 +39,7 @@ bool TaskPool::Post(const std::string& tenant, std::function<void()> work) {
 
 void TaskPool::Resume(std::coroutine_handle<> task) {
   MutexLock lock(&mutex_);
-  // A thread stays as long as the pool does, so that this one is the first.
+  // One thread stays as long as the pool does, so this happens before the first one only.
   if (threads_.empty()) WEFT_CHECK(AddThread(), "no thread can be created");
   resumed_.emplace_back([task] { task.resume(); });
   Wake();
@@ -49,7 +49,7 @@ TaskPool::TimerKey TaskPool::AddTimer(Clock::time_point when, std::function<void
   MutexLock lock(&mutex_);
   const TimerKey key(when, ++last_timer_);
   const auto at = timers_.emplace(key, std::move(expired)).first;
-  // Idle threads wait for the earliest.
+  // Idle threads wait for the earliest timer.
   if (at == timers_.begin()) changed_.NotifyAll();
   return key;
 }
@@ -93,7 +93,7 @@ void TaskPool::Wake() {
 }
 
 bool TaskPool::AddThread() {
-  // They have left the lock for good.
+  // They have released the lock, so they end without delay.
   for (const pthread_t thread : std::exchange(ended_, {})) pthread_join(thread, nullptr);
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return false;
@@ -117,7 +117,7 @@ void TaskPool::LeaveThread() {
 }
 
 void* TaskPool::ThreadMain(void* pool) {
-  YieldToOthers();  // whatever requests ask for, tokens come first
+  YieldToOthers();  // generating tokens comes before requests
   current_pool = static_cast<TaskPool*>(pool);
   current_pool->Run();
   return nullptr;
@@ -173,11 +173,11 @@ void TaskPool::TakeExpired() {
 
 bool TaskPool::WaitForWork() {
   if (stopping_ && posted_.n_waiting() == 0) {
-    changed_.NotifyAll();  // others may wait for the work that was posted last to have an end
+    changed_.NotifyAll();  // other threads may wait for the last posted work to end
     return false;
   }
   const Clock::time_point leave = Clock::now() + kMaxIdle;
-  // The last one stays for timers, and for tasks that go on.
+  // The last thread stays for timers and for tasks that continue.
   const bool may_leave = threads_.size() > 1 && !stopping_;
   if (!may_leave && timers_.empty()) {
     changed_.Wait(&mutex_);

@@ -1,8 +1,8 @@
-// A few threads that run what is to be done now: work that tenants post, who take turns
-// (TenantQueues), and tasks that have waited and can go on. Tasks that wait hold none of them.
+// A few threads that run work as soon as it is ready: work that tenants post, who take turns
+// (TenantQueues), and tasks that can continue after a wait. A waiting task holds no thread.
 //
-// Threads are created on demand, up to a limit, and leave when they have had nothing to do for a
-// while. They run at a lower priority than the engine's.
+// Threads are created on demand, up to a limit, and end when they have been idle for a while. They
+// run at a lower priority than the engine's.
 //
 // Any thread may call any method, except Stop, which is the owner's.
 #ifndef WEFT_ASYNC_TASK_POOL_H_
@@ -31,16 +31,16 @@ namespace weft {
 class TaskPool {
  public:
   using Clock = std::chrono::steady_clock;
-  // Of a timer: its time, and a number.
+  // A timer's time, and a unique number.
   using TimerKey = std::pair<Clock::time_point, uint64_t>;
 
   struct Options {
     int max_threads = 1;
-    // How many of them may run posted work at a time; one tenant's, one fewer. The rest are for
-    // tasks that go on, so that long work delays none of those.
+    // How many threads may run posted work at a time; for one tenant, one fewer. The others are for
+    // tasks that continue, so that long work does not delay these.
     int max_posted = 1;
-    int max_waiting = 256;  // posted work without a thread, of a tenant alone
-    // If not null: outlives the pool, and always holds the number of such works.
+    int max_waiting = 256;  // posted work without a thread, for a tenant alone
+    // If not null: outlives the pool, and always holds the number of posted works without a thread.
     std::atomic<int64_t>* waiting = nullptr;
   };
 
@@ -52,18 +52,18 @@ class TaskPool {
   // `tenant`: an API key or, without one, an address (HttpRequest::Account). False if too much of
   // the tenant's work is waiting, or after Stop.
   bool Post(const std::string& tenant, std::function<void()> work);
-  // Goes on with a task, before any posted work.
+  // Continues a task, before any posted work.
   void Resume(std::coroutine_handle<> task);
-  // Calls `expired` on one of the threads, unless removed before.
+  // Calls `expired` on one of the threads, unless the timer is removed before.
   TimerKey AddTimer(Clock::time_point when, std::function<void()> expired);
   void RemoveTimer(const TimerKey& key);
   // Runs everything that was posted, then joins. REQUIRES: no task still waits here.
   void Stop();
 
-  // The one whose thread this is; null for all other threads.
+  // The pool that this thread belongs to, or null.
   static TaskPool* Current();
 
-  // `co_await pool.Enter()`: the task goes on here.
+  // `co_await pool.Enter()`: continues the task in this pool.
   struct Entry {
     TaskPool* pool;
     bool await_ready() const noexcept { return pool == Current(); }
@@ -72,15 +72,15 @@ class TaskPool {
   };
   Entry Enter() { return {this}; }
 
-  // `co_await pool.EnterInTurn(tenant)`: the task goes on here as work that the tenant posts. False
-  // if it was refused: the task then goes on where it was.
+  // `co_await pool.EnterInTurn(tenant)`: continues the task in this pool as work that the tenant
+  // posts. False if that was refused: the task then continues where it was.
   struct EntryInTurn {
     TaskPool* pool;
     std::string tenant;
     bool entered = true;
     bool await_ready() const noexcept { return false; }
     bool await_suspend(std::coroutine_handle<> task) {
-      // Once posted, the task may have ended before Post returns, and this with it.
+      // Once posted, the task may end, and free this object, before Post returns.
       if (pool->Post(tenant, [task] { task.resume(); })) return true;
       entered = false;
       return false;
@@ -94,7 +94,7 @@ class TaskPool {
 
   static void* ThreadMain(void* pool);
   void Run();
-  // The next thing to do; empty if there is nothing. Of posted work, also its tenant.
+  // The next work; empty if there is none. For posted work, also its tenant.
   Work Take(std::optional<TenantQueues::Tenants::iterator>* tenant) WEFT_REQUIRES(mutex_);
   void TakeExpired() WEFT_REQUIRES(mutex_);
   // False if the thread should end.

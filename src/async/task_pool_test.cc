@@ -17,7 +17,7 @@
 namespace weft {
 namespace {
 
-// Holds threads until it is opened.
+// Blocks threads until it is opened.
 class Gate {
  public:
   std::function<void()> Work() {
@@ -106,7 +106,7 @@ TEST(TaskPool, TasksThatWaitHoldNoThread) {
   }
   while (n_waiting < kTasks) std::this_thread::yield();
   EXPECT_LE(CountThreads(), before + 4);
-  // The idle ones leave; one stays.
+  // Idle threads end, except for one.
   while (CountThreads() > before + 1) std::this_thread::yield();
   for (const auto& signal : signals) signal->Notify();
   while (n_ended < kTasks) std::this_thread::yield();

@@ -109,7 +109,7 @@ TEST(Signal, AWaitEndsAtItsDeadline) {
       << "two notifications count as one";
 }
 
-// Deadlines and notifications that meet.
+// Deadlines that race with notifications.
 Task<int> ManyWaits(Signal* signal, int n) {
   int notified = 0;
   for (int i = 0; i < n; ++i) {

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// What a model of the rules, without any bookkeeping, says of random programs.
+// Compares random programs with a model of the rules that has no bookkeeping.
 class Program {
  public:
   Program(size_t max_running, size_t max_waiting, uint64_t seed)
@@ -34,7 +34,7 @@ class Program {
         return End();
     }
   }
-  // Whatever was accepted runs.
+  // All accepted work runs.
   void Drain() {
     while (n_waiting() > 0 || !running_.empty()) {
       Take();
@@ -66,7 +66,7 @@ class Program {
     const int id = next_id_++;
     const bool accepted = queues_.Push(
         name, [this, id] { begun_ = id; }, max_running_);
-    // Its share, were there as many tenants as there ever are.
+    // Its share if all tenants were present.
     EXPECT_TRUE(accepted || waiting_[name].size() >= std::max<size_t>(1, max_waiting_ / 4));
     if (accepted) waiting_[name].push_back(id);
     if (accepted) ++n_accepted_;
@@ -87,7 +87,7 @@ class Program {
     EXPECT_LE(RunningOf(name), max_of_one_);
     CheckTurns(name);
   }
-  // Nobody who could have begun is passed over twice by the same tenant.
+  // No tenant with ready work is passed over twice by the same tenant.
   void CheckTurns(const std::string& taken) {
     for (const auto& [name, ids] : waiting_) {
       const bool could = !ids.empty() && RunningOf(name) < max_of_one_;
