@@ -13,20 +13,20 @@
 namespace weft {
 namespace {
 
-// Rows of a step that catches up.
+// Maximum rows of a step that catches up.
 constexpr int64_t kMostRows = 256;
-// From so many of the best tokens the chance of the best one is told.
+// The probability of the best token is estimated from this many top candidates.
 constexpr int64_t kBest = 8;
-// A text for which there was no memory is left alone for so many tokens.
+// A text that got no memory is skipped for this many tokens.
 constexpr int64_t kRest = 64;
-// So many missing rows of hidden values a prediction head passes over, taking zeros for them.
+// A prediction head replaces at most this many missing rows of hidden values by zeros.
 constexpr int64_t kMostMissing = 64;
 // Steps that are measured at the start.
 constexpr int kMeasurements = 3;
-// So many rows of hidden values are kept for a head that does not keep up.
+// Rows of hidden values that are kept for a head that falls behind.
 constexpr int64_t kMostHidden = 512;
 
-// What a token takes, a slot's bytes spread over a text of usual length.
+// Bytes per token, with a slot's bytes spread over a text of usual length.
 double BytesPerToken(const StateLayout& layout) {
   constexpr double kUsualTokens = 1024;
   double bytes = static_cast<double>(layout.slot_bytes) / kUsualTokens;
@@ -111,8 +111,8 @@ Drafter::Drafter(std::shared_ptr<const Model> draft, const Options& options,
 
 Drafter::~Drafter() = default;
 
-// The first step finds cold caches. The fastest of the others is a first measurement, because one
-// that was held up would end drafting for a while.
+// The first step runs with cold caches. The fastest of the others becomes the first measurement: a
+// step that was delayed would end drafting for a while.
 Status Drafter::WarmUp() {
   WEFT_RETURN_IF_ERROR(MeasureStep());
   int64_t fastest_us = std::numeric_limits<int64_t>::max();
@@ -164,19 +164,19 @@ void Drafter::Show(Text* text, int64_t first, std::span<const float> hidden) {
 
 Drafter::Text::~Text() { drafter_->Release(this); }
 
-// Leaves what is computed to those that go on from here.
+// Leaves its state in the prefix cache, for texts that continue from here.
 void Drafter::Release(Text* text) {
   std::erase(texts_, text);
   if (text->session_ == nullptr) return;
   Settle(text, {});
-  // A text known from the middle on is nobody's beginning.
+  // State that starts in the middle of a text is no text's prefix.
   if (usable() && text->first_row_ == 0) memory_->KeepTail(text->session_);
   memory_->Drop(text->session_);
   table_.Remove(text->session_);
   memory_->ReturnFreed();
 }
 
-// Keeps of what was computed on trial what turned out to be the text.
+// Of the rows computed for drafted tokens, keeps those that match the text.
 void Drafter::Settle(Text* text, std::span<const TokenId> tokens) {
   Session* const session = text->session_;
   if (session->prepared > session->computed) {
@@ -197,10 +197,10 @@ int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
   if (n <= text->unseen() || n < text->rests_until_ || n >= model_->context_tokens()) return -1;
   Session* const session = text->session_;
   const auto seen = tokens.subspan(static_cast<size_t>(text->unseen()));
-  // The beginning of what it knows, computed once more.
+  // A prefix of the known text, which is being computed once more.
   if (seen.size() < session->tokens.size()) return -1;
   const auto added = seen.subspan(session->tokens.size());
-  // Vectors in place of tokens are the other model's.
+  // Input embeddings belong to the engine's model.
   const auto is_foreign = [&](TokenId token) { return IsRow(token) || token >= model_->n_vocab(); };
   if (std::any_of(added.begin(), added.end(), is_foreign)) {
     text->rests_until_ = model_->context_tokens();
@@ -208,7 +208,7 @@ int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
   }
   const bool begins = session->tokens.empty();
   for (const TokenId token : added) session->tokens.push_back(token);
-  // The last token is computed in any case, for what follows it.
+  // The last token is always computed, for the logits after it.
   Settle(text, seen.first(seen.size() - 1));
   if (session->computed == 0 && text->first_row_ == 0) {
     memory_->Reuse(session, std::ssize(seen) - 1);
@@ -218,7 +218,7 @@ int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
   return std::ssize(text->session_->tokens) - text->session_->computed;
 }
 
-// Whether the hidden values of all tokens that are to be computed are there, or were passed over.
+// Whether the hidden values of all remaining tokens are present, or replaced by zeros.
 bool Drafter::FollowHidden(Text* text, std::span<const TokenId> tokens) {
   HiddenRows& hidden = text->hidden_;
   const int64_t next = text->first_row_ + text->session_->computed;
@@ -239,7 +239,8 @@ void Drafter::KeepLast(Text* text, std::span<const TokenId> tokens, int64_t last
   BeginAnew(text, std::ssize(tokens) - last, tokens);
 }
 
-// The text from that row on, in a domain of its own: what is computed of it is found by nobody.
+// Starts over with the text from `first_row` on, in a domain of its own, so that no other text
+// finds this state.
 void Drafter::BeginAnew(Text* text, int64_t first_row, std::span<const TokenId> tokens) {
   memory_->Drop(text->session_);
   table_.Remove(text->session_);
@@ -254,7 +255,7 @@ void Drafter::BeginAnew(Text* text, int64_t first_row, std::span<const TokenId> 
   memory_->PlanCheckpoints(*session, {});
 }
 
-// The text's next `n` tokens.
+// The part of a step for the text's next `n` tokens.
 Drafter::Part Drafter::PartOf(Text* text, int64_t n) const {
   const Session& session = *text->session_;
   const auto from = session.tokens.begin() + session.computed;
@@ -266,7 +267,7 @@ Drafter::Part Drafter::PartOf(Text* text, int64_t n) const {
 bool Drafter::PrepareText(Text* text, int64_t n) {
   if (memory_->Prepare(text->session_, n).ok()) return true;
   text->rests_until_ = text->unseen() + std::ssize(text->session_->tokens) + kRest;
-  memory_->Drop(text->session_);  // others can use it meanwhile
+  memory_->Drop(text->session_);  // other texts can use it meanwhile
   return false;
 }
 
@@ -325,7 +326,7 @@ std::vector<Drafter::Draft> Drafter::Continue(std::span<const Ask> asks) {
   }
 }
 
-// The rest of each text.
+// The remaining tokens of each text.
 std::vector<Drafter::Part> Drafter::FirstParts(std::span<const Ask> asks) {
   std::vector<Part> parts;
   int64_t room = kMostRows;
@@ -347,7 +348,7 @@ std::vector<Drafter::Part> Drafter::FirstParts(std::span<const Ask> asks) {
   return parts;
 }
 
-// The texts are computed: takes what follows each, and makes room for what comes after that.
+// After the first step: takes the token after each text, and prepares memory for further tokens.
 void Drafter::TakeFirst(std::span<const Ask> asks, std::span<const Part> parts,
                         std::vector<Draft>* drafts) {
   for (const Part& part : parts) {
@@ -363,7 +364,7 @@ void Drafter::TakeFirst(std::span<const Ask> asks, std::span<const Part> parts,
 
 // --- steps ------------------------------------------------------------------------------
 
-// After an error the state of its texts is dropped, and they are left alone for a while.
+// After an error, drops the state of these texts and skips them for a while.
 bool Drafter::RunOrGiveUp(std::span<Part> parts) {
   Status status = Run(parts);
   if (status.ok()) status = model_->CheckFile();
@@ -440,7 +441,7 @@ void Drafter::ReadBest(std::span<const TokenLogit> best, Part* part) const {
   part->chance = static_cast<float>(1 / sum);
 }
 
-// --- the whole --------------------------------------------------------------------------
+// --- statistics and checks --------------------------------------------------------------
 
 void Drafter::FillStats(EngineStats* stats) const {
   size_t floats = logits_.capacity() + vectors_.capacity();

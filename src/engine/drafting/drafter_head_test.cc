@@ -1,5 +1,5 @@
-// A Drafter over a prediction head: what it drafts is what the head says step by step, whatever was
-// shown to it when.
+// A Drafter with a prediction head drafts the tokens that the head gives step by step, whenever the
+// hidden values were shown.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -89,8 +89,8 @@ class DrafterHeadTest : public ::testing::TestWithParam<const char*> {
     return std::span(hidden_).subspan(static_cast<size_t>(first * kWidth),
                                       static_cast<size_t>(n * kWidth));
   }
-  // What follows the first `n` tokens by the head alone, of whose rows it knows those of the model
-  // from `first` on.
+  // The continuation of the first `n` tokens by the head alone, with the model's rows from `first`
+  // on.
   Tokens HeadSays(int64_t n, int64_t most, int64_t first = 0) const {
     Steps steps(*head_);
     auto result = steps.Compute(std::span(tokens_).subspan(static_cast<size_t>(first + 1),
@@ -108,7 +108,7 @@ class DrafterHeadTest : public ::testing::TestWithParam<const char*> {
   int64_t Follow(Drafter::Text* text, int64_t n) {
     return drafter_->Follow(text, std::span(tokens_).first(static_cast<size_t>(n)));
   }
-  // What it drafts after the first `n` tokens, of which it has seen all of the model's rows.
+  // The draft after the first `n` tokens, with all of the model's rows shown.
   Tokens DraftAfter(Drafter::Text* text, int64_t n, int64_t most) {
     int64_t behind = Follow(text, n);
     if (behind > 1) drafter_->CatchUp(text, behind - 1);
@@ -124,7 +124,7 @@ class DrafterHeadTest : public ::testing::TestWithParam<const char*> {
   bool before_norm_ = false;
   std::unique_ptr<Drafter> drafter_;
   Tokens tokens_;
-  std::vector<float> hidden_;  // of the model, for all tokens
+  std::vector<float> hidden_;  // the model's, for all tokens
 };
 INSTANTIATE_TEST_SUITE_P(Models, DrafterHeadTest, ::testing::Values("qwen35-mtp", "glm4moe-mtp"),
                          kNameOfModel);
@@ -181,7 +181,7 @@ TEST_P(DrafterHeadTest, AfterALongGapTheTextBeginsAnew) {
   EXPECT_OK(drafter_->CheckIntegrity());
 }
 
-// Its state is found again by texts that begin alike, in the same domain and whole.
+// A text reuses the state of an earlier one that has the same prefix, in the same domain.
 TEST_P(DrafterHeadTest, KnownBeginningsAreFoundAgain) {
   {
     const auto text = drafter_->Begin("a");
@@ -197,7 +197,7 @@ TEST_P(DrafterHeadTest, KnownBeginningsAreFoundAgain) {
   const auto stranger = drafter_->Begin("b");
   Drafter::Show(stranger.get(), 98, HiddenOf(98, 22));
   EXPECT_EQ(Follow(stranger.get(), 121), 22);
-  // The last part of another text, which is no text's beginning.
+  // The last part of another text is no text's prefix.
   const auto tail = drafter_->Begin("a");
   Drafter::Show(tail.get(), 0, HiddenOf(0, 79));
   EXPECT_EQ(drafter_->Follow(tail.get(), std::span(tokens_).subspan(200, 80)), 79);

@@ -30,7 +30,7 @@ std::unique_ptr<Drafter> MakeDrafter(std::shared_ptr<const Model> model,
   return drafter.ok() ? *std::move(drafter) : nullptr;
 }
 
-// What the model itself says after the text, greedily.
+// The model's own greedy continuation of the text.
 Tokens ModelSays(const std::shared_ptr<const Model>& model, const Tokens& text, int64_t n) {
   EngineOptions options = SmallEngine();
   options.kv_type = KvType::kF32;
@@ -38,7 +38,7 @@ Tokens ModelSays(const std::shared_ptr<const Model>& model, const Tokens& text, 
   return RunAlone(model, options, std::span(&turn, 1))[0].tokens();
 }
 
-// Brings the draft model to the end of the text, and has it draft.
+// Computes the text with the draft model, then drafts.
 Tokens DraftAfter(Drafter* drafter, Drafter::Text* text, const Tokens& tokens,
                   int64_t most = kMostDrafted) {
   int64_t behind = drafter->Follow(text, tokens);
@@ -64,12 +64,13 @@ TEST_P(DrafterTest, ItSaysWhatTheModelSays) {
   Tokens tokens = RandomTokens(40, 1);
   const Tokens said = ModelSays(model(), tokens, 60);
   size_t at = 0;
-  // The text takes 0, 1, ... of the drafted tokens, and goes on otherwise or with the next one.
+  // The text takes 0, 1, ... of the drafted tokens, then continues differently or with the next
+  // one.
   for (int64_t taken = 0; at + kMostDrafted + 1 < said.size();
        taken = (taken + 1) % (kMostDrafted + 1)) {
     const Tokens draft = DraftAfter(drafter.get(), text.get(), tokens);
     ASSERT_FALSE(draft.empty());
-    // Recurrent state is drafted up to a checkpoint's place.
+    // Recurrent state is drafted only up to the next checkpoint.
     EXPECT_EQ(draft, Tokens(said.begin() + static_cast<int64_t>(at),
                             said.begin() + static_cast<int64_t>(at + draft.size())));
     const auto n = static_cast<size_t>(taken + 1);
@@ -118,7 +119,7 @@ TEST_P(DrafterTest, AnswersThatBeginAlikeAreFoundAgain) {
   EXPECT_OK(drafter->CheckIntegrity());
 }
 
-// As it would after these tokens alone; and others do not find it.
+// It then drafts as after these tokens alone, and other texts do not find its state.
 TEST_P(DrafterTest, ATextCanBeKnownFromItsEndOn) {
   const auto drafter = MakeDrafter(model());
   Tokens tokens = RandomTokens(200, 1);
@@ -179,7 +180,7 @@ TEST(DrafterFaultsTest, WithoutMemoryATextIsLeftAloneForAWhile) {
   const auto model = TinyModel("llama");
   const StateLayout layout =
       testing::LayoutOf(*model, {.kv_type = KvType::kF32, .page_tokens = 16});
-  options.memory_bytes = 2 * 3 * layout.page_bytes[0];  // the draft has half: three pages
+  options.memory_bytes = 2 * 3 * layout.page_bytes[0];  // the draft model has half: three pages
   const auto drafter = MakeDrafter(model, options);
   const auto text = drafter->Begin("");
   Tokens tokens = RandomTokens(30, 1);

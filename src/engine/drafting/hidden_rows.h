@@ -17,13 +17,13 @@ class HiddenRows {
   // It holds the rows [begin(), end()) of the text.
   int64_t begin() const { return begin_; }
   int64_t end() const { return begin_ + std::ssize(values_) / width_; }
-  // Replaces all rows from `first` on. If that would leave a gap after the earlier ones, they are
+  // Replaces all rows from `first` on. If that leaves a gap after the earlier rows, these are
   // dropped.
   void Put(int64_t first, std::span<const float> rows);
   void ForgetBefore(int64_t row);
-  // Puts zeros in front, from `row` on. REQUIRES: row <= begin().
+  // Adds rows of zeros before begin(), from `row` on. REQUIRES: row <= begin().
   void PadFrom(int64_t row);
-  // REQUIRES: it holds them.
+  // REQUIRES: it has these rows.
   std::span<const float> Rows(int64_t first, int64_t n) const {
     return std::span(values_).subspan(static_cast<size_t>((first - begin_) * width_),
                                       static_cast<size_t>(n * width_));

@@ -42,7 +42,7 @@ TEST(HiddenRowsTest, NothingStaysBesideAGap) {
 TEST(HiddenRowsTest, ForgetsWhatIsTooMuch) {
   HiddenRows rows(2, 2);
   rows.Put(0, std::vector<float>{1, 1, 2, 2, 3, 3});
-  EXPECT_EQ(rows.end() - rows.begin(), 3);  // what comes at once stays
+  EXPECT_EQ(rows.end() - rows.begin(), 3);  // rows of one call are all kept
   rows.Put(3, std::vector<float>{4, 4});
   EXPECT_EQ(rows.begin(), 1);
   EXPECT_THAT(RowsOf(rows), ElementsAre(2, 2, 3, 3, 4, 4));
