@@ -6,12 +6,12 @@
 namespace weft {
 namespace {
 
-// What is assumed before anything is known, by length class; and how many guesses it weighs.
+// The initial rates by length class, and how many guesses they weigh.
 constexpr float kFirst[] = {0.3f, 0.4f, 0.3f, 0.5f, 0.65f, 0.8f};
 constexpr float kNext[] = {0.5f, 0.6f, 0.6f, 0.75f, 0.85f, 0.93f};
 constexpr float kOfDrafts[] = {0.3f, 0.4f, 0.55f, 0.7f, 0.85f, 0.95f};
 constexpr int kWeight = 4;
-// The share is that of about this many of the latest guesses.
+// A rate averages about this many of the latest guesses.
 constexpr int kMemory = 32;
 
 }  // namespace
@@ -29,7 +29,7 @@ Acceptance::Acceptance() {
   }
 }
 
-// One of each length class.
+// Returns one length of each length class.
 int64_t Acceptance::LengthOf(float chance) {
   constexpr float kAbove[] = {0.3f, 0.45f, 0.6f, 0.8f, 0.95f};
   constexpr int64_t kLengthOf[] = {0, 1, 3, 4, 8, 16};

@@ -1,5 +1,5 @@
-// How often each kind of guess was right lately, in one answer. Learns from all guesses, including
-// those that no step had rows for, so a kind that is no longer computed can come back.
+// The recent acceptance rate of each kind of guess, in one answer. It learns from all guesses,
+// including those that no step had rows for, so a kind that is no longer computed can come back.
 #ifndef WEFT_ENGINE_SPECULATION_ACCEPTANCE_H_
 #define WEFT_ENGINE_SPECULATION_ACCEPTANCE_H_
 
@@ -9,14 +9,14 @@
 
 namespace weft {
 
-// Where a guess comes from.
+// The source of a guess's draft tokens.
 enum class GuessSource : uint8_t {
   kNone,
   kCaller,      // TurnOptions::guess
   kPrediction,  // TurnOptions::prediction
   kGrammar,     // the only text that the constraint allows
-  kOwnText,     // the conversation
-  kSharedText,  // its domain
+  kOwnText,     // n-gram lookup in the conversation
+  kSharedText,  // n-gram lookup in its domain's text
   kDraft,       // a draft model
 };
 
@@ -24,12 +24,13 @@ class Acceptance {
  public:
   Acceptance();
 
-  // How likely the first token of a guess is right; and a later one, given that those before it
-  // are. `length`: how many tokens before the guess match its source; for drafts, LengthOf.
+  // First: the probability that the first token of a guess is accepted. Next: that of a later one
+  // if all before it are accepted. `length`: how many tokens before the guess match its source; for
+  // drafts, LengthOf.
   float First(GuessSource source, int64_t length) const { return Of(source, length).first.share; }
   float Next(GuessSource source, int64_t length) const { return Of(source, length).next.share; }
   void Note(GuessSource source, int64_t length, bool is_first, bool right);
-  // Drafts are grouped by how sure the draft model is of them.
+  // For drafts, which are grouped by the draft model's probability of the token.
   static int64_t LengthOf(float chance);
 
  private:

@@ -5,35 +5,35 @@
 namespace weft {
 namespace {
 
-constexpr double kNewShare = 0.2;  // of a new measurement in the average
-// What drafts must promise beyond what they cost.
+constexpr double kNewShare = 0.2;  // weight of a new measurement in the average
+// The factor by which drafts must promise to be worth more than they cost.
 constexpr double kLeastDraftProfit = 1.05;
-// Where drafts do not pay, one token is drafted so seldom, if right drafts would pay.
+// If drafts do not pay, one token is drafted this rarely, and only if accepted drafts would pay.
 constexpr int64_t kTrialEvery = 256;
 constexpr float kRightShare = 0.9f;
-// What reading must promise to save, in terms of what it takes: how long an answer will be is
-// anybody's guess. All of a text brings little more than its end.
+// The time that prefill must promise to save, as a multiple of its cost: the length of an answer is
+// only an estimate. The whole text is worth little more than its end.
 constexpr double kLeastReturn = 2;
 constexpr double kLeastReturnOfAll = 8;
-// Tokens at the end of a text.
+// The tokens that count as the end of a text.
 constexpr int64_t kEnd = 64;
-// What of the time goes into reading beside others, for each of them less.
+// The share of the time for prefill while other answers decode; it is divided by their number.
 constexpr double kShareBeside = 0.1;
-// It must be so much faster than they are written, or drafts would never begin.
+// Prefill must be this many times as fast as the texts grow, or drafting would never begin.
 constexpr double kLeastPace = 2;
-// Fewer rows are not worth reading the weights for. More would hold a step up for too long, or by
-// too much of its time.
+// Limits for one prefill. Fewer rows are not worth reading the weights; more would delay a step for
+// too long, either absolutely or relative to the step.
 constexpr int64_t kLeastRows = 32;
 constexpr int64_t kMostRows = 128;
 constexpr double kLongestReading = 2;
-// Before it is measured, what one of many rows takes of the time of a step of one.
+// Until measured: the cost of one of many rows, relative to a step of one row.
 constexpr double kRowShare = 0.25;
 
 void Smooth(double* average, double sample) {
   *average = *average == 0 ? sample : *average + kNewShare * (sample - *average);
 }
 
-// Tokens that a step brings an answer for which `depth` are drafted.
+// The expected number of tokens for an answer in a step with `depth` drafted tokens.
 double Expected(const DraftOffer& offer, int64_t depth, float least_share) {
   double tokens = 1, chance = 1;
   if (offer.share <= 0) return tokens;
@@ -58,7 +58,7 @@ bool DraftPlanner::CouldPay(std::span<const DraftOffer> offers, const GuessPlann
   return Best(offers, steps, kRightShare).depth > 0;
 }
 
-// Shares below `least_share` count as that.
+// Shares below `least_share` count as `least_share`.
 DraftPlanner::Choice DraftPlanner::Best(std::span<const DraftOffer> offers,
                                         const GuessPlanner& steps, float least_share) const {
   const int64_t sessions = std::ssize(offers);
@@ -91,7 +91,7 @@ DraftPlanner::Choice DraftPlanner::Best(std::span<const DraftOffer> offers,
 
 DraftReading DraftPlanner::Read(int64_t behind, int64_t left, bool may_skip,
                                 std::span<const DraftOffer> offers, const GuessPlanner& steps) {
-  // Answers whose drafts were wrong get another chance.
+  // Answers whose drafts were rejected get another chance.
   const bool is_trial = since_trial_ + 1 >= kTrialEvery;
   const double saved_us =
       static_cast<double>(left) * Best(offers, steps, is_trial ? kRightShare : 0).saved_us;
@@ -107,7 +107,7 @@ DraftReading DraftPlanner::Read(int64_t behind, int64_t left, bool may_skip,
   return reading;
 }
 
-// How many rows may be read before a step of so many answers.
+// How many rows may be prefilled before a step of this many answers.
 int64_t DraftPlanner::RowsAtOnce(int64_t answers, const GuessPlanner& steps) {
   const double plain_us = steps.StepUs(answers), row_us = RowUs();
   if (answers == 1) {
@@ -117,7 +117,7 @@ int64_t DraftPlanner::RowsAtOnce(int64_t answers, const GuessPlanner& steps) {
   const double least_us = static_cast<double>(kLeastRows) * row_us;
   const auto n = static_cast<double>(answers);
   const double step_us = plain_us * kShareBeside / n;
-  // The texts grow by a row each meanwhile.
+  // Meanwhile each text grows by a row.
   if (step_us < kLeastPace * n * row_us) return 0;
   allowance_us_ += step_us / n;
   if (allowance_us_ < least_us) return 0;
@@ -144,7 +144,7 @@ void DraftPlanner::ObserveAnew(int64_t us) {
   Observe(1, us);
 }
 
-// As the nearest number of rows that was measured, and as many more cost as is assumed.
+// The nearest measured time, scaled by the assumed cost of the difference in rows.
 double DraftPlanner::StepUs(int64_t rows) const {
   double time_us = 0;
   int64_t nearest = 0;

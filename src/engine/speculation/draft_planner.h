@@ -1,10 +1,10 @@
 // Decides how many tokens a draft model drafts for the answers of a step, before the step is
 // planned.
 //
-// The step waits for the drafts, and that time is lost if they are wrong. So it picks the number
-// that gives the most tokens per second, judging by how long steps of both models took lately and
-// how often the drafts for each answer were right, and never slows an answer down. With many
-// answers, that means no drafts at all. Likewise it has the draft model read a text only where the
+// The step waits for the drafts, and that time is lost if they are rejected. So it picks the number
+// with the highest expected throughput, from the recent times of steps of both models and the
+// recent acceptance rate of each answer's drafts, and never slows an answer down. With many
+// answers, that means no drafts at all. Likewise, the draft model prefills a text only if the
 // answer can earn that back. Engine thread only.
 #ifndef WEFT_ENGINE_SPECULATION_DRAFT_PLANNER_H_
 #define WEFT_ENGINE_SPECULATION_DRAFT_PLANNER_H_
@@ -21,35 +21,36 @@ namespace weft {
 // One of the step's answers.
 struct DraftOffer {
   double pace = 1;  // Guesses::pace
-  // How often a drafted token was right when those before it were; 0: draft nothing.
+  // The acceptance rate of a drafted token if those before it were accepted; 0: draft nothing.
   float share = 0;
   int64_t most = 0;  // tokens
 };
 
-// What of a text the draft model reads before this step.
+// How much of a text the draft model prefills before this step.
 struct DraftReading {
-  int64_t last = 0;  // it does without what stands before the text's last tokens, this many
-  int64_t rows = 0;  // of them, now
+  int64_t last = 0;  // only this many tokens at the text's end are needed
+  int64_t rows = 0;  // to compute now
 };
 
 class DraftPlanner {
  public:
-  // How many tokens to draft for each answer with a share; 0: none. Now and then 1 although it does
-  // not pay, so that answers whose drafts were wrong get another chance.
+  // How many tokens to draft for each answer with a share; 0: none. From time to time 1 although it
+  // does not pay, so that answers whose drafts were rejected get another chance.
   int64_t Plan(std::span<const DraftOffer> offers, const GuessPlanner& steps);
-  // Whether drafting would pay if nearly all drafts were right.
+  // Whether drafting would pay if nearly all drafts were accepted.
   bool CouldPay(std::span<const DraftOffer> offers, const GuessPlanner& steps) const;
-  // The draft model is `behind` rows behind the text of one of the answers, of which about `left`
-  // tokens are still to come. It reads only what these will earn back: all of the text if that is
-  // cheap, otherwise its end, if it can do without the rest (`may_skip`). Beside others that gets a
-  // small share of the time.
+  // The draft model is `behind` rows behind the text of one of the answers, which has about `left`
+  // tokens still to come. Prefills only as much as these will earn back: the whole text if that is
+  // cheap, otherwise its end, if the rest may be skipped (`may_skip`). While other answers decode,
+  // this gets a small share of the time.
   DraftReading Read(int64_t behind, int64_t left, bool may_skip, std::span<const DraftOffer> offers,
                     const GuessPlanner& steps);
 
-  // Record how long a step of the draft model took with this many rows.
+  // Record the time of a step of the draft model with this many rows, in drafting and in prefill.
   void Observe(int64_t rows, int64_t us);
   void ObserveReading(int64_t rows, int64_t us);
-  // The same for a single row, when the machine may have become busy, or idle, since the last time.
+  // Starts the measurements over with this one, of a single row: the machine may have become busy
+  // or idle since the last time.
   void ObserveAnew(int64_t us);
 
  private:
@@ -57,7 +58,7 @@ class DraftPlanner {
 
   struct Choice {
     int64_t depth = 0;    // tokens to draft
-    double saved_us = 0;  // for each token of an answer
+    double saved_us = 0;  // per token of an answer
   };
   Choice Best(std::span<const DraftOffer> offers, const GuessPlanner& steps,
               float least_share) const;
@@ -65,9 +66,9 @@ class DraftPlanner {
   double RowUs() const;
   int64_t RowsAtOnce(int64_t answers, const GuessPlanner& steps);
 
-  std::array<double, kRows.size()> time_us_ = {};  // smoothed; 0 until there is one
-  double row_us_ = 0;                              // of many
-  double allowance_us_ = 0;                        // for reading beside others
+  std::array<double, kRows.size()> time_us_ = {};  // smoothed; 0 until measured
+  double row_us_ = 0;                              // per row, when there are many
+  double allowance_us_ = 0;                        // time for prefill while others decode
   int64_t since_trial_ = 0;
 };
 

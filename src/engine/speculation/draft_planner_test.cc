@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// A row takes 30 ms, and each further one 3 ms.
+// A row takes 30 ms, and each further row 3 ms.
 GuessPlanner MeasuredSteps() {
   GuessPlanner planner;
   for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64}) planner.Observe(rows, 0, 27000 + 3000 * rows);
@@ -51,13 +51,13 @@ TEST(DraftPlannerTest, NobodyWaitsForAnothersDrafts) {
   EXPECT_GT(drafts.Plan(offers, steps), 0);
   offers[1].share = 0;
   EXPECT_EQ(drafts.Plan(offers, steps), 0);
-  // It advances by itself.
+  // That answer already advances faster.
   offers[1].pace = 4;
   EXPECT_GT(drafts.Plan(offers, steps), 0);
 }
 
 TEST(DraftPlannerTest, WithManyAnswersItIsNotWorthWhile) {
-  GuessPlanner steps;  // rows that cost as much as they save
+  GuessPlanner steps;  // each row costs as much as it saves
   for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64}) steps.Observe(rows, 0, 20000 + 4000 * rows);
   DraftPlanner drafts = Drafting(3000);
   EXPECT_GT(drafts.Plan(DraftOffers(1, 0.75f), steps), drafts.Plan(DraftOffers(8, 0.75f), steps));
@@ -95,23 +95,23 @@ TEST(DraftPlannerTest, WhatIsReadMustBeEarnedBack) {
   };
   EXPECT_EQ(read(1000, 1, true).rows, 0);
   EXPECT_EQ(read(1000, kAnyNumber, true, 0.05f).rows, 0) << "drafts that are wrong save nothing";
-  // 1000 rows take half a second. Drafts save at most the 30 ms that a token takes.
+  // 1000 rows take half a second. Drafts save at most 30 ms per token, the time of a step.
   EXPECT_EQ(read(1000, 30, false).rows, 0);
   EXPECT_EQ(read(1000, 600, false).last, 1000);
   EXPECT_GT(read(1000, 600, false).rows, 0);
-  // Its end is cheaper.
+  // The end of the text is cheaper.
   const DraftReading end = read(1000, 30, true);
   EXPECT_LT(end.last, 200);
   EXPECT_GT(end.rows, 0);
   EXPECT_LE(end.rows, end.last);
-  // All of it, if it is short or the answer long.
+  // All of the text, if it is short or the answer is long.
   EXPECT_EQ(read(40, 60, true).last, 40);
   EXPECT_EQ(read(1000, 2000, true).last, 1000);
   EXPECT_EQ(DraftPlanner().Read(1000, kAnyNumber, true, DraftOffers(1, 0.9f), steps).rows, 0);
   EXPECT_EQ(drafts.Read(1000, kAnyNumber, true, DraftOffers(1, 0.9f), GuessPlanner()).rows, 0);
 }
 
-// A text of any length, in pieces that hold no step up for long.
+// A text of any length is prefilled in pieces that do not delay a step for long.
 TEST(DraftPlannerTest, AnAnswerAloneReadsInPieces) {
   const GuessPlanner steps = MeasuredSteps();
   DraftPlanner drafts = Drafting(2000);

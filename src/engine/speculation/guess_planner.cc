@@ -7,29 +7,31 @@
 namespace weft {
 namespace {
 
-// One row of logits of a large vocabulary takes half a megabyte.
+// Limits memory: a row of logits of a large vocabulary takes half a megabyte.
 constexpr int64_t kMostGuesses = 48;
 constexpr double kSmoothing = 0.2;
-// What turns out dearer is believed sooner, for otherwise it would be tried again and again; but a
-// step that was merely held up counts as at most this much slower than usual.
+// Slower samples weigh more, or an expensive size would be tried again and again. But a step that
+// was merely delayed counts as at most this much slower than usual.
 constexpr double kSmoothingUp = 0.5;
 constexpr double kMostSlower = 2;
-// What is no longer measured, because it was dear, is forgotten at this rate with every step.
+// Sizes that are no longer measured, because they were slow, return at this rate per step to the
+// assumed time.
 constexpr double kForgetting = 0.0003;
-// What guesses must promise beyond what they cost, because both are estimates.
+// The factor by which draft tokens must promise to be worth more than they cost, because both are
+// estimates.
 constexpr double kLeastProfit = 1.03;
-// So often a step has no guesses, to measure what they save.
+// After this many steps with draft tokens comes one without, to measure what they save.
 constexpr int64_t kPlainEvery = 64;
 
 double Prior(int64_t rows) { return GuessPlanner::kWeightRows + static_cast<double>(rows); }
 
-// A guess: whose, and how likely.
+// A draft token: its session and its gain.
 struct Guess {
   float gain = 0;
   size_t owner = 0;
 };
 
-// All guesses on offer, the likeliest first. One that stands behind another is never before it.
+// All draft tokens on offer, likeliest first. The tokens of one session stay in order.
 std::vector<Guess> InOrder(std::span<const GuessOffer> offers) {
   std::vector<Guess> guesses;
   for (size_t i = 0; i < offers.size(); ++i) {
@@ -40,7 +42,7 @@ std::vector<Guess> InOrder(std::span<const GuessOffer> offers) {
   return guesses;
 }
 
-// The factor by which the slowest session gains, if all guesses are computed.
+// The factor by which the slowest session advances faster if all draft tokens are verified.
 double SlowestPace(std::span<const GuessOffer> offers) {
   double slowest = 1e9;
   for (const GuessOffer& offer : offers) {
@@ -95,7 +97,7 @@ size_t GuessPlanner::NearestTo(int64_t rows) {
   return nearest;
 }
 
-// No longer than more rows took.
+// Never more than the measured time of more rows.
 double GuessPlanner::StepUs(int64_t rows) const {
   double time_us = EstimateUs(rows);
   for (size_t i = 0; i < kRows.size(); ++i) {
@@ -104,7 +106,7 @@ double GuessPlanner::StepUs(int64_t rows) const {
   return time_us;
 }
 
-// Between two measured numbers of rows the time grows evenly; beyond them, as assumed.
+// Interpolates between two measured sizes; outside of them, scales by the assumed cost of rows.
 double GuessPlanner::EstimateUs(int64_t rows) const {
   size_t below = kRows.size(), above = kRows.size();
   for (size_t i = 0; i < kRows.size(); ++i) {

@@ -1,10 +1,10 @@
-// Decides how many of the guesses on offer a step computes.
+// Decides how many draft tokens a step verifies.
 //
-// More rows make a step longer; right guesses save steps. Judging by how long steps of each size
-// took lately, it picks the number of guesses, likeliest first, that gives the most tokens per
-// second. The step never becomes longer by a larger factor than that by which each of its sessions
-// advances faster thanks to its own guesses. So no session waits for the guesses of another, and
-// with many sessions, where rows cost most, guesses become few or none. Engine thread only.
+// More rows make a step longer; accepted tokens save steps. From the recent times of steps of each
+// size, it picks the number of draft tokens, likeliest first, with the highest expected throughput.
+// A step never becomes longer by a larger factor than that by which each of its sessions advances
+// faster thanks to its own draft tokens. So no session waits for those of another, and with many
+// sessions, where rows cost most, few or none are verified. Engine thread only.
 #ifndef WEFT_ENGINE_SPECULATION_GUESS_PLANNER_H_
 #define WEFT_ENGINE_SPECULATION_GUESS_PLANNER_H_
 
@@ -24,16 +24,16 @@ struct GuessOffer {
 
 class GuessPlanner {
  public:
-  // Until measured, this many further rows are assumed to cost as much as reading the weights.
+  // Until measured, reading the weights is assumed to cost as much as this many rows.
   static constexpr double kWeightRows = 10;
-  // The factor by which guesses may lengthen a step for sessions without any: no measurement is
-  // finer.
+  // The factor by which draft tokens may lengthen a step for sessions without any: measurements are
+  // not finer.
   static constexpr double kUnnoticed = 1.01;
 
-  // How many guesses to compute for each, at most `room` together. `only_sure`: only those that are
-  // taken whatever they cost.
+  // How many draft tokens to verify for each session, at most `room` together. `only_sure`: only
+  // those that are verified whatever they cost.
   std::vector<int64_t> Plan(std::span<const GuessOffer> offers, int64_t room, bool only_sure) const;
-  // Records the time of a step without prompts: `sessions` rows, and `guesses` more.
+  // Records the time of a step without prompts, with one row for each session and `guesses` more.
   void Observe(int64_t sessions, int64_t guesses, int64_t us);
   // The expected time of a step with this many rows; 0 if no step was measured.
   double StepUs(int64_t rows) const;
@@ -45,7 +45,7 @@ class GuessPlanner {
   static size_t NearestTo(int64_t rows);
   double EstimateUs(int64_t rows) const;
 
-  std::array<double, kRows.size()> time_us_ = {};  // smoothed; 0 until there is one
+  std::array<double, kRows.size()> time_us_ = {};  // smoothed; 0 until measured
   int64_t steps_with_guesses_ = 0;                 // since the last one without
 };
 

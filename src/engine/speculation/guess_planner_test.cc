@@ -12,14 +12,14 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-// Gains of `n` guesses of which each is right with this probability.
+// Gains of `n` draft tokens, each of which is accepted with probability `share`.
 std::vector<float> Gains(int n, float share) {
   std::vector<float> gains;
   for (float gain = share; n > 0; --n, gain *= share) gains.push_back(gain);
   return gains;
 }
 
-// A row takes 30 ms, and each further one 3 ms.
+// A row takes 30 ms, and each further row 3 ms.
 GuessPlanner Measured() {
   GuessPlanner planner;
   for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64}) planner.Observe(rows, 0, 27000 + 3000 * rows);
@@ -56,7 +56,7 @@ TEST(GuessPlannerTest, NoSessionWaitsForAnothersGuesses) {
   const std::vector<float> gains = Gains(16, 0.98f);
   std::vector<GuessOffer> offers = {{.gains = gains}, {}, {}};
   EXPECT_THAT(planner.Plan(offers, 64, false), Each(0));
-  // Those that lately advanced three tokens a step may wait for one of theirs.
+  // Sessions that recently advanced three tokens per step may wait for another's draft tokens.
   offers[1].pace = offers[2].pace = 3;
   EXPECT_GT(Total(planner.Plan(offers, 64, false)), 4);
   for (GuessOffer& offer : offers) offer.gains = gains;

@@ -7,13 +7,13 @@
 namespace weft {
 namespace {
 
-// Positions added to an index in one step: a long text must not delay it.
+// How many positions one step adds to an index: a long text must not delay it.
 constexpr int64_t kMostIndexed = 2048;
-// A match of this length in the conversation is not looked for elsewhere.
+// After a match of this length, the domain's text is not searched.
 constexpr int64_t kLongMatch = 16;
 constexpr double kPaceSmoothing = 0.2;
 constexpr float kDraftSmoothing = 0.03f;
-// A guess of which so many tokens are expected to be right needs no draft beside it.
+// A guess that promises this many accepted tokens needs no draft model.
 constexpr float kEnough = 2;
 
 }  // namespace
@@ -67,7 +67,8 @@ void Guesses::LookInTexts(std::span<const TokenId> text, int64_t most) {
        shared_->tokens, most);
 }
 
-// The conversation goes on with the guess itself, so that a rhythm is guessed beyond its end.
+// In the conversation, the lookup continues into the guess itself, so that a repeated pattern is
+// predicted beyond its end.
 void Guesses::Take(GuessSource source, const NgramIndex::Match& match,
                    std::span<const TokenId> from, int64_t most) {
   if (match.next < 0 || match.length <= length_) return;
@@ -148,7 +149,7 @@ void Guesses::Push(std::span<const TokenId> text) {
   }
   if (!prediction_.empty()) {
     prediction_follower_.Follow(prediction_, token);
-    // At once, so that what is counted depends on the text alone.
+    // Called at once, so that the count depends on the text alone.
     prediction_follower_.Next(prediction_, prediction_index_, text);
   }
   own_follower_.Follow(text, token);

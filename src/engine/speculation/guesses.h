@@ -1,7 +1,7 @@
-// A guess of what one answer says next: the tokens that its next step verifies.
+// The draft tokens of one answer, which its next step verifies.
 //
-// Guesses change when tokens are computed, never which: each is accepted only where the sampler has
-// drawn that token from the model's own logits (TurnWriter). Engine thread only.
+// Speculation changes when tokens are computed, never which: a draft token is accepted only if the
+// sampler chooses it from the model's own logits (TurnWriter). Engine thread only.
 #ifndef WEFT_ENGINE_SPECULATION_GUESSES_H_
 #define WEFT_ENGINE_SPECULATION_GUESSES_H_
 
@@ -22,47 +22,48 @@ namespace weft {
 
 class Guesses {
  public:
-  // A gain above any real one: verified whatever it costs.
+  // Above any real gain: such tokens are verified whatever they cost.
   static constexpr float kSure = 2;
 
-  // `shared`: the domain's text; null if there is none. `prediction` must outlive the object.
-  // `looks_in_texts`: whether the conversation and the domain's text are sources.
+  // `shared`: the domain's text, or null. `prediction` must outlive the object. `looks_in_texts`:
+  // enables n-gram lookup in the conversation and in the domain's text.
   Guesses(const SpeculationOptions& options, std::span<const TokenId> prediction,
           std::shared_ptr<SharedText> shared, bool looks_in_texts = true);
 
-  // Asks the sources what follows `text`, at most `most` tokens, unless they were asked already.
-  // `given` comes before all others: a caller's guess, or what a constraint leaves.
+  // Asks the sources for the continuation of `text`, at most `most` tokens, unless they were asked
+  // already. `given` comes before all others: the caller's guess, or the only text that a
+  // constraint allows.
   struct Given {
     GuessSource source = GuessSource::kNone;
     std::vector<TokenId> tokens = {};
   };
   void Offer(std::span<const TokenId> text, int64_t most, const std::function<Given()>& given);
 
-  // Whether to ask a draft model too: it is more likely to be right than the guess at hand, and was
-  // not asked yet. Call after Offer.
+  // Whether to ask a draft model too: the guess at hand promises few accepted tokens, and the draft
+  // model was not asked yet. Call after Offer.
   bool WantsDraft() const;
-  // The draft model's answer, and how sure it is of each token. Replaces the guess at hand if that
-  // promises less. `at_any_cost`: the draft is verified whatever it costs.
+  // Takes the draft model's tokens with its probability of each. They replace the guess at hand
+  // unless that promises more accepted tokens. `at_any_cost`: they are verified whatever they cost.
   void TakeDraft(std::span<const TokenId> tokens, std::span<const float> chances, bool at_any_cost);
   // The limit of the latest Offer.
   int64_t most() const { return offered_most_; }
-  // How often a drafted token was right lately when those before it were.
+  // The recent acceptance rate of a drafted token if those before it were accepted.
   float draft_share() const { return draft_share_; }
-  // How often those of answers before this one were; its own drafts move it from there.
+  // The same rate for earlier answers, as the initial value for this one.
   void ExpectOfDrafts(float share) { draft_share_ = share; }
   static constexpr float kUnknownDraftShare = 0.85f;
 
   std::span<const TokenId> tokens() const { return tokens_; }
-  // For each token: how likely it and all tokens before it are right. Never increases.
+  // For each token: the probability that it and all tokens before it are accepted. Never increases.
   std::span<const float> gains() const { return gains_; }
 
-  // The text has one more token.
+  // Call when the text has grown by one token.
   void Push(std::span<const TokenId> text);
-  // A step has computed this many guessed tokens; this many of them were drawn.
+  // Call when a step has computed this many draft tokens, and when this many of them were accepted.
   void CountStep(int64_t computed);
   void CountAccepted(int64_t n);
 
-  // Tokens gained per step lately, on average.
+  // The recent average of tokens gained per step.
   double pace() const { return pace_; }
   int64_t computed() const { return computed_; }
   int64_t accepted() const { return accepted_; }
@@ -71,7 +72,7 @@ class Guesses {
 
  private:
   void LookInTexts(std::span<const TokenId> text, int64_t most);
-  // Takes the match as the guess if it is longer than the guess at hand.
+  // Replaces the guess at hand by this match if it is longer.
   void Take(GuessSource source, const NgramIndex::Match& match, std::span<const TokenId> from,
             int64_t most);
   void Judge(int64_t most);

@@ -241,7 +241,7 @@ TEST(SharedTextsTest, AReaderNoticesThatABeginningWasDropped) {
   End(&speculator, "a", Passage(60000));
   const auto guesses = Begin(&speculator, "a", {1, 2});
   Tokens text = {1, 2};
-  for (int i = 0; i < 40; ++i) {  // by then all of it is indexed
+  for (int i = 0; i < 40; ++i) {  // after these, all of it is indexed
     Say(guesses.get(), 900000 + i, &text);
     Offered(guesses.get(), text);
   }
@@ -265,7 +265,7 @@ TEST(GuessesTest, ADraftIsAskedForWhereTextsPromiseLittle) {
   Say(&guesses, 7, &text);
   EXPECT_THAT(Offered(&guesses, text), IsEmpty());
   EXPECT_TRUE(guesses.WantsDraft());
-  // A long passage of the conversation needs none.
+  // A long match in the conversation needs no draft model.
   Guesses repeating({}, {}, nullptr);
   Tokens passage = Passage(30);
   passage.insert(passage.end(), passage.begin(), passage.begin() + 20);

@@ -23,7 +23,7 @@ std::span<const TokenId> Before(std::span<const TokenId> text, int64_t at, int64
   return text.subspan(static_cast<size_t>(at - n), static_cast<size_t>(n));
 }
 
-// How many tokens before `at` are the last ones of `context`. Rows are none.
+// How many tokens before `at` equal the last ones of `context`. Input embeddings never match.
 int64_t CommonEnd(std::span<const TokenId> text, int64_t at, std::span<const TokenId> context) {
   const int64_t most = std::min<int64_t>({at, std::ssize(context), NgramIndex::kLongestMatch});
   int64_t n = 0;
@@ -47,7 +47,7 @@ void NgramIndex::Add(std::span<const TokenId> text, int64_t at, Grams* grams) {
   grams->former.push_back(former);
 }
 
-// Tables that are too small for the text begin anew, at least twice as large.
+// Rebuilds tables that are too small for the text.
 void NgramIndex::MakeRoom(std::span<const TokenId> text) {
   if (text.size() <= grams_[0].latest.size()) return;
   const size_t room =
@@ -60,7 +60,7 @@ void NgramIndex::MakeRoom(std::span<const TokenId> text) {
 }
 
 void NgramIndex::Extend(std::span<const TokenId> text, int64_t most) {
-  // A position counts once a token follows.
+  // A position counts once a token follows it.
   const int64_t end = std::min<int64_t>(std::ssize(text), size_ + most);
   if (end <= size_) return;
   MakeRoom(text);

@@ -1,7 +1,7 @@
-// Finds the latest tokens of a text earlier in it, or in another text: an index of n-grams.
+// N-gram lookup: finds the latest tokens of a text earlier in it, or in another text.
 //
-// The index does not hold the text, only positions in it: 16 bytes per token. A look-up tries a few
-// of the latest places where the tokens occur and takes microseconds, however long the text.
+// The index does not hold the text, only positions in it: 16 bytes per token. A lookup tries a few
+// of the latest positions where the tokens occur, and takes microseconds, however long the text.
 // One thread.
 #ifndef WEFT_ENGINE_SPECULATION_NGRAM_INDEX_H_
 #define WEFT_ENGINE_SPECULATION_NGRAM_INDEX_H_
@@ -18,28 +18,27 @@ namespace weft {
 
 class NgramIndex {
  public:
-  // Longer matches count as equally long.
+  // Longer matches count as this long.
   static constexpr int64_t kLongestMatch = 32;
   static constexpr int64_t kShortestMatch = 3;
 
   struct Match {
-    int64_t next = -1;   // position of the token that followed; -1: none
-    int64_t length = 0;  // how many tokens before it match
+    int64_t next = -1;   // position of the token that followed; -1: no match
+    int64_t length = 0;  // number of matching tokens before it
   };
 
-  // Indexes up to `most` further positions of the text. REQUIRES: the text begins with that of the
+  // Indexes up to `most` further positions of the text. REQUIRES: the text extends that of the
   // previous call.
   void Extend(std::span<const TokenId> text, int64_t most);
-  // The best place in `text` where the last tokens of `context` occur: the longest match wins; of
-  // several, the most frequent next token; of those, the latest. `text` is the indexed one;
-  // `context` may be the same.
+  // Finds the last tokens of `context` in `text`, the indexed text; `context` may be the same text.
+  // The longest match wins; among equals, the most frequent next token; then the latest position.
   Match Find(std::span<const TokenId> text, std::span<const TokenId> context) const;
   void Clear();
   // Memory in use.
   int64_t memory_bytes() const;
 
  private:
-  // The n-grams of one length: the latest place by hash, and for each place the previous one.
+  // The n-grams of one length: the latest position by hash, and for each position the previous one.
   struct Grams {
     int64_t n = 0;
     std::vector<int32_t> latest = {};

@@ -64,7 +64,7 @@ TEST(NgramIndexTest, NothingIsFoundFromRowsOrAcrossThem) {
   EXPECT_EQ(Indexed(text).Find(text, Tokens{0, 4, 6, 7}).next, 7);
 }
 
-// Whatever it finds is a place as it says; and it finds one where the index of all places does.
+// Each match is correct, and there is one whenever a search of all positions finds one.
 TEST(NgramIndexTest, AgreesWithASearchOfTheWholeText) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     const Tokens whole = RandomText(1 + static_cast<int64_t>(seed * 7 % 900),
@@ -110,7 +110,7 @@ TEST(NgramIndexTest, ALongTextIsIndexedInParts) {
 
 // --- following a text ----------------------------------------------------------------------
 
-// How many tokens of `answer` are foretold.
+// How many tokens of `answer` are predicted.
 int64_t Foretold(const Tokens& text, const Tokens& answer, TextFollower* follower) {
   const NgramIndex index = Indexed(text);
   int64_t n = 0;
@@ -146,7 +146,7 @@ TEST(TextFollowerTest, TakesUpTheTextBehindAnEdit) {
 }
 
 TEST(TextFollowerTest, AFrequentPhraseDoesNotLeadAwayFromTheCopy) {
-  // The same three tokens again and again, each time with another continuation.
+  // The same three tokens again and again, each time followed by different ones.
   Tokens text;
   for (TokenId i = 0; i < 100; ++i) text = text + Tokens{1, 2, 3, 1000 + i, 2000 + i};
   TextFollower follower;

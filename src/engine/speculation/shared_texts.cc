@@ -15,7 +15,7 @@ std::shared_ptr<SharedText> SharedTexts::Of(std::string_view domain) {
 }
 
 void SharedTexts::Add(std::string_view domain, std::span<const TokenId> passage) {
-  // A passage of fewer tokens is never found.
+  // A passage this short never matches.
   if (std::ssize(passage) <= NgramIndex::kShortestMatch) return;
   const std::shared_ptr<SharedText> text = Of(domain);
   std::vector<TokenId>& tokens = text->tokens;
@@ -27,7 +27,7 @@ void SharedTexts::Add(std::string_view domain, std::span<const TokenId> passage)
     text->index.Clear();
     ++text->cuts;
   }
-  // Nothing is guessed from rows or beyond them.
+  // Nothing is predicted from input embeddings or across them.
   std::ranges::replace_copy_if(passage, std::back_inserter(tokens), IsRow, kNoToken);
   tokens.push_back(kNoToken);
   n_tokens_ += std::ssize(tokens);

@@ -6,11 +6,12 @@
 namespace weft {
 
 namespace {
-// What the latest answer counts in the average.
+// The weight of the latest answer in the average.
 constexpr float kLatestAnswer = 0.5f;
-// What each new answer forgets of it, so that drafts which were wrong for long are tried again.
+// How far each new answer moves it back to the initial value, so that drafts which were rejected
+// for long are tried again.
 constexpr float kForgotten = 0.1f;
-// What the latest answer counts in the usual length.
+// The weight of the latest answer in the usual length.
 constexpr double kLatestLength = 0.25;
 }  // namespace
 
@@ -18,7 +19,7 @@ std::unique_ptr<Guesses> Speculator::Begin(std::string_view domain, std::span<co
                                            int64_t known, int64_t said, const TurnOptions& turn) {
   std::shared_ptr<SharedText> shared;
   if (options_.share_texts) {
-    // With what leads from the known part to the new one.
+    // Includes the end of the known part, so that matches can reach into the new one.
     const int64_t from = std::max<int64_t>(0, known - NgramIndex::kLongestMatch);
     texts_.Add(TextName(domain), text.subspan(static_cast<size_t>(from)));
     shared = texts_.Of(TextName(domain));
@@ -41,7 +42,7 @@ void Speculator::End(std::string_view domain, std::span<const TokenId> said,
   if (options_.share_texts) texts_.Add(TextName(domain), said);
 }
 
-// One that is longer than usual is thought to be half done.
+// An answer that is longer than usual is assumed to be half done.
 int64_t Speculator::ExpectMore(int64_t said, int64_t limit) const {
   const int64_t more = std::max(static_cast<int64_t>(usual_length_) - said, said);
   return limit < 0 ? more : std::min(more, limit - said);

@@ -1,5 +1,5 @@
-// An engine's speculation: whether and how far its answers guess ahead, and the texts that guesses
-// come from. Engine thread only.
+// An engine's speculation: whether and how far its answers speculate, and the texts for n-gram
+// lookup. Engine thread only.
 #ifndef WEFT_ENGINE_SPECULATION_SPECULATOR_H_
 #define WEFT_ENGINE_SPECULATION_SPECULATOR_H_
 
@@ -19,7 +19,7 @@ namespace weft {
 class Speculator {
  public:
   struct Options {
-    int64_t most = 0;  // guesses per step and answer; 0: no speculation
+    int64_t most = 0;  // draft tokens per step and answer; 0: no speculation
     bool looks_in_texts = true;
     bool share_texts = true;
     bool share_across_domains = false;
@@ -28,16 +28,17 @@ class Speculator {
 
   int64_t most() const { return options_.most; }
 
-  // An answer begins. `text` is its prompt, whose first `known` tokens were known before, followed
-  // by the `said` tokens it has already generated. Other answers of the domain may guess from it.
+  // Call when an answer begins. `text` is its prompt, whose first `known` tokens were known before,
+  // followed by the `said` tokens that it has already generated. From then on, other answers of the
+  // domain may look it up.
   std::unique_ptr<Guesses> Begin(std::string_view domain, std::span<const TokenId> text,
                                  int64_t known, int64_t said, const TurnOptions& turn);
-  // An answer ended, which guessed by `guesses`; `said` is all of it.
+  // Call when an answer ends. `said` is all of it, and `guesses` came from Begin.
   void End(std::string_view domain, std::span<const TokenId> said, const Guesses& guesses);
-  // How many tokens an answer will probably have beyond the `said` ones, at most `limit` in all
-  // (-1: any number).
+  // The expected number of tokens after the `said` ones, with at most `limit` in total (-1: no
+  // limit).
   int64_t ExpectMore(int64_t said, int64_t limit) const;
-  // Drops the texts. To be called when prefixes are dropped.
+  // Drops the texts. Call when prefixes are dropped.
   void ForgetTexts() { texts_.Clear(); }
   int64_t memory_bytes() const { return texts_.memory_bytes(); }
 
@@ -48,10 +49,10 @@ class Speculator {
 
   const Options options_;
   SharedTexts texts_;
-  // Of the answers that ended lately. A draft model that is often wrong is so in the next answer
+  // Average over recent answers: a draft model that is often wrong will be so in the next answer
   // too.
   float draft_share_ = Guesses::kUnknownDraftShare;
-  double usual_length_ = 0;  // of answers lately, in tokens; 0: not known
+  double usual_length_ = 0;  // recent length of answers in tokens; 0: unknown
 };
 
 }  // namespace weft

@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-// How far from where it was left, and for how many tokens, a text is taken up again by its place.
+// How far from where it was left, and for how many tokens, a text is resumed by position.
 constexpr int64_t kBack = 4;
 constexpr int64_t kAhead = 24;
 constexpr int64_t kLongestSearch = 24;
@@ -35,7 +35,7 @@ NgramIndex::Match TextFollower::Next(std::span<const TokenId> text, const NgramI
   NgramIndex::Match best;
   if (at_ >= 0 && at_ < std::ssize(text)) best = {at_, length_};
   const NgramIndex::Match found = index.Find(text, context);
-  // What is being copied goes on, unless elsewhere more is the same.
+  // Copying continues, unless more tokens match elsewhere.
   const int64_t followed = std::min(best.length, NgramIndex::kLongestMatch);
   if (found.next >= 0 && (best.next < 0 || found.length > followed)) best = found;
   if (best.next < 0) best = NearWhereItLeft(text, context);
@@ -44,12 +44,12 @@ NgramIndex::Match TextFollower::Next(std::span<const TokenId> text, const NgramI
   return best;
 }
 
-// After an edit: the nearest place where the text has the last token, or right after it, as if one
-// token was exchanged for another.
+// After an edit: the nearest position after an occurrence of the last token. Right after leaving
+// the text, also the position itself, as if one token had been replaced.
 NgramIndex::Match TextFollower::NearWhereItLeft(std::span<const TokenId> text,
                                                 std::span<const TokenId> context) const {
   if (left_at_ < 0 || since_ > kLongestSearch || context.empty()) return {};
-  const int64_t expected = left_at_ + since_;  // where it would be, had nothing moved
+  const int64_t expected = left_at_ + since_;  // where it would be if nothing had moved
   const int64_t size = std::ssize(text);
   NgramIndex::Match best;
   int64_t nearest = kAhead + 1;
