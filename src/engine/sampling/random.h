@@ -1,5 +1,5 @@
-// Stateless randomness: equal (seed, position, draw) give equal numbers on every machine, whatever
-// ran before. Any thread.
+// Stateless randomness: equal (seed, position) give equal numbers on every machine, whatever ran
+// before. Any thread.
 #ifndef WEFT_ENGINE_SAMPLING_RANDOM_H_
 #define WEFT_ENGINE_SAMPLING_RANDOM_H_
 

@@ -16,12 +16,12 @@ constexpr float kAlways = std::numeric_limits<float>::infinity();
 // This many nats below the best, a token's share of the probability is under 1e-17 even with a
 // million tokens: not worth sorting.
 constexpr float kNegligibleNats = 54.0f;
-// How far below the best tokens are sorted at first.
+// How far below the best logit tokens are sorted at first.
 constexpr float kFirstRankedNats = 4.0f;
-// How many tokens a draw from all of them comes to, at most, nearly always.
+// Sampling from the whole vocabulary nearly always ends within this many top candidates.
 constexpr int64_t kOftenEnough = 64;
 
-// Each token once, in ascending order.
+// One bias for each token, in ascending order of tokens.
 SamplingOptions WithMergedBias(SamplingOptions options) {
   auto& bias = options.logit_bias;
   std::stable_sort(bias.begin(), bias.end(),
@@ -153,7 +153,7 @@ Sampler::Needed Sampler::NeededOfChanged(int64_t n_vocab) const {
   if (options_.temperature == 0) return {.n_best = 1};
   if (options_.top_k > 0 && options_.top_k < n_vocab) return {.n_best = options_.top_k};
   Needed needed = {.n_best = std::min(kOftenEnough, n_vocab)};
-  // The weight that the first cut is made by, if that is of all tokens; else the draw's.
+  // top_p needs the total weight at temperature 1; sampling from all tokens needs it at its own.
   if (options_.top_p < 1) {
     needed.temperature = 1;
   } else if (options_.min_p <= 0) {
@@ -253,7 +253,7 @@ TokenId Sampler::SampleGreedily(std::span<const float> logits) {
 }
 
 TokenId Sampler::ChooseFromCandidates(int64_t position) {
-  if (candidates_[0].logit == kAlways) {  // forced by a bias: nothing else can be drawn
+  if (candidates_[0].logit == kAlways) {  // forced by a bias: excludes all others
     candidates_.resize(1);
     EndRanking();
     return Draw(position);
@@ -288,7 +288,7 @@ float Sampler::PenaltyOf(const Count& count) const {
 }
 
 // The window may be the whole context, so only the tokens that enter or leave it are processed.
-// Vectors in place of tokens are not counted.
+// Input embeddings are not counted.
 void Sampler::MoveWindow(size_t n, FunctionRef<TokenId(size_t)> at) {
   const auto most = static_cast<size_t>(options_.penalty_window);
   const size_t begin = options_.penalty_window > 0 && most < n ? n - most : 0;
@@ -322,14 +322,14 @@ void Sampler::MoveWindow(size_t n, FunctionRef<TokenId(size_t)> at) {
   window_end_ = n;
 }
 
-// Collects the k best, k being smaller than the row; no others join later.
+// Collects the k best tokens, with k smaller than the row; no others are added later.
 void Sampler::CollectTopK(size_t k) {
   candidates_.resize(k);
   candidates_.resize(FindBest(row_, candidates_));
   ranked_to_ = rank_until_ = kNever;
 }
 
-// Collects the best token and those close to it; others may join later.
+// Collects the best token and those close to it; others may be added later.
 void Sampler::BeginRanking() {
   candidates_.clear();
   const float max = row_.empty() ? best_[0].logit : Greatest(row_);
@@ -422,7 +422,7 @@ void Sampler::CutMinP() {
 
 double Sampler::Weight(const TokenLogit& candidate) const {
   const double max = static_cast<double>(candidates_[0].logit);
-  // The greedy choice, or one forced by an infinite bias: nothing else can be drawn.
+  // The greedy choice, or one forced by an infinite bias, excludes all others.
   if (options_.temperature == 0 || !std::isfinite(max)) {
     return candidate.token == candidates_[0].token ? 1 : 0;
   }

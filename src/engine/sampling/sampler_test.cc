@@ -32,7 +32,7 @@ TokenId SampleOnce(const SamplingOptions& options, std::vector<float> logits,
   return Sampler(options, seed).Sample(logits, context, position, allowed);
 }
 
-// How often each token is drawn at positions 0..n-1.
+// How often each token is sampled at positions 0..n-1.
 std::map<TokenId, int> Draws(const SamplingOptions& options, const std::vector<float>& logits,
                              int n, const std::vector<TokenId>& context = {}) {
   std::map<TokenId, int> counts;
@@ -97,7 +97,7 @@ TEST(SamplerTest, MinPDropsTheImprobable) {
   EXPECT_EQ(Draws(options, logits, 500).size(), 2u);
 }
 
-// From the best tokens alone, banned ones among them, as from the whole row.
+// Sampling from the top candidates, banned ones among them, equals sampling from the whole row.
 TEST(SamplerTest, TheBestTokensAreEnoughWhereItSaysSo) {
   constexpr int64_t kVocab = 300;
   std::mt19937 random(9);
@@ -119,7 +119,7 @@ TEST(SamplerTest, TheBestTokensAreEnoughWhereItSaysSo) {
     for (const TokenId token : banned) {
       if (random() % 2 == 0) row[static_cast<size_t>(token)] = 20;
     }
-    if (round % 7 == 0) {  // fewer than are wanted may come next
+    if (round % 7 == 0) {  // fewer tokens are allowed than wanted
       std::fill(row.begin() + 20, row.end(), -std::numeric_limits<float>::infinity());
     }
     std::vector<TokenLogit> best(static_cast<size_t>(needed) + banned.size());
@@ -186,7 +186,7 @@ TEST(SamplerTest, PenaltiesLookAtTheWindowOnly) {
   options.penalty_window = 2;
   EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {0, 1, 1}), 0);      // 0 is outside the window
   EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {1, 1, 0}), 0 + 0);  // 3-2 = 1 > 2-2 = 0
-  EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {0, -7, -8}), 0);    // but not at rows
+  EXPECT_EQ(SampleOnce(options, {3, 2, 0}, {0, -7, -8}), 0);    // embeddings have no penalty
   options.frequency_penalty = 1;
   EXPECT_EQ(SampleOnce(options, {3, 2.5f, 0.1f}, {0, 0}), 1);
   options = SamplingOptions::Greedy();
@@ -280,7 +280,7 @@ TEST(SamplerTest, TheProbabilitiesOfTheDrawAreThoseAfterAllCuts) {
   EXPECT_EQ(sampler.DrawsOf(token, 1).best.size(), 1u);
 }
 
-// Draws by the definition: sorts all tokens, best first, and leaves none out.
+// Samples by definition: sorts all tokens, best first, and leaves none out.
 TokenId DrawBySorting(const std::vector<float>& logits, const SamplingOptions& options,
                       int64_t position, uint64_t seed) {
   std::vector<TokenId> order(logits.size());
@@ -325,7 +325,7 @@ TEST(SamplerTest, ALargeVocabularyIsDrawnFromAsIfItWereSorted) {
           different += SampleOnce(options, logits, {}, position, 11) !=
                        DrawBySorting(logits, options, position, 11);
         }
-        // A draw within rounding error of the border between two tokens may fall on either side.
+        // A number within rounding error of the border between two tokens may select either.
         EXPECT_LE(different, 1) << spread << " " << temperature << " " << top_p << " " << min_p;
       }
     }

@@ -1,5 +1,5 @@
-// The text of one generated sequence: tokens in, whole characters out, stop strings found across
-// token boundaries.
+// Turns the tokens of one generated sequence into text: releases whole characters, and finds stop
+// strings across token boundaries.
 //
 // Text that might begin a stop string is held back until further tokens decide. One object per
 // sequence; engine thread only.
@@ -32,9 +32,9 @@ class TextStream {
     std::string text;                    // can be released now
     std::optional<std::string> stopped;  // the completed stop string
   };
-  // Of several stop strings in the text, the one that begins first counts (the longest of those
-  // that begin together); text from there on is dropped. If `may_stop` is false, no stop string may
-  // begin in or before this token's text.
+  // If the text contains several stop strings, the one that begins first counts (the longest of
+  // those that begin together); text from there on is dropped. If `may_stop` is false, no stop
+  // string may begin in or before this token's text.
   Result Push(TokenId token, bool may_stop = true);
   // Ends without a stop string: returns everything held back.
   std::string Finish();

@@ -56,7 +56,8 @@ TEST(TextStreamTest, AStopStringAcrossTokensIsFoundAndNotGivenOut) {
   EXPECT_EQ(said.stopped, "STOP");
 }
 
-// Compared with a search of the whole text, with stop strings that overlap themselves and others.
+// Compares with a search of the whole text, for stop strings that overlap themselves and each
+// other.
 TEST(TextStreamTest, FindsWhatASearchFinds) {
   uint64_t state = 1;
   const auto random = [&state](uint64_t n) { return (state = MixBits(state)) % n; };
