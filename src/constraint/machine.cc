@@ -295,7 +295,7 @@ void Machine::EnterTaken(Spot spot, const DistinctSpec& distinct, ContinuationId
   Enter({distinct.place, InternProgress(progress)}, then, out);
 }
 
-// Sets join_steps_ to the cost of merging stacks.
+// Interns the collected state. Sets join_steps_ to the cost of merging stacks.
 StateId Machine::Intern(Building* building) {
   join_steps_ = 0;
   std::vector<ParserThread>& threads = building->threads;

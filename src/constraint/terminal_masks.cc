@@ -216,7 +216,7 @@ bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t*
     if (!Visit(pool.Mark(next, part_)) || !Visit(pool.Mark(other, part_))) return true;
     if (!own(at, at + 1, next != kNothing)) return false;
     if (next == kNothing || next == kEmpty || other == kEmpty) {
-      // Nothing below is allowed here, or the other terminal has nothing there.
+      // The result for `like` does not hold below: start with nothing allowed there.
       if (!own(at + 1, node.next, false)) return false;
       const bool leaf = node.next == at + 1;
       if (!leaf && pool.AcceptsEmpty(next)) wide->crossings.push_back({trie_index, at});

@@ -16,7 +16,7 @@
 namespace weft::constraint {
 
 // Lead bytes of UTF-8 with the same continuation: the range of the second byte, and the number of
-// further bytes.
+// bytes after it.
 struct LeadRange {
   int first, last, low, high, more;
 };

@@ -65,7 +65,7 @@ class ConstraintWalker {
 
  private:
   // A generation ends when its memory is used up, but a single mask must fit. Until that mask is
-  // complete, the automata may grow to this many times the limit.
+  // complete, the automata may grow to this many times the limit, and to kLeastForMask in any case.
   static constexpr int64_t kHardLimit = 4;
   static constexpr int64_t kLeastForMask = 32 << 20;
 
