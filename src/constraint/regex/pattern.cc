@@ -47,7 +47,7 @@ class PatternBuilder {
       }
       case Kind::kBegin:
         if (spelling_ == Spelling::kJson) return pool_->Concat(pool_->Byte('"'), rest);
-        if (!at_begin) return Unimplemented("^ behind the beginning is not supported");
+        if (!at_begin) return Unimplemented("^ after the beginning is not supported");
         return rest;
       case Kind::kEnd:
         if (spelling_ == Spelling::kJson) {

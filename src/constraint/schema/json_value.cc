@@ -26,7 +26,7 @@ class JsonReader {
     JsonValue value;
     WEFT_RETURN_IF_ERROR(ReadValue(0, &value));
     SkipSpace();
-    if (at_ != text_.size()) return Wrong("text behind the value");
+    if (at_ != text_.size()) return Wrong("text after the value");
     return value;
   }
 
