@@ -15,6 +15,7 @@
 #include "api/fields/session_name.h"
 #include "api/fields/support.h"
 #include "api/openai/routes.h"
+#include "api/page/channel_chats.h"
 #include "async/signal.h"
 #include "async/task.h"
 #include "base/mutex.h"
@@ -27,112 +28,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::steady_clock;
 
-// Unsent events; beyond this the channel's chats wait.
-constexpr size_t kMaxPendingBytes = 256 << 10;
 // After this much silence a channel sends a sign of life.
 constexpr std::chrono::seconds kQuiet{15};
 
-// An answer in progress: the client leaves it by stopping the chat or closing the channel. Any
-// thread.
-class Chat {
- public:
-  bool gone() const { return gone_.get_token().stop_requested(); }
-  std::stop_token cancellation() const { return gone_.get_token(); }
-  void Leave() {
-    gone_.request_stop();
-    room_or_gone_.Notify();
-  }
-  // Notified when the channel has room again or the chat is left; its handler waits for it.
-  Signal& room_or_gone() { return room_or_gone_; }
-
- private:
-  std::stop_source gone_;
-  Signal room_or_gone_;
-};
-
-class Channel {
- public:
-  // Null if the channel is closed or already has a chat of that name.
-  std::shared_ptr<Chat> Add(const std::string& name) {
-    MutexLock lock(&mutex_);
-    if (closed_ || chats_.contains(name)) return nullptr;
-    return chats_[name] = std::make_shared<Chat>();
-  }
-
-  void Stop(const std::string& name) {
-    std::shared_ptr<Chat> chat;
-    {
-      MutexLock lock(&mutex_);
-      const auto it = chats_.find(name);
-      if (it == chats_.end()) return;
-      chat = it->second;
-    }
-    chat->Leave();
-  }
-
-  void Close() {
-    std::map<std::string, std::shared_ptr<Chat>> chats;
-    {
-      MutexLock lock(&mutex_);
-      closed_ = true;
-      chats.swap(chats_);
-    }
-    changed_.Notify();
-    for (const auto& [name, chat] : chats) chat->Leave();
-  }
-
-  // False if the chat was left.
-  bool Push(const Chat& chat, std::string_view frame) {
-    {
-      MutexLock lock(&mutex_);
-      if (closed_ || chat.gone()) return false;
-      pending_.append(frame);
-    }
-    changed_.Notify();
-    return true;
-  }
-
-  // Waits while too much is pending, at most until `chat` is left.
-  Task<void> Room(Chat& chat) {
-    while (IsFull() && !chat.gone()) co_await chat.room_or_gone().Wait();
-  }
-
-  // The last frame of a chat, whether or not it was left. Frees its name.
-  void End(const std::string& name, std::string_view frame) {
-    {
-      MutexLock lock(&mutex_);
-      if (closed_) return;
-      pending_.append(frame);
-      chats_.erase(name);
-    }
-    changed_.Notify();
-  }
-
-  // Takes the pending frames. False if the channel is closed, or if `draining` and nothing is left.
-  bool Take(bool draining, std::string* frames) {
-    MutexLock lock(&mutex_);
-    *frames = std::exchange(pending_, {});
-    if (frames->size() > kMaxPendingBytes) {
-      for (const auto& [name, chat] : chats_) chat->room_or_gone().Notify();
-    }
-    return !closed_ && !(draining && chats_.empty() && frames->empty());
-  }
-
-  // Notified when Take may have something new.
-  Signal& changed() { return changed_; }
-
- private:
-  bool IsFull() {
-    MutexLock lock(&mutex_);
-    return pending_.size() > kMaxPendingBytes && !closed_;
-  }
-
-  Signal changed_;
-  Mutex mutex_;
-  std::string pending_ WEFT_GUARDED_BY(mutex_);
-  bool closed_ WEFT_GUARDED_BY(mutex_) = false;
-  std::map<std::string, std::shared_ptr<Chat>> chats_ WEFT_GUARDED_BY(mutex_);
-};
+// How long a channel that keeps its chats is kept after its last client has left.
+constexpr std::chrono::hours kForgottenAfter{1};
 
 // Channels by domain and name.
 class Channels {
@@ -141,24 +41,37 @@ class Channels {
 
   explicit Channels(const ChannelLimits& limits) : limits_(limits) {}
 
-  // A client that lost its connection reopens its channel before the loss is noticed, so an
-  // existing channel of that name is closed. RESOURCE_EXHAUSTED if there are too many.
-  StatusOr<std::shared_ptr<Channel>> Open(const Key& key) {
-    const auto channel = std::make_shared<Channel>();
+  struct Opened {
+    std::shared_ptr<Channel> channel;
+    Channel::Reader reader = 0;
+  };
+
+  // The channel of that name if both it and this request keep chats. Otherwise a new one: a client
+  // that lost its connection reopens its channel before the loss is noticed, so the former one is
+  // closed. RESOURCE_EXHAUSTED if there are too many.
+  StatusOr<Opened> Open(const Key& key, bool keeps) {
     std::shared_ptr<Channel> former;
+    Opened opened;
     {
       MutexLock lock(&mutex_);
-      if (!channels_.contains(key)) WEFT_RETURN_IF_ERROR(CheckRoom(key.first));
-      former = std::exchange(channels_[key], channel);
+      const auto it = channels_.find(key);
+      if (it == channels_.end()) WEFT_RETURN_IF_ERROR(MakeRoom(key.first));
+      std::shared_ptr<Channel>& place = channels_[key];
+      if (place == nullptr || !keeps || !place->keeps()) {
+        former = std::exchange(place, std::make_shared<Channel>(keeps));
+      }
+      opened = {.channel = place, .reader = place->Attach()};  // before anybody drops it
     }
     if (former != nullptr) former->Close();
-    return channel;
+    return opened;
   }
 
+  // Unless it is needed, or opened again by now.
   void Drop(const Key& key, const std::shared_ptr<Channel>& channel) {
     MutexLock lock(&mutex_);
     const auto it = channels_.find(key);
-    if (it != channels_.end() && it->second == channel) channels_.erase(it);
+    if (it == channels_.end() || it->second != channel) return;
+    if (channel->IsForgotten(Channel::TimePoint::min())) channels_.erase(it);
   }
 
   std::shared_ptr<Channel> Find(const Key& key) {
@@ -168,7 +81,10 @@ class Channels {
   }
 
  private:
-  Status CheckRoom(const std::string& domain) const WEFT_REQUIRES(mutex_) {
+  Status MakeRoom(const std::string& domain) WEFT_REQUIRES(mutex_) {
+    const auto before = steady_clock::now() - kForgottenAfter;
+    std::erase_if(channels_,
+                  [&](const auto& channel) { return channel.second->IsForgotten(before); });
     const auto of_domain =
         std::count_if(channels_.begin(), channels_.end(),
                       [&](const auto& channel) { return channel.first.first == domain; });
@@ -189,8 +105,8 @@ class Channels {
 // for the request that began the chat.
 class ChatResponder : public HttpResponder {
  public:
-  ChatResponder(std::string_view name, Channel* channel, Chat* chat, HttpResponder* request)
-      : event_(StrCat("event: ", name, "\n")),
+  ChatResponder(Channel* channel, Chat* chat, HttpResponder* request)
+      : event_(StrCat("event: ", chat->name(), "\n")),
         channel_(*channel),
         chat_(*chat),
         request_(*request) {}
@@ -226,14 +142,17 @@ class ChatResponder : public HttpResponder {
 // Tells a chat's client that its turn is over, however the handler ended.
 class ChatEnding {
  public:
-  ChatEnding(std::string name, Channel* channel) : name_(std::move(name)), channel_(*channel) {}
-  ~ChatEnding() { channel_.End(name_, StrCat("event: ", name_, "\ndata: {\"ended\":true}\n\n")); }
+  ChatEnding(std::shared_ptr<Channel> channel, std::shared_ptr<Chat> chat)
+      : channel_(std::move(channel)), chat_(std::move(chat)) {}
+  ~ChatEnding() {
+    channel_->End(*chat_, StrCat("event: ", chat_->name(), "\ndata: {\"ended\":true}\n\n"));
+  }
   ChatEnding(const ChatEnding&) = delete;
   ChatEnding& operator=(const ChatEnding&) = delete;
 
  private:
-  const std::string name_;
-  Channel& channel_;
+  const std::shared_ptr<Channel> channel_;
+  const std::shared_ptr<Chat> chat_;
 };
 
 // The names in the path must be valid session names.
@@ -249,14 +168,14 @@ Channels::Key KeyOf(const HttpRequest& request) {
 }
 
 // Writes what the channel's chats say, until its client leaves or the server shuts down.
-Task<void> Serve(Host& host, Channel& channel, HttpResponder& responder) {
+Task<void> Serve(Host& host, Channel& channel, Channel::Reader reader, HttpResponder& responder) {
   const std::function<void()> look = channel.changed().Notifier();
   const std::stop_callback<std::function<void()>> on_draining(host.draining(), look);
   const HttpHeaders headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   bool is_open =
       responder.Begin(200, "text/event-stream", headers) && responder.Write(": open\n\n");
   std::string frames;
-  while (is_open && channel.Take(host.phase() == Phase::kDraining, &frames)) {
+  while (is_open && channel.Take(reader, host.phase() == Phase::kDraining, &frames)) {
     if (!frames.empty()) {
       is_open = responder.Write(frames);
       co_await responder.Room();
@@ -266,6 +185,12 @@ Task<void> Serve(Host& host, Channel& channel, HttpResponder& responder) {
     const bool has_changed = co_await channel.changed().WaitUntil(quiet_until);
     if (!has_changed) is_open = responder.Write(": still open\n\n");
   }
+}
+
+// Whether the channel's chats go on when its client leaves.
+bool KeepsChats(const HttpRequest& request) {
+  const auto it = request.query.find("keep");
+  return it != request.query.end() && it->second == "1";
 }
 
 Task<void> HandleOpen(Host& host, Channels& channels, const HttpRequest& request,
@@ -279,16 +204,22 @@ Task<void> HandleOpen(Host& host, Channels& channels, const HttpRequest& request
     responder.Send(200, "text/event-stream", "");
     co_return;
   }
-  const auto opened = channels.Open(KeyOf(request));
+  const auto opened = channels.Open(KeyOf(request), KeepsChats(request));
   if (!opened.ok()) {
     SendError(responder, opened.status(), ErrorShape::kOpenAi);
     co_return;
   }
-  const std::shared_ptr<Channel> channel = *opened;
-  const std::function<void()> close = [channel] { channel->Close(); };
-  const std::stop_callback<std::function<void()>> on_gone(responder.cancellation(), close);
-  co_await Serve(host, *channel, responder);
-  channel->Close();
+  const std::shared_ptr<Channel> channel = opened->channel;
+  const Channel::Reader reader = opened->reader;
+  const std::function<void()> leave = [channel, reader] {
+    if (channel->keeps()) return channel->Detach(reader);
+    channel->Close();
+  };
+  {
+    const std::stop_callback<std::function<void()>> on_gone(responder.cancellation(), leave);
+    co_await Serve(host, *channel, reader, responder);
+  }
+  leave();
   channels.Drop(KeyOf(request), channel);
   responder.End();
 }
@@ -322,10 +253,9 @@ Task<void> HandleChat(Host& host, Channels& channels, const HttpRequest& request
     SendError(responder, chat.status(), ErrorShape::kOpenAi);
     co_return;
   }
-  const std::string& name = request.path_arguments[1];
-  const ChatEnding ending(name, channel.get());
-  responder.Send(202, "application/json", CompactJson({{"chat", name}}));
-  ChatResponder answer(name, channel.get(), chat->get(), &responder);
+  const ChatEnding ending(channel, *chat);
+  responder.Send(202, "application/json", CompactJson({{"chat", (*chat)->name()}}));
+  ChatResponder answer(channel.get(), chat->get(), &responder);
   co_await HandleChatCompletions(host, request, answer);
 }
 

@@ -6,6 +6,10 @@
 // at once; the answer arrives as events named {chat} on the channel. DELETE of the same path ends
 // that chat. When the stream's client leaves, its chats end with it.
 //
+// With ?keep=1 they go on: a client that opens the channel again, such as a page that was reloaded,
+// first gets the event {"chats": [names]}, then all that these said from the beginning. DELETE of a
+// chat that has ended says that the client has it.
+//
 // Channels of one API key are invisible to all others. Any thread.
 #ifndef WEFT_API_PAGE_CHANNEL_H_
 #define WEFT_API_PAGE_CHANNEL_H_

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
+#include <random>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -11,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/page/channel_chats.h"
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "tests/support/api_fixture.h"
@@ -119,6 +122,12 @@ class ChannelTest : public ApiTest {
   void Ask(std::string_view method, std::string_view path, const Json& body,
            serve::HttpResponder* responder, std::string_view domain = "") {
     serve::HttpRequest request;
+    if (const size_t mark = path.find('?'); mark != path.npos) {
+      const std::string_view query = path.substr(mark + 1);
+      const size_t equals = query.find('=');
+      request.query[std::string(query.substr(0, equals))] = query.substr(equals + 1);
+      path = path.substr(0, mark);
+    }
     request.method = std::string(method);
     request.path = std::string(path);
     request.domain = std::string(domain);
@@ -221,6 +230,140 @@ TEST_F(ChannelTest, TheSameChannelOpenedAgainIsANewOne) {
   second.WaitFor("\"ended\"");
   EXPECT_EQ(second.Said("long"), "Here.");
   EXPECT_LT(first.Said("long").size(), 2000u);
+}
+
+TEST_F(ChannelTest, KeptChatsGoOnAndAreToldFromTheBeginning) {
+  const std::string text = "This one goes on while nobody listens, to its end.";
+  Listener& first = Open("/v1/channels/page?keep=1");
+  EXPECT_EQ(first.Events("long").size(), 0u);
+  Begin("/v1/channels/page/chats/long", "<<slow>>" + text);
+  first.WaitFor("event: long");
+  first.Leave();
+  const int64_t finished = host().engine().Stats().turns_finished;
+  while (host().engine().Stats().turns_running > 0) std::this_thread::yield();
+  EXPECT_GE(host().engine().Stats().turns_finished, finished);
+  EXPECT_LT(first.Said("long").size(), text.size());
+
+  Listener& second = Open("/v1/channels/page?keep=1");
+  second.WaitFor("event: long\ndata: {\"ended\":true}");
+  second.WaitFor("data: {\"chats\":[\"long\"]}");
+  EXPECT_EQ(second.Said("long"), text);
+  // Once it says that it has the answer, the next one does not get it.
+  EXPECT_EQ(Ask("DELETE", "/v1/channels/page/chats/long").status(), 200);
+  Listener& third = Open("/v1/channels/page?keep=1");
+  third.WaitFor("data: {\"chats\":[]}");
+  EXPECT_EQ(third.Events("long").size(), 0u);
+  ExpectIdle();
+}
+
+TEST_F(ChannelTest, AKeptChatIsReadByTheLatestClient) {
+  const std::string text(300, 'x');
+  Listener& first = Open("/v1/channels/page?keep=1");
+  Begin("/v1/channels/page/chats/long", "<<slow>>" + text);
+  first.WaitFor("event: long");
+  Listener& second = Open("/v1/channels/page?keep=1");
+  second.WaitFor("event: long\ndata: {\"ended\":true}");
+  EXPECT_EQ(second.Said("long"), text);
+  EXPECT_LT(first.Said("long").size(), text.size());
+}
+
+TEST_F(ChannelTest, AKeptChatIsStoppedByDelete) {
+  const int64_t before = host().engine().Stats().turns_cancelled;
+  Listener& first = Open("/v1/channels/page?keep=1");
+  Begin("/v1/channels/page/chats/long", "<<slow>>" + std::string(2000, 'x'));
+  first.WaitFor("event: long");
+  first.Leave();
+  EXPECT_EQ(Ask("DELETE", "/v1/channels/page/chats/long").status(), 200);
+  while (host().engine().Stats().turns_cancelled == before) std::this_thread::yield();
+  Listener& second = Open("/v1/channels/page?keep=1");
+  second.WaitFor("event: long\ndata: {\"ended\":true}");
+}
+
+// Whenever clients come and go, the last one has every frame of every chat once and in order.
+TEST(ChannelChatsTest, TheLastReaderHasAllFrames) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 300; ++round) {
+    serve::Channel channel(/*keeps=*/true);
+    std::vector<std::shared_ptr<serve::Chat>> chats;
+    std::vector<std::string> said;
+    serve::Channel::Reader reader = 0;
+    for (int step = 0; step < 60; ++step) {
+      const auto which = random() % 6;
+      if (which == 0 && chats.size() < 4) {
+        chats.push_back(channel.Add(StrCat("c", chats.size())));
+        said.emplace_back();
+      } else if (which == 1) {
+        reader = channel.Attach();
+      } else if (which == 2) {
+        channel.Detach(reader);
+      } else if (which == 3) {
+        std::string frames;
+        (void)channel.Take(reader, /*draining=*/false, &frames);
+      } else if (!chats.empty()) {
+        const size_t at = random() % chats.size();
+        const std::string frame = StrCat("<", at, ":", step, ">");
+        EXPECT_TRUE(channel.Push(*chats[at], frame));
+        said[at] += frame;
+      }
+    }
+    // Some have ended before the last client comes, some end after it.
+    for (size_t at = 0; at < chats.size(); at += 2) channel.End(*chats[at], "<end>");
+    reader = channel.Attach();
+    for (size_t at = 1; at < chats.size(); at += 2) channel.End(*chats[at], "<end>");
+    std::string frames;
+    ASSERT_TRUE(channel.Take(reader, false, &frames));
+    for (size_t at = 0; at < chats.size(); ++at) {
+      std::string of_it;
+      const std::string head = StrCat("<", at, ":");
+      for (size_t place = 0; (place = frames.find(head, place)) != frames.npos;) {
+        const size_t end = frames.find('>', place) + 1;
+        of_it += frames.substr(place, end - place);
+        place = end;
+      }
+      EXPECT_EQ(of_it, said[at]);
+    }
+    size_t ends = 0;
+    for (size_t place = 0; (place = frames.find("<end>", place)) != frames.npos; ++place) ++ends;
+    EXPECT_EQ(ends, chats.size());
+  }
+}
+
+TEST(ChannelChatsTest, OfTooLongAnAnswerTheNextReaderGetsAnError) {
+  serve::Channel channel(/*keeps=*/true);
+  const auto longer = channel.Add("longer");
+  const auto shorter = channel.Add("shorter");
+  channel.Push(*shorter, "<short>");
+  const std::string frame(64 << 10, 'x');
+  for (size_t n = 0; n <= serve::Channel::kMaxKeptBytes; n += frame.size()) {
+    EXPECT_TRUE(channel.Push(*longer, frame));
+  }
+  std::string frames;
+  const auto reader = channel.Attach();
+  ASSERT_TRUE(channel.Take(reader, false, &frames));
+  EXPECT_THAT(frames, HasSubstr("event: longer\ndata: {\"error\":{\"code\":507"));
+  EXPECT_THAT(frames, HasSubstr("<short>"));
+  EXPECT_LT(frames.size(), 1000u);
+  channel.End(*longer, "<end>");
+  (void)channel.Attach();
+  EXPECT_FALSE(channel.Take(reader, false, &frames)) << "another one reads now";
+  ASSERT_TRUE(channel.Take(channel.Attach(), false, &frames));
+  EXPECT_THAT(frames, HasSubstr("507"));
+  EXPECT_THAT(frames, HasSubstr("<end>")) << "it is over all the same";
+}
+
+TEST(ChannelChatsTest, IsForgottenWhenNobodyNeedsIt) {
+  using Clock = std::chrono::steady_clock;
+  serve::Channel channel(/*keeps=*/true);
+  const auto later = [] { return Clock::now() + std::chrono::hours(1); };
+  const auto reader = channel.Attach();
+  EXPECT_FALSE(channel.IsForgotten(later())) << "it has a client";
+  channel.Detach(reader);
+  EXPECT_TRUE(channel.IsForgotten(Clock::time_point::min())) << "it has no chats";
+  const auto chat = channel.Add("a");
+  EXPECT_FALSE(channel.IsForgotten(later())) << "the chat runs";
+  channel.End(*chat, "<end>");
+  EXPECT_FALSE(channel.IsForgotten(Clock::time_point::min())) << "the answer may be fetched";
+  EXPECT_TRUE(channel.IsForgotten(later()));
 }
 
 TEST_F(ChannelTest, OneNameIsOneChatAtATime) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/fields/support.h"
+#include "api/server/load_history.h"
 #include "host/model_host.h"
 #include "model/hugging_face_names.h"
 #include "tokenizer/tokenizer.h"
@@ -120,6 +121,7 @@ void RegisterInfoApi(Router& router, Host& host) {
   add("/get_server_info", ServerInfo, true);
   add("/load", ServerLoad, true);
   add("/version", Version, false);
+  RegisterLoadHistory(router, host);
 }
 
 }  // namespace weft::serve

@@ -1,5 +1,5 @@
 // Server information for clients of vLLM and SGLang: /tokenizer_info, /server_info, /model_info,
-// /version, /load.
+// /version, /load, and this server's own /load/history.
 #ifndef WEFT_API_SERVER_INFO_H_
 #define WEFT_API_SERVER_INFO_H_
 
