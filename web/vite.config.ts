@@ -4,7 +4,7 @@ declare const process: { env: Record<string, string | undefined> };
 
 // `npm run dev` shows the page from its sources and asks this server for the rest.
 const server = process.env.WEFT_URL ?? "http://127.0.0.1:8080";
-const apis = ["/v1", "/health", "/metrics", "/props", "/slots"];
+const apis = ["/v1", "/health", "/metrics", "/props", "/slots", "/load"];
 
 export default defineConfig({
   // Addresses relative to the page, so that it also works below a path of a proxy.

@@ -7,6 +7,7 @@ export class ApiError extends Error {
     readonly status: number, // 0: no answer
     message: string,
     readonly retryAfterSeconds = 0,
+    readonly kind = "", // the server's name for the error, if it has one
   ) {
     super(message);
   }
@@ -22,10 +23,17 @@ export function messageOf(body: unknown, status: number): string {
   return typeof error?.message === "string" ? error.message : `The server answered ${status}.`;
 }
 
+/** The error that a response's body tells. */
+export function errorOf(status: number, body: unknown, retryAfterSeconds: number): ApiError {
+  const error = (body as { error?: { code?: unknown; type?: unknown } } | null)?.error;
+  const kind = [error?.code, error?.type].find((name) => typeof name === "string");
+  return new ApiError(status, messageOf(body, status), retryAfterSeconds, kind as string | undefined);
+}
+
 async function failure(response: Response): Promise<ApiError> {
   const body: unknown = await response.json().catch(() => null);
   const wait = Number(response.headers.get("Retry-After") ?? 0);
-  return new ApiError(response.status, messageOf(body, response.status), wait);
+  return errorOf(response.status, body, wait);
 }
 
 export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
@@ -47,7 +55,6 @@ export async function ask(path: string, init: RequestInit = {}): Promise<Respons
 export async function askJson<T>(path: string, init: RequestInit = {}): Promise<T> {
   return (await ask(path, init)).json() as Promise<T>;
 }
-
 
 /** Unique letters and digits. */
 export function randomName(length = 12): string {

@@ -1,28 +1,47 @@
-// The page: a bar, the engine's strip, the board of conversations, and a field to write to all.
+// The page: a bar, the board of conversations, the engine's panel, and a field to write to all.
+// Before the first conversation, one field in the middle.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
+import type { Attached } from "./attached";
 import { alone, Card, focusCard, toggleAlone } from "./card";
 import { Composer } from "./composer";
-import { begin, entries, opened, putAway, shownTitle, storageTrouble, update } from "./conversations";
+import { begin, type Entry, opened, putAway, shownTitle, storageTrouble, update } from "./conversations";
 import { dialog, Dialogs } from "./dialogs";
 import { health, healthReason, model, watch } from "./engine";
-import { EnginePanel, EngineStrip } from "./engine_view";
+import { EngineLine, EnginePanel } from "./engine_view";
 import { plural } from "./format";
 import { Icon } from "./icons";
 import { facts, nameOf } from "./models";
 import { Notice } from "./notice";
-import { Suggestions } from "./prompts";
+import { isToy, Suggestions } from "./prompts";
 import { change, settings, type Theme } from "./settings";
-import { running, send, stop, stopAll } from "./turns";
+import { retry, running, send, stop, stopAll } from "./turns";
 
 const toAllId = "say-to-all";
 const toAll = signal("");
+const toAllFiles = signal<Attached[]>([]);
+// What is in the field of the first screen.
+const first = signal("");
+const firstFiles = signal<Attached[]>([]);
+const firstId = "say-first";
 // On a phone, where the board shows one conversation at a time.
 const inView = signal(0);
 
+/** The first field to write in: one stop for the keyboard. */
+function focusField(): void {
+  const field = document.querySelector<HTMLElement>(`#${firstId}, [data-conversation] footer textarea`);
+  field?.focus();
+}
+
 function newConversation(): void {
   focusCard(begin().peek().id);
+}
+
+function startFirst(text: string, files: Attached[] = []): void {
+  const entry = begin();
+  send(entry, text, files);
+  focusCard(entry.peek().id);
 }
 
 function nextTheme(): void {
@@ -48,7 +67,7 @@ function healthText(): string {
 }
 
 function TopBar() {
-  const { theme, engineOpen } = settings.value;
+  const { theme } = settings.value;
   const n = running.value.size;
   return (
     <header class="top">
@@ -66,6 +85,7 @@ function TopBar() {
           healthText()
         )}
       </p>
+      <EngineLine />
       <nav aria-label="Actions">
         {n > 0 && (
           <button class="quiet stop" onClick={stopAll} title="Stop all answers (Alt+X)">
@@ -77,9 +97,6 @@ function TopBar() {
         </button>
         <button class="quiet" onClick={() => (dialog.value = "several")} title="Start several conversations (Alt+M)" aria-label="Start several conversations">
           <Icon name="rows" /> <span>Several</span>
-        </button>
-        <button class="quiet" aria-pressed={engineOpen} onClick={() => change({ engineOpen: !engineOpen })} title="Engine (Alt+E)" aria-label="Engine">
-          <Icon name="gauge" /> <span>Engine</span>
         </button>
         <button class="small" onClick={() => (dialog.value = "settings")} title="Settings (Alt+S)" aria-label="Settings">
           <Icon name="settings" />
@@ -120,24 +137,62 @@ function Trouble() {
   return null;
 }
 
+function ModelPicker() {
+  return (
+    <button type="button" class="quiet picker" onClick={() => (dialog.value = "models")} title="Local models (Alt+O)" aria-haspopup="dialog">
+      <span>{model.value ? nameOf(model.value) : "Models"}</span> <Icon name="down" />
+    </button>
+  );
+}
+
 function Welcome() {
-  const start = (text: string) => {
-    const entry = begin();
-    send(entry, text);
-    focusCard(entry.peek().id);
+  const start = () => {
+    const [text, files] = [first.peek(), firstFiles.peek()];
+    first.value = "";
+    firstFiles.value = [];
+    startFirst(text, files);
   };
   return (
     <div class="welcome">
-      <h2>{model.value ? nameOf(model.value) : "Many conversations on one model"}</h2>
-      {model.value && <p class="about">{facts(model.value).join(" · ")}</p>}
-      <p>Start one conversation or many. All run at once and share the KV cache of what they have in common.</p>
-      <Suggestions choose={start} />
-      <div class="buttons">
-        <button class="primary" onClick={newConversation}>New conversation</button>
-        <button onClick={() => (dialog.value = "several")}>Start several conversations</button>
+      <h2>{model.value ? nameOf(model.value) : "Weft"}</h2>
+      <Composer
+        id={firstId}
+        label="Write a message"
+        placeholder="Write a message"
+        text={first.value}
+        busy={false}
+        autofocus
+        files={firstFiles.value}
+        change={(text) => (first.value = text)}
+        attach={(files) => (firstFiles.value = files)}
+        send={start}
+      />
+      <Suggestions choose={(text) => startFirst(text)} most={3} />
+      <div class="below-field">
+        <ModelPicker />
+        <button class="quiet" onClick={() => (dialog.value = "several")} title="Alt+M">
+          <Icon name="rows" /> <span>Start several</span>
+        </button>
       </div>
+      {isToy.value && (
+        <p>
+          This is the built-in toy model. For a real one, type <code>weft serve smollm2</code>.
+        </p>
+      )}
+      {model.value && <p class="about">{facts(model.value).join(" · ")}</p>}
     </div>
   );
+}
+
+/** In how many steps it was forked from the first one on the board. */
+function depthOf(entry: Entry): number {
+  let depth = 0;
+  for (let at = entry.value.parent; at && depth < 6; ++depth) {
+    const parent = opened.value.find(({ value }) => value.id === at);
+    if (!parent) break;
+    at = parent.value.parent;
+  }
+  return depth;
 }
 
 function Tabs() {
@@ -154,6 +209,7 @@ function Tabs() {
           <button
             key={id}
             data-color={color}
+            style={{ "--depth": depthOf(entry) }}
             aria-current={(alone.value ? id === alone.value : i === inView.value) || undefined}
             onClick={() => {
               if (alone.peek()) return focusCard(id);
@@ -196,6 +252,7 @@ function ToAll() {
   const all = opened.value;
   if (all.length < 2 || alone.value) return null;
   const busy = all.filter((entry) => running.value.has(entry.value.id));
+  const again = all.filter((entry) => !busy.includes(entry) && entry.value.messages.at(-1)?.role === "assistant");
   return (
     <div class="to-all">
       <Composer
@@ -205,14 +262,25 @@ function ToAll() {
         text={toAll.value}
         busy={busy.length === all.length}
         action={`Send to ${all.length - busy.length || all.length}`}
+        files={toAllFiles.value}
         change={(text) => (toAll.value = text)}
+        attach={(files) => (toAllFiles.value = files)}
         send={() => {
-          const text = toAll.peek();
+          const [text, files] = [toAll.peek(), toAllFiles.peek()];
           toAll.value = "";
-          for (const entry of all) send(entry, text);
+          toAllFiles.value = [];
+          for (const entry of all) send(entry, text, files);
         }}
         stop={() => busy.forEach(stop)}
       />
+      <div class="buttons">
+        <button class="quiet" disabled={again.length === 0} onClick={() => again.forEach(retry)}>
+          <Icon name="retry" /> Regenerate all
+        </button>
+        <button class="quiet" disabled={again.length < 2} onClick={() => (dialog.value = "compare")}>
+          <Icon name="board" /> Compare two answers
+        </button>
+      </div>
     </div>
   );
 }
@@ -254,6 +322,7 @@ function onKeyDown(event: KeyboardEvent): void {
 export function App() {
   useEffect(() => {
     void watch();
+    if (opened.peek().length === 1 && matchMedia("(hover: hover)").matches) focusField();
     addEventListener("keydown", onKeyDown);
     return () => removeEventListener("keydown", onKeyDown);
   }, []);
@@ -261,18 +330,19 @@ export function App() {
   const cards = only ? [only] : opened.value;
   return (
     <>
+      <button class="skip" onClick={focusField}>Write</button>
       <TopBar />
       <Trouble />
-      <EngineStrip />
       <div class="below">
         <main data-alone={only !== undefined}>
           <Tabs />
-          {entries.value.length === 0 ? (
+          {opened.value.length === 0 ? (
             <Welcome />
           ) : (
             <div
               class="board"
               data-count={Math.min(cards.length, 9)}
+              style={settings.value.columns ? { "--columns": settings.value.columns } : undefined}
               onScroll={({ currentTarget: { scrollLeft, scrollWidth, clientWidth } }) => {
                 const part = scrollLeft / Math.max(1, scrollWidth - clientWidth);
                 inView.value = Math.round(part * (cards.length - 1));

@@ -1,18 +1,20 @@
 // One conversation on the board.
 import { signal } from "@preact/signals";
+import { Fragment } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { Composer } from "./composer";
 import { type Entry, forget, remove, restore, shownTitle, update } from "./conversations";
-import { sessions } from "./engine";
+import { queue, sessions } from "./engine";
 import { pagesText } from "./engine_view";
 import { exportJson, exportMarkdown } from "./export";
-import { count, duration, plural, rate } from "./format";
+import { count, duration, ordinal, plural, rate } from "./format";
 import { Icon } from "./icons";
 import { MessageView, SystemPrompt } from "./message";
 import { tell } from "./notice";
 import { Suggestions } from "./prompts";
-import { fork, retry, running, send, stop, type Turn } from "./turns";
+import type { Turn } from "./turn";
+import { canDrop, fork, retry, running, send, stop } from "./turns";
 
 export function composerId(id: string): string {
   return `say-${id}`;
@@ -35,6 +37,12 @@ export const alone = signal<string | null>(null);
 export function focusCard(id: string): void {
   if (alone.peek() !== null) alone.value = id;
   awaited = showField(id) ? undefined : id;
+}
+
+/** Shows the first of several new conversations. */
+export function showNew(entries: readonly Entry[]): void {
+  const id = entries[0]?.peek().id;
+  if (id) focusCard(id);
 }
 
 export function toggleAlone(id: string): void {
@@ -162,15 +170,22 @@ const lookAgainMs = 500;
 const fewestMsToTell = 1000;
 
 /** The stage of the answer in progress. */
-function PhaseFacts({ turn }: { turn: Turn }) {
+function PhaseFacts({ id, turn }: { id: string; turn: Turn }) {
   const [, draw] = useState(0);
   useEffect(() => {
     const timer = setInterval(() => draw((n) => n + 1), lookAgainMs);
     return () => clearInterval(timer);
   }, []);
-  const { name, since, perSecond, behind } = turn.phase.value;
+  const { name, since, perSecond, behind, refused } = turn.phase.value;
   const ms = performance.now() - since;
-  const waiting = behind ? `Waiting for ${count(behind)} tokens of others` : "Queued";
+  const place = queue.value.places.get(id);
+  const waiting = behind
+    ? `Waiting for ${count(behind)} tokens of others`
+    : place
+      ? `Waiting, ${ordinal(place)} of ${queue.value.length}`
+      : refused
+        ? "The server is full, asking again"
+        : "Queued";
   const names = { waiting, reading: "Prefill", writing: "Decode" };
   const parts = [names[name]];
   if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`);
@@ -183,7 +198,7 @@ function SessionFacts({ id }: { id: string }) {
   const session = sessions.value.get(id);
   const turn = running.value.get(id);
   if (turn) {
-    return <p class="session"><PhaseFacts turn={turn} /></p>;
+    return <p class="session"><PhaseFacts id={id} turn={turn} /></p>;
   }
   if (!session) return null;
   const parts = [plural(session.tokens, "token")];
@@ -192,6 +207,15 @@ function SessionFacts({ id }: { id: string }) {
   return (
     <p class="session" data-state={session.state} title={session.note}>
       {parts.join(" · ")}
+    </p>
+  );
+}
+
+function NoLongerSent({ entry }: { entry: Entry }) {
+  return (
+    <p class="no-longer-sent">
+      The messages above are no longer sent: the context was full.{" "}
+      <button class="link" onClick={() => update(entry, { sentFrom: undefined })}>Send them again</button>
     </p>
   );
 }
@@ -222,10 +246,10 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
   }, []);
 
   const say = () => {
-    const text = entry.peek().draft;
+    const { draft: text, draftFiles: files } = entry.peek();
     follows.current = true;
-    update(entry, { draft: "" });
-    send(entry, text);
+    update(entry, { draft: "", draftFiles: undefined });
+    send(entry, text, files);
   };
   const last = messages.at(-1);
   const items: MenuItem[] = [
@@ -245,6 +269,7 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
       aria-busy={isRunning}
       data-color={conversation.color}
       data-conversation={id}
+      data-empty={messages.length === 0}
       onKeyDown={(event) => {
         if (event.key === "F2") setRenaming(true);
       }}
@@ -282,15 +307,18 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
       >
         {conversation.forkedFrom && <p class="from">Forked from “{conversation.forkedFrom}”</p>}
         <SystemPrompt entry={entry} />
-        {messages.length === 0 && <Suggestions choose={(text) => send(entry, text)} />}
-        {messages.map((message) => (
-          <MessageView
-            key={message.id}
-            entry={entry}
-            message={message}
-            isLast={message === last}
-            focus={focusCard}
-          />
+        {messages.length === 0 && <Suggestions choose={(text) => send(entry, text)} most={3} />}
+        {messages.map((message, i) => (
+          <Fragment key={message.id}>
+            {i > 0 && i === conversation.sentFrom && <NoLongerSent entry={entry} />}
+            <MessageView
+              entry={entry}
+              message={message}
+              isLast={message === last}
+              canDrop={message === last && canDrop(conversation)}
+              focus={focusCard}
+            />
+          </Fragment>
         ))}
       </div>
       <footer>
@@ -300,7 +328,9 @@ export function Card({ entry, number }: { entry: Entry; number: number }) {
           placeholder={messages.length > 0 ? "Reply" : "Write a message"}
           text={conversation.draft}
           busy={isRunning}
+          files={conversation.draftFiles ?? []}
           change={(draft) => update(entry, { draft })}
+          attach={(draftFiles) => update(entry, { draftFiles })}
           send={say}
           stop={() => stop(entry)}
         />

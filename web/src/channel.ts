@@ -1,32 +1,60 @@
 // All answers arrive over one connection: a browser opens about six connections to a server, and
-// there are more conversations than that. See "Channels" in docs/api.md.
-import { ApiError, ask, eventsOf, randomName } from "./api";
+// there are more conversations than that. The server keeps the chats of a channel: after a reload
+// or a lost connection they are told again from their beginning. See "Channels" in docs/api.md.
+import { ApiError, ask, errorOf, eventsOf, randomName } from "./api";
 
 /** A chat's callbacks, in order; `ended` comes last, exactly once. */
 export interface ChatEvents {
   chunk(chunk: any): void;
   refused(error: ApiError): void;
+  restart(): void; // all of it is told again
   ended(): void;
-  lost(): void; // instead of `ended`: the connection broke
+  // Instead of `ended`: the server is gone, or it is there and knows the chat no longer.
+  lost(isForgotten: boolean): void;
+}
+
+interface Chat {
+  events: ChatEvents;
+  isBegun: boolean; // the server knows it
 }
 
 const idleMs = 30_000;
+const tryAgainMs = 1000;
 
-class Channel {
-  private readonly path = `v1/channels/page-${randomName()}`;
-  private readonly chats = new Map<string, ChatEvents>();
+export class Channel {
+  private readonly path: string;
+  private readonly chats = new Map<string, Chat>();
   private opening: Promise<void> | null = null;
   private abort: AbortController | null = null;
+  private reopening: Promise<void> | null = null;
   private idleTimer = 0;
+
+  constructor(readonly name: string) {
+    this.path = `v1/channels/${name}`;
+  }
 
   /** Starts a chat. Rejects if the server refuses it. */
   async start(name: string, body: object, events: ChatEvents): Promise<void> {
     clearTimeout(this.idleTimer);
-    this.chats.set(name, events);
+    const chat: Chat = { events, isBegun: false };
+    this.chats.set(name, chat);
     try {
       await (this.opening ??= this.open());
       const init = { method: "POST", body: JSON.stringify(body) };
       await ask(`${this.path}/chats/${name}`, init);
+      chat.isBegun = true;
+    } catch (error) {
+      this.forget(name);
+      throw error;
+    }
+  }
+
+  /** Listens to a chat that was begun before. Rejects if the server does not answer. */
+  async resume(name: string, events: ChatEvents): Promise<void> {
+    clearTimeout(this.idleTimer);
+    this.chats.set(name, { events, isBegun: true });
+    try {
+      await (this.reopening ??= this.reopen());
     } catch (error) {
       this.forget(name);
       throw error;
@@ -38,11 +66,20 @@ class Channel {
     ask(`${this.path}/chats/${name}`, { method: "DELETE" }).catch(() => {});
   }
 
+  // Even if the channel is open: to hear the chat from its beginning. Once for all that are resumed
+  // together.
+  private async reopen(): Promise<void> {
+    await Promise.resolve();
+    this.reopening = null;
+    this.abort?.abort();
+    await (this.opening = this.open());
+  }
+
   private async open(): Promise<void> {
     const abort = new AbortController();
     this.abort = abort;
     try {
-      const response = await ask(this.path, { signal: abort.signal });
+      const response = await ask(`${this.path}?keep=1`, { signal: abort.signal });
       void this.read(response, abort);
     } catch (error) {
       this.opening = null;
@@ -52,26 +89,53 @@ class Channel {
 
   private async read(response: Response, abort: AbortController): Promise<void> {
     try {
-      for await (const event of eventsOf(response)) this.tell(event.name, JSON.parse(event.data === "[DONE]" ? "null" : event.data));
+      for await (const { name, data } of eventsOf(response)) {
+        if (this.abort !== abort) return;
+        if (name) this.tell(name, JSON.parse(data === "[DONE]" ? "null" : data));
+        else this.takeList(JSON.parse(data).chats ?? []);
+      }
     } catch {
-      // Reported below.
+      // Opened again below.
     }
-    if (this.abort !== abort) return;
+    if (this.abort === abort) await this.openAgain();
+  }
+
+  private async openAgain(): Promise<void> {
     this.opening = null;
-    const lost = [...this.chats.values()];
-    this.chats.clear();
-    for (const events of lost) events.lost();
+    if (this.chats.size === 0) return;
+    try {
+      await (this.opening = this.open());
+    } catch {
+      await new Promise((done) => setTimeout(done, tryAgainMs));
+      this.opening ??= this.open();
+      await this.opening.catch(() => this.lose([...this.chats.keys()], false));
+    }
+  }
+
+  /** The chats that the server knows, just after the channel was opened; what they said follows. */
+  private takeList(known: string[]): void {
+    const begun = [...this.chats].filter(([, { isBegun }]) => isBegun);
+    this.lose(begun.map(([name]) => name).filter((name) => !known.includes(name)), true);
+    for (const name of known) this.chats.get(name)?.events.restart();
+  }
+
+  private lose(names: string[], isForgotten: boolean): void {
+    for (const name of names) {
+      const chat = this.chats.get(name);
+      this.forget(name);
+      chat?.events.lost(isForgotten);
+    }
   }
 
   private tell(name: string, data: any): void {
-    const events = this.chats.get(name);
+    const events = this.chats.get(name)?.events;
     if (!events || data === null) return;
     if (data.ended) {
       this.forget(name);
+      this.stop(name); // says that it has arrived
       events.ended();
     } else if (typeof data.status === "number") {
-      const message = data.body?.error?.message ?? `The server answered ${data.status}.`;
-      events.refused(new ApiError(data.status, message, data.retry_after ?? 0));
+      events.refused(errorOf(data.status, data.body, data.retry_after ?? 0));
     } else if (data.error) {
       events.refused(new ApiError(data.error.code ?? 500, data.error.message ?? "The server failed."));
     } else {
@@ -93,4 +157,39 @@ class Channel {
   }
 }
 
-export const channel = new Channel();
+/** This page's. */
+export const channel = new Channel(`page-${randomName()}`);
+const others = new Map<string, Channel>();
+
+/** Also a former page's. */
+export function channelNamed(name: string): Channel {
+  if (name === channel.name) return channel;
+  const known = others.get(name) ?? new Channel(name);
+  others.set(name, known);
+  return known;
+}
+
+// --- whose channel it is ------------------------------------------------------------
+
+// A channel has one reader. After a reload the page reads its former channel, unless the page of
+// another tab does.
+const tabs = new BroadcastChannel("weft.channels");
+const answerMs = 250;
+
+tabs.onmessage = ({ data }) => {
+  if (data.whose && (data.whose === channel.name || others.has(data.whose))) tabs.postMessage({ mine: data.whose });
+};
+
+/** Whether another tab reads the channel. */
+export function isAnothers(name: string): Promise<boolean> {
+  return new Promise((done) => {
+    const asking = new BroadcastChannel("weft.channels");
+    const end = (answer: boolean) => {
+      asking.close();
+      done(answer);
+    };
+    asking.onmessage = ({ data }) => data.mine === name && end(true);
+    setTimeout(end, answerMs, false);
+    asking.postMessage({ whose: name });
+  });
+}

@@ -1,6 +1,8 @@
-// The input field: grows with its text; Enter sends, Shift+Enter starts a new line.
+// The input field: grows with its text; Enter sends, Shift+Enter starts a new line. Files are chosen,
+// dropped or pasted.
 import { useLayoutEffect, useRef } from "preact/hooks";
 
+import { AttachButton, type Attached, AttachedList, isLong, pasted, readAll } from "./attached";
 import { Icon } from "./icons";
 
 interface Props {
@@ -13,6 +15,9 @@ interface Props {
   send(): void;
   stop?(): void;
   action?: string; // label for sending, where an arrow is not clear enough
+  autofocus?: boolean;
+  files?: readonly Attached[]; // absent: takes none
+  attach?(files: Attached[]): void; // all there are now
 }
 
 // On a touch screen Enter starts a new line; the button sends.
@@ -26,7 +31,22 @@ export function Composer(props: Props) {
     element.style.height = "auto";
     element.style.height = `${element.scrollHeight}px`;
   }, [props.text]);
+  useLayoutEffect(() => {
+    if (props.autofocus && hasKeyboard) area.current?.focus();
+  }, []);
 
+  const files = props.files ?? [];
+  const add = (more: Attached[]) => props.attach?.([...files, ...more]);
+  const takeFiles = async (list: Iterable<File>) => add(await readAll(list));
+  const onPaste = (event: ClipboardEvent) => {
+    const data = event.clipboardData;
+    if (!props.attach || !data) return;
+    const text = data.getData("text/plain");
+    if (data.files.length > 0) void takeFiles([...data.files]);
+    else if (isLong(text)) add([pasted(text, files)]);
+    else return;
+    event.preventDefault();
+  };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.isComposing) return;
     if (event.key === "Enter" && !event.shiftKey && (hasKeyboard || event.ctrlKey || event.metaKey)) {
@@ -38,7 +58,7 @@ export function Composer(props: Props) {
     }
   };
 
-  const empty = props.text.trim() === "";
+  const empty = props.text.trim() === "" && files.length === 0;
   return (
     <form
       class="composer"
@@ -46,7 +66,15 @@ export function Composer(props: Props) {
         event.preventDefault();
         if (!props.busy) props.send();
       }}
+      onDragOver={(event) => props.attach && event.preventDefault()}
+      onDrop={(event) => {
+        if (!props.attach || !event.dataTransfer?.files.length) return;
+        event.preventDefault();
+        void takeFiles([...event.dataTransfer.files]);
+      }}
     >
+      <AttachedList files={files} remove={(file) => props.attach?.(files.filter((other) => other !== file))} />
+      {props.attach && <AttachButton add={add} />}
       <textarea
         ref={area}
         id={props.id}
@@ -56,6 +84,7 @@ export function Composer(props: Props) {
         value={props.text}
         onInput={(event) => props.change(event.currentTarget.value)}
         onKeyDown={onKeyDown}
+        onPaste={onPaste}
       />
       {props.busy && props.stop ? (
         <button type="button" class="round stop" aria-label="Stop" title="Stop (Esc)" onClick={props.stop}>

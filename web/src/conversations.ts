@@ -4,6 +4,7 @@
 import { batch, computed, signal, type Signal } from "@preact/signals";
 
 import { ask, randomName } from "./api";
+import type { Attached } from "./attached";
 import { settings } from "./settings";
 import type { Call } from "./tools";
 
@@ -19,6 +20,7 @@ export interface Usage {
   read?: number; // prompt tokens computed
   end?: number; // tokens in the session now
   why?: string; // why more of the prompt was computed than is new
+  found?: string; // what was found of the prompt, and why not more
 }
 
 /** What a model said before it called tools, and their results. */
@@ -40,13 +42,23 @@ export interface Message {
   id: string;
   role: "user" | "assistant";
   text: string;
+  files?: Attached[]; // precede the user's text
   reasoning?: string;
   steps?: Step[]; // precede the text
   // For an answer: its status, and what it took.
   status?: "running" | "done" | "length" | "stopped" | "failed";
+  cut?: "context" | "loop"; // why its length ended it, if not by max tokens
+  overflows?: boolean; // failed, because the conversation is longer than the context
   error?: string;
   usage?: Usage;
   progress?: Progress; // while a long prompt is computed
+  // While it is written: where it can be heard again, and how much of the text and of the reasoning
+  // there was before.
+  chat?: { channel: string; name: string; text: number; reasoning: number };
+  // Other versions of the conversation from here on, in the order of their making. The place of the
+  // one that is shown, `version`, is empty.
+  versions?: Message[][];
+  version?: number;
 }
 
 export interface Conversation {
@@ -55,10 +67,13 @@ export interface Conversation {
   system: string;
   messages: Message[];
   draft: string;
+  draftFiles?: Attached[];
+  sentFrom?: number; // messages before this one are no longer sent: they did not fit the context
   open: boolean; // on the board
   color: number; // an index
   order: number;
   forkedFrom?: string; // a title
+  parent?: string; // the id of that conversation
   forkedAt?: number; // number of messages taken from there
 }
 
@@ -82,7 +97,8 @@ function shortened(text: string): string {
 /** Its topic: the first message, or in a fork the first one after the fork. */
 function subjectOf({ messages, forkedAt }: Conversation): string {
   const said = messages.slice(forkedAt ?? 0).find((message) => message.role === "user");
-  return said?.text.slice(0, 2000).replace(/\s+/g, " ").trim() ?? "";
+  const text = said?.text || said?.files?.[0]?.name;
+  return text?.slice(0, 2000).replace(/\s+/g, " ").trim() ?? "";
 }
 
 export function titleOf(conversation: Conversation): string {
@@ -175,10 +191,10 @@ function parse(text: string | null): Conversation | null {
   }
 }
 
-// Turns that were running when the page was left have been stopped by that.
+// An answer that was being written when the page was left goes on if the server keeps it.
 function settled(conversation: Conversation): Conversation {
   const messages = conversation.messages.map((message) =>
-    message.status === "running" ? { ...message, status: "stopped" as const } : message,
+    message.status === "running" && !message.chat ? { ...message, status: "stopped" as const } : message,
   );
   return { ...conversation, messages };
 }
@@ -225,6 +241,25 @@ export function updateMessage(entry: Entry, id: string, part: Partial<Message>):
   update(entry, {
     messages: messages.map((message) => (message.id === id ? { ...message, ...part } : message)),
   });
+}
+
+/** The messages up to `at`, and `tail` in place of those from there on, which stay as a version. */
+export function withVersion(messages: readonly Message[], at: number, tail: readonly Message[]): Message[] {
+  const { versions: others = [[]], version = 0, ...bare } = messages[at];
+  const versions = others.map((other, i) => (i === version ? [bare, ...messages.slice(at + 1)] : other));
+  versions.push([]);
+  return [...messages.slice(0, at), { ...tail[0], versions, version: versions.length - 1 }, ...tail.slice(1)];
+}
+
+/** Shows another version of the conversation from this message on. */
+export function showVersion(entry: Entry, id: string, version: number): void {
+  const { messages } = entry.peek();
+  const at = messages.findIndex((message) => message.id === id);
+  const { versions, version: shown = 0, ...bare } = messages[at];
+  const tail = versions?.[version];
+  if (!tail || version === shown) return;
+  const kept = versions.map((other, i) => (i === version ? [] : i === shown ? [bare, ...messages.slice(at + 1)] : other));
+  update(entry, { messages: [...messages.slice(0, at), { ...tail[0], versions: kept, version }, ...tail.slice(1)] });
 }
 
 export function begin(part: Partial<Conversation> = {}, after?: Entry): Entry {

@@ -3,19 +3,21 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
+import { showNew } from "./card";
+import { Compare } from "./compare";
 import { entries } from "./conversations";
 import { model, props } from "./engine";
 import { exportJson, exportMarkdown } from "./export";
 import { Icon } from "./icons";
 import { ModelsList } from "./models";
 import { proposed } from "./prompts";
-import { change, settings } from "./settings";
+import { change, type Form, schemaProblem, type Settings, settings } from "./settings";
 import { tools } from "./tools";
 import { sendSeveral } from "./turns";
 
-export const dialog = signal<"settings" | "several" | "keys" | "models" | null>(null);
+export const dialog = signal<"settings" | "several" | "keys" | "models" | "compare" | null>(null);
 
-function Dialog({ title, children }: { title: string; children: ComponentChildren }) {
+function Dialog({ title, wide, children }: { title: string; wide?: boolean; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
     element.current?.showModal();
@@ -30,6 +32,7 @@ function Dialog({ title, children }: { title: string; children: ComponentChildre
   return (
     <dialog
       ref={element}
+      class={wide ? "wide" : undefined}
       aria-label={title}
       tabIndex={-1}
       onKeyDown={(event) => {
@@ -51,23 +54,25 @@ function Dialog({ title, children }: { title: string; children: ComponentChildre
   );
 }
 
-type TextSetting = "model" | "system" | "temperature" | "topP" | "maxTokens" | "seed" | "apiKey";
+type TextSetting = { [name in keyof Settings]: string extends Settings[name] ? name : never }[keyof Settings];
 
 interface FieldProps {
   name: TextSetting;
   label: string;
   hint?: string;
   placeholder?: string;
-  kind?: "number" | "password" | "area";
+  kind?: "number" | "password" | "area" | "code";
   list?: string;
+  problem?: string; // of its value
 }
 
-function Field({ name, label, hint, placeholder, kind, list }: FieldProps) {
+function Field({ name, label, hint, placeholder, kind, list, problem }: FieldProps) {
   const shared = {
     id: `setting-${name}`,
     value: settings.value[name],
     placeholder,
-    "aria-describedby": hint ? `hint-${name}` : undefined,
+    "aria-describedby": hint || problem ? `hint-${name}` : undefined,
+    "aria-invalid": problem ? true : undefined,
     onInput: (event: Event) =>
       change({ [name]: (event.currentTarget as HTMLInputElement).value }),
   };
@@ -75,10 +80,11 @@ function Field({ name, label, hint, placeholder, kind, list }: FieldProps) {
     <div class="field">
       <label for={shared.id}>{label}</label>
       {kind === "area" && <textarea rows={3} {...shared} />}
+      {kind === "code" && <textarea class="code" rows={6} spellcheck={false} autocomplete="off" {...shared} />}
       {kind === "password" && <input type="password" autocomplete="off" {...shared} />}
       {kind === "number" && <input type="text" inputMode="decimal" autocomplete="off" {...shared} />}
       {!kind && <input type="text" autocomplete="off" spellcheck={false} list={list} {...shared} />}
-      {hint && <p id={`hint-${name}`}>{hint}</p>}
+      {(hint || problem) && <p id={`hint-${name}`} class={problem ? "warn" : undefined}>{problem || hint}</p>}
     </div>
   );
 }
@@ -109,19 +115,153 @@ function ToolsField() {
   );
 }
 
+function Choice<Name extends "reasoning" | "form" | "columns">({ name, label, options }: { name: Name; label: string; options: [Settings[Name], string][] }) {
+  return (
+    <div class="field">
+      <label for={`setting-${name}`}>{label}</label>
+      <select
+        id={`setting-${name}`}
+        value={settings.value[name]}
+        onChange={(event) => change({ [name]: event.currentTarget.value })}
+      >
+        {options.map(([value, text]) => <option value={value}>{text}</option>)}
+      </select>
+    </div>
+  );
+}
+
+/** The system prompt of new conversations, and those kept by name. */
+function SystemField() {
+  const { system, prompts } = settings.value;
+  const name = useRef<HTMLInputElement>(null);
+  const chosen = prompts.find(({ text }) => text === system)?.name ?? "";
+  const keep = () => {
+    const called = name.current!.value.trim();
+    if (!called || !system.trim()) return;
+    const others = prompts.filter((prompt) => prompt.name !== called);
+    change({ prompts: [...others, { name: called, text: system }] });
+    name.current!.value = "";
+  };
+  return (
+    <>
+      <Field name="system" label="System prompt" kind="area" placeholder="None" hint="Applies to new conversations." />
+      <div class="field kept">
+        {prompts.length > 0 && (
+          <>
+            <select
+              aria-label="Kept system prompts"
+              value={chosen}
+              onChange={(event) => {
+                const prompt = prompts.find((other) => other.name === event.currentTarget.value);
+                change({ system: prompt?.text ?? "" });
+              }}
+            >
+              <option value="">{system && !chosen ? "Not kept yet" : "None"}</option>
+              {prompts.map((prompt) => <option value={prompt.name}>{prompt.name}</option>)}
+            </select>
+            {chosen && (
+              <button onClick={() => change({ prompts: prompts.filter((prompt) => prompt.name !== chosen) })}>Delete</button>
+            )}
+          </>
+        )}
+        {system.trim() && !chosen && (
+          <>
+            <input
+              ref={name}
+              type="text"
+              aria-label="Name of the system prompt"
+              placeholder="Name"
+              autocomplete="off"
+              maxLength={60}
+              onKeyDown={(event) => event.key === "Enter" && keep()}
+            />
+            <button onClick={keep}>Keep</button>
+          </>
+        )}
+      </div>
+    </>
+  );
+}
+
+function ReasoningFields() {
+  return (
+    <div class="row">
+      <Choice name="reasoning" label="Reasoning" options={[["", "As the model does"], ["on", "On"], ["off", "Off"]]} />
+      {settings.value.reasoning !== "off" && (
+        <Field name="reasoningBudget" label="Reasoning budget, tokens" kind="number" placeholder="No limit" />
+      )}
+    </div>
+  );
+}
+
+const forms: [Form, string][] = [
+  ["", "Free text"],
+  ["json", "Any JSON object"],
+  ["schema", "JSON that fits a JSON Schema"],
+  ["grammar", "Text that fits a grammar (GBNF)"],
+  ["regex", "Text that fits a regular expression"],
+];
+
+function FormFields() {
+  const { form, schema } = settings.value;
+  return (
+    <>
+      <Choice name="form" label="Answers are" options={forms} />
+      {form === "schema" && (
+        <Field
+          name="schema"
+          label="JSON Schema"
+          kind="code"
+          placeholder={'{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'}
+          problem={schema.trim() ? schemaProblem(schema) : ""}
+        />
+      )}
+      {form === "grammar" && <Field name="grammar" label="Grammar" kind="code" placeholder={'root ::= "yes" | "no"'} />}
+      {form === "regex" && <Field name="regex" label="Regular expression" placeholder="[0-9]{4}-[0-9]{2}-[0-9]{2}" />}
+    </>
+  );
+}
+
+function MoreSampling() {
+  const defaults = props.value?.default_generation_settings.params;
+  return (
+    <details class="more">
+      <summary>More sampling parameters</summary>
+      <div class="row">
+        <Field name="topK" label="Top-k" kind="number" placeholder={shownDefault(defaults?.top_k)} />
+        <Field name="minP" label="Min-p" kind="number" placeholder={shownDefault(defaults?.min_p)} />
+        <Field name="repeatPenalty" label="Repeat penalty" kind="number" placeholder={shownDefault(defaults?.repeat_penalty)} />
+        <Field name="repeatLastN" label="Repeat last n" kind="number" placeholder={shownDefault(defaults?.repeat_last_n)} />
+        <Field name="presencePenalty" label="Presence penalty" kind="number" placeholder={shownDefault(defaults?.presence_penalty)} />
+        <Field name="frequencyPenalty" label="Frequency penalty" kind="number" placeholder={shownDefault(defaults?.frequency_penalty)} />
+        <Field name="minTokens" label="Min tokens" kind="number" placeholder="0" />
+      </div>
+      <Field name="stop" label="Stop strings" kind="area" placeholder="None" hint="One in each line." />
+    </details>
+  );
+}
+
 function SettingsDialog() {
   const defaults = props.value?.default_generation_settings.params;
   const all = entries.value.map((entry) => entry.value);
   return (
     <Dialog title="Settings">
-      <Field name="system" label="System prompt" kind="area" placeholder="None" hint="Applies to new conversations." />
+      <SystemField />
       <div class="row">
         <Field name="temperature" label="Temperature" kind="number" placeholder={shownDefault(defaults?.temperature)} />
         <Field name="topP" label="Top-p" kind="number" placeholder={shownDefault(defaults?.top_p)} />
         <Field name="maxTokens" label="Max tokens" kind="number" placeholder="No limit" />
         <Field name="seed" label="Seed" kind="number" placeholder="Random" />
       </div>
+      <MoreSampling />
+      <ReasoningFields />
+      <FormFields />
       <ToolsField />
+      <Choice
+        name="columns"
+        label="Columns of the board"
+        options={[["", "As many as fit"], ...["1", "2", "3", "4", "5", "6"].map((n): [string, string] => [n, n])]}
+      />
       <Field name="model" label="Model" placeholder={model.value?.id ?? "The served model"} list="models" />
       <div class="field buttons">
         <button onClick={() => (dialog.value = "models")}>Local models …</button>
@@ -154,7 +294,7 @@ function SeveralDialog() {
   const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
   const start = () => {
     dialog.value = null;
-    sendSeveral(lines);
+    showNew(sendSeveral(lines));
   };
   return (
     <Dialog title="Start several conversations">
@@ -222,6 +362,13 @@ export function Dialogs() {
     return (
       <Dialog title="Local models">
         <ModelsList />
+      </Dialog>
+    );
+  }
+  if (dialog.value === "compare") {
+    return (
+      <Dialog title="Compare two answers" wide>
+        <Compare />
       </Dialog>
     );
   }

@@ -1,10 +1,11 @@
 // The engine's figures, polled while the page is visible: /health for the server's status, /metrics
-// for its activity, /v1/sessions for what each conversation holds.
+// for its activity, /load/history for the last five minutes, /v1/sessions for what each conversation
+// holds.
 import { computed, effect, signal } from "@preact/signals";
 
 import { ApiError, ask, askJson } from "./api";
 import { settings } from "./settings";
-import { running } from "./turns";
+import { answerLost, running } from "./turns";
 
 export type Health = "unknown" | "ready" | "loading" | "unreachable" | "key";
 
@@ -34,9 +35,10 @@ export interface Model {
 
 /** The defaults for requests, and the model's capabilities. */
 export interface Props {
-  default_generation_settings: { params: { temperature: number; top_p: number } };
+  default_generation_settings: { params: Partial<Record<string, number>> };
   chat_template_caps: { supports_tools: boolean; supports_preserve_reasoning: boolean };
   backend: string;
+  total_slots: number; // answers that are computed at the same time
   same_bits: boolean; // whether an answer is independent of what is computed beside it
 }
 
@@ -58,16 +60,17 @@ export const model = signal<Model | null>(null);
 export const props = signal<Props | null>(null);
 export const metrics = signal<Metrics>(new Map());
 export const sessions = signal<ReadonlyMap<string, Session>>(new Map());
-export const history = signal<Rates[]>([]);
+/** Activity between the last polls. */
+const recent = signal<Rates[]>([]);
 const nothing: Rates = { tokens: 0, prompt: 0, stepMs: 0, busy: 0 };
-export const rates = computed<Rates>(() => history.value.at(-1) ?? nothing);
+export const rates = computed<Rates>(() => recent.value.at(-1) ?? nothing);
 /** The rates of the last poll that found tokens. (If a poll falls between a step's tokens and its
  *  end, the next one finds only time.) */
 export const lastRates = computed<Rates>(
-  () => history.value.findLast(({ tokens, prompt }) => tokens > 0 || prompt > 0) ?? nothing,
+  () => recent.value.findLast(({ tokens, prompt }) => tokens > 0 || prompt > 0) ?? nothing,
 );
 
-export const historyLength = 60;
+const recentLength = 60;
 const busyMs = 1000;
 const quietMs = 3000;
 
@@ -85,7 +88,8 @@ export function parseMetrics(text: string): Metrics {
 export function ratesOf(change: (name: string) => number, seconds: number): Rates {
   const computing = change("weft_step_seconds_sum");
   const steps = change("weft_step_seconds_count");
-  const each = (name: string) => (computing > 0 ? Math.max(0, change(name) / computing) : 0);
+  // A key that is not an operator's is not told how long the engine computed.
+  const each = (name: string) => Math.max(0, change(name) / (computing > 0 ? computing : seconds));
   return {
     tokens: each("weft_generated_tokens_total"),
     prompt: each("weft_prompt_tokens_total"),
@@ -106,9 +110,53 @@ function takeMetrics(values: Metrics): void {
   const steps = change("weft_step_seconds_count");
   // A restarted server counts from zero.
   if (former && steps >= 0) {
-    history.value = [...history.value, ratesOf(change, seconds)].slice(-historyLength);
+    recent.value = [...recent.value, ratesOf(change, seconds)].slice(-recentLength);
   }
   former = { at: now, values };
+}
+
+// --- the last five minutes -----------------------------------------------------------
+
+/** One value a second, the latest last. Keys that are not an operator's see only their own turns. */
+export interface History {
+  running: number[];
+  waiting: number[];
+  idle: number[]; // sessions in memory without a turn
+  pages_used: number[];
+  page_budget: number[];
+  generated_tokens: number[];
+  prompt_tokens: number[];
+  steps: number[];
+  step_us: number[];
+}
+
+interface HistoryAnswer extends Partial<History> {
+  first: number;
+  next: number;
+  queue: { length: number; own: { session_id: string; place: number }[] };
+}
+
+export const historySeconds = 300;
+export const history = signal<Partial<History>>({});
+/** The places of this page's conversations in the server's queue. */
+export const queue = signal<{ length: number; places: ReadonlyMap<string, number> }>({ length: 0, places: new Map() });
+
+const columns = ["running", "waiting", "idle", "pages_used", "page_budget", "generated_tokens", "prompt_tokens", "steps", "step_us"] as const;
+let nextSample = 0;
+
+async function takeHistory(): Promise<void> {
+  const answer = await askJson<HistoryAnswer>(`load/history?after=${nextSample}`);
+  // Otherwise it is another server's, or the page was away for longer than the server keeps.
+  const goesOn = answer.first === nextSample;
+  const next: Partial<History> = {};
+  for (const name of columns) {
+    const values = answer[name];
+    if (values) next[name] = [...(goesOn ? (history.value[name] ?? []) : []), ...values].slice(-historySeconds);
+  }
+  nextSample = answer.next;
+  history.value = next;
+  const places = new Map(answer.queue.own.map(({ session_id, place }) => [session_id, place]));
+  queue.value = { length: answer.queue.length, places };
 }
 
 async function look(): Promise<void> {
@@ -121,7 +169,10 @@ async function look(): Promise<void> {
     takeMetrics(parseMetrics(await (await ask("metrics")).text()));
     const list = (await askJson<{ data: Session[] }>("v1/sessions")).data;
     sessions.value = new Map(list.map((session) => [session.id, session]));
+    await takeHistory();
+    const isBack = health.value !== "ready";
     health.value = "ready";
+    if (isBack) answerLost();
   } catch (error) {
     const status = error instanceof ApiError ? error.status : 0;
     former = null;

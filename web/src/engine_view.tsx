@@ -1,25 +1,25 @@
-// The engine at a glance: a strip of six figures above the board, and a panel with all of them.
+// The engine at a glance: a line that says what goes on, and a panel with all of its figures.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
+import { Chart } from "./chart";
 import { find, shownTitle } from "./conversations";
 import {
   health,
   history,
-  historyLength,
   lastRates,
   metrics,
   model,
   props,
-  type Rates,
   rates,
   type Session,
   sessions,
 } from "./engine";
+import "./engine.css";
 import { bytes, count, duration, milliseconds, percent, plural, rate } from "./format";
 import { Icon } from "./icons";
 import { facts, nameOf } from "./models";
-import { change } from "./settings";
+import { change, settings } from "./settings";
 
 function metric(name: string): number {
   return metrics.value.get(name) ?? 0;
@@ -45,26 +45,6 @@ function allMemory(): number {
   return memoryKinds.reduce((sum, [kind]) => sum + memory(kind), 0);
 }
 
-/** A line chart of one of the rates over the last minute. */
-function Trend({ of, tall }: { of: keyof Rates; tall?: boolean }) {
-  const values = history.value.map((entry) => entry[of]);
-  const most = Math.max(...values, 1e-9);
-  const [width, height] = [historyLength - 1, 20];
-  const x = (i: number) => width - (values.length - 1 - i);
-  const y = (value: number) => height - 1 - (value / most) * (height - 2);
-  const points = values.map((value, i) => `${x(i)},${y(value).toFixed(2)}`);
-  return (
-    <svg class={tall ? "trend tall" : "trend"} viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" aria-hidden="true">
-      {points.length > 1 && (
-        <>
-          <polygon points={`${x(0)},${height} ${points.join(" ")} ${width},${height}`} />
-          <polyline points={points.join(" ")} />
-        </>
-      )}
-    </svg>
-  );
-}
-
 /** Parts of a whole; the rest of `whole` stays empty. */
 function Bar({ parts, whole }: { parts: [name: string, value: number][]; whole: number }) {
   return (
@@ -79,95 +59,36 @@ function Bar({ parts, whole }: { parts: [name: string, value: number][]; whole: 
   );
 }
 
-interface TileProps {
-  label: string;
-  value: string;
-  unit?: string;
-  detail: string;
-  about?: string;
-  extra?: boolean; // omitted where space is short
-  children?: ComponentChildren;
-}
-
-function Tile({ label, value, unit, detail, about, extra, children }: TileProps) {
-  return (
-    <div class={extra ? "tile extra" : "tile"} title={about}>
-      <dt>{label}</dt>
-      <dd>
-        <strong>{value}</strong>
-        {unit && <span class="unit"> {unit}</span>}
-        <span class="detail">{detail}</span>
-      </dd>
-      {children}
-    </div>
-  );
-}
-
 /** The prompt tokens so far that did not have to be computed. */
 function cachedShare(): [number, number] {
   const cached = metric("weft_cached_tokens_total");
   return [cached, cached + metric("weft_prompt_tokens_total")];
 }
 
-function sessionCount(state: Session["state"]): number {
-  return metric(`weft_sessions{state="${state}"}`);
-}
-
-export function EngineStrip() {
+/** What goes on, in a line; opens the panel. */
+export function EngineLine() {
   if (health.value !== "ready" || metrics.value.size === 0) return null;
-  // The last rates stay visible while the engine is idle: nobody looks at exactly the right second.
-  const last = lastRates.value;
-  const isIdle = rates.value.busy === 0;
-  const reads = last.tokens === 0 && last.prompt > 0;
+  const now = metric("weft_turns_running");
   const queued = metric("weft_turns_queued");
-  const [used, inIndex] = [pages("used"), pages("in_index")];
-  const parked = sessionCount("parked");
-  const idle = sessionCount("ready");
-  const resting = parked > 0 ? `${idle} idle, ${parked} on disk` : `${plural(idle, "session")} idle`;
+  const last = lastRates.value;
+  const [cached, prompt] = cachedShare();
+  const parts = [now > 0 ? `${now} answering` : "Idle"];
+  if (queued > 0) parts.push(`${queued} waiting`);
+  if (now > 0 && last.tokens > 0) parts.push(`${rate(last.tokens)} tokens/s`);
+  else if (now > 0 && last.prompt > 0) parts.push(`${rate(last.prompt)} tokens/s read`);
+  if (cached > 0) parts.push(`${percent(cached, prompt)} remembered`);
+  const text = parts.join(", ");
+  const open = settings.value.engineOpen;
   return (
-    <section aria-label="Engine at a glance">
-      <dl class="strip">
-        <Tile
-          label="Speed"
-          value={rate(reads ? last.prompt : last.tokens)}
-          unit={reads ? "tokens/s read" : "tokens/s"}
-          detail={isIdle ? "idle" : reads ? `${rate(last.tokens)} written/s` : `${rate(last.prompt)} read/s`}
-          about="Measured while the engine computes"
-        >
-          <Trend of="tokens" />
-        </Tile>
-        <Tile label="Step" value={milliseconds(last.stepMs)} detail={isIdle ? "idle" : `busy ${percent(rates.value.busy, 1)}`}>
-          <Trend of="stepMs" />
-        </Tile>
-        <Tile
-          label="Turns"
-          value={String(metric("weft_turns_running"))}
-          unit="running"
-          detail={queued > 0 ? `${queued} waiting` : resting}
-        />
-        <Tile
-          extra
-          label="Pages"
-          value={count(used)}
-          unit={`of ${count(pages("budget"))}`}
-          detail={`${count(inIndex)} cached`}
-        >
-          <Bar parts={[["index", inIndex], ["own", used - inIndex]]} whole={used} />
-        </Tile>
-        <Tile
-          extra
-          label="Prefix cache"
-          value={percent(...cachedShare())}
-          unit="of prompts"
-          detail={plural(metric("weft_index_nodes"), "node")}
-        >
-          <Bar parts={[["index", cachedShare()[0]]]} whole={cachedShare()[1]} />
-        </Tile>
-        <Tile extra label="Memory" value={bytes(allMemory())} detail={`${bytes(memory("weights"))} of weights`}>
-          <Bar parts={memoryKinds.map(([kind]) => [kind, memory(kind)])} whole={allMemory()} />
-        </Tile>
-      </dl>
-    </section>
+    <button
+      class="quiet line"
+      aria-pressed={open}
+      aria-label={`Engine: ${text}`}
+      title={`${count(cached)} of ${count(prompt)} prompt tokens came from the KV cache. Opens the engine (Alt+E).`}
+      onClick={() => change({ engineOpen: !open })}
+    >
+      <Icon name="gauge" /> <span>{text}</span>
+    </button>
   );
 }
 
@@ -244,10 +165,42 @@ function SessionTable() {
   );
 }
 
+function FiveMinutes() {
+  const { running, waiting, idle, pages_used: used, page_budget: budget, generated_tokens: written, prompt_tokens: read, steps, step_us: took } = history.value;
+  const limit = budget?.at(-1) ?? 0;
+  const perPage = pages("used") > 0 ? memory("pages") / pages("used") : 0;
+  const sized = (value: number) => (perPage > 0 ? bytes(value * perPage) : plural(value, "page"));
+  const stepMs = took?.map((us, i) => (steps?.[i] ? us / 1000 / steps[i] : 0));
+  const now = lastRates.value;
+  const busy = rates.value.busy > 0;
+  return (
+    <section class="minutes">
+      <h3>The last five minutes <span>{busy ? `busy ${percent(rates.value.busy, 1)}` : "idle"}</span></h3>
+      <Chart
+        series={[
+          { name: "running", kind: "own", values: running ?? [], show: count },
+          { name: "waiting", kind: "queued", values: waiting ?? [], show: count },
+          ...(idle ? [{ name: "idle", kind: "index", values: idle, show: count }] : []),
+        ]}
+      />
+      {used && (
+        <Chart limit={limit} series={[{ name: `KV cache, of ${sized(limit)}`, kind: "own", values: used, show: sized }]} />
+      )}
+      {written && <Chart series={[{ name: "decode, tokens/s", kind: "own", values: written, show: rate }]} />}
+      {read && <Chart series={[{ name: "prefill, tokens/s", kind: "weights", values: read, show: rate }]} />}
+      {stepMs && <Chart series={[{ name: "a step takes", kind: "slots", values: stepMs, show: milliseconds }]} />}
+      <p class="axis"><span>5 min ago</span> <span>now</span></p>
+      <dl>
+        <Row name="Decode, while it computes"><strong>{rate(now.tokens)}</strong> tokens/s</Row>
+        <Row name="Prefill, while it computes"><strong>{rate(now.prompt)}</strong> tokens/s</Row>
+      </dl>
+    </section>
+  );
+}
+
 export function EnginePanel() {
   const panel = useRef<HTMLElement>(null);
   useEffect(() => panel.current?.focus(), []);
-  const now = lastRates.value;
   const list = [...sessions.value.values()];
   const held = list.reduce((sum, session) => sum + session.pages, 0);
   const shared = list.reduce((sum, session) => sum + session.shared_pages, 0);
@@ -282,17 +235,7 @@ export function EnginePanel() {
           at once: the same question with the same seed may get another answer.
         </p>
       )}
-      <section>
-        <h3>The last minute <span>{rates.value.busy > 0 ? `busy ${percent(rates.value.busy, 1)}` : "idle"}</span></h3>
-        <dl>
-          <Row name="Decode"><strong>{rate(now.tokens)}</strong> tokens/s</Row>
-          <Trend of="tokens" tall />
-          <Row name="Prefill"><strong>{rate(now.prompt)}</strong> tokens/s</Row>
-          <Trend of="prompt" tall />
-          <Row name="A step takes"><strong>{milliseconds(now.stepMs)}</strong></Row>
-          <Trend of="stepMs" tall />
-        </dl>
-      </section>
+      <FiveMinutes />
       <section>
         <h3>Memory <span>{bytes(allMemory())}</span></h3>
         <Bar parts={memoryKinds.map(([kind]) => [kind, memory(kind)])} whole={allMemory()} />
@@ -306,7 +249,7 @@ export function EnginePanel() {
       </section>
       <section>
         <h3>Pages <span>{count(pages("used"))} of {count(pages("budget"))}</span></h3>
-        <Bar parts={[["own", pages("used") - pages("in_index")], ["index", pages("in_index")]]} whole={pages("used")} />
+        <Bar parts={[["own", pages("used") - pages("in_index")], ["index", pages("in_index")]]} whole={pages("budget")} />
         <dl>
           <Row name="Own pages of sessions" mark="own">{count(pages("used") - pages("in_index"))}</Row>
           <Row name="In the prefix cache" mark="index">{count(pages("in_index"))}</Row>

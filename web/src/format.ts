@@ -42,3 +42,10 @@ export function percent(part: number, whole: number): string {
 export function plural(n: number, one: string, many = `${one}s`): string {
   return `${n} ${n === 1 ? one : many}`;
 }
+
+/** 3: "3rd". */
+export function ordinal(n: number): string {
+  const endings: Record<number, string> = { 1: "st", 2: "nd", 3: "rd" };
+  const isTeen = n % 100 >= 11 && n % 100 <= 13;
+  return `${n}${(!isTeen && endings[n % 10]) || "th"}`;
+}

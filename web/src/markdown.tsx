@@ -1,12 +1,14 @@
 // Renders a model's text as elements. `marked` parses the Markdown; the kinds of tokens below
 // become elements, with no attributes except those given here. Text from a model is never passed to
 // the browser as markup: HTML is shown verbatim, an image becomes a link to it, and only links to
-// the web or to a mailbox are clickable.
-import { Lexer, type Token, type Tokens } from "marked";
+// the web or to a mailbox are clickable. The one exception is <details> without attributes.
+import type { Token, Tokens } from "marked";
 import type { ComponentChildren, VNode } from "preact";
 import { useMemo } from "preact/hooks";
 
 import { CodeBlock } from "./code";
+import { dialect } from "./dialect";
+import { Formula } from "./math";
 
 // Entities that models write. Unknown names stay as they are.
 const named: Record<string, string> = {
@@ -65,6 +67,10 @@ function inline(token: Tokens.Generic): ComponentChildren {
       return <input type="checkbox" checked={token.checked} disabled aria-label={token.checked ? "Done" : "To do"} />;
     case "html":
       return /^<br\s*\/?>$/i.test(token.raw) ? <br /> : token.raw;
+    case "formula":
+      return <Formula tex={token.tex} display={token.display} raw={token.raw} />;
+    case "footnoteMark":
+      return <sup class="footnote-mark">{token.label}</sup>;
     case "escape":
       return token.text;
     case "text":
@@ -105,6 +111,15 @@ function blocks(tokens: Token[]): ComponentChildren {
 
 function block(token: Tokens.Generic): ComponentChildren {
   switch (token.type) {
+    case "fold":
+      return (
+        <details class="fold">
+          <summary>{plain(token.title)}</summary>
+          {blocks(token.tokens ?? [])}
+        </details>
+      );
+    case "footnote":
+      return <p class="footnote"><sup class="footnote-mark">{token.label}</sup> {inlines(token.tokens)}</p>;
     case "space":
     case "def":
       return null;
@@ -140,13 +155,36 @@ function Block({ token, links }: { token: Token; links: string }): VNode {
 const tooDeep = /^(?:[ \t]*>){40}|^[ \t]{80,}(?:[-*+]|\d+[.)])[ \t]/m;
 const tooLong = 300_000;
 
+const foldBegin = /^<details>\s*(?:<summary>([^<>\n]{1,200})<\/summary>)?/i;
+const foldEnd = /<\/details>\s*$/i;
+
+/** What stands between <details> and </details> becomes one token; without an end, up to the last. */
+function folded(tokens: Token[]): Token[] {
+  const result: Token[] = [];
+  for (let i = 0; i < tokens.length; ++i) {
+    const begin = tokens[i].type === "html" ? foldBegin.exec(tokens[i].raw) : null;
+    if (!begin) {
+      result.push(tokens[i]);
+      continue;
+    }
+    let end = i;
+    while (end < tokens.length && !(tokens[end].type === "html" && foldEnd.test(tokens[end].raw))) ++end;
+    const inner = tokens[i].raw.slice(begin[0].length).replace(foldEnd, "");
+    const rest = end > i && end < tokens.length ? tokens[end].raw.replace(foldEnd, "") : "";
+    const parts = [...dialect.lexer(inner), ...tokens.slice(i + 1, end), ...dialect.lexer(rest)];
+    const raw = tokens.slice(i, end + 1).map((token) => token.raw).join("");
+    result.push({ type: "fold", raw, title: begin[1]?.trim() || "Details", tokens: parts.filter(({ type }) => type !== "space") });
+    i = end;
+  }
+  return result;
+}
+
 // If it cannot be parsed, it is shown as plain text.
 function read(text: string): { tokens: Token[]; links: string } {
   try {
     if (text.length > tooLong || tooDeep.test(text)) throw new RangeError();
-    const lexer = new Lexer({ gfm: true });
-    const tokens = lexer.lex(text);
-    return { tokens: tokens.filter(({ type }) => type !== "space"), links: JSON.stringify(tokens.links) };
+    const tokens = dialect.lexer(text);
+    return { tokens: folded(tokens.filter(({ type }) => type !== "space")), links: JSON.stringify(tokens.links) };
   } catch {
     return { tokens: [{ type: "html", raw: text, text, pre: false, block: true }], links: "" };
   }

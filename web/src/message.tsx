@@ -1,18 +1,21 @@
 // One message of a conversation, and the actions on it.
-import { useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { type Entry, type Message, type Progress, type Step, update } from "./conversations";
+import { AttachedList } from "./attached";
+import { type Entry, type Message, type Progress, showVersion, type Step, update } from "./conversations";
 import { copy } from "./copy";
+import { model } from "./engine";
 import { count, duration, milliseconds, rate } from "./format";
 import { Icon } from "./icons";
 import { Markdown } from "./markdown";
 import { labelOf } from "./tools";
-import { fork, retry } from "./turns";
+import { dropOldest, edit, fork, goOn, retry, running } from "./turns";
 
 interface Props {
   entry: Entry;
   message: Message;
   isLast: boolean;
+  canDrop: boolean; // whether there are older turns that could be left out
   focus(id: string): void;
 }
 
@@ -22,7 +25,7 @@ function Facts({ message }: { message: Message }) {
   const parts: string[] = [];
   const { usage } = message;
   if (message.status === "stopped") parts.push("stopped");
-  if (message.status === "length") parts.push("cut at its greatest length");
+  if (message.status === "length" && !message.cut) parts.push("cut at max tokens");
   if (usage && usage.perSecond > 0) parts.push(`${rate(usage.perSecond)} tokens/s`);
   if (usage?.read !== undefined && usage.readMs !== undefined) {
     const cached = usage.cached > 0 ? `, ${count(usage.cached)} cached` : "";
@@ -31,13 +34,94 @@ function Facts({ message }: { message: Message }) {
   if (usage?.waitedMs !== undefined && usage.waitedMs >= fewestMsToTell) {
     parts.push(`waited ${milliseconds(usage.waitedMs)}`);
   }
-  return <span class="facts">{parts.join(" · ")}</span>;
+  return <span class="facts" title={usage?.found}>{parts.join(" · ")}</span>;
 }
 
 /** Why more of the prompt was read than is new. */
 function Why({ message }: { message: Message }) {
   const why = message.usage?.why;
   return why ? <p class="why">{why}</p> : null;
+}
+
+/** Why an answer is not what was expected, and what can be done about it. */
+function Trouble({ entry, message, isLast, canDrop }: Props) {
+  const { status, cut, text, steps, reasoning, error, overflows } = message;
+  const isEmpty = status === "done" && !text && !steps;
+  const context = model.value?.meta.n_ctx.toLocaleString("en");
+  let said = error;
+  if (cut === "loop") said = "It repeated itself, so the server ended it.";
+  if (cut === "context") said = `The context of ${context ?? "the model's"} tokens is full.`;
+  if (isEmpty) said = reasoning ? "It ended after its reasoning, without an answer." : "The model ended its answer before the first word.";
+  if (!said) return null;
+  return (
+    <div class="error" role={error ? "alert" : undefined}>
+      <p>{said}</p>
+      {isLast && (cut === "context" || overflows) && canDrop && (
+        <button onClick={() => dropOldest(entry)}>Leave out the oldest turns and go on</button>
+      )}
+      {isLast && (cut === "context" || overflows) && !canDrop && <p>There are no older turns to leave out. Start the server with a larger --ctx, or send less.</p>}
+      {isLast && (isEmpty || cut === "loop" || (status === "failed" && !overflows)) && (
+        <button onClick={() => retry(entry)}>Try again</button>
+      )}
+    </div>
+  );
+}
+
+/** Goes from one version of the conversation to another. */
+function Versions({ entry, message }: Props) {
+  const { id, versions, version = 0 } = message;
+  if (!versions) return null;
+  const n = versions.length;
+  const isBusy = running.value.has(entry.value.id);
+  return (
+    <span class="versions" role="group" aria-label="Versions">
+      <button class="small" disabled={isBusy || version === 0} title="Version before" aria-label="Version before" onClick={() => showVersion(entry, id, version - 1)}>
+        <Icon name="left" />
+      </button>
+      <span>{version + 1} / {n}</span>
+      <button class="small" disabled={isBusy || version === n - 1} title="Version after" aria-label="Version after" onClick={() => showVersion(entry, id, version + 1)}>
+        <Icon name="right" />
+      </button>
+    </span>
+  );
+}
+
+/** What the user said, to be said differently. */
+function Editor({ entry, message, done }: { entry: Entry; message: Message; done(): void }) {
+  const field = useRef<HTMLTextAreaElement>(null);
+  useLayoutEffect(() => {
+    field.current?.focus();
+    field.current?.setSelectionRange(message.text.length, message.text.length);
+  }, []);
+  const isBusy = running.value.has(entry.value.id);
+  const say = () => {
+    if (isBusy) return;
+    const text = field.current!.value;
+    done();
+    edit(entry, message, text);
+  };
+  return (
+    <div class="editor">
+      <textarea
+        ref={field}
+        aria-label="Edit the message"
+        rows={Math.min(12, message.text.split("\n").length + 1)}
+        onKeyDown={(event) => {
+          if (event.isComposing) return;
+          if (event.key === "Escape") done();
+          else if (event.key !== "Enter" || event.shiftKey) return;
+          else say();
+          event.preventDefault();
+          event.stopPropagation();
+        }}
+        defaultValue={message.text}
+      />
+      <div class="buttons end">
+        <button onClick={done}>Cancel</button>
+        <button class="primary" disabled={isBusy} onClick={say}>Send</button>
+      </div>
+    </div>
+  );
 }
 
 function Reading({ done, total, perSecond, behind }: Progress) {
@@ -79,10 +163,52 @@ function StepView({ step }: { step: Step }) {
 
 /** Redrawn only if it has changed, because every token redraws the conversation. */
 export function MessageView(props: Props) {
-  return useMemo(() => <Drawn {...props} />, [props.entry, props.message, props.isLast]);
+  return useMemo(() => <Drawn {...props} />, [props.entry, props.message, props.isLast, props.canDrop]);
 }
 
-function Drawn({ entry, message, isLast, focus }: Props) {
+function Actions(props: Props & { startEditing(): void }) {
+  const { entry, message, isLast, focus, startEditing } = props;
+  const isUsers = message.role === "user";
+  const canGoOn = message.text && !message.cut && ["length", "stopped", "failed"].includes(message.status ?? "");
+  return (
+    <div class="actions">
+      {!isUsers && <Facts message={message} />}
+      <Versions {...props} />
+      {isLast && !isUsers && canGoOn && (
+        <button class="small" onClick={() => goOn(entry)} title="Continue" aria-label="Continue">
+          <Icon name="goOn" />
+        </button>
+      )}
+      {isLast && !isUsers && (
+        <button class="small" onClick={() => retry(entry)} title="Regenerate" aria-label="Regenerate">
+          <Icon name="retry" />
+        </button>
+      )}
+      {navigator.clipboard && message.text && (
+        <button class="small" onClick={() => copy(message.text)} title="Copy" aria-label="Copy">
+          <Icon name="copy" />
+        </button>
+      )}
+      {isUsers && (
+        <button class="small" onClick={startEditing} title="Edit" aria-label="Edit">
+          <Icon name="edit" />
+        </button>
+      )}
+      <button
+        class="small"
+        onClick={() => focus(fork(entry, message).peek().id)}
+        title={isUsers ? "Edit this message in a fork" : "Fork here"}
+        aria-label={isUsers ? "Edit in a fork" : "Fork here"}
+      >
+        <Icon name="fork" />
+      </button>
+    </div>
+  );
+}
+
+function Drawn(props: Props) {
+  const { entry, message } = props;
+  const [isEdited, setEdited] = useState(false);
   const isUsers = message.role === "user";
   const isRunning = message.status === "running";
   return (
@@ -95,34 +221,19 @@ function Drawn({ entry, message, isLast, focus }: Props) {
           <div>{message.reasoning}</div>
         </details>
       )}
-      {isUsers ? <div class="said">{message.text}</div> : <Markdown text={message.text} />}
-      {isRunning && message.progress && <Reading {...message.progress} />}
-      {isRunning && !message.text && <span class="cursor" />}
-      {message.error && <p class="error" role="alert">{message.error}</p>}
-      {!isRunning && !isUsers && <Why message={message} />}
-      {!isRunning && (
-        <div class="actions">
-          {!isUsers && <Facts message={message} />}
-          {isLast && !isUsers && (
-            <button class="small" onClick={() => retry(entry)} title="Regenerate" aria-label="Regenerate">
-              <Icon name="retry" />
-            </button>
-          )}
-          {navigator.clipboard && message.text && (
-            <button class="small" onClick={() => copy(message.text)} title="Copy" aria-label="Copy">
-              <Icon name="copy" />
-            </button>
-          )}
-          <button
-            class="small"
-            onClick={() => focus(fork(entry, message).peek().id)}
-            title={isUsers ? "Edit this message in a fork" : "Fork here"}
-            aria-label={isUsers ? "Edit in a fork" : "Fork here"}
-          >
-            <Icon name={isUsers ? "edit" : "fork"} />
-          </button>
+      {isUsers && isEdited && <Editor entry={entry} message={message} done={() => setEdited(false)} />}
+      {isUsers && !isEdited && (
+        <div class="said">
+          <AttachedList files={message.files ?? []} />
+          {message.text}
         </div>
       )}
+      {!isUsers && <Markdown text={message.text} />}
+      {isRunning && message.progress && <Reading {...message.progress} />}
+      {isRunning && !message.text && <span class="cursor" />}
+      {!isRunning && !isUsers && <Trouble {...props} />}
+      {!isRunning && !isUsers && <Why message={message} />}
+      {!isRunning && !isEdited && <Actions {...props} startEditing={() => setEdited(true)} />}
     </article>
   );
 }

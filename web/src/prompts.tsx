@@ -35,10 +35,13 @@ export const proposed = computed<Proposed>(() => {
   return choose(meta?.title ?? "", meta?.n_params ?? Infinity);
 });
 
-export function Suggestions({ choose }: { choose(text: string): void }) {
+/** Whether the built-in model is served. */
+export const isToy = computed(() => proposed.value === sets[0]);
+
+export function Suggestions({ choose, most }: { choose(text: string): void; most: number }) {
   return (
     <ul class="suggestions" aria-label="Proposed">
-      {proposed.value.prompts.map(({ label, text }) => (
+      {proposed.value.prompts.slice(0, most).map(({ label, text }) => (
         <li>
           <button title={text} onClick={() => choose(text)}>{label}</button>
         </li>

@@ -1,7 +1,17 @@
 // The user's settings, stored in the browser.
 import { effect, signal } from "@preact/signals";
 
+import { ApiError } from "./api";
+
 export type Theme = "system" | "light" | "dark";
+
+/** What form answers have to have: any, or that of the text in the field of that name. */
+export type Form = "" | "json" | "schema" | "grammar" | "regex";
+
+export interface NamedPrompt {
+  name: string;
+  text: string;
+}
 
 export interface Settings {
   theme: Theme;
@@ -14,6 +24,22 @@ export interface Settings {
   topP: string;
   maxTokens: string;
   seed: string; // empty: random
+  topK: string;
+  minP: string;
+  repeatPenalty: string;
+  repeatLastN: string;
+  presencePenalty: string;
+  frequencyPenalty: string;
+  minTokens: string;
+  stop: string; // a stop string in each line
+  reasoning: "" | "on" | "off"; // empty: the model's own way
+  reasoningBudget: string; // tokens
+  form: Form;
+  schema: string;
+  grammar: string;
+  regex: string;
+  prompts: NamedPrompt[]; // system prompts kept by name
+  columns: string; // of the board; empty: as many as fit
   tools: string[]; // names of the enabled tools
 }
 
@@ -27,6 +53,22 @@ export const noSettings: Settings = {
   topP: "",
   maxTokens: "",
   seed: "",
+  topK: "",
+  minP: "",
+  repeatPenalty: "",
+  repeatLastN: "",
+  presencePenalty: "",
+  frequencyPenalty: "",
+  minTokens: "",
+  stop: "",
+  reasoning: "",
+  reasoningBudget: "",
+  form: "",
+  schema: "",
+  grammar: "",
+  regex: "",
+  prompts: [],
+  columns: "",
   tools: [],
 };
 
@@ -67,14 +109,55 @@ function number(text: string): number | undefined {
   return text.trim() === "" || !Number.isFinite(value) ? undefined : value;
 }
 
-/** The fields for a chat request; unset ones are omitted. */
-export function samplingFields(): Record<string, number | string | undefined> {
-  const { model, temperature, topP, maxTokens, seed } = settings.value;
+/** What is wrong with the JSON Schema; empty: nothing. */
+export function schemaProblem(text: string): string {
+  try {
+    const schema: unknown = JSON.parse(text);
+    const isSchema = typeof schema === "object" && schema !== null && !Array.isArray(schema);
+    return isSchema ? "" : "A JSON Schema is an object in braces.";
+  } catch (error) {
+    return `This is not JSON: ${error instanceof Error ? error.message : error}.`;
+  }
+}
+
+function formFields({ form, schema, grammar, regex }: Settings): object {
+  switch (form) {
+    case "json":
+      return { response_format: { type: "json_object" } };
+    case "schema": {
+      const problem = schemaProblem(schema);
+      if (problem) throw new ApiError(400, `The answer's JSON Schema in the settings cannot be used. ${problem}`);
+      return { response_format: { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(schema) } } };
+    }
+    case "grammar":
+      return grammar.trim() ? { grammar } : {};
+    case "regex":
+      return regex.trim() ? { regex } : {};
+    default:
+      return {};
+  }
+}
+
+/** The fields for a chat request; unset ones are omitted. Throws an ApiError if one is unusable. */
+export function requestFields(): object {
+  const all = settings.value;
+  const stop = all.stop.split("\n").filter(Boolean);
   return {
-    model: model.trim() || undefined,
-    temperature: number(temperature),
-    top_p: number(topP),
-    max_tokens: number(maxTokens),
-    seed: number(seed),
+    model: all.model.trim() || undefined,
+    temperature: number(all.temperature),
+    top_p: number(all.topP),
+    top_k: number(all.topK),
+    min_p: number(all.minP),
+    repeat_penalty: number(all.repeatPenalty),
+    repeat_last_n: number(all.repeatLastN),
+    presence_penalty: number(all.presencePenalty),
+    frequency_penalty: number(all.frequencyPenalty),
+    max_tokens: number(all.maxTokens),
+    min_tokens: number(all.minTokens),
+    seed: number(all.seed),
+    stop: stop.length > 0 ? stop : undefined,
+    enable_thinking: all.reasoning ? all.reasoning === "on" : undefined,
+    thinking_budget_tokens: all.reasoning === "off" ? undefined : number(all.reasoningBudget),
+    ...formFields(all),
   };
 }

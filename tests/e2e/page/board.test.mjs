@@ -166,20 +166,38 @@ describe("the board", () => {
     assert.equal(await lastAnswer(page, 0), "Here I am.");
   });
 
-  bounded("stops at a reload what is being written, keeps what was, and goes on", async () => {
+  bounded("goes on at a reload with what is being written, to its end", async () => {
     const { page } = opened;
-    await startSeveral(page, [`Long ${script(`<<slow>>${endless}`)}`]);
-    await page.waitForFunction(
-      () => document.querySelector(".message.assistant .markdown")?.textContent.length > 10,
-    );
+    const words = Array.from({ length: 120 }, (_, i) => `w${i}`).join(" ");
+    await startSeveral(page, [`Long ${script(`<<slow>>${words}`)}`, `Other ${script(`<<slow>>${words} too`)}`]);
+    await page.waitForFunction(() => [...document.querySelectorAll(".message.assistant .markdown")].filter((answer) => answer.textContent.length > 10).length === 2);
     await page.reload();
     await page.waitForSelector('[data-health="ready"]');
-    await card(page, 0).locator('.message[data-status="stopped"]').waitFor();
-    const written = await lastAnswer(page, 0);
-    assert.ok(written.length > 0 && written.length < endless.length, written);
-    await say(page, 0, `More ${script("Here I am.")}`);
     await untilAnswered(page, 2);
+    assert.equal(await lastAnswer(page, 0), words);
+    assert.equal(await lastAnswer(page, 1), `${words} too`);
+    for (const n of [0, 1]) assert.equal(await card(page, n).locator(".message.assistant").getAttribute("data-status"), "done");
+    await say(page, 0, `More ${script("Here I am.")}`);
+    await untilAnswered(page, 3);
     assert.equal(await lastAnswer(page, 0), "Here I am.");
+  });
+
+  bounded("goes on while the page is away, and leaves to another tab what is its own", async () => {
+    const { page, context } = opened;
+    const words = Array.from({ length: 120 }, (_, i) => `w${i}`).join(" ");
+    await startSeveral(page, [`Long ${script(`<<slow>>${words}`)}`]);
+    await page.waitForFunction(() => document.querySelector(".message.assistant .markdown")?.textContent.length > 10);
+    const second = await context.newPage();
+    await second.goto(server.url);
+    await second.locator(".card").waitFor();
+    await page.waitForFunction(() => document.querySelector(".message.assistant .markdown").textContent.length > 60);
+    assert.equal(await card(page, 0).locator(".message.assistant").getAttribute("data-status"), "running");
+    await second.close();
+    await page.goto("about:blank");
+    await until(async () => (await sessionsOf(server.url)).every(({ state }) => state !== "running"));
+    await page.goto(server.url);
+    await untilAnswered(page, 1);
+    assert.equal(await lastAnswer(page, 0), words);
   });
 
   bounded("writes to all, asks again, and shows what went wrong", async () => {
@@ -202,6 +220,7 @@ describe("the board", () => {
 
   bounded("is worked with keys alone", async () => {
     const { page } = opened;
+    await page.keyboard.press("Escape"); // out of the field
     await page.keyboard.press("n");
     await page.keyboard.type(`Hello ${script("By keys.")}`);
     await page.keyboard.press("Enter");
@@ -280,13 +299,21 @@ describe("the board", () => {
     const { page } = opened;
     await startSeveral(page, names.map((name) => `I am ${name}. ${script(greeting(name))}`));
     await untilAnswered(page, 8);
-    await page.getByRole("button", { name: "Engine" }).click();
+    await page.getByRole("button", { name: /^Engine: / }).click();
     const panel = page.getByRole("complementary", { name: "Engine" });
     for (const name of names) {
       await panel.getByRole("rowheader", { name: `I am ${name}.` }).first().waitFor();
     }
     await panel.getByText("In the prefix cache").waitFor();
-    assert.match(await page.locator(".strip").innerText(), /Speed[^]*tokens\/s[^]*Pages[^]*Memory/);
+    assert.match(await page.locator(".line").innerText(), /^Idle, \d+ % remembered$/);
+    // The last five minutes come from the server: they are there after a reload.
+    const seconds = () => page.evaluate(() => document.querySelector(".chart polyline")?.points.length ?? 0);
+    await until(async () => (await seconds()) > 2);
+    const before = await seconds();
+    await page.reload();
+    await page.waitForSelector('[data-health="ready"]');
+    await until(async () => (await seconds()) >= before);
+    assert.match(await panel.locator(".minutes").innerText(), /running[^]*waiting[^]*idle[^]*KV cache, of [^]*decode[^]*prefill/);
   });
 
   bounded("fits on a phone, one conversation at a time", async () => {

@@ -79,6 +79,11 @@ export async function startWeft(...flags) {
   return {
     url: server.url,
     log: () => server.child.said ?? "",
+    /** At once, as by a crash. */
+    kill() {
+      server.child.kill("SIGKILL");
+      return server.ended;
+    },
     stop() {
       server.child.kill("SIGTERM");
       return end(server.child, server.ended);

@@ -65,6 +65,31 @@ ${fence}xml
 <script>document.title='hit'</script>
 ${fence}`;
 
+const beyond = String.raw`Half is $\frac{1}{2}$, and \(x \in \mathbb{R}\). It costs $5 and $10. Broken: $\unknown{x$ here.
+
+$$
+\frac{1}{2}
+= 0.5
+$$
+
+\[ \href{javascript:document.title='hit'}{x} \htmlStyle{color:red}{y} \includegraphics{https://evil.example/a.png} z \]
+
+\[ a_1 \]
+
+A claim.[^1]
+
+[^1]: Its source.
+
+for line in text:
+    print(line)
+
+<details>
+<summary>More &amp; more</summary>
+
+**Inside** it.
+
+</details>`;
+
 describe("what a model writes", () => {
   let server;
   let browser;
@@ -154,6 +179,32 @@ describe("what a model writes", () => {
       assert.ok(words.includes(shown), `${shown} is not shown in ${words}`);
     }
     for (const link of await text.locator("a, button").all()) await link.hover();
+    assert.equal(await page.title(), "Weft");
+  });
+
+  bounded("may have formulas, footnotes and folds, as elements that do nothing", async () => {
+    const { page } = opened;
+    const text = await tell(beyond);
+    assert.equal(await text.locator("math").count(), 5);
+    assert.equal(await text.locator(".formula math").count(), 3);
+    assert.match(await text.locator(".formula mfrac").first().textContent(), /^12$/);
+    assert.match(await text.locator("math").nth(1).textContent(), /ℝ/);
+    const words = await text.innerText();
+    assert.match(words, /It costs \$5 and \$10\./);
+    assert.match(words, /\$\\unknown\{x\$/, "what cannot be read is shown as it is");
+    assert.match(words, /A claim\.1/);
+    assert.match(words, /1 Its source\./);
+    const fold = text.locator("details.fold");
+    assert.equal(await fold.count(), 1);
+    assert.equal(await fold.locator("summary").innerText(), "More & more");
+    await fold.locator("summary").click();
+    assert.equal(await fold.locator("strong").innerText(), "Inside");
+    // Code without a fence keeps its blanks.
+    assert.match(await text.locator("p").filter({ hasText: "for line" }).innerText(), /for line in text:\n {4}print\(line\)/);
+    const seen = await text.evaluate((root) => [...root.querySelectorAll("*")].flatMap((element) => element.getAttributeNames()));
+    assert.deepEqual(seen.filter((name) => name.startsWith("on") || ["href", "style", "src"].includes(name)), []);
+    assert.equal(await text.locator("a, img, iframe, script").count(), 0);
+    assert.deepEqual(await audit(page), []);
     assert.equal(await page.title(), "Weft");
   });
 

@@ -23,7 +23,7 @@ describe("the page of weft serve", () => {
     const server = await startWeft("-m", path.join(folder, "served one.gguf"), "--models-dir", folder, "--port", "0");
     const { page, context, faults } = await open(browser, server.url);
     assert.match(await page.locator(".welcome .about").innerText(), /parameters · Q8_0 · .*iB · context of [\d,]+ tokens/);
-    await page.keyboard.press("o");
+    await page.keyboard.press("Alt+o");
     const dialog = page.getByRole("dialog", { name: "Local models" });
     await dialog.getByText("served", { exact: true }).waitFor();
     assert.equal(await dialog.getByText("served", { exact: true }).count(), 1);
@@ -60,8 +60,10 @@ describe("the page of weft serve", () => {
     assert.match(await card(page, 1).locator(".facts").last().innerText(), /tokens\/s · read \d+ in .*s, \d+ cached/);
     // Idle now: the speed is that of the time in which it computed (of reading alone, where the
     // model ended at once).
-    const strip = page.locator(".strip");
-    await until(async () => /Speed\s*[1-9][\d.]*( [kM])?\s*tokens\/s( read)?\s*idle/.test(await strip.innerText()));
+    await page.keyboard.press("Alt+e");
+    const panel = page.getByRole("complementary", { name: "Engine" });
+    await until(async () => /(Decode|Prefill), while it computes\s*[1-9][\d.]*( [kM])? tokens\/s/.test(await panel.innerText()));
+    await page.keyboard.press("Escape");
     const seen = looks;
     await until(() => looks >= seen + 2);
     assert.doesNotMatch(server.log(), /GET \/(metrics|health|v1\/sessions) 200/);

@@ -175,6 +175,7 @@ describe("every state", () => {
       await page.locator(".suggestions button").first().waitFor();
       assert.match(await page.locator(".welcome .about").innerText(), /parameters · .* · context of [\d,]+ tokens/);
       await at("the first screen");
+      await page.keyboard.press("Escape"); // out of the field
       for (const key of ["m", "s", "o", "?"]) {
         await page.keyboard.press(key);
         await page.getByRole("dialog").waitFor();

@@ -1,0 +1,112 @@
+// Text and code that goes along with a message: files, and pastes too long for the field.
+import { useRef } from "preact/hooks";
+
+import { bytes } from "./format";
+import { Icon } from "./icons";
+import { tell } from "./notice";
+
+export interface Attached {
+  name: string;
+  text: string;
+}
+
+const mostBytes = 512 << 10;
+const longPasteChars = 4000;
+const longPasteLines = 60;
+
+/** Whether a pasted text becomes an attachment. */
+export function isLong(text: string): boolean {
+  return text.length > longPasteChars || text.split("\n", longPasteLines + 1).length > longPasteLines;
+}
+
+async function read(file: File): Promise<Attached> {
+  if (file.size > mostBytes) throw new Error(`“${file.name}” has ${bytes(file.size)}; attach at most ${bytes(mostBytes)}.`);
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    if (!text.includes("\0")) return { name: file.name, text };
+  } catch {
+    // Not UTF-8.
+  }
+  throw new Error(`“${file.name}” is not text. Attach text or code.`);
+}
+
+/** The files that are text; says which are not. */
+export async function readAll(files: Iterable<File>): Promise<Attached[]> {
+  const all: Attached[] = [];
+  for (const file of files) {
+    try {
+      all.push(await read(file));
+    } catch (error) {
+      tell(error instanceof Error ? error.message : String(error));
+    }
+  }
+  return all;
+}
+
+/** The next free name for a paste. */
+export function pasted(text: string, others: readonly Attached[]): Attached {
+  let n = 1;
+  while (others.some(({ name }) => name === `paste-${n}.txt`)) ++n;
+  return { name: `paste-${n}.txt`, text };
+}
+
+/** The message as the model gets it: each attachment in a fence that it cannot close. */
+export function withAttached(text: string, files: readonly Attached[] = []): string {
+  const parts = files.map((file) => {
+    const longest = Math.max(2, ...(file.text.match(/`+/g) ?? []).map((run) => run.length));
+    const fence = "`".repeat(longest + 1);
+    const kind = /\.(\w{1,10})$/.exec(file.name)?.[1] ?? "";
+    return `${file.name}:\n${fence}${kind}\n${file.text.replace(/\n$/, "")}\n${fence}`;
+  });
+  return [...parts, text].filter(Boolean).join("\n\n");
+}
+
+export function AttachButton({ add }: { add(files: Attached[]): void }) {
+  const picker = useRef<HTMLInputElement>(null);
+  return (
+    <>
+      <input
+        ref={picker}
+        class="hidden"
+        type="file"
+        multiple
+        tabIndex={-1}
+        aria-hidden="true"
+        onChange={async (event) => {
+          const input = event.currentTarget;
+          add(await readAll(input.files ?? []));
+          input.value = "";
+        }}
+      />
+      <button type="button" class="small attach" title="Attach text or code" aria-label="Attach" onClick={() => picker.current?.click()}>
+        <Icon name="attach" />
+      </button>
+    </>
+  );
+}
+
+/** The attachments of a draft, or of a message if they cannot be removed. */
+export function AttachedList({ files, remove }: { files: readonly Attached[]; remove?(file: Attached): void }) {
+  if (files.length === 0) return null;
+  return (
+    <ul class="attached" aria-label="Attachments">
+      {files.map((file) => (
+        <li>
+          {remove ? (
+            <span class="file">{file.name} <span class="detail">{bytes(file.text.length)}</span></span>
+          ) : (
+            <details>
+              <summary class="file">{file.name} <span class="detail">{bytes(file.text.length)}</span></summary>
+              <pre tabIndex={0} aria-label={file.name} role="group"><code>{file.text}</code></pre>
+            </details>
+          )}
+          {remove && (
+            <button type="button" class="small" title="Remove" aria-label={`Remove ${file.name}`} onClick={() => remove(file)}>
+              <Icon name="close" />
+            </button>
+          )}
+        </li>
+      ))}
+    </ul>
+  );
+}
