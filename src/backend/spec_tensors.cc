@@ -23,7 +23,7 @@ class Collector : public OperationVisitor {
   void AddOne(TensorRef ref) {
     if (ref) indices_.insert(ref.index);
   }
-  void AddOne(const Linear& linear) { Add(linear.weight, linear.bias); }
+  void AddOne(const Linear& linear) { Add(linear.weight, linear.bias, linear.scale); }
   void AddOne(const StackedLinear& stack) { Add(stack.weight, stack.bias, stack.scale); }
   void AddOne(const Convolution& convolution) { Add(convolution.kernel, convolution.bias); }
   void AddOne(const Norm& norm) { Add(norm.weight, norm.bias); }

@@ -6,9 +6,9 @@
 #include <variant>
 
 #include "base/strings.h"
-#include "model/spec_file.h"
 #include "model/arch/architectures.h"
 #include "model/spec_builder.h"
+#include "model/spec_file.h"
 
 namespace weft {
 namespace {

@@ -20,13 +20,15 @@ struct TensorRef {
 
 // out = W x + b. W is rows [first_row, first_row + n_out) of a matrix tensor whose
 // rows are n_in values long (a fused tensor serves several Linears). The bias is an F32
-// vector with a value for each row of the tensor, of which b has those of W's rows.
+// vector with a value for each row of the tensor, of which b has those of W's rows. `scale`, if any,
+// is one F32 factor of the output; there is then no bias.
 struct Linear {
   TensorRef weight;
   TensorRef bias;
   int64_t first_row = 0;
   int64_t n_in = 0;
   int64_t n_out = 0;
+  TensorRef scale = {};
   explicit operator bool() const { return static_cast<bool>(weight); }
   bool operator==(const Linear&) const = default;
 };

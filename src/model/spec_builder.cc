@@ -421,6 +421,7 @@ Linear SpecBuilder::Matrix(const std::string& name, int64_t n_in, int64_t n_out)
   linear.bias = OptionalVector(name + ".bias", n_out);
   linear.n_in = n_in;
   linear.n_out = n_out;
+  linear.scale = ReadScale(name, 1, static_cast<bool>(linear.bias));
   return linear;
 }
 
@@ -432,6 +433,7 @@ Linear SpecBuilder::MatrixRows(const std::string& name, int64_t n_in, int64_t n_
   linear.first_row = first_row;
   linear.n_in = n_in;
   linear.n_out = n_out;
+  linear.scale = ReadScale(name, 1, static_cast<bool>(linear.bias));
   return linear;
 }
 
@@ -442,7 +444,7 @@ StackedLinear SpecBuilder::Stack(const std::string& name, int64_t n_in, int64_t 
   if (HasTensor(name + ".bias")) {
     stack.bias.index = Find(name + ".bias", {n_out, count}, /*needs_f32=*/true);
   }
-  stack.scale = OptionalVector(name + ".scale", count);
+  stack.scale = ReadScale(name, count, false);
   stack.n_in = n_in;
   stack.n_out = n_out;
   stack.count = count;
@@ -453,6 +455,7 @@ StackedLinear SpecBuilder::StackRows(const std::string& name, int64_t n_in, int6
                                      int64_t first_row, int64_t n_out, int64_t count) {
   StackedLinear stack;
   stack.weight.index = Find(name + ".weight", {n_in, n_rows, count}, /*needs_f32=*/false);
+  stack.scale = ReadScale(name, count, false);
   stack.first_row = first_row;
   stack.n_in = n_in;
   stack.n_out = n_out;
@@ -465,22 +468,6 @@ Norm SpecBuilder::RmsNorm(const std::string& name, int64_t width, float epsilon)
   norm.kind = NormKind::kRms;
   norm.weight = Vector(name + ".weight", width);
   norm.width = width;
-  norm.epsilon = epsilon;
-  return norm;
-}
-
-Norm SpecBuilder::StreamNorm(int64_t layer, std::string_view name, const Dims& dims) {
-  const std::string full_name = LayerName(layer, name);
-  return dims.norms == NormKind::kRms ? RmsNorm(full_name, dims.d_model, dims.epsilon)
-                                      : LayerNorm(full_name, dims.d_model, dims.epsilon);
-}
-
-Norm SpecBuilder::HeadLayerNorm(const std::string& name, int64_t k_dim, int64_t n_heads,
-                                float epsilon) {
-  Norm norm;
-  norm.kind = NormKind::kLayer;
-  norm.weight = Values(name + ".weight", {k_dim, n_heads});
-  norm.width = k_dim;
   norm.epsilon = epsilon;
   return norm;
 }

@@ -248,6 +248,8 @@ class SpecBuilder {
   void AddHeadLayer(const std::string& name, int64_t n_in, int64_t n_out,
                     HeadActivation activation);
   void ReadClassifier();
+  // The factor of a matrix in a type that has too little range (NVFP4), where the file has one.
+  TensorRef ReadScale(const std::string& name, int64_t count, bool has_bias);
   // The tensor's index if it exists with these dimensions (`want` padded by ones).
   int Find(const std::string& full_name, std::vector<int64_t> want, bool needs_f32);
   void CheckHeads(const Dims& dims, HeadCounts head_counts);

@@ -8,6 +8,37 @@
 
 namespace weft {
 
+TensorRef SpecBuilder::ReadScale(const std::string& name, int64_t count, bool has_bias) {
+  // Tables of rows that are looked up have none, and Gemma 4 calls another tensor of its routers
+  // so.
+  const bool may_have =
+      name == "output" || (name.starts_with("blk.") && !name.ends_with("embed_tokens") &&
+                           !name.ends_with("ffn_gate_inp"));
+  if (!may_have) return {};
+  // Of activations, for hardware that multiplies in 4 bits.
+  if (HasTensor(name + ".input_scale")) Vector(name + ".input_scale", count);
+  const TensorRef scale = OptionalVector(name + ".scale", count);
+  if (scale && has_bias)
+    FailTensor(name + ".scale", "stands beside a bias, which is not supported");
+  return scale;
+}
+
+Norm SpecBuilder::StreamNorm(int64_t layer, std::string_view name, const Dims& dims) {
+  const std::string full_name = LayerName(layer, name);
+  return dims.norms == NormKind::kRms ? RmsNorm(full_name, dims.d_model, dims.epsilon)
+                                      : LayerNorm(full_name, dims.d_model, dims.epsilon);
+}
+
+Norm SpecBuilder::HeadLayerNorm(const std::string& name, int64_t k_dim, int64_t n_heads,
+                                float epsilon) {
+  Norm norm;
+  norm.kind = NormKind::kLayer;
+  norm.weight = Values(name + ".weight", {k_dim, n_heads});
+  norm.width = k_dim;
+  norm.epsilon = epsilon;
+  return norm;
+}
+
 Linear SpecBuilder::ReadEmbedding(const Dims& dims) {
   const int index = file_.FindTensor("token_embd.weight");
   if (index < 0) {

@@ -123,7 +123,8 @@ inline ActivationRows Quantized(const RowsView& x, const PackedMatrix& matrix,
 
 inline Product MakeProduct(const BoundLinear& linear, const ActivationRows& x, int64_t n_rows,
                            const RowsView& out) {
-  return {linear.matrix, linear.bias, 1, x, n_rows, out.values, out.stride};
+  const float scale = linear.scale != nullptr ? *linear.scale : 1;
+  return {linear.matrix, linear.bias, scale, x, n_rows, out.values, out.stride};
 }
 
 ActivationShape ShapeOf(Activation activation, const ActivationNumbers& numbers = {});

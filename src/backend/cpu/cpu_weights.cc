@@ -163,6 +163,7 @@ BoundLinear Binder::Of(const Linear& linear) {
       Info(linear.weight).type, linear.n_in, linear.n_out,
       Matrices(linear.weight, linear.first_row, linear.n_in, linear.n_out, 1, &member_bytes)};
   if (const float* bias = Of(linear.bias)) bound.bias = bias + linear.first_row;
+  bound.scale = Of(linear.scale);
   return bound;
 }
 

@@ -31,6 +31,7 @@ namespace weft::cpu {
 struct BoundLinear {
   PackedMatrix matrix;
   const float* bias = nullptr;
+  const float* scale = nullptr;  // one factor
   explicit operator bool() const { return matrix.tiles != nullptr; }
 };
 

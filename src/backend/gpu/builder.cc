@@ -63,6 +63,7 @@ Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, co
   args.q = x.q;
   args.out = out;
   args.bias = linear.bias;
+  args.scale = linear.scale;
   args.n_rows = rows.n;
   args.lanes = device::MatmulLanes(linear.matrix.n_in);
   const ProductKernel chosen = KernelFor(linear, rows.most, sorted, args.lanes);
@@ -221,7 +222,6 @@ void Builder::MultiplyHeads(const BoundStack& stack, const Rows& x, int64_t x_he
   product.args.member_x = x_head;
   product.args.member_out = out_head;
   product.args.member_rows = static_cast<int32_t>(rows.most);
-  product.args.scale = stack.scale;
   Launch(*product.kernel, product.shape, product.args);
 }
 

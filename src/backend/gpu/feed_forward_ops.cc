@@ -125,7 +125,6 @@ void Builder::MultiplyPairs(const BoundStack& stack, const Input& x, const int32
   product.args.tiles = pairs.tiles;
   product.args.n_tiles = pairs.n_tiles;
   product.args.sources = sources;
-  product.args.scale = stack.scale;
   Launch(*product.kernel, product.shape, product.args);
 }
 

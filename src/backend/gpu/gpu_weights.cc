@@ -199,7 +199,7 @@ BoundLinear Binder::Matrix(TensorRef weight, int64_t first_row, int64_t n_in, in
 }
 
 bool Binder::MayJoin(const Linear& linear) const {
-  if (FormOf(Info(linear.weight).type) == nullptr ||
+  if (FormOf(Info(linear.weight).type) == nullptr || linear.scale ||
       weights_.matrix_of_.contains({linear.weight.index, linear.first_row, linear.n_out})) {
     return false;
   }
@@ -262,6 +262,7 @@ BoundLinear Binder::Of(const Linear& linear) {
   // Joined matrices have the biases of their own rows alone.
   const bool is_whole = bias != nullptr && Info(linear.bias).values() != linear.n_out;
   bound.bias = is_whole ? bias + linear.first_row : bias;
+  bound.scale = Of(linear.scale);
   return bound;
 }
 

@@ -26,8 +26,9 @@ namespace weft::gpu {
 struct BoundLinear {
   device::MatrixView matrix;
   const WeightForm* form = nullptr;
-  const float* bias = nullptr;  // (member, n_out)
-  bool by_tiles = false;        // whether more than a row go through multiply_tiles
+  const float* bias = nullptr;   // (member, n_out)
+  const float* scale = nullptr;  // per member
+  bool by_tiles = false;         // whether more than a row go through multiply_tiles
   // Where the levels of another matrix begin if that is this one's further outputs.
   const uint32_t* end = nullptr;
   explicit operator bool() const { return form != nullptr; }
@@ -37,12 +38,11 @@ struct BoundLinear {
 inline bool Continues(const BoundLinear& a, const BoundLinear& b) {
   const bool biases = a.bias == nullptr ? b.bias == nullptr : a.bias + a.matrix.n_out == b.bias;
   return a.end != nullptr && a.end == b.matrix.levels && a.form == b.form &&
-         a.matrix.n_in == b.matrix.n_in && biases;
+         a.matrix.n_in == b.matrix.n_in && biases && a.scale == nullptr && b.scale == nullptr;
 }
 
 struct BoundStack : BoundLinear {
   int64_t count = 0;
-  const float* scale = nullptr;  // per member
 };
 
 struct BoundNorm {

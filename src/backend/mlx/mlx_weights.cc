@@ -135,6 +135,7 @@ BoundLinear Binder::Of(const Linear& linear) {
     const auto first = bias.begin() + linear.first_row;
     bound.bias = Kept({first, first + linear.n_out}, {Size(linear.n_out)});
   }
+  bound.scale = Of(linear.scale);
   return bound;
 }
 

@@ -32,7 +32,8 @@ struct Matrix {
 
 struct BoundLinear {
   Matrix matrix;
-  std::optional<mx::array> bias;  // [n_out]
+  std::optional<mx::array> bias;   // [n_out]
+  std::optional<mx::array> scale;  // [1]
   explicit operator bool() const { return static_cast<bool>(matrix); }
 };
 

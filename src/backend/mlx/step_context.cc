@@ -115,6 +115,7 @@ void StepContext::MakeTurns() {
 
 mx::array StepContext::Apply(const BoundLinear& linear, const mx::array& x) const {
   const mx::array out = MultiplyInLanes(lanes_, x, linear.matrix);
+  if (linear.scale) return out * *linear.scale;
   return linear.bias ? out + *linear.bias : out;
 }
 

@@ -41,11 +41,12 @@ double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 Rows ApplyLinear(const Tensors& tensors, const Linear& linear, const Rows& x) {
   WEFT_CHECK(x.width() == linear.n_in, "a linear's input has its n_in values");
   const std::vector<float> bias = tensors.Vector(linear.bias);
+  const double scale = linear.scale ? tensors.Vector(linear.scale)[0] : 1;
   Rows out(x.count(), linear.n_out);
   for (int64_t o = 0; o < linear.n_out; ++o) {
     const std::vector<float> weights = tensors.Row(linear.weight, linear.first_row + o);
     for (int64_t i = 0; i < x.count(); ++i) {
-      const double sum = Dot(weights, x.row(i));
+      const double sum = Dot(weights, x.row(i)) * scale;
       out.row(i)[o] = static_cast<float>(bias.empty() ? sum : sum + bias[linear.first_row + o]);
     }
   }
