@@ -297,6 +297,118 @@ TEST_F(FolderTest, RefusesBrokenSafeTensors) {
   EXPECT_THAT(Error(), HasSubstr("no safetensors file, or not all of one"));
 }
 
+// A BERT of one layer, as old files name its norms.
+std::vector<StoredTensor> TinyBertTensors() {
+  std::vector<StoredTensor> tensors;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    int64_t n = 1;
+    for (const int64_t size : shape) n *= size;
+    tensors.push_back({name, "F32", shape, std::string(static_cast<size_t>(4 * n), 0)});
+  };
+  add("bert.embeddings.word_embeddings.weight", {6, 4});
+  add("bert.embeddings.position_embeddings.weight", {8, 4});
+  add("bert.embeddings.token_type_embeddings.weight", {2, 4});
+  add("bert.embeddings.LayerNorm.gamma", {4});
+  add("bert.embeddings.LayerNorm.beta", {4});
+  add("bert.embeddings.position_ids", {8});
+  add("bert.pooler.dense.weight", {4, 4});
+  add("bert.pooler.dense.bias", {4});
+  const std::string layer = "bert.encoder.layer.0.";
+  for (const char* part : {"attention.self.query", "attention.self.key", "attention.self.value",
+                           "attention.output.dense"}) {
+    add(StrCat(layer, part, ".weight"), {4, 4});
+    add(StrCat(layer, part, ".bias"), {4});
+  }
+  add(layer + "intermediate.dense.weight", {16, 4});
+  add(layer + "intermediate.dense.bias", {16});
+  add(layer + "output.dense.weight", {4, 16});
+  add(layer + "output.dense.bias", {4});
+  for (const char* part : {"attention.output", "output"}) {
+    add(StrCat(layer, part, ".LayerNorm.gamma"), {4});
+    add(StrCat(layer, part, ".LayerNorm.beta"), {4});
+  }
+  return tensors;
+}
+
+TEST_F(FolderTest, HoldsEncoders) {
+  Json config = {
+      {"architectures", {"BertModel"}}, {"num_hidden_layers", 1},   {"hidden_size", 4},
+      {"intermediate_size", 16},        {"num_attention_heads", 2}, {"max_position_embeddings", 8},
+      {"layer_norm_eps", 1e-12},        {"hidden_act", "gelu"}};
+  Write("config.json", config);
+  Write("tokenizer.json",
+        {{"added_tokens",
+          {{{"id", 0}, {"content", "[CLS]"}, {"special", true}},
+           {{"id", 1}, {"content", "[SEP]"}, {"special", true}}}},
+         {"normalizer", {{"type", "BertNormalizer"}, {"lowercase", true}}},
+         {"model",
+          {{"type", "WordPiece"},
+           {"unk_token", "[UNK]"},
+           {"vocab", {{"[CLS]", 0}, {"[SEP]", 1}, {"[UNK]", 2}, {"a", 3}, {"##b", 4}}}}}});
+  std::filesystem::create_directories(In("1_Pooling"));
+  Write("1_Pooling/config.json", {{"pooling_mode_mean_tokens", true}});
+  WriteSafeTensors(In("model.safetensors"), TinyBertTensors());
+  auto file = ModelFile::Open(folder_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_THAT(*(*file)->GetStringArray("tokenizer.ggml.tokens"),
+              ::testing::ElementsAre("[CLS]", "[SEP]", "[UNK]", "\u2581a", "b"));
+  EXPECT_EQ(*(*file)->GetInt("tokenizer.ggml.seperator_token_id"), 1);
+  auto spec = BuildModelSpec(**file, {});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->text_vector->pooling, Pooling::kMean);
+  EXPECT_TRUE(NeedsWholeTexts(*spec));
+
+  config["architectures"] = {"BertForSequenceClassification"};
+  Write("config.json", config);
+  std::vector<StoredTensor> tensors = TinyBertTensors();
+  tensors.push_back({"classifier.weight", "F32", {1, 4}, std::string(16, 0)});
+  tensors.push_back({"classifier.bias", "F32", {1}, std::string(4, 0)});
+  WriteSafeTensors(In("model.safetensors"), tensors);
+  file = ModelFile::Open(folder_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  spec = BuildModelSpec(**file, {});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->text_vector->scores);
+  config["hidden_act"] = "relu";
+  Write("config.json", config);
+  EXPECT_THAT(Error(), HasSubstr("hidden_act"));
+}
+
+TEST_F(FolderTest, TakesTokensTemplateAndAdvice) {
+  Write("config.json", {{"architectures", {"Qwen3ForCausalLM"}}, {"eos_token_id", {3, 4}}});
+  Write(
+      "tokenizer.json",
+      {{"added_tokens",
+        {{{"id", 3}, {"content", "<|end|>"}, {"special", true}},
+         {{"id", 4}, {"content", "<tool>"}, {"special", false}}}},
+       {"pre_tokenizer", {{"type", "ByteLevel"}, {"use_regex", true}}},
+       {"post_processor", {{"single", {{{"SpecialToken", {{"id", "<|end|>"}}}}}}}},
+       {"model",
+        {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {{"a", "b"}}}}}});
+  Write("tokenizer_config.json",
+        {{"bos_token", {{"content", "<|end|>"}}}, {"chat_template", "old"}});
+  Write("generation_config.json", {{"temperature", 0.5}, {"top_k", 7}});
+  WriteSafeTensors(In("model.safetensors"), {{"x", "F32", {1}, "abcd"}});
+  auto file = ModelFile::Open(folder_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto tokens = (*file)->GetStringArray("tokenizer.ggml.tokens");
+  EXPECT_THAT(*tokens, ::testing::ElementsAre("a", "b", "ab", "<|end|>", "<tool>"));
+  EXPECT_THAT(*(*file)->GetIntArray("tokenizer.ggml.token_type"),
+              ::testing::ElementsAre(1, 1, 1, 3, 4));
+  EXPECT_THAT(*(*file)->GetStringArray("tokenizer.ggml.merges"), ::testing::ElementsAre("a b"));
+  EXPECT_THAT(*(*file)->GetIntArray("tokenizer.ggml.eos_token_ids"), ::testing::ElementsAre(3, 4));
+  EXPECT_EQ(*(*file)->GetString("tokenizer.ggml.pre"), "gpt-2");
+  EXPECT_EQ(*(*file)->GetInt("tokenizer.ggml.bos_token_id"), 3);
+  EXPECT_TRUE(*(*file)->GetBool("tokenizer.ggml.add_bos_token"));
+  EXPECT_EQ(*(*file)->GetString("tokenizer.chat_template"), "old");
+  EXPECT_EQ(*(*file)->GetFloat("general.sampling.temp"), 0.5);
+  std::ofstream(In("chat_template.jinja")) << "new";
+  file = ModelFile::Open(folder_);
+  EXPECT_EQ(*(*file)->GetString("tokenizer.chat_template"), "new");
+  Write("tokenizer.json", {{"model", {{"type", "Unigram"}, {"vocab", Json::object()}}}});
+  EXPECT_THAT(Error(), HasSubstr("'Unigram' is read from GGUF files only"));
+}
+
 TEST_F(FolderTest, StretchesPositionsAsLlama3Does) {
   Write("config.json", {{"architectures", {"LlamaForCausalLM"}},
                         {"hidden_size", 128},

@@ -16,6 +16,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr FolderForm kFolderForms[] = {
+    {.class_name = "BertForSequenceClassification",
+     .architecture = "bert",
+     .is_encoder = true,
+     .scores = true},
+    {.class_name = "BertModel", .architecture = "bert", .is_encoder = true},
     {.class_name = "Gemma2ForCausalLM",
      .architecture = "gemma2",
      .adds_one_to_norms = true,
@@ -53,6 +58,7 @@ constexpr ConfigKey kConfigKeys[] = {
     {"num_key_value_heads", "attention.head_count_kv", true},
     {"max_position_embeddings", "context_length", true},
     {"rms_norm_eps", "attention.layer_norm_rms_epsilon", false},
+    {"layer_norm_eps", "attention.layer_norm_epsilon", false},
     {"rope_theta", "rope.freq_base", false},
     {"rope_local_base_freq", "rope.freq_base_swa", false},
     {"attn_logit_softcapping", "attn_logit_softcapping", false},
@@ -84,9 +90,13 @@ class ConfigReader {
     SetCount("attention.value_length", head_dim_);
     const double rotated = fields_.Number("partial_rotary_factor", 0, 1).value_or(1);
     n_rot_ = static_cast<int64_t>(static_cast<double>(head_dim_) * rotated);
-    SetCount("rope.dimension_count", n_rot_);
-    ReadWindow();
-    ReadRope();
+    if (form_.is_encoder) {
+      ReadEncoder();
+    } else {
+      SetCount("rope.dimension_count", n_rot_);
+      ReadWindow();
+      ReadRope();
+    }
     if (form_.architecture == "smollm3" &&
         fields_.Integer("no_rope_layer_interval", 0, 1 << 20).value_or(4) != 4) {
       fields_.Fail("no_rope_layer_interval", "must be 4, as in every SmolLM 3");
@@ -101,6 +111,12 @@ class ConfigReader {
   void SetNumber(std::string_view key, double x) {
     // As a GGUF file would have it.
     out_.Set(Key(key), static_cast<double>(static_cast<float>(x)));
+  }
+
+  void ReadEncoder() {
+    out_.Set(Key("attention.causal"), false);
+    fields_.Refuse("hidden_act", "is not known here; gelu is", "gelu");
+    fields_.Refuse("position_embedding_type", "is not known here; absolute is", "absolute");
   }
 
   void ReadWindow() {

@@ -20,6 +20,9 @@ struct FolderForm {
   bool adds_one_to_norms = false;
   // post_attention_layernorm comes after attention, not before the feed-forward.
   bool norms_after = false;
+  // Tokens see those that follow (BERT); with a classifier for scores of pairs of texts.
+  bool is_encoder = false;
+  bool scores = false;
 };
 
 // Null if the class is not known.

@@ -58,9 +58,44 @@ constexpr NamePair kLayerNames[] = {
     {"self_attn.qkv_proj.", "attn_qkv."},
     {"self_attn.v_proj.", "attn_v."},
 };
-// Of a model's other senses, and what is computed anew.
-constexpr std::string_view kUnread[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
-                                        "visual."};
+// Of a model's other senses, of its training, and what is computed anew.
+constexpr std::string_view kUnread[] = {
+    "vision_tower.", "vision_model.", "multi_modal_projector.",
+    "visual.",       "cls.",          "embeddings.position_ids"};
+// Of BERT, whole and behind "encoder.layer.N.".
+constexpr NamePair kEncoderNames[] = {
+    {"embeddings.LayerNorm.", "token_embd_norm."},
+    {"embeddings.position_embeddings.", "position_embd."},
+    {"embeddings.token_type_embeddings.", "token_types."},
+    {"embeddings.word_embeddings.", "token_embd."},
+};
+constexpr NamePair kEncoderLayerNames[] = {
+    {"attention.output.LayerNorm.", "attn_output_norm."},
+    {"attention.output.dense.", "attn_output."},
+    {"attention.self.key.", "attn_k."},
+    {"attention.self.query.", "attn_q."},
+    {"attention.self.value.", "attn_v."},
+    {"intermediate.dense.", "ffn_up."},
+    {"output.LayerNorm.", "layer_output_norm."},
+    {"output.dense.", "ffn_down."},
+};
+constexpr NamePair kClassifierNames[] = {{"classifier.", "cls.output."}, {"pooler.dense.", "cls."}};
+
+// `name` with the first of these begins that it has replaced; empty if it has none.
+std::string WithOurBegin(std::string_view name, std::span<const NamePair> pairs) {
+  for (const NamePair& pair : pairs) {
+    if (name.starts_with(pair.theirs)) return StrCat(pair.ours, name.substr(pair.theirs.size()));
+  }
+  return "";
+}
+
+// "BEGIN12.rest": the number as text and the rest, which is empty for other names.
+std::pair<std::string_view, std::string_view> NumberAndRest(std::string_view name,
+                                                            std::string_view begin) {
+  const size_t dot = name.find('.', begin.size());
+  if (!name.starts_with(begin) || dot == name.npos) return {};
+  return {name.substr(begin.size(), dot - begin.size()), name.substr(dot + 1)};
+}
 
 class FolderReader {
  public:
@@ -74,6 +109,7 @@ class FolderReader {
     if (!config.ok()) return Annotate(config, Printable(In("config.json"), 300), ": ");
     const std::string name = std::filesystem::path(folder_).lexically_normal().filename().string();
     model_.Set("general.name", model_.Own(name.empty() ? "model" : name));
+    WEFT_RETURN_IF_ERROR(ReadPooling());
     WEFT_RETURN_IF_ERROR(ReadWeights());
     WEFT_RETURN_IF_ERROR(ReadFolderTokenizer(folder_, config_, &model_));
     return std::move(model_);
@@ -176,26 +212,55 @@ class FolderReader {
     for (const NamePair& pair : kWholeNames) {
       if (name == pair.theirs) return std::string(pair.ours);
     }
-    constexpr std::string_view kLayers = "layers.";
-    if (!name.starts_with(kLayers)) return std::string(name);
-    const std::string_view numbered = name.substr(kLayers.size());
-    const size_t dot = numbered.find('.');
-    if (dot == numbered.npos) return std::string(name);
-    const std::string_view number = numbered.substr(0, dot), rest = numbered.substr(dot + 1);
+    const auto [number, rest] = NumberAndRest(name, "layers.");
+    if (rest.empty()) return std::string(name);
     constexpr std::string_view kSecondNorm = "post_attention_layernorm.";
     if (rest.starts_with(kSecondNorm)) {
       return StrCat("blk.", number, form_->norms_after ? ".post_attention_norm." : ".ffn_norm.",
                     rest.substr(kSecondNorm.size()));
     }
-    for (const NamePair& pair : kLayerNames) {
-      if (!rest.starts_with(pair.theirs)) continue;
-      return StrCat("blk.", number, ".", pair.ours, rest.substr(pair.theirs.size()));
+    const std::string ours = WithOurBegin(rest, kLayerNames);
+    return ours.empty() ? std::string(name) : StrCat("blk.", number, ".", ours);
+  }
+
+  // The same of an encoder, whose norms once had other names.
+  std::string NameInEncoder(std::string_view their_name) const {
+    std::string name(their_name);
+    if (name.starts_with("bert.")) name.erase(0, 5);
+    if (name.ends_with(".gamma")) name.replace(name.size() - 5, 5, "weight");
+    if (name.ends_with(".beta")) name.replace(name.size() - 4, 4, "bias");
+    if (form_->scores) {
+      if (std::string ours = WithOurBegin(name, kClassifierNames); !ours.empty()) return ours;
     }
-    return std::string(name);
+    for (const std::string_view unread : kUnread) {
+      if (name.starts_with(unread)) return "";
+    }
+    if (name.starts_with("pooler.")) return "";
+    const auto [number, rest] = NumberAndRest(name, "encoder.layer.");
+    const std::string ours =
+        rest.empty() ? WithOurBegin(name, kEncoderNames) : WithOurBegin(rest, kEncoderLayerNames);
+    if (ours.empty()) return name;
+    return rest.empty() ? ours : StrCat("blk.", number, ".", ours);
+  }
+
+  // How the vectors of a text's tokens become one, as in sentence-transformers' folders.
+  Status ReadPooling() {
+    if (!form_->is_encoder) return OkStatus();
+    constexpr uint64_t kMean = 1, kFirst = 2, kLast = 3, kScores = 4;
+    WEFT_ASSIGN_OR_RETURN(const Json pooling, ReadJsonFile(In("1_Pooling/config.json")));
+    const auto says = [&](const char* field) {
+      const auto found = pooling.find(field);
+      return found != pooling.end() && *found == true;
+    };
+    uint64_t kind = says("pooling_mode_mean_tokens") ? kMean : kFirst;
+    if (says("pooling_mode_lasttoken")) kind = kLast;
+    if (form_->scores) kind = kScores;
+    model_.Set(StrCat(form_->architecture, ".pooling_type"), kind);
+    return OkStatus();
   }
 
   Status Add(const SafeTensor& tensor) {
-    std::string name = NameOf(tensor.name);
+    std::string name = form_->is_encoder ? NameInEncoder(tensor.name) : NameOf(tensor.name);
     if (name.empty() || (tied_ && name == "output.weight")) return OkStatus();
     if (!gguf::IsValidName(name, gguf::kMaxTensorNameBytes)) {
       return InvalidArgument(Printable(folder_, 300),

@@ -124,6 +124,7 @@ class TokenizerReader {
     const Status status = ReadModel();
     if (!status.ok()) return Annotate(status, Printable(In("tokenizer.json"), 300), ": ");
     ReadSpecialIds();
+    ReadSampling();
     return ReadTemplate();
   }
 
@@ -267,6 +268,7 @@ class TokenizerReader {
       text = text.starts_with(kInside) ? text.substr(kInside.size()) : StrCat(kMark, text);
     }
     SetText("tokenizer.ggml.model", "bert");
+    is_word_piece_ = true;
     const bool lower = FlagAt(json_, "normalizer.lowercase", true);
     out_.Set("tokenizer.ggml.normalizer.lowercase", lower);
     out_.Set("tokenizer.ggml.normalizer.strip_accents",
@@ -324,6 +326,7 @@ class TokenizerReader {
   }
 
   void ReadSpecialIds() {
+    if (is_word_piece_) return ReadWordPieceIds();
     const auto bos = NamedToken("bos_token"), eos = NamedToken("eos_token");
     const std::vector<int64_t> starts = NumberedTokens("bos_token_id"),
                                ends = NumberedTokens("eos_token_id");
@@ -332,9 +335,6 @@ class TokenizerReader {
     if (const auto pad = NamedToken("pad_token")) SetId("tokenizer.ggml.padding_token_id", *pad);
     if (!ends.empty()) {
       out_.Set("tokenizer.ggml.eos_token_ids", MetaArray{.items = ends});
-    }
-    if (const auto separator = NamedToken("sep_token")) {
-      SetId("tokenizer.ggml.seperator_token_id", *separator);
     }
     const bool has_bos = bos || !starts.empty();
     out_.Set("tokenizer.ggml.add_bos_token",
@@ -352,6 +352,37 @@ class TokenizerReader {
       }
     }
     return false;
+  }
+
+  // Texts begin with one and end with another.
+  void ReadWordPieceIds() {
+    static constexpr std::pair<const char*, std::pair<const char*, const char*>> kNames[] = {
+        {"cls_token", {"[CLS]", "tokenizer.ggml.bos_token_id"}},
+        {"sep_token", {"[SEP]", "tokenizer.ggml.seperator_token_id"}},
+        {"pad_token", {"[PAD]", "tokenizer.ggml.padding_token_id"}},
+    };
+    for (const auto& [field, usual] : kNames) {
+      std::optional<int64_t> id = NamedToken(field);
+      const auto found = ids_.find(usual.first);
+      if (!id && found != ids_.end()) id = found->second;
+      if (id) SetId(usual.second, *id);
+    }
+  }
+
+  // What generation_config.json recommends.
+  void ReadSampling() {
+    static constexpr std::pair<const char*, const char*> kFields[] = {
+        {"temperature", "temp"},
+        {"top_k", "top_k"},
+        {"top_p", "top_p"},
+        {"min_p", "min_p"},
+        {"repetition_penalty", "penalty_repeat"},
+    };
+    if (!FlagAt(generation_, "do_sample", true)) return;
+    for (const auto& [field, key] : kFields) {
+      const SortedJson& value = At(generation_, field);
+      if (value.is_number()) out_.Set(StrCat("general.sampling.", key), value.get<double>());
+    }
   }
 
   Status ReadTemplate() {
@@ -374,6 +405,7 @@ class TokenizerReader {
   const nlohmann::ordered_json& config_;
   HuggingFaceModel& out_;
   SortedJson json_, settings_, generation_;
+  bool is_word_piece_ = false;
   std::vector<std::string> tokens_;
   std::vector<int64_t> types_;
   std::map<std::string, int64_t, std::less<>> ids_;
