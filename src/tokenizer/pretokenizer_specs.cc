@@ -221,8 +221,8 @@ Spec Spark() {
   return MakeSpec({Runs(Numbers(), 1, 1), Runs(HanAndKana()), Words(rules)});
 }
 
-// [가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+, then
-// words
+// [가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+,
+// then words
 Spec Youtu() {
   WordRules rules = Gpt4oRules();
   rules.max_digits = 1;

@@ -48,6 +48,7 @@ std::unique_ptr<const TextEncoder> MakeSentencePieceEncoder(const Vocabulary* vo
 std::unique_ptr<const TextEncoder> MakeWordPieceEncoder(const Vocabulary* vocabulary);
 std::unique_ptr<const TextEncoder> MakeUnigramEncoder(const Vocabulary* vocabulary);
 std::unique_ptr<const TextEncoder> MakeLongestMatchEncoder(const Vocabulary* vocabulary);
+std::unique_ptr<const TextEncoder> MakeSentenceUnigramEncoder(const Vocabulary* vocabulary);
 
 }  // namespace weft
 

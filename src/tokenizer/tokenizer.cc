@@ -77,6 +77,9 @@ class Tokenizer::Impl {
       case TokenizerKind::kLongestMatch:
         encoder = MakeLongestMatchEncoder(vocabulary.get());
         break;
+      case TokenizerKind::kSentenceUnigram:
+        encoder = MakeSentenceUnigramEncoder(vocabulary.get());
+        break;
     }
     return std::unique_ptr<const Impl>(new Impl(std::move(vocabulary), std::move(encoder)));
   }

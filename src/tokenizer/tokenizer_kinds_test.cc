@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "base/unicode.h"
 #include "formats/gguf_writer.h"
+#include "tokenizer/chars_map.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft {
@@ -169,6 +170,116 @@ TEST(Unigram, NeedsScores) {
   KindFile file = PlamoFile();
   file.scores.clear();
   EXPECT_THAT(Message(file.Load().status()), HasSubstr("needs scores"));
+}
+
+// A double array over the keys, as precompiled_charsmap holds it: node i's children at i's base.
+std::string CharsMapBytes(const std::map<std::string, std::string>& map) {
+  // Bases are multiples of 256 that no other node has, so that children never meet.
+  std::map<std::string, uint32_t> base_of = {{"", 256}};
+  for (const auto& [key, value] : map) {
+    for (size_t n = 1; n <= key.size(); ++n) {
+      base_of.emplace(key.substr(0, n), 256 * static_cast<uint32_t>(base_of.size() + 1));
+    }
+  }
+  std::vector<uint32_t> nodes(256 * (base_of.size() + 2));
+  std::map<std::string, uint32_t> place_of = {{"", 0}};
+  for (const auto& [key, base] : base_of) {
+    if (!key.empty()) {
+      place_of[key] =
+          base_of[key.substr(0, key.size() - 1)] ^ static_cast<unsigned char>(key.back());
+    }
+  }
+  std::string texts;
+  for (const auto& [key, base] : base_of) {
+    const uint32_t place = place_of[key];
+    // A node's own place is part of where its children lie.
+    const uint32_t from = key.empty() ? base : base ^ place;
+    const bool has_value = map.contains(key);
+    const uint32_t byte = key.empty() ? 0 : static_cast<unsigned char>(key.back());
+    nodes[place] = (from << 10) | (has_value ? 1u << 8 : 0) | byte;
+    if (!has_value) continue;
+    nodes[base] = (1u << 31) | static_cast<uint32_t>(texts.size());
+    texts += map.at(key) + std::string(1, '\0');
+  }
+  const auto n_trie = static_cast<uint32_t>(nodes.size() * sizeof(uint32_t));
+  return std::string(reinterpret_cast<const char*>(&n_trie), sizeof(n_trie)) +
+         std::string(reinterpret_cast<const char*>(nodes.data()), n_trie) + texts;
+}
+
+TEST(CharsMaps, ReplaceTheLongestKey) {
+  const std::string bytes = CharsMapBytes({{"a", "x"}, {"ab", "yy"}, {"é", "e"}, {"\t", " "}});
+  const auto map = CharsMap::Parse(bytes);
+  ASSERT_TRUE(map.ok()) << map.status();
+  const auto by = [&](std::string_view text) {
+    const CharsMap::Match match = map->LongestPrefix(text);
+    return StrCat(match.bytes, " ", match.by);
+  };
+  EXPECT_EQ(by("abc"), "2 yy");
+  EXPECT_EQ(by("ac"), "1 x");
+  EXPECT_EQ(by("éa"), "2 e");
+  EXPECT_EQ(by("\t"), "1  ");
+  EXPECT_EQ(by("b"), "0 ");
+  EXPECT_EQ(by(std::string_view("\0a", 2)), "0 ");
+  EXPECT_FALSE(CharsMap::Parse("abc").ok());
+  EXPECT_FALSE(CharsMap::Parse(std::string("\xFF\0\0\0xy", 6)).ok());
+  EXPECT_EQ(CharsMap::Parse(std::string(4, '\0'))->LongestPrefix("a").bytes, 0u);
+  // Any bytes are a map of something.
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    std::string noise = bytes;
+    for (int i = 0; i < 40; ++i)
+      noise[4 + random() % (noise.size() - 4)] = static_cast<char>(random());
+    const auto odd = CharsMap::Parse(noise);
+    ASSERT_TRUE(odd.ok());
+    for (const char* text : {"abc", "é", "\t x"}) {
+      EXPECT_LE(odd->LongestPrefix(text).bytes, std::string_view(text).size());
+    }
+  }
+}
+
+KindFile SentenceFile() {
+  KindFile file{.model = "t5", .tokens = {}, .scores = {}, .types = {}};
+  file.Add("<pad>", 0, 3);
+  file.Add("</s>", 0, 3);
+  file.Add("<unk>", 0, 2);
+  file.more = [](GgufWriter* writer) {
+    std::vector<int32_t> bytes;
+    for (const char c : CharsMapBytes({{"A", "a"}, {"\t", " "}})) bytes.push_back(c);
+    writer->AddInt32Array("tokenizer.ggml.precompiled_charsmap", bytes);
+    writer->AddBool("tokenizer.ggml.add_space_prefix", true);
+    writer->AddBool("tokenizer.ggml.remove_extra_whitespaces", true);
+  };
+  return file;
+}
+
+TEST(SentenceUnigram, NormalisesAndFindsTheBestWay) {
+  KindFile file = SentenceFile();
+  const TokenId mark = file.Add("\u2581", -4), a = file.Add("a", -3), b = file.Add("b", -3);
+  const TokenId mark_a = file.Add("\u2581a", -2), ab = file.Add("ab", -2),
+                own = file.Add("<x>", 0, 4);
+  const TokenId unknown = 2, end = 1;
+  const auto tokenizer = file.Load();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto encode = [&](std::string_view text) { return (*tokenizer)->Encode(text, {}); };
+  EXPECT_THAT(encode("Ab"), ElementsAre(mark_a, b));  // -5 before -6
+  EXPECT_THAT(encode("bAB"), ElementsAre(mark, b, a, unknown));
+  EXPECT_THAT(encode("b\t  a  "), ElementsAre(mark, b, mark_a));
+  EXPECT_THAT(encode("b中国b"), ElementsAre(mark, b, unknown, b));
+  EXPECT_THAT(encode("b<x>ab"), ElementsAre(mark, b, own, mark_a, b));  // anew behind it
+  EXPECT_THAT(encode("bab"), ElementsAre(mark, b, ab));
+  EXPECT_THAT(encode("a\xFF"), ElementsAre(mark_a, unknown));
+  EXPECT_THAT(encode("  "), IsEmpty());
+  EXPECT_THAT((*tokenizer)->Encode("a", {.add_special = true}), ElementsAre(mark_a, end));
+  EXPECT_EQ((*tokenizer)->Decode(encode("ab b"), true), "ab b");
+}
+
+TEST(SentenceUnigram, RefusesAMapThatEndsEarly) {
+  KindFile file = SentenceFile();
+  file.more = [](GgufWriter* writer) {
+    writer->AddInt32Array("tokenizer.ggml.precompiled_charsmap",
+                          std::vector<int32_t>{9, 0, 0, 0, 1});
+  };
+  EXPECT_THAT(Message(file.Load().status()), HasSubstr("precompiled_charsmap"));
 }
 
 TEST(Whitespace, PartsWordsAndIsLeftOut) {

@@ -121,6 +121,7 @@ StatusOr<std::unique_ptr<const Vocabulary>> Vocabulary::Load(const ModelFile& fi
   WEFT_RETURN_IF_ERROR(v->LoadTypes(file));
   WEFT_RETURN_IF_ERROR(v->LoadSpecialIds(file));
   WEFT_RETURN_IF_ERROR(v->LoadFlags(file));
+  WEFT_RETURN_IF_ERROR(v->LoadCharsMap(file));
   v->FindByteTokens();
   v->MarkKnownTexts();
   WEFT_RETURN_IF_ERROR(v->LoadEnds(file));
@@ -145,6 +146,12 @@ Status Vocabulary::LoadKind(const ModelFile& file) {
     separator = 102;
     padding = 0;
     add_bos = add_separator = clean_spaces = true;
+  } else if (model == "t5") {
+    kind = TokenizerKind::kSentenceUnigram;
+    padding = 0;
+    eos = 1;
+    unknown = 2;
+    add_eos = true;
   } else if (model == "rwkv") {
     kind = TokenizerKind::kLongestMatch;
   } else if (model == "plamo2") {
@@ -167,8 +174,8 @@ Status Vocabulary::LoadKind(const ModelFile& file) {
   } else {
     return file.KeyError("tokenizer.ggml.model",
                          StrCat("the tokenizer '", Printable(model),
-                                "' is not supported; llama, gpt2, gemma4, whitespace, bert, plamo2 "
-                                "and rwkv are"));
+                                "' is not supported; llama, gpt2, gemma4, whitespace, bert, t5, "
+                                "plamo2 and rwkv are"));
   }
   pre_name = pre_text;
   return OkStatus();
@@ -212,7 +219,9 @@ Status Vocabulary::LoadTokens(const ModelFile& file) {
 Status Vocabulary::LoadScores(const ModelFile& file) {
   constexpr std::string_view kKey = "tokenizer.ggml.scores";
   if (!file.HasMeta(kKey)) {
-    if (kind != TokenizerKind::kSentencePiece && kind != TokenizerKind::kUnigram) return OkStatus();
+    const bool needed = kind == TokenizerKind::kSentencePiece || kind == TokenizerKind::kUnigram ||
+                        kind == TokenizerKind::kSentenceUnigram;
+    if (!needed) return OkStatus();
     return file.KeyError(kKey, "a vocabulary of this kind needs scores, the key is missing");
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<double> scores, file.GetFloatArray(kKey));
@@ -309,6 +318,22 @@ Status Vocabulary::LoadFlags(const ModelFile& file) {
                         file.GetBoolOr("tokenizer.ggml.normalizer.lowercase", lowercase));
   WEFT_ASSIGN_OR_RETURN(strip_accents,
                         file.GetBoolOr("tokenizer.ggml.normalizer.strip_accents", lowercase));
+  return OkStatus();
+}
+
+Status Vocabulary::LoadCharsMap(const ModelFile& file) {
+  if (kind != TokenizerKind::kSentenceUnigram) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(merge_spaces,
+                        file.GetBoolOr("tokenizer.ggml.remove_extra_whitespaces", false));
+  constexpr std::string_view kKey = "tokenizer.ggml.precompiled_charsmap";
+  if (!file.HasMeta(kKey)) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> items, file.GetIntArray(kKey));
+  std::string bytes;
+  bytes.reserve(items.size());
+  for (const int64_t item : items) bytes += static_cast<char>(item);
+  StatusOr<CharsMap> map = CharsMap::Parse(bytes);
+  if (!map.ok()) return file.KeyError(kKey, Message(map.status()));
+  chars_map = *std::move(map);
   return OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "base/tokens.h"
 #include "formats/model_file.h"
+#include "tokenizer/chars_map.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/string_table.h"
 
@@ -26,8 +27,9 @@ enum class TokenizerKind {
   kSentencePiece,
   kBytePair,
   kWordPiece,
-  kUnigram,       // PLaMo's: the tokens whose scores have the largest sum
-  kLongestMatch,  // RWKV's: the longest token, again and again
+  kUnigram,          // PLaMo's: the tokens whose scores have the largest sum
+  kLongestMatch,     // RWKV's: the longest token, again and again
+  kSentenceUnigram,  // SentencePiece's unigram models: T5's, XLM-RoBERTa's
 };
 
 // Token attributes; several can hold. A token whose text is a known end marker counts as a control
@@ -91,6 +93,8 @@ class Vocabulary {
   bool add_separator = false;
   bool add_space_prefix = false;
   bool clean_spaces = false;
+  bool merge_spaces = false;  // kSentenceUnigram: runs of spaces are one, or none at the end
+  CharsMap chars_map;         // kSentenceUnigram
   bool lowercase = true;      // kWordPiece
   bool strip_accents = true;  // kWordPiece
 
@@ -103,6 +107,7 @@ class Vocabulary {
   Status LoadTypes(const ModelFile& file);
   Status LoadSpecialIds(const ModelFile& file);
   Status LoadEnds(const ModelFile& file);
+  Status LoadCharsMap(const ModelFile& file);
   Status LoadFlags(const ModelFile& file);
   void FindByteTokens();
   void MarkKnownTexts();
