@@ -62,20 +62,6 @@ class LoadSampler {
   std::thread thread_;  // last: it uses all of the above
 };
 
-// Where the turns of the sessions of `domain` stand in the queue. Others are only counted: two
-// domains may have sessions of one name.
-Json QueueOf(const std::vector<TurnInfo>& turns, const std::string& domain) {
-  Json own = Json::array();
-  int64_t place = 0;
-  for (const TurnInfo& turn : turns) {
-    if (turn.stage != TurnInfo::Stage::kQueued) continue;
-    ++place;
-    if (turn.domain != domain || turn.session_name.empty()) continue;
-    own.push_back({{"session_id", turn.session_name}, {"place", place}});
-  }
-  return {{"length", place}, {"own", std::move(own)}};
-}
-
 void HandleHistory(Host& host, const LoadHistory& history, const HttpRequest& request,
                    HttpResponder& responder) {
   int64_t after = 0;
@@ -93,6 +79,18 @@ void HandleHistory(Host& host, const LoadHistory& history, const HttpRequest& re
 }
 
 }  // namespace
+
+Json QueueOf(const std::vector<TurnInfo>& turns, const std::string& domain) {
+  Json own = Json::array();
+  int64_t place = 0;
+  for (const TurnInfo& turn : turns) {
+    if (turn.stage != TurnInfo::Stage::kQueued) continue;
+    ++place;
+    if (turn.domain != domain || turn.session_name.empty()) continue;
+    own.push_back({{"session_id", turn.session_name}, {"place", place}});
+  }
+  return {{"length", place}, {"own", std::move(own)}};
+}
 
 LoadSample SampleOf(const EngineStats& now, const EngineStats& before,
                     const std::vector<TurnInfo>& turns) {

@@ -41,6 +41,10 @@ struct LoadSample {
 LoadSample SampleOf(const EngineStats& now, const EngineStats& before,
                     const std::vector<TurnInfo>& turns);
 
+// How many turns wait, and the places of those of `domain` that have a named session. Others are
+// only counted: two domains may have sessions of one name. `turns` as Engine::Turns has them.
+nlohmann::ordered_json QueueOf(const std::vector<TurnInfo>& turns, const std::string& domain);
+
 // A ring of samples, numbered from 0 on. Any thread.
 class LoadHistory {
  public:

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -88,6 +87,22 @@ TEST(LoadHistoryTest, ASampleHasWhatHappenedSinceTheOneBefore) {
   EXPECT_EQ(sample.by_domain.at("b").running, 1);
 }
 
+TEST(LoadHistoryTest, TheQueueTellsAKeyWhereItsOwnTurnsWait) {
+  using Stage = TurnInfo::Stage;
+  std::vector<TurnInfo> turns(5);
+  for (TurnInfo& turn : turns) turn.domain = "a";
+  turns[0].session_name = "runs";
+  turns[0].stage = Stage::kWriting;
+  turns[1].session_name = turns[3].session_name = "same";
+  turns[3].domain = "b";
+  turns[4].domain = "b";  // of no session
+  const Json queue = QueueOf(turns, "b");
+  EXPECT_EQ(queue["length"], 4);
+  EXPECT_EQ(queue["own"], Json::array({{{"session_id", "same"}, {"place", 3}}}));
+  EXPECT_EQ(QueueOf(turns, "a")["own"].size(), 1u);
+  EXPECT_EQ(QueueOf({}, "a")["length"], 0);
+}
+
 class LoadHistoryRouteTest : public testing::ApiTest {};
 
 TEST_F(LoadHistoryRouteTest, FillsByItselfAndTellsOperatorsMore) {
@@ -109,33 +124,6 @@ TEST_F(LoadHistoryRouteTest, FillsByItselfAndTellsOperatorsMore) {
   EXPECT_EQ(told["running"].size(), told["idle"].size());
   EXPECT_EQ(told["queue"]["length"], 0);
   EXPECT_FALSE(ask(false).contains("idle"));
-}
-
-TEST_F(LoadHistoryRouteTest, SaysWhereAKeysOwnTurnsWait) {
-  const int64_t places = host().engine().options().max_running;
-  TurnOptions options;
-  options.tokens = {1, 2, 3};
-  options.ignore_eos = true;
-  std::vector<std::shared_ptr<Turn>> turns;  // they pause, as nobody takes their tokens
-  for (int64_t i = 0; i < places + 2; ++i) {
-    const bool is_last = i == places + 1;
-    const SessionOptions session{.name = "s" + std::to_string(i), .domain = is_last ? "b" : "a"};
-    auto named = host().engine().SubmitNamed(session, options, {});
-    ASSERT_TRUE(named.ok()) << named.status();
-    turns.push_back(std::move(named->turn));
-  }
-  Json queue;
-  do {
-    std::this_thread::yield();
-    queue = Get("/load/history", "b")["queue"];
-  } while (queue["length"] != 2);
-  ASSERT_EQ(queue["own"].size(), 1u);
-  EXPECT_EQ(queue["own"][0]["session_id"], "s" + std::to_string(places + 1));
-  EXPECT_EQ(queue["own"][0]["place"], 2);
-  for (auto& turn : turns) turn->Cancel();
-  for (auto& turn : turns) {
-    while (turn->Next()) continue;
-  }
 }
 
 TEST_F(LoadHistoryRouteTest, RefusesWhatIsNoNumber) {
