@@ -158,11 +158,6 @@ Status RefuseForHeld(const TurnOptions& turn) {
                    field);
 }
 
-// Whether calls must have a form, or must be there.
-bool InsistsOnCalls(const ToolChoice& choice) {
-  return choice.must_call || choice.strict || !choice.only.empty();
-}
-
 // A reply that may call tools or has a required form: every call that begins is one of an offered
 // tool, with arguments that fit its schema. If the schemas cannot be enforced and enforcement is
 // not required, the reply is free.
@@ -170,7 +165,7 @@ Began BeginReply(Host& host, const ChatCall& call, const ChatPrompt& prompt,
                  const TurnOptions& turn) {
   const ToolChoice& choice = call.tool_choice;
   const ToolList tools = choice.calls_allowed ? prompt.tools : ToolList();
-  const bool must_hold = (!tools.empty() && InsistsOnCalls(choice)) || call.answer;
+  const bool must_hold = (!tools.empty() && choice.insists()) || call.answer;
   if (!must_hold && (tools.empty() || !host.defaults().server.hold_calls))
     return Began(std::nullopt);
   if (turn.ignore_eos || turn.min_tokens > 0) {
@@ -309,7 +304,7 @@ StatusOr<PreparedChat> PrepareChat(Host& host, const HttpRequest& request, ChatC
   const bool is_held = rules.reply.has_value();
   // A call that ends the reply within its thought is one, unless more is required of it.
   const bool may_call = call.tool_choice.calls_allowed && !prompt.tools.empty();
-  if (may_call && !InsistsOnCalls(call.tool_choice) && !call.answer) {
+  if (may_call && !call.tool_choice.insists() && !call.answer) {
     rules.call_end = host.chat().call_end();
   }
   turn.token_mask = MaskOf(host.model().tokenizer(), std::move(rules));
@@ -377,46 +372,6 @@ StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, con
 StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call) {
   WEFT_ASSIGN_OR_RETURN(const TurnOptions turn, ChatPromptOf(host, request, call));
   return turn.PromptSize(host.model().row_width());
-}
-
-namespace {
-
-std::optional<Continuation> ReadContinuation(ApiFields* fields) {
-  constexpr char kName[] = "continue_final_message";
-  const nlohmann::ordered_json* const value = fields->Value(kName);
-  if (value == nullptr) return std::nullopt;
-  if (*value == true) return Continuation::kAuto;
-  if (*value == "content") return Continuation::kContent;
-  if (*value == "reasoning_content") return Continuation::kReasoning;
-  if (*value != false) {
-    fields->Fail(kName, "must be true, false, \"content\" or \"reasoning_content\"");
-  }
-  return Continuation::kNone;
-}
-
-}  // namespace
-
-void ReadEnding(ApiFields* fields, ChatRequest* chat) {
-  const auto begin = fields->Bool("add_generation_prompt");
-  const auto go_on = ReadContinuation(fields);
-  const bool must_go_on = go_on.value_or(Continuation::kNone) != Continuation::kNone;
-  if (begin.value_or(false) && must_go_on) {
-    return fields->Fail("continue_final_message", "and add_generation_prompt cannot both be true");
-  }
-  const std::vector<ChatMessage>& messages = chat->conversation.messages;
-  const bool is_begun = !messages.empty() && messages.back().role == Role::kAssistant &&
-                        messages.back().calls.empty();
-  if (must_go_on && !is_begun) {
-    return fields->Fail("continue_final_message", "needs a final assistant message without calls");
-  }
-  chat->continuation = go_on.value_or(is_begun ? Continuation::kAuto : Continuation::kNone);
-  chat->add_generation_prompt = begin.value_or(true);
-  if (chat->continuation != Continuation::kNone && messages.size() > 1 &&
-      messages[messages.size() - 2].role == Role::kAssistant) {
-    fields->Fail("messages",
-                 "ends with two assistant messages: merge them to have the result continued, or "
-                 "set continue_final_message to false");
-  }
 }
 
 Status CheckCounts(const Conversation& conversation) {

@@ -12,13 +12,13 @@
 #include <string_view>
 #include <vector>
 
-#include "api/answer_rule.h"
-#include "api/fields/prompt_embeds.h"
+#include "answer/answer_rule.h"
+#include "answer/prompt_rows.h"
+#include "answer/tool_choice.h"
 #include "api/fields/session_name.h"
 #include "api/fields/support.h"
 #include "api/prompt_marks.h"
 #include "api/reply_stream.h"
-#include "api/tool_choice.h"
 #include "async/task.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -100,11 +100,6 @@ Task<StatusOr<std::unique_ptr<ReplyStream>>> StartChat(Host& host, const HttpReq
 // The text of its prompt as the model sees it, including control tokens.
 StatusOr<std::string> ChatPromptText(Host& host, const HttpRequest& request, const ChatCall& call);
 StatusOr<int64_t> CountChatTokens(Host& host, const HttpRequest& request, const ChatCall& call);
-
-// Whether the reply starts afresh or continues the last message: continue_final_message (a boolean,
-// "content" or "reasoning_content") and add_generation_prompt. As in llama-server, if the last
-// message is the assistant's it is continued unless continue_final_message is false.
-void ReadEnding(ApiFields* fields, ChatRequest* chat);
 
 // Limits that no real conversation reaches: each item costs the template time.
 inline constexpr size_t kMaxMessages = 20'000;

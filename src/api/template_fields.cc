@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/strings.h"
 #include "chat/template_variables.h"
@@ -15,6 +16,19 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr char kKwargs[] = "chat_template_kwargs";
+
+std::optional<Continuation> ReadContinuation(ApiFields* fields) {
+  constexpr char kName[] = "continue_final_message";
+  const ordered_json* const value = fields->Value(kName);
+  if (value == nullptr) return std::nullopt;
+  if (*value == true) return Continuation::kAuto;
+  if (*value == "content") return Continuation::kContent;
+  if (*value == "reasoning_content") return Continuation::kReasoning;
+  if (*value != false) {
+    fields->Fail(kName, "must be true, false, \"content\" or \"reasoning_content\"");
+  }
+  return Continuation::kNone;
+}
 
 }  // namespace
 
@@ -65,6 +79,29 @@ void ReadThoughtMessage(ApiFields* fields, const ThinkingDefaults& defaults, Cha
   call->thought.message = fields->String(kName).value_or(defaults.limit.message);
   if (call->thought.message.size() > kMostBytes) {
     fields->Fail(kName, StrCat("is longer than ", kMostBytes, " bytes; one sentence is enough"));
+  }
+}
+
+void ReadEnding(ApiFields* fields, ChatRequest* chat) {
+  const auto begin = fields->Bool("add_generation_prompt");
+  const auto go_on = ReadContinuation(fields);
+  const bool must_go_on = go_on.value_or(Continuation::kNone) != Continuation::kNone;
+  if (begin.value_or(false) && must_go_on) {
+    return fields->Fail("continue_final_message", "and add_generation_prompt cannot both be true");
+  }
+  const std::vector<ChatMessage>& messages = chat->conversation.messages;
+  const bool is_begun = !messages.empty() && messages.back().role == Role::kAssistant &&
+                        messages.back().calls.empty();
+  if (must_go_on && !is_begun) {
+    return fields->Fail("continue_final_message", "needs a final assistant message without calls");
+  }
+  chat->continuation = go_on.value_or(is_begun ? Continuation::kAuto : Continuation::kNone);
+  chat->add_generation_prompt = begin.value_or(true);
+  if (chat->continuation != Continuation::kNone && messages.size() > 1 &&
+      messages[messages.size() - 2].role == Role::kAssistant) {
+    fields->Fail("messages",
+                 "ends with two assistant messages: merge them to have the result continued, or "
+                 "set continue_final_message to false");
   }
 }
 

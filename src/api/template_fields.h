@@ -1,5 +1,5 @@
 // The fields of a request that become variables of the chat template: chat_template_kwargs, which
-// every API takes, how much to think, and whether earlier thoughts stay.
+// every API takes, how much to think, and whether earlier thoughts stay; and how the reply begins.
 //
 // chat_template_kwargs count most, then the request's other fields, then the operator's settings.
 //
@@ -27,6 +27,11 @@ void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variabl
 void ReadThoughtLimit(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call);
 // Only the thought's last words, for APIs that have their own field for its length.
 void ReadThoughtMessage(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call);
+
+// Whether the reply starts afresh or continues the last message: continue_final_message (a boolean,
+// "content" or "reasoning_content") and add_generation_prompt. As in llama-server, if the last
+// message is the assistant's it is continued unless continue_final_message is false.
+void ReadEnding(ApiFields* fields, ChatRequest* chat);
 
 }  // namespace weft::serve
 

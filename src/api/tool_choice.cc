@@ -1,6 +1,6 @@
 #include "api/tool_choice.h"
 
-#include <algorithm>
+#include <string>
 #include <string_view>
 
 #include "base/strings.h"
@@ -100,15 +100,6 @@ ToolChoice ReadAnthropicToolChoice(ApiFields* fields, const ToolCatalog& tools) 
     fields->Fail("tool_choice", "asks for a call, but there are no tools");
   }
   return choice;
-}
-
-ToolList Callable(const ToolList& tools, const ToolChoice& choice) {
-  if (choice.only.empty()) return tools;
-  ToolList callable;
-  for (const auto& tool : tools) {
-    if (std::ranges::count(choice.only, tool->name) > 0) callable.push_back(tool);
-  }
-  return callable;
 }
 
 }  // namespace weft::serve

@@ -7,10 +7,12 @@
 
 #include "api/anthropic/blocks.h"
 #include "api/anthropic/tools.h"
+#include "api/fields/answer_rule.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/sampling_params.h"
 #include "api/repeated_calls.h"
 #include "api/template_fields.h"
+#include "api/tool_choice.h"
 #include "base/strings.h"
 
 namespace weft::serve {

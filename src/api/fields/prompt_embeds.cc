@@ -1,13 +1,11 @@
 #include "api/fields/prompt_embeds.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <utility>
 
 #include "api/fields/support.h"
 #include "base/strings.h"
-#include "chat/chat_context.h"
 #include "host/row_file.h"
 
 namespace weft::serve {
@@ -22,7 +20,7 @@ bool IsEmbeds(const ordered_json& part) { return ValueIn(part, "type") == kType;
 // A content's parts with marks for vectors, which go to `read` and are nowhere copied: they are
 // most of a request.
 StatusOr<ordered_json> TakeFrom(Host& host, const ordered_json& content, std::string_view place,
-                                std::string_view mark, MessagesWithRows* read) {
+                                MessagesWithRows* read) {
   ordered_json parts = ordered_json::array();
   for (size_t i = 0; i < content.size(); ++i) {
     if (!IsEmbeds(content[i])) {
@@ -31,7 +29,7 @@ StatusOr<ordered_json> TakeFrom(Host& host, const ordered_json& content, std::st
     }
     WEFT_ASSIGN_OR_RETURN(
         auto rows, ReadPromptEmbeds(host, ValueIn(content[i], "data"), StrCat(place, "[", i, "]")));
-    read->rows.push_back({StrCat("<", mark, "-", read->rows.size(), ">"), std::move(rows)});
+    read->rows.push_back(MarkRows(std::move(rows)));
     parts.push_back({{"type", "text"}, {"text", read->rows.back().mark}});
   }
   return parts;
@@ -69,16 +67,14 @@ bool HavePromptEmbeds(const ordered_json& messages) {
 
 StatusOr<MessagesWithRows> TakePromptEmbeds(Host& host, const ordered_json& messages) {
   MessagesWithRows read{.messages = ordered_json::array()};
-  const std::string mark = NewId("vectors-");
   for (size_t i = 0; i < messages.size(); ++i) {
     const ordered_json& content = ValueIn(messages[i], "content");
     if (!content.is_array()) {
       read.messages.push_back(messages[i]);
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(
-        ordered_json parts,
-        TakeFrom(host, content, StrCat("messages[", i, "].content"), mark, &read));
+    WEFT_ASSIGN_OR_RETURN(ordered_json parts,
+                          TakeFrom(host, content, StrCat("messages[", i, "].content"), &read));
     ordered_json message = ordered_json::object();
     for (const auto& [name, value] : messages[i].items()) {
       if (name != "content") message[name] = value;
@@ -87,33 +83,6 @@ StatusOr<MessagesWithRows> TakePromptEmbeds(Host& host, const ordered_json& mess
     read.messages.push_back(std::move(message));
   }
   return read;
-}
-
-Status SetPrompt(const Model& model, std::string_view text, std::vector<EmbeddedRows> rows,
-                 TurnOptions* turn) {
-  const auto encoder = MakePromptEncoder(model.tokenizer(), model.context_tokens());
-  bool at_start = true;
-  const auto encode = [&](std::string_view piece) {
-    auto tokens = piece.empty() ? std::vector<int32_t>() : encoder.encode(piece, at_start);
-    at_start = at_start && piece.empty();
-    return tokens;
-  };
-  std::vector<PromptPart> parts;
-  for (EmbeddedRows& entry : rows) {
-    const size_t at = text.find(entry.mark);
-    if (at == text.npos || text.find(entry.mark, at + 1) != text.npos) {
-      return WithParam(InvalidArgument("messages: the chat template does not write vectors once "
-                                       "and in their order"),
-                       "messages");
-    }
-    parts.push_back({.tokens = encode(text.substr(0, at)), .rows = std::move(entry.rows)});
-    at_start = false;
-    text.remove_prefix(at + entry.mark.size());
-  }
-  parts.push_back({.tokens = encode(text)});
-  turn->tokens = {};
-  turn->parts = std::make_shared<const std::vector<PromptPart>>(std::move(parts));
-  return OkStatus();
 }
 
 }  // namespace weft::serve

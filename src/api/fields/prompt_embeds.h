@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/prompt_rows.h"
 #include "base/status.h"
 #include "host/host.h"
 #include "nlohmann/json.hpp"
@@ -19,12 +20,6 @@ namespace weft::serve {
 StatusOr<std::vector<float>> ReadPromptEmbeds(Host& host, const nlohmann::ordered_json& value,
                                               std::string_view place);
 
-// Vectors, and the mark that stands for them in the text that a template writes.
-struct EmbeddedRows {
-  std::string mark;
-  std::vector<float> rows;
-};
-
 // OpenAI's messages, in which each content part {"type": "prompt_embeds", "data": ...} is replaced
 // by a text: a mark that nobody can guess.
 struct MessagesWithRows {
@@ -34,11 +29,6 @@ struct MessagesWithRows {
 StatusOr<MessagesWithRows> TakePromptEmbeds(Host& host, const nlohmann::ordered_json& messages);
 // Whether there are such parts.
 bool HavePromptEmbeds(const nlohmann::ordered_json& messages);
-
-// The rendered text as a prompt: tokens, and vectors where the marks are. An error if the template
-// left one out or wrote it twice.
-Status SetPrompt(const Model& model, std::string_view text, std::vector<EmbeddedRows> rows,
-                 TurnOptions* turn);
 
 }  // namespace weft::serve
 

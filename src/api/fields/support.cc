@@ -5,10 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <random>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "base/clock.h"
 #include "base/strings.h"
 #include "host/model_host.h"
@@ -17,23 +15,9 @@
 namespace weft::serve {
 namespace {
 
-constexpr char kParamUrl[] = "weft/param";
-constexpr char kCodeUrl[] = "weft/code";
-constexpr char kPromptTokensUrl[] = "weft/n_prompt_tokens";
-constexpr char kContextUrl[] = "weft/n_ctx";
-
 // Longer names, and more of them, are not listed: headers should stay short.
 constexpr size_t kMaxIgnoredNames = 32;
 constexpr size_t kMaxIgnoredNameBytes = 64;
-
-void SetPayload(Status* status, const char* url, std::string_view value) {
-  if (!status->ok()) status->SetPayload(url, absl::Cord(std::string(value)));
-}
-
-std::string Payload(const Status& status, const char* url) {
-  const auto payload = status.GetPayload(url);
-  return payload ? std::string(*payload) : std::string();
-}
 
 bool IsHeaderSafe(std::string_view name) {
   for (const char c : name) {
@@ -44,44 +28,14 @@ bool IsHeaderSafe(std::string_view name) {
 
 }  // namespace
 
-std::string NewId(std::string_view prefix, int n_random) {
-  static constexpr std::string_view kLetters =
-      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  thread_local std::random_device device;
-  std::uniform_int_distribution<size_t> letter(0, kLetters.size() - 1);
-  std::string id(prefix);
-  for (int i = 0; i < n_random; ++i) id.push_back(kLetters[letter(device)]);
-  return id;
-}
-
-Status WithParam(Status status, std::string_view param) {
-  if (!param.empty()) SetPayload(&status, kParamUrl, param);
-  return status;
-}
-
-Status WithCode(Status status, std::string_view code) {
-  SetPayload(&status, kCodeUrl, code);
-  return status;
-}
-
-Status WithContext(const Status& refused, int64_t n_prompt_tokens, int64_t n_ctx) {
-  // The wording by which clients of OpenAI know that they must shorten a conversation.
-  Status status(
-      refused.code(),
-      StrCat(Message(refused), "; this model's maximum context length is ", n_ctx, " tokens"));
-  SetPayload(&status, kPromptTokensUrl, StrCat(n_prompt_tokens));
-  SetPayload(&status, kContextUrl, StrCat(n_ctx));
-  return status;
-}
-
 ApiError ToDetailedApiError(const Status& status) {
   ApiError error = ToApiError(status);
-  if (const std::string param = Payload(status, kParamUrl); !param.empty()) error.param = param;
-  if (const std::string code = Payload(status, kCodeUrl); !code.empty()) error.code = code;
-  int64_t number = 0;
-  if (ParseInt64(Payload(status, kPromptTokensUrl), &number)) error.n_prompt_tokens = number;
-  if (ParseInt64(Payload(status, kContextUrl), &number)) {
-    error.n_ctx = number;
+  ErrorDetails details = DetailsOf(status);
+  if (!details.param.empty()) error.param = std::move(details.param);
+  if (!details.code.empty()) error.code = std::move(details.code);
+  error.n_prompt_tokens = details.n_prompt_tokens;
+  error.n_ctx = details.n_ctx;
+  if (error.n_ctx >= 0) {
     // llama-server's type and OpenAI's code.
     error.type = "exceed_context_size_error";
     error.code = "context_length_exceeded";
@@ -138,11 +92,6 @@ Status ApiFields::Finish(std::vector<std::string>* unknown) {
   }
   unknown->insert(unknown->end(), ignored_.begin(), ignored_.end());
   return OkStatus();
-}
-
-Status AtPlace(const Status& status) {
-  const std::string_view message = Message(status);
-  return WithCode(WithParam(status, message.substr(0, message.find(':'))), "invalid_value");
 }
 
 Status Misshapen(std::string_view place, std::string_view what) {

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "answer/error_details.h"
+#include "base/new_id.h"
 #include "base/status.h"
 #include "host/host.h"
 #include "http/api_error.h"
@@ -25,16 +27,7 @@ namespace weft::serve {
 // Of a client's turns among its own, in either direction.
 inline constexpr int kMaxPriority = 1'000'000;
 
-// `prefix` followed by `n_random` unguessable letters and digits.
-std::string NewId(std::string_view prefix, int n_random = 24);
-
-// Details that a status alone cannot carry: the field at fault, OpenAI's code, and the numbers for
-// a context that is too long. They travel as payloads of the status.
-Status WithParam(Status status, std::string_view param);
-Status WithCode(Status status, std::string_view code);
-// Also says the context's size in OpenAI's words.
-Status WithContext(const Status& refused, int64_t n_prompt_tokens, int64_t n_ctx);
-// Like ToApiError, with these details.
+// Like ToApiError, with what DetailsOf has.
 ApiError ToDetailedApiError(const Status& status);
 // Includes these details.
 void SendError(HttpResponder& responder, const Status& status, ErrorShape shape);
@@ -67,9 +60,6 @@ class ApiFields : public JsonFields {
   Status adopted_;
 };
 
-// An error whose message begins with the place at fault ("messages[2].content: ..."), as one of
-// that place.
-Status AtPlace(const Status& status);
 // The error for a part of the body at `place`, and a required string member of such a part.
 Status Misshapen(std::string_view place, std::string_view what);
 StatusOr<std::string> NeedString(const nlohmann::ordered_json& object, const char* name,

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "api/answer_rule.h"
+#include "api/fields/answer_rule.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/fill_in_prompt.h"
 #include "api/fields/mixed_text.h"

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "api/fields/answer_rule.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/fill_in_prompt.h"
 #include "api/fields/sampling_params.h"

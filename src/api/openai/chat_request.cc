@@ -4,12 +4,14 @@
 #include <string_view>
 #include <utility>
 
+#include "api/fields/answer_rule.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/prompt_embeds.h"
 #include "api/fields/sampling_params.h"
 #include "api/fields/session_name.h"
 #include "api/repeated_calls.h"
 #include "api/template_fields.h"
+#include "api/tool_choice.h"
 #include "base/strings.h"
 #include "chat/openai_form.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "api/answer_rule.h"
+#include "api/fields/answer_rule.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/fill_in_prompt.h"
 #include "api/fields/prompt_embeds.h"

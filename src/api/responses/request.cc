@@ -6,12 +6,14 @@
 #include <string_view>
 #include <utility>
 
+#include "api/fields/answer_rule.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/sampling_params.h"
 #include "api/openai/chat_request.h"
 #include "api/repeated_calls.h"
 #include "api/responses/sealed_reasoning.h"
 #include "api/template_fields.h"
+#include "api/tool_choice.h"
 #include "base/strings.h"
 
 namespace weft::serve {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/fields/prompt_embeds.h"
+#include "answer/prompt_rows.h"
 #include "base/files/mapped_file.h"
 #include "cli/chat/prompt.h"
 #include "cli/commands/command.h"
@@ -133,10 +133,12 @@ StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
   chat->SetReasoning(flags.reply);
   // The vectors come before the question, as a part of the message.
   std::vector<std::string> parts;
-  if (!rows.empty()) parts.push_back("<vectors-of-embeds>");
-  if (!prompt.empty()) parts.push_back(prompt);
   std::vector<serve::EmbeddedRows> embedded;
-  if (!rows.empty()) embedded.push_back({parts[0], std::move(rows)});
+  if (!rows.empty()) {
+    embedded.push_back(serve::MarkRows(std::move(rows)));
+    parts.push_back(embedded[0].mark);
+  }
+  if (!prompt.empty()) parts.push_back(prompt);
   WEFT_ASSIGN_OR_RETURN(const std::string text,
                         chat->Render(flags.system, {{.parts = parts}}, /*for_answer=*/true));
   if (embedded.empty()) {

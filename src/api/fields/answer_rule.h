@@ -1,27 +1,20 @@
 // The required form of an answer, as requests give it under the names used by the various APIs.
 //
 // Pure functions; any thread.
-#ifndef WEFT_API_ANSWER_RULE_H_
-#define WEFT_API_ANSWER_RULE_H_
+#ifndef WEFT_API_FIELDS_ANSWER_RULE_H_
+#define WEFT_API_FIELDS_ANSWER_RULE_H_
 
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "answer/answer_rule.h"
 #include "api/fields/support.h"
-#include "base/status.h"
-#include "constraint/constraint.h"
 #include "nlohmann/json.hpp"
-#include "weft/constraint.h"
 #include "weft/model.h"
 #include "weft/options.h"
 
 namespace weft::serve {
-
-struct AnswerRule {
-  ConstraintSpec spec;
-  std::string field;  // the request field it came from, for errors
-};
 
 // Reads response_format, llama-server's json_schema and grammar, vLLM's guided_* and
 // structured_outputs, SGLang's regex and ebnf. At most one of them is allowed, and none together
@@ -47,10 +40,6 @@ void CheckGoesWith(const TurnOptions& turn, ApiFields* fields);
 void ReadTextRule(ApiFields* fields, const Model& model, std::string_view tenant,
                   TurnOptions* turn);
 
-// The state of an answer that continues after `begun`. Errors name the rule's field.
-StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const AnswerRule& rule,
-                                                  std::string_view begun, std::string_view tenant);
-
 }  // namespace weft::serve
 
-#endif  // WEFT_API_ANSWER_RULE_H_
+#endif  // WEFT_API_FIELDS_ANSWER_RULE_H_

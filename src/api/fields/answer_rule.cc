@@ -1,4 +1,4 @@
-#include "api/answer_rule.h"
+#include "api/fields/answer_rule.h"
 
 #include <utility>
 
@@ -208,25 +208,6 @@ void ReadTextRule(ApiFields* fields, const Model& model, std::string_view tenant
   auto state = BeginAnswer(model, *rule, "", tenant);
   if (!state.ok()) return fields->Adopt(state.status());
   turn->token_mask = MaskOf(model.tokenizer(), *std::move(state));
-}
-
-StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const AnswerRule& rule,
-                                                  std::string_view begun, std::string_view tenant) {
-  auto compiled = CompileConstraint(model, rule.spec, tenant);
-  if (!compiled.ok()) {
-    // Sending it again would fail again.
-    return WithCode(
-        WithParam(InvalidArgument(rule.field, ": ", Message(compiled.status())), rule.field),
-        "invalid_value");
-  }
-  constraint::ConstraintState state = (*compiled)->Begin();
-  if (!begun.empty() && !state.AdvanceText(begun)) {
-    return WithParam(
-        InvalidArgument("the begun answer cannot be continued to match what ", rule.field,
-                        " requires, from byte ", state.AllowedPrefix(begun), " on"),
-        "messages");
-  }
-  return state;
 }
 
 }  // namespace weft::serve
