@@ -1,6 +1,6 @@
 // Whoever asks learns what was found of a prompt and why not more, in the form of each API, and
 // never anything of another key's prompts.
-#include "host/cache_report.h"
+#include "answer/cache_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

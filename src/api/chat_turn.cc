@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "answer/answer_ends.h"
 #include "answer/reply_mask.h"
 #include "api/fields/cache_report.h"
 #include "api/known_replies.h"
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "constraint/constraint_cache.h"
-#include "host/answer_ends.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::serve {

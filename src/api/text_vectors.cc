@@ -10,10 +10,10 @@
 #include <utility>
 #include <variant>
 
+#include "answer/row_file.h"
 #include "api/chat_turn.h"
 #include "api/fields/mixed_text.h"
 #include "base/strings.h"
-#include "host/row_file.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::serve {

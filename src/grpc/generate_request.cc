@@ -5,7 +5,7 @@
 #include <limits>
 #include <string_view>
 
-#include "host/answer_ends.h"
+#include "answer/answer_ends.h"
 #include "sampling/sampling_parameters.h"
 
 namespace weft::serve {

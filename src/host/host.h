@@ -16,16 +16,16 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/cache_report.h"
+#include "answer/prompt_memory.h"
+#include "answer/prompt_trail.h"
+#include "answer/reply_memory.h"
 #include "answer/thinking.h"
 #include "async/signal.h"
 #include "async/task.h"
 #include "base/status.h"
 #include "chat/chat_format.h"
-#include "host/cache_report.h"
 #include "host/metrics.h"
-#include "host/prompt_memory.h"
-#include "host/prompt_trail.h"
-#include "host/reply_memory.h"
 #include "host/server_options.h"
 #include "nlohmann/json.hpp"
 #include "sampling/sampling_parameters.h"

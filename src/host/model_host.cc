@@ -3,10 +3,10 @@
 #include <new>
 #include <utility>
 
+#include "answer/answer_ends.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strings.h"
-#include "host/answer_ends.h"
 
 namespace weft::serve {
 

@@ -24,10 +24,10 @@
 #include <thread>
 #include <vector>
 
+#include "answer/reply_log.h"
 #include "async/task.h"
 #include "base/mutex.h"
 #include "host/host.h"
-#include "host/reply_log.h"
 
 namespace weft::serve {
 

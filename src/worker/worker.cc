@@ -5,10 +5,10 @@
 #include <optional>
 #include <utility>
 
+#include "answer/answer_ends.h"
 #include "answer/reply_mask.h"
 #include "base/clock.h"
 #include "base/strings.h"
-#include "host/answer_ends.h"
 #include "sampling/sampling_parameters.h"
 
 namespace weft::serve {

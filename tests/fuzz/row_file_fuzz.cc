@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "answer/row_file.h"
 #include "base/check.h"
-#include "host/row_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

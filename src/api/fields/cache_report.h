@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "answer/cache_report.h"
 #include "api/fields/support.h"
-#include "host/cache_report.h"
 #include "http/http.h"
 #include "nlohmann/json.hpp"
 

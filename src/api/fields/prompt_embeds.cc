@@ -4,9 +4,9 @@
 #include <optional>
 #include <utility>
 
+#include "answer/row_file.h"
 #include "api/fields/support.h"
 #include "base/strings.h"
-#include "host/row_file.h"
 
 namespace weft::serve {
 namespace {

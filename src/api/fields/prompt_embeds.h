@@ -1,5 +1,5 @@
 // prompt_embeds: vectors that a client sends in place of tokens, in base64, in one of the forms of
-// host/row_file.h. For a whole prompt, or as parts of a conversation's messages.
+// answer/row_file.h. For a whole prompt, or as parts of a conversation's messages.
 //
 // Values of one request; one thread.
 #ifndef WEFT_API_FIELDS_PROMPT_EMBEDS_H_

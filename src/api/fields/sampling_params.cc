@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "answer/answer_ends.h"
 #include "base/strings.h"
-#include "host/answer_ends.h"
 #include "json/json_text.h"
 
 namespace weft::serve {

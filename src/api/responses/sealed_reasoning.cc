@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
+#include "answer/row_file.h"
 #include "base/strings.h"
 #include "base/unicode.h"
 #include "chat/own_reply.h"
-#include "host/row_file.h"
 
 namespace weft::serve {
 namespace {

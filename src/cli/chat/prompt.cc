@@ -2,11 +2,11 @@
 
 #include <utility>
 
+#include "answer/answer_ends.h"
 #include "answer/masks/constraint_mask.h"
 #include "answer/reply_mask.h"
 #include "answer/thinking.h"
 #include "chat/chat_format.h"
-#include "host/answer_ends.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::cli {

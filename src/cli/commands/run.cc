@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "answer/prompt_rows.h"
+#include "answer/row_file.h"
 #include "base/files/mapped_file.h"
 #include "cli/chat/prompt.h"
 #include "cli/commands/command.h"
@@ -18,7 +19,6 @@
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
 #include "cli/terminal/output.h"
-#include "host/row_file.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

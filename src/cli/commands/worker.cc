@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "answer/answer_ends.h"
 #include "base/files/file_descriptor.h"
 #include "base/strings.h"
 #include "base/system.h"
@@ -22,7 +23,6 @@
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
-#include "host/answer_ends.h"
 #include "worker/worker.h"
 
 namespace weft::cli {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "answer/answer_ends.h"
 #include "base/strings.h"
-#include "host/answer_ends.h"
 #include "sampling/sampling_parameters.h"
 
 namespace weft::cli {

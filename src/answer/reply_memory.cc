@@ -1,4 +1,4 @@
-#include "host/reply_memory.h"
+#include "answer/reply_memory.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "host/row_file.h"
+#include "answer/row_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -129,7 +129,7 @@ TEST(RowFileTest, ReadsAViewOfATensor) {
 // type and in ways that the names say.
 std::string TorchFile(const std::string& name) {
   const auto bytes =
-      ReadFile(StrCat(WEFT_SOURCE_DIR, "/src/host/testdata/torch/", name, ".pt"), 1 << 20);
+      ReadFile(StrCat(WEFT_SOURCE_DIR, "/src/answer/testdata/torch/", name, ".pt"), 1 << 20);
   EXPECT_TRUE(bytes.ok()) << bytes.status();
   return bytes.ok() ? *bytes : "";
 }

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "answer/cache_report.h"
+#include "answer/prompt_memory.h"
+#include "answer/prompt_trail.h"
 #include "chat/chat_format_test_util.h"
-#include "host/cache_report.h"
-#include "host/prompt_memory.h"
-#include "host/prompt_trail.h"
 #include "tests/support/slow_build.h"
 
 namespace weft::serve {

@@ -1,4 +1,4 @@
-#include "host/row_file.h"
+#include "answer/row_file.h"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "answer/torch_file.h"
 #include "base/half.h"
 #include "base/strings.h"
-#include "host/torch_file.h"
 #include "json/json_fields.h"
 
 namespace weft::serve {

@@ -1,4 +1,4 @@
-#include "host/prompt_trail.h"
+#include "answer/prompt_trail.h"
 
 #include <algorithm>
 #include <utility>

@@ -2,8 +2,8 @@
 //
 // Made when the prompt is encoded; only a prompt that does differ costs more than one hash of each
 // item. Values; any thread.
-#ifndef WEFT_HOST_PROMPT_TRAIL_H_
-#define WEFT_HOST_PROMPT_TRAIL_H_
+#ifndef WEFT_ANSWER_PROMPT_TRAIL_H_
+#define WEFT_ANSWER_PROMPT_TRAIL_H_
 
 #include <cstddef>
 #include <memory>
@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/prompt_items.h"
+#include "answer/prompt_memory.h"
 #include "chat/chat_format.h"
-#include "host/prompt_items.h"
-#include "host/prompt_memory.h"
 
 namespace weft::serve {
 
@@ -50,4 +50,4 @@ PromptTrail MakeTrail(EarlierPrompt earlier, std::shared_ptr<const PromptItems> 
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_PROMPT_TRAIL_H_
+#endif  // WEFT_ANSWER_PROMPT_TRAIL_H_

@@ -6,8 +6,8 @@
 // holds the most forgets its least recently used reply first, and a conversation with a forgotten
 // reply is rendered from what the client sends. Domains cannot see each other's replies. Any
 // thread.
-#ifndef WEFT_HOST_REPLY_MEMORY_H_
-#define WEFT_HOST_REPLY_MEMORY_H_
+#ifndef WEFT_ANSWER_REPLY_MEMORY_H_
+#define WEFT_ANSWER_REPLY_MEMORY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -93,4 +93,4 @@ class ReplyMemory {
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_REPLY_MEMORY_H_
+#endif  // WEFT_ANSWER_REPLY_MEMORY_H_

@@ -1,5 +1,5 @@
 // What a server's answers follow where the request omits it: the operator's, the model's.
-#include "host/answer_ends.h"
+#include "answer/answer_ends.h"
 #include "sampling/sampling_parameters.h"
 
 #include <gmock/gmock.h>

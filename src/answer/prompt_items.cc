@@ -1,4 +1,4 @@
-#include "host/prompt_items.h"
+#include "answer/prompt_items.h"
 
 #include <xxhash.h>
 

@@ -9,8 +9,8 @@
 // rewritten when most of it is no longer needed.
 //
 // Any thread. One process has the directory at a time (StateDirectory).
-#ifndef WEFT_HOST_REPLY_LOG_H_
-#define WEFT_HOST_REPLY_LOG_H_
+#ifndef WEFT_ANSWER_REPLY_LOG_H_
+#define WEFT_ANSWER_REPLY_LOG_H_
 
 #include <cstddef>
 #include <deque>
@@ -21,10 +21,10 @@
 #include <thread>
 #include <vector>
 
+#include "answer/reply_memory.h"
 #include "base/files/file_descriptor.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "host/reply_memory.h"
 
 namespace weft::serve {
 
@@ -77,4 +77,4 @@ class ReplyLog {
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_REPLY_LOG_H_
+#endif  // WEFT_ANSWER_REPLY_LOG_H_

@@ -1,4 +1,4 @@
-#include "host/cache_report.h"
+#include "answer/cache_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

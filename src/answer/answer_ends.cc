@@ -1,4 +1,4 @@
-#include "host/answer_ends.h"
+#include "answer/answer_ends.h"
 
 #include <string>
 

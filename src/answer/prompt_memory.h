@@ -6,8 +6,8 @@
 // the least recently used one is forgotten first and is then simply encoded again, which gives
 // different tokens where the model's spelling differed from the tokenizer's. Domains cannot see
 // each other's conversations. Any thread.
-#ifndef WEFT_HOST_PROMPT_MEMORY_H_
-#define WEFT_HOST_PROMPT_MEMORY_H_
+#ifndef WEFT_ANSWER_PROMPT_MEMORY_H_
+#define WEFT_ANSWER_PROMPT_MEMORY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -18,9 +18,9 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/prompt_items.h"
 #include "base/mutex.h"
 #include "chat/chat_context.h"
-#include "host/prompt_items.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::serve {
@@ -103,4 +103,4 @@ class PromptMemory {
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_PROMPT_MEMORY_H_
+#endif  // WEFT_ANSWER_PROMPT_MEMORY_H_

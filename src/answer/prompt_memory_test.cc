@@ -1,4 +1,4 @@
-#include "host/prompt_memory.h"
+#include "answer/prompt_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
 // The ends of answers that sampling advice gives. Pure functions; any thread.
-#ifndef WEFT_HOST_ANSWER_ENDS_H_
-#define WEFT_HOST_ANSWER_ENDS_H_
+#ifndef WEFT_ANSWER_ANSWER_ENDS_H_
+#define WEFT_ANSWER_ANSWER_ENDS_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "host/host.h"
+#include "chat/chat_format.h"
 #include "sampling/sampling_parameters.h"
 #include "tokenizer/tokenizer.h"
 #include "weft/options.h"
@@ -21,4 +21,4 @@ void AddEndTokens(const std::vector<int32_t>& tokens, TurnOptions* turn);
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_ANSWER_ENDS_H_
+#endif  // WEFT_ANSWER_ANSWER_ENDS_H_

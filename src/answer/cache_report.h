@@ -2,8 +2,8 @@
 // to the most similar earlier prompt of the same tenant, and what the difference came from.
 //
 // A report contains text of its own tenant's prompts only. Any thread.
-#ifndef WEFT_HOST_CACHE_REPORT_H_
-#define WEFT_HOST_CACHE_REPORT_H_
+#ifndef WEFT_ANSWER_CACHE_REPORT_H_
+#define WEFT_ANSWER_CACHE_REPORT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -16,9 +16,9 @@
 #include <string_view>
 #include <utility>
 
+#include "answer/prompt_trail.h"
 #include "base/mutex.h"
 #include "base/tokens.h"
-#include "host/prompt_trail.h"
 #include "weft/events.h"
 
 namespace weft::serve {
@@ -106,4 +106,4 @@ class CacheReports {
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_CACHE_REPORT_H_
+#endif  // WEFT_ANSWER_CACHE_REPORT_H_

@@ -5,8 +5,8 @@
 //   for (const ItemChange& change : ChangesBetween(earlier, now)) ...
 //
 // Values; any thread.
-#ifndef WEFT_HOST_PROMPT_ITEMS_H_
-#define WEFT_HOST_PROMPT_ITEMS_H_
+#ifndef WEFT_ANSWER_PROMPT_ITEMS_H_
+#define WEFT_ANSWER_PROMPT_ITEMS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -85,4 +85,4 @@ ItemChange CauseAt(const std::vector<ItemChange>& changes, const PromptItems& be
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_PROMPT_ITEMS_H_
+#endif  // WEFT_ANSWER_PROMPT_ITEMS_H_

@@ -1,4 +1,4 @@
-#include "host/torch_file.h"
+#include "answer/torch_file.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "host/reply_log.h"
+#include "answer/reply_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

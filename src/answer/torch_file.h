@@ -4,8 +4,8 @@
 // A pickle is a program, but this one is not run: its instructions are read one by one, and only
 // those that describe one tensor of plain storage are accepted. The bytes are not trusted. Pure
 // functions.
-#ifndef WEFT_HOST_TORCH_FILE_H_
-#define WEFT_HOST_TORCH_FILE_H_
+#ifndef WEFT_ANSWER_TORCH_FILE_H_
+#define WEFT_ANSWER_TORCH_FILE_H_
 
 #include <cstdint>
 #include <string>
@@ -28,4 +28,4 @@ StatusOr<TorchTensor> ReadTorchFile(std::string_view archive);
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_TORCH_FILE_H_
+#endif  // WEFT_ANSWER_TORCH_FILE_H_

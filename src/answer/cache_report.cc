@@ -1,4 +1,4 @@
-#include "host/cache_report.h"
+#include "answer/cache_report.h"
 
 #include <algorithm>
 #include <array>

@@ -7,8 +7,8 @@
 //                a tensor is refused
 //
 // The bytes are not trusted. Pure functions; any thread.
-#ifndef WEFT_HOST_ROW_FILE_H_
-#define WEFT_HOST_ROW_FILE_H_
+#ifndef WEFT_ANSWER_ROW_FILE_H_
+#define WEFT_ANSWER_ROW_FILE_H_
 
 #include <cstdint>
 #include <optional>
@@ -32,4 +32,4 @@ std::optional<std::string> DecodeBase64(std::string_view text);
 
 }  // namespace weft::serve
 
-#endif  // WEFT_HOST_ROW_FILE_H_
+#endif  // WEFT_ANSWER_ROW_FILE_H_

@@ -1,4 +1,4 @@
-#include "host/reply_memory.h"
+#include "answer/reply_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "answer/prompt_memory.h"
 #include "base/strings.h"
 #include "base/unicode.h"
 #include "chat/chat_format.h"
 #include "chat/chat_format_test_util.h"
 #include "formats/gguf_writer.h"
 #include "formats/model_file.h"
-#include "host/prompt_memory.h"
 #include "tokenizer/vocabulary.h"
 
 namespace weft::serve {
