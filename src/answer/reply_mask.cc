@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "answer/ask.h"
+#include "answer/error_details.h"
 #include "base/strings.h"
 #include "constraint/constraint_cache.h"
 #include "constraint/vocabulary_bytes.h"
@@ -79,6 +81,25 @@ StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
         reply.structure, tools.empty() ? options : Both(reply.options, options), std::move(table));
   };
   return model.constraints().Get(tenant, key, make);
+}
+
+StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const AnswerRule& rule,
+                                                  std::string_view begun, std::string_view tenant) {
+  auto compiled = CompileConstraint(model, rule.spec, tenant);
+  if (!compiled.ok()) {
+    // Sending it again would fail again.
+    return WithCode(
+        WithParam(InvalidArgument(rule.field, ": ", Message(compiled.status())), rule.field),
+        "invalid_value");
+  }
+  constraint::ConstraintState state = (*compiled)->Begin();
+  if (!begun.empty() && !state.AdvanceText(begun)) {
+    return WithParam(
+        InvalidArgument("the begun answer cannot be continued to match what ", rule.field,
+                        " requires, from byte ", state.AllowedPrefix(begun), " on"),
+        "messages");
+  }
+  return state;
 }
 
 StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* chat,

@@ -25,6 +25,8 @@
 
 namespace weft::serve {
 
+struct AnswerRule;
+
 // Whether the prompt's text ends within a thought.
 bool EndsInThought(std::string_view prompt, const ThoughtMarks& marks);
 
@@ -48,6 +50,10 @@ struct ReplyRules {
 StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
     const Model& model, const ChatFormat& chat, const ToolList& tools, CallPolicy policy,
     const ConstraintSpec* answer, std::string_view tenant = {});
+
+// The state of an answer that continues after `begun`. Errors name the rule's field.
+StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const AnswerRule& rule,
+                                                  std::string_view begun, std::string_view tenant);
 
 // The mask for a reply to a prompt given as text. `chat` is null if the model has no format. Null
 // if there is nothing to restrict.

@@ -33,7 +33,7 @@ class DeferredToolsTest : public testing::ApiTest {
   static std::string PromptOf(const HttpRequest& request, const StatusOr<Read>& read) {
     EXPECT_TRUE(read.ok()) << read.status();
     if (!read.ok()) return "";
-    const auto prompt = ChatPromptText(host(), request, read->call);
+    const auto prompt = host().answerer().PromptText(read->ask);
     EXPECT_TRUE(prompt.ok()) << prompt.status();
     return prompt.ok() ? *prompt : "";
   }

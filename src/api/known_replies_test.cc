@@ -216,7 +216,7 @@ TEST_F(KeptRepliesTest, TurnedOffNothingIsPutBack) {
   Answered(messages).erase("reasoning_content");
   const ReplyCost second = Second(messages);
   EXPECT_LT(second.cached, first.prompt + first.completion - 1);
-  EXPECT_EQ(host().replies().size(), 0u);
+  EXPECT_EQ(host().answerer().prompts().replies().size(), 0u);
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "api/chat_turn.h"
 #include "api/front_door.h"
+#include "api/request_turns.h"
 #include "api/server/routes.h"
 #include "base/strings.h"
 #include "engine/engine_test_util.h"
@@ -64,9 +64,14 @@ class ModelHostTest : public ::testing::Test {
     release_.set_value(outcome);
     return loaded_.get_future().get();
   }
-  static GenerationRequest Request(std::string session, std::vector<int32_t> tokens,
-                                   int64_t max_tokens) {
-    return {.session = std::move(session), .turn = testing::Greedy(std::move(tokens), max_tokens)};
+  static Ask Request(std::string session, std::vector<int32_t> tokens, int64_t max_tokens) {
+    return {.input = Ask::Input::kPrompt,
+            .session = {.name = std::move(session), .required = true},
+            .turn = testing::Greedy(std::move(tokens), max_tokens)};
+  }
+  static StatusOr<std::unique_ptr<Generation>> Submit(Host& host, Ask ask,
+                                                      PromptRecord record = {}) {
+    return Await(host.answerer().Submit(std::move(ask), std::move(record), {}));
   }
   struct Outcome {
     std::vector<int32_t> tokens;
@@ -123,7 +128,6 @@ TEST_F(ModelHostTest, UntilItIsLoadedRequestsAreTurnedAway) {
   EXPECT_THAT(refused.body, HasSubstr(R"("type":"overloaded_error","message":"Loading model")"));
   EXPECT_EQ(refused.headers.Header("retry-after"), "1");
   EXPECT_EQ(ask("GET", "/metrics").status, 200);
-  EXPECT_EQ(Await(host.Generate(Request("", {5}, 1))).status().code(), StatusCode::kUnavailable);
 
   release_.set_value(OkStatus());
   EXPECT_TRUE(loaded_.get_future().get().ok());
@@ -152,12 +156,12 @@ TEST_F(ModelHostTest, ANamedSessionGoesOnWhereItWas) {
   ModelHost host(Options());
   ASSERT_TRUE(Load(&host).ok());
   std::vector<int32_t> tokens = testing::RandomTokens(40, 1);
-  auto first = Await(host.Generate(Request("kitchen", tokens, 5)));
+  auto first = Submit(host, Request("kitchen", tokens, 5));
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ((*first)->prompt_tokens(), 40);
   for (const int32_t token : Read(first->get()).tokens) tokens.push_back(token);
   tokens.push_back(7);
-  auto second = Await(host.Generate(Request("kitchen", tokens, 1)));
+  auto second = Submit(host, Request("kitchen", tokens, 1));
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_GE(Read(second->get()).cached_tokens, 44);
   EXPECT_TRUE(host.engine().FindSession("", "kitchen").ok());
@@ -168,9 +172,9 @@ TEST_F(ModelHostTest, ASessionThatRunsIsBusy) {
   options.engine.max_pending_events = 8;  // nobody reads: the turn pauses and does not end
   ModelHost host(std::move(options));
   ASSERT_TRUE(Load(&host).ok());
-  auto first = Await(host.Generate(Request("kitchen", {5, 6}, 100000)));
+  auto first = Submit(host, Request("kitchen", {5, 6}, 100000));
   ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(Await(host.Generate(Request("kitchen", {5, 6}, 1))).status().code(),
+  EXPECT_EQ(Submit(host, Request("kitchen", {5, 6}, 1)).status().code(),
             StatusCode::kFailedPrecondition);
   (*first)->Cancel();
   EXPECT_EQ(Read(first->get()).done.reason, FinishReason::kCancelled);
@@ -179,7 +183,7 @@ TEST_F(ModelHostTest, ASessionThatRunsIsBusy) {
 TEST_F(ModelHostTest, ARefusedTurnLeavesNoSessionBehind) {
   ModelHost host(Options());
   ASSERT_TRUE(Load(&host).ok());
-  EXPECT_FALSE(Await(host.Generate(Request("kitchen", {-1}, 1))).ok());
+  EXPECT_FALSE(Submit(host, Request("kitchen", {-1}, 1)).ok());
   EXPECT_EQ(host.engine().FindSession("", "kitchen").status().code(), StatusCode::kNotFound);
 }
 
@@ -189,29 +193,30 @@ TEST_F(ModelHostTest, NamesThatNobodyClosesDoNotFillTheTable) {
   ModelHost host(std::move(options));
   ASSERT_TRUE(Load(&host).ok());
   for (int i = 0; i < 10; ++i) {
-    auto named = Await(host.Generate(Request(StrCat("s", i), {5, 6}, 1)));
+    auto named = Submit(host, Request(StrCat("s", i), {5, 6}, 1));
     ASSERT_TRUE(named.ok()) << named.status();
     Read(named->get());
-    auto anonymous = Await(host.Generate(Request("", {5, 6}, 1)));
+    auto anonymous = Submit(host, Request("", {5, 6}, 1));
     ASSERT_TRUE(anonymous.ok()) << anonymous.status();
     Read(anonymous->get());
   }
   EXPECT_TRUE(host.engine().FindSession("", "s9").ok());
   EXPECT_FALSE(host.engine().FindSession("", "s0").ok()) << "the oldest goes first";
 
-  GenerationRequest other = Request("s", {5, 6}, 1);
+  Ask other = Request("s", {5, 6}, 1);
   other.domain = "other";
-  EXPECT_TRUE(Await(host.Generate(Request("fills", {5, 6}, 1))).ok());
+  EXPECT_TRUE(Submit(host, Request("fills", {5, 6}, 1)).ok());
   EXPECT_EQ(host.engine().ListSessions("")->size(), 3u);
-  EXPECT_EQ(Await(host.Generate(std::move(other))).status().code(), StatusCode::kResourceExhausted)
+  EXPECT_EQ(Submit(host, std::move(other)).status().code(), StatusCode::kResourceExhausted)
       << "nobody pays for another key's sessions";
-  GenerationRequest nameless = Request("", {5, 6}, 1);
+  Ask nameless = Request("", {5, 6}, 1);
   nameless.domain = "other";
-  EXPECT_TRUE(Await(host.Generate(nameless)).ok()) << "nor is anybody kept from asking by them";
+  EXPECT_TRUE(Submit(host, nameless).ok()) << "nor is anybody kept from asking by them";
   Recorder client;
-  RequestTurns turns(client);
-  const SessionChoice wish{.name = "s", .required = false};
-  const auto wished = Await(StartGeneration(host, turns, wish, nameless));
+  RequestTurns turns(host, client);
+  Ask wish = nameless;
+  wish.session = {.name = "s", .required = false};
+  const auto wished = Await(turns.Submit(wish, nullptr));
   EXPECT_TRUE(wished.ok()) << "a name that is only wished for is done without";
 }
 
@@ -223,7 +228,7 @@ TEST_F(ModelHostTest, ASessionThatHasAFileKeepsItsPlace) {
   ModelHost host(std::move(options));
   ASSERT_TRUE(Load(&host).ok());
   const auto use = [&](const char* name) {
-    auto turn = Await(host.Generate(Request(name, {5, 6}, 1)));
+    auto turn = Submit(host, Request(name, {5, 6}, 1));
     if (turn.ok()) Read(turn->get());
     return turn.status();
   };
@@ -251,25 +256,26 @@ TEST_F(ModelHostTest, ASavedSessionThatCannotBeReadIsBusyUntilItIsReset) {
   };
   {
     const auto host = start(testing::TinyModel("llama", 2));
-    auto first = Await(host->Generate(Request("kitchen", {5, 6}, 1)));
+    auto first = Submit(*host, Request("kitchen", {5, 6}, 1));
     ASSERT_TRUE(first.ok()) << first.status();
     Read(first->get());
     ASSERT_TRUE(host->Drain(std::chrono::minutes(1)).ok());
   }
   const auto host = start(testing::TinyModel("llama"));
-  const Status refused = Await(host->Generate(Request("kitchen", {5, 6}, 1))).status();
+  const Status refused = Submit(*host, Request("kitchen", {5, 6}, 1)).status();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(Message(refused)), HasSubstr("reset or deleted: session kitchen"));
 
   Recorder client;
-  RequestTurns turns(client);
-  const SessionChoice wish{.name = "kitchen", .required = false};
-  const auto wished = Await(StartGeneration(*host, turns, wish, Request("", {5, 6}, 1)));
+  RequestTurns turns(*host, client);
+  Ask wish = Request("kitchen", {5, 6}, 1);
+  wish.session.required = false;
+  const auto wished = Await(turns.Submit(wish, nullptr));
   ASSERT_TRUE(wished.ok()) << wished.status();
   EXPECT_EQ(Read(wished->get()).done.reason, FinishReason::kLength);
 
   EXPECT_TRUE(host->engine().Reset(*host->engine().FindSession("", "kitchen")).ok());
-  auto again = Await(host->Generate(Request("kitchen", {5, 6}, 1)));
+  auto again = Submit(*host, Request("kitchen", {5, 6}, 1));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(Read(again->get()).done.reason, FinishReason::kLength);
 }
@@ -278,28 +284,28 @@ TEST_F(ModelHostTest, AHistoryThatComesBackKeepsTheTokensOfTheReply) {
   ModelHost host(Options());
   ASSERT_TRUE(Load(&host).ok());
   const std::string prompt = "a question ";
-  GenerationRequest request = Request("", host.EncodeChat("d", prompt, {}), 3);
-  request.domain = "d";
-  request.prompt_text = prompt;
+  PromptMaker& prompts = host.answerer().prompts();
+  Ask ask = Request("", prompts.Encode("d", prompt), 3);
+  ask.domain = "d";
   const std::vector<int32_t> reply = testing::Bytes("abc");
-  request.turn.token_mask = testing::Script(reply);
-  std::vector<int32_t> expected = request.turn.tokens;
-  auto generation = Await(host.Generate(std::move(request)));
+  ask.turn.token_mask = testing::Script(reply);
+  std::vector<int32_t> expected = ask.turn.tokens;
+  auto generation = Submit(host, std::move(ask), {.text = prompt});
   ASSERT_TRUE(generation.ok()) << generation.status();
   EXPECT_EQ(Read(generation->get()).tokens, reply);
   expected.insert(expected.end(), reply.begin(), reply.end());
-  EXPECT_EQ(host.EncodeChat("d", prompt + "abc", {}), expected);
-  EXPECT_NE(host.EncodeChat("e", prompt + "abc", {}), expected) << "or this test shows nothing";
+  EXPECT_EQ(prompts.Encode("d", prompt + "abc"), expected);
+  EXPECT_NE(prompts.Encode("e", prompt + "abc"), expected) << "or this test shows nothing";
 }
 
 TEST_F(ModelHostTest, DrainingAdmitsNothingAndLetsTurnsFinish) {
   ModelHost host(Options());
   ASSERT_TRUE(Load(&host).ok());
-  auto running = Await(host.Generate(Request("", {5, 6}, 50)));
+  auto running = Submit(host, Request("", {5, 6}, 50));
   ASSERT_TRUE(running.ok()) << running.status();
   EXPECT_TRUE(host.Drain(std::chrono::minutes(1)).ok());
   EXPECT_EQ(host.phase(), Phase::kDraining);
-  EXPECT_EQ(Await(host.Generate(Request("", {5}, 1))).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Submit(host, Request("", {5}, 1)).status().code(), StatusCode::kUnavailable);
   const Outcome outcome = Read(running->get());
   EXPECT_EQ(outcome.done.reason, FinishReason::kLength);
   EXPECT_EQ(outcome.tokens.size(), 50u);
@@ -312,7 +318,7 @@ TEST_F(ModelHostTest, ASecondDrainCutsTheFirstShort) {
   options.engine.stalled_consumer_timeout = std::chrono::hours(1);
   ModelHost host(std::move(options));
   ASSERT_TRUE(Load(&host).ok());
-  auto running = Await(host.Generate(Request("", {5, 6}, 400)));
+  auto running = Submit(host, Request("", {5, 6}, 400));
   ASSERT_TRUE(running.ok()) << running.status();
   auto first =
       std::async(std::launch::async, [&host] { return host.Drain(std::chrono::hours(1)); });

@@ -1,5 +1,5 @@
 // Where clients' marks lie in the prompt, and which turns expect to go on.
-#include "api/prompt_marks.h"
+#include "api/fields/prompt_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "answer/prompt_maker.h"
 #include "api/anthropic/request.h"
-#include "api/known_replies.h"
 #include "api/openai/chat_request.h"
 #include "api/responses/request.h"
 #include "tests/support/api_fixture.h"
@@ -34,7 +34,7 @@ class PromptMarksTest : public testing::ApiTest {
     body.update(more);
     const auto read = ReadChatCompletion(host(), Request(body));
     EXPECT_TRUE(read.ok()) << read.status();
-    return read.ok() ? read->call.marks : std::vector<PromptMark>();
+    return read.ok() ? read->ask.marks : std::vector<PromptMark>();
   }
   // The text before each mark, as the model sees it, and how long it is kept.
   struct Placed {
@@ -49,8 +49,9 @@ class PromptMarksTest : public testing::ApiTest {
     EXPECT_TRUE(read.ok()) << read.status();
     if (!read.ok()) return {};
     TurnOptions turn;
-    turn.tokens = RenderKnown(host(), "", read->call.chat)->tokens;
-    PlaceMarks(host(), "", read->call.chat, read->call.marks, &turn);
+    PromptMaker& prompts = host().answerer().prompts();
+    turn.tokens = prompts.Make("", read->ask.chat)->tokens;
+    PlaceMarks(prompts, "", read->ask.chat, read->ask.marks, std::ssize(turn.tokens), &turn);
     std::vector<Placed> placed;
     for (const PrefixMark& mark : turn.prefix_marks) {
       const auto tokens = std::span(turn.tokens).first(static_cast<size_t>(mark.n_tokens));

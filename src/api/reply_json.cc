@@ -60,45 +60,32 @@ ordered_json OpenAiEnvelope::Make(std::string_view object) const {
           {"system_fingerprint", fingerprint_}};
 }
 
-std::string_view OpenAiFinishReason(ReplyFinish finish) {
-  switch (finish) {
-    case ReplyFinish::kLength:
-    case ReplyFinish::kContext:
-    case ReplyFinish::kLoop:
-      return "length";
-    case ReplyFinish::kToolCalls:
-      return "tool_calls";
-    case ReplyFinish::kStop:
-    case ReplyFinish::kStopString:
-      return "stop";
-  }
-  return "stop";
+void SetFinish(const AnswerEnd& end, ordered_json* choice) {
+  (*choice)["finish_reason"] = end.by_calls ? "tool_calls" : IsCut(end.reason) ? "length" : "stop";
+  if (end.reason == FinishReason::kContext) (*choice)["stop_reason"] = kContextIsFull;
+  if (end.reason == FinishReason::kLoop) (*choice)["stop_reason"] = "loop";
 }
 
-void SetFinish(ReplyFinish finish, ordered_json* choice) {
-  (*choice)["finish_reason"] = OpenAiFinishReason(finish);
-  if (finish == ReplyFinish::kContext) (*choice)["stop_reason"] = kContextIsFull;
-  if (finish == ReplyFinish::kLoop) (*choice)["stop_reason"] = "loop";
+AnswerUsage Sum(const AnswerUsage& a, const AnswerUsage& b) {
+  AnswerUsage sum = a;
+  sum.prompt_tokens += b.prompt_tokens;
+  sum.cached_tokens += b.cached_tokens;
+  sum.disk_tokens += b.disk_tokens;
+  sum.completion_tokens += b.completion_tokens;
+  sum.first_tokens += b.first_tokens;
+  sum.reasoning_tokens += b.reasoning_tokens;
+  sum.queued_us = std::max(a.queued_us, b.queued_us);
+  sum.prompt_us += b.prompt_us;
+  sum.decode_us += b.decode_us;
+  sum.guessed_tokens += b.guessed_tokens;
+  sum.accepted_guesses += b.accepted_guesses;
+  sum.kept_prediction += b.kept_prediction;
+  sum.lost_prediction += b.lost_prediction;
+  if (sum.cache_report == nullptr) sum.cache_report = b.cache_report;
+  return sum;
 }
 
-ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b) {
-  return {.prompt_tokens = a.prompt_tokens + b.prompt_tokens,
-          .cached_tokens = a.cached_tokens + b.cached_tokens,
-          .disk_tokens = a.disk_tokens + b.disk_tokens,
-          .completion_tokens = a.completion_tokens + b.completion_tokens,
-          .first_tokens = a.first_tokens + b.first_tokens,
-          .reasoning_tokens = a.reasoning_tokens + b.reasoning_tokens,
-          .queued_us = std::max(a.queued_us, b.queued_us),
-          .prompt_us = a.prompt_us + b.prompt_us,
-          .decode_us = a.decode_us + b.decode_us,
-          .guessed_tokens = a.guessed_tokens + b.guessed_tokens,
-          .accepted_guesses = a.accepted_guesses + b.accepted_guesses,
-          .kept_prediction = a.kept_prediction + b.kept_prediction,
-          .lost_prediction = a.lost_prediction + b.lost_prediction,
-          .cache_report = a.cache_report != nullptr ? a.cache_report : b.cache_report};
-}
-
-ordered_json OpenAiUsage(const ReplyUsage& usage) {
+ordered_json OpenAiUsage(const AnswerUsage& usage) {
   ordered_json json = {{"prompt_tokens", usage.prompt_tokens},
                        {"completion_tokens", usage.completion_tokens},
                        {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
@@ -114,7 +101,7 @@ ordered_json OpenAiUsage(const ReplyUsage& usage) {
   return json;
 }
 
-ordered_json LlamaTimings(const ReplyUsage& usage) {
+ordered_json LlamaTimings(const AnswerUsage& usage) {
   const int64_t prompt_n = usage.prompt_tokens - usage.cached_tokens;
   const double prompt_ms = static_cast<double>(usage.prompt_us) / 1000.0;
   const double predicted_ms = static_cast<double>(usage.decode_us) / 1000.0;
@@ -152,9 +139,9 @@ ordered_json LlamaProgress(const ProgressEvent& progress) {
 ordered_json LlamaTimings(const ProgressEvent& progress) {
   // Before the first token is computed it has taken no time, whatever the clock says.
   const bool computed = progress.done_tokens > progress.cached_tokens;
-  return LlamaTimings(ReplyUsage{.prompt_tokens = progress.done_tokens,
-                                 .cached_tokens = progress.cached_tokens,
-                                 .prompt_us = computed ? progress.elapsed_us : 0});
+  return LlamaTimings(AnswerUsage{{.prompt_tokens = progress.done_tokens,
+                                   .cached_tokens = progress.cached_tokens,
+                                   .prompt_us = computed ? progress.elapsed_us : 0}});
 }
 
 ordered_json LogprobEntries(const Tokenizer& tokenizer, std::span<const TokenEvent> tokens) {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/reply_stream.h"
+#include "answer/answer.h"
 #include "host/host.h"
 #include "nlohmann/json.hpp"
 #include "tokenizer/tokenizer.h"
@@ -36,16 +36,16 @@ inline constexpr char kContextIsFull[] = "model_context_window_exceeded";
 
 // Sets how an OpenAI choice ended: `finish_reason` and, if that is "length" for another reason than
 // the limit, also `stop_reason`.
-void SetFinish(ReplyFinish finish, nlohmann::ordered_json* choice);
+void SetFinish(const AnswerEnd& end, nlohmann::ordered_json* choice);
 
-ReplyUsage Sum(const ReplyUsage& a, const ReplyUsage& b);
+AnswerUsage Sum(const AnswerUsage& a, const AnswerUsage& b);
 
 // {prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details{cached_tokens,
 // cache_write_tokens, disk_tokens}, completion_tokens_details{reasoning_tokens,
 // accepted_prediction_tokens, rejected_prediction_tokens}}
-nlohmann::ordered_json OpenAiUsage(const ReplyUsage& usage);
+nlohmann::ordered_json OpenAiUsage(const AnswerUsage& usage);
 // llama-server's `timings` and `prompt_progress`.
-nlohmann::ordered_json LlamaTimings(const ReplyUsage& usage);
+nlohmann::ordered_json LlamaTimings(const AnswerUsage& usage);
 nlohmann::ordered_json LlamaTimings(const ProgressEvent& progress);  // for the prompt so far
 nlohmann::ordered_json LlamaProgress(const ProgressEvent& progress);
 

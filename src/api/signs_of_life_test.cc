@@ -65,9 +65,10 @@ class SilentHost : public testing::ScriptedHost {
  public:
   explicit SilentHost(Host& inner) : ScriptedHost(inner) { defaults_ = inner.defaults(); }
 
-  Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) override {
+  Task<StatusOr<std::unique_ptr<Generation>>> Submit(Ask ask, PromptRecord record,
+                                                     TurnListener listener) override {
     if (refuses) co_return ResourceExhausted("the queue is full");
-    auto generating = ScriptedHost::Generate(std::move(request));
+    auto generating = ScriptedHost::Submit(std::move(ask), std::move(record), std::move(listener));
     StatusOr<std::unique_ptr<Generation>> inner = co_await generating;
     if (!inner.ok()) co_return inner.status();
     co_return std::make_unique<SilentGeneration>(*std::move(inner), responder, quiet_writes,

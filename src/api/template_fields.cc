@@ -32,21 +32,21 @@ std::optional<Continuation> ReadContinuation(ApiFields* fields) {
 
 }  // namespace
 
-void ReadTemplateKwargs(ApiFields* fields, ChatCall* call) {
+void ReadTemplateKwargs(ApiFields* fields, Ask* ask) {
   const ordered_json* const given = fields->Value(kKwargs);
   if (given == nullptr) return;
   if (!given->is_object()) return fields->Fail(kKwargs, "must be an object");
   if (const char* const name = ReservedVariableIn(*given)) {
     return fields->Unsupported(kKwargs, StrCat("cannot set ", name));
   }
-  ordered_json& variables = call->chat.variables;
+  ordered_json& variables = ask->chat.variables;
   variables = *given;
-  call->chat.past_thoughts = PastThoughtsIn(variables);
+  ask->chat.past_thoughts = PastThoughtsIn(variables);
   const auto it = variables.find("return_reasoning");
   if (it == variables.end()) return;
   if (!it->is_boolean())
     return fields->Fail(kKwargs, "has a return_reasoning that is not a boolean");
-  call->show_reasoning = it->get<bool>();
+  ask->show_reasoning = it->get<bool>();
   variables.erase("return_reasoning");
 }
 
@@ -58,7 +58,7 @@ void SetReasoningEffort(std::string_view effort, ordered_json* variables) {
   }
 }
 
-void ReadThoughtLimit(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call) {
+void ReadThoughtLimit(ApiFields* fields, const ThinkingDefaults& defaults, Ask* ask) {
   std::optional<int64_t> most;
   for (const char* const name :
        {"thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"}) {
@@ -68,16 +68,16 @@ void ReadThoughtLimit(ApiFields* fields, const ThinkingDefaults& defaults, ChatC
     }
     if (!most) most = given;
   }
-  call->thought.tokens = most.value_or(defaults.limit.tokens);
-  ReadThoughtMessage(fields, defaults, call);
-  SetThinking(defaults, call->thought, &call->chat);
+  ask->thought.tokens = most.value_or(defaults.limit.tokens);
+  ReadThoughtMessage(fields, defaults, ask);
+  SetThinking(defaults, ask->thought, &ask->chat);
 }
 
-void ReadThoughtMessage(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call) {
+void ReadThoughtMessage(ApiFields* fields, const ThinkingDefaults& defaults, Ask* ask) {
   constexpr char kName[] = "reasoning_budget_message";
   constexpr size_t kMostBytes = 4096;
-  call->thought.message = fields->String(kName).value_or(defaults.limit.message);
-  if (call->thought.message.size() > kMostBytes) {
+  ask->thought.message = fields->String(kName).value_or(defaults.limit.message);
+  if (ask->thought.message.size() > kMostBytes) {
     fields->Fail(kName, StrCat("is longer than ", kMostBytes, " bytes; one sentence is enough"));
   }
 }

@@ -9,24 +9,24 @@
 
 #include <string_view>
 
+#include "answer/ask.h"
 #include "answer/thinking.h"
-#include "api/chat_turn.h"
 #include "api/fields/support.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::serve {
 
 // Reads chat_template_kwargs. Call before other fields set variables.
-void ReadTemplateKwargs(ApiFields* fields, ChatCall* call);
+void ReadTemplateKwargs(ApiFields* fields, Ask* ask);
 
 // The thinking effort, unless it is set; "none" turns thinking off.
 void SetReasoningEffort(std::string_view effort, nlohmann::ordered_json* variables);
 
 // Reads the limit on thinking, in tokens, under llama-server's names, and calls SetThinking
 // (answer/thinking.h), which comes after all other variables of the request.
-void ReadThoughtLimit(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call);
+void ReadThoughtLimit(ApiFields* fields, const ThinkingDefaults& defaults, Ask* ask);
 // Only the thought's last words, for APIs that have their own field for its length.
-void ReadThoughtMessage(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call);
+void ReadThoughtMessage(ApiFields* fields, const ThinkingDefaults& defaults, Ask* ask);
 
 // Whether the reply starts afresh or continues the last message: continue_final_message (a boolean,
 // "content" or "reasoning_content") and add_generation_prompt. As in llama-server, if the last

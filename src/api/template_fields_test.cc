@@ -69,7 +69,7 @@ class TemplateFieldsTest : public testing::ApiTest {
   template <typename Read>
   static StatusOr<std::string> PromptOf(StatusOr<Read> read, const HttpRequest& request) {
     if (!read.ok()) return read.status();
-    return ChatPromptText(host(), request, read->call);
+    return host().answerer().PromptText(read->ask);
   }
 
   static std::vector<Door> Doors() {

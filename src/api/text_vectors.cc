@@ -11,8 +11,8 @@
 #include <variant>
 
 #include "answer/row_file.h"
-#include "api/chat_turn.h"
 #include "api/fields/mixed_text.h"
+#include "api/request_turns.h"
 #include "base/strings.h"
 #include "tokenizer/tokenizer.h"
 
@@ -43,20 +43,19 @@ Task<Status> TakeResult(Generation* generation, TextResults* results) {
   co_return status;
 }
 
-Task<Status> TakeAll(Host& host, const HttpRequest& request, RequestTurns& turns,
+Task<Status> TakeAll(const HttpRequest& request, RequestTurns& turns,
                      std::vector<std::vector<int32_t>> texts, TextResults* results) {
-  const SessionChoice no_session;
   std::deque<std::shared_ptr<Generation>> ahead;
   size_t n_submitted = 0;
   while (results->texts.size() < texts.size()) {
     while (ahead.size() < kTextsAtOnce && n_submitted < texts.size()) {
-      GenerationRequest generation_request{.domain = request.domain};
-      generation_request.turn.tokens = texts[n_submitted];
-      generation_request.turn.vector = true;
-      generation_request.turn.max_tokens = 0;
-      SetOwner(request, &generation_request.turn);
-      auto starting = StartGeneration(host, turns, no_session, std::move(generation_request));
-      auto generation = co_await starting;
+      Ask ask{.input = Ask::Input::kPrompt};
+      ask.turn.tokens = texts[n_submitted];
+      ask.turn.vector = true;
+      ask.turn.max_tokens = 0;
+      SetOwner(request, &ask);
+      auto submitting = turns.Submit(std::move(ask), /*ready=*/nullptr);
+      auto generation = co_await submitting;
       // A text that finds no place waits until earlier ones are done.
       if (generation.status().code() == StatusCode::kResourceExhausted && !ahead.empty()) break;
       if (!generation.ok()) co_return generation.status();
@@ -112,8 +111,8 @@ Task<StatusOr<TextResults>> ComputeTexts(Host& host, const HttpRequest& request,
                                          HttpResponder& responder,
                                          std::vector<std::vector<int32_t>> texts) {
   TextResults results;
-  RequestTurns turns(responder);
-  auto taking = TakeAll(host, request, turns, std::move(texts), &results);
+  RequestTurns turns(host, responder);
+  auto taking = TakeAll(request, turns, std::move(texts), &results);
   const Status status = co_await taking;
   co_await turns.End();
   if (!status.ok()) co_return status;

@@ -185,11 +185,15 @@ TEST_F(ToolCallsTest, OneCallWhereNoMoreAreWanted) {
 
 class StrictCallsHost : public testing::ScriptedHost {
  public:
-  using ScriptedHost::ScriptedHost;
+  explicit StrictCallsHost(Host& inner) : ScriptedHost(inner, Strict().policy()) {}
   const RequestDefaults& defaults() const override { return defaults_; }
 
  private:
-  const RequestDefaults defaults_{.server = {.lenient_tool_calls = false, .hold_calls = false}};
+  static RequestDefaults Strict() {
+    return {.server = {.lenient_tool_calls = false, .hold_calls = false}};
+  }
+
+  const RequestDefaults defaults_ = Strict();
 };
 
 TEST_F(ToolCallsTest, AStrictServerTakesTheModelsOwnFormatAlone) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "api/chat_turn.h"
+#include "answer/ask.h"
 #include "base/strings.h"
 #include "chat/openai_form.h"
 

@@ -4,7 +4,7 @@
 #ifndef WEFT_API_TOOL_CHOICE_H_
 #define WEFT_API_TOOL_CHOICE_H_
 
-#include "answer/tool_choice.h"
+#include "answer/ask.h"
 #include "api/fields/support.h"
 #include "api/tool_catalog.h"
 

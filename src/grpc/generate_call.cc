@@ -112,22 +112,16 @@ Status GenerateCall::Begin(grpc::ByteBuffer* message) {
   pb::GenerateRequest request;
   WEFT_RETURN_IF_ERROR(ParseMessage(message, &request));
   SetId(request.request_id());
-  WEFT_ASSIGN_OR_RETURN(request_.turn, TurnOptionsOf(request, service_.host->defaults()));
-  request_.turn.deadline = DeadlineOf(*context());
-  request_.turn.label = request.request_id();
-  request_.turn.end_loops = service_.host->defaults().end_loops;
-  request_.domain = head().domain;
-  request_.turn.tenant = head().account;
-  request_.finished = [this](const TurnUsage& usage) {
-    tokens_ = {.prompt = usage.prompt_tokens,
-               .cached = usage.cached_tokens,
-               .computed = usage.computed_tokens,
-               .completion = usage.completion_tokens};
-  };
+  WEFT_ASSIGN_OR_RETURN(ask_.turn, TurnOptionsOf(request, service_.host->defaults()));
+  ask_.turn.deadline = DeadlineOf(*context());
+  ask_.turn.label = request.request_id();
+  ask_.turn.end_loops = service_.host->defaults().end_loops;
+  ask_.domain = head().domain;
+  ask_.turn.tenant = head().account;
   streams_ = request.stream();
-  wants_logprobs_ = request_.turn.top_logprobs >= 0;
+  wants_logprobs_ = ask_.turn.top_logprobs >= 0;
   if (head().log_text) {
-    const std::span<const int32_t> tokens = request_.turn.tokens;
+    const std::span<const int32_t> tokens = ask_.turn.tokens;
     request_text_ = service_.host->model().Decode(
         tokens.first(std::min(tokens.size(), kLoggedTextBytes)), /*render_special=*/true);
   }
@@ -160,8 +154,16 @@ std::optional<Status> GenerateCall::EndedBefore() {
 Task<Status> GenerateCall::Generate() {
   const std::optional<Status> before = EndedBefore();
   if (before.has_value()) co_return *before;
-  auto generating = service_.host->Generate(std::move(request_));
-  StatusOr<std::unique_ptr<Generation>> generation = co_await generating;
+  TurnListener listener{.finished = [this](const TurnUsage& usage) {
+    tokens_ = {.prompt = usage.prompt_tokens,
+               .cached = usage.cached_tokens,
+               .computed = usage.computed_tokens,
+               .completion = usage.completion_tokens};
+  }};
+  PromptRecord record;
+  auto submitting =
+      service_.host->answerer().Submit(std::move(ask_), std::move(record), std::move(listener));
+  StatusOr<std::unique_ptr<Generation>> generation = co_await submitting;
   if (!generation.ok()) co_return generation.status();
   {
     MutexLock lock(&mutex_);

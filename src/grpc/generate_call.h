@@ -100,7 +100,7 @@ class GenerateCall final : public RpcCall {
   void CancelGeneration() WEFT_REQUIRES(mutex_);
 
   const Service& service_;
-  GenerationRequest request_;
+  Ask ask_{.input = Ask::Input::kPrompt};
   bool streams_ = false;
   bool wants_logprobs_ = false;
   grpc::ByteBuffer unsent_;  // while it is being written

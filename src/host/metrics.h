@@ -11,16 +11,16 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/generation.h"
 #include "http/load.h"
 #include "weft/engine.h"
-#include "weft/events.h"
 
 namespace weft::serve {
 
-class Metrics {
+class Metrics : public TurnObserver {
  public:
   Metrics();
-  ~Metrics();
+  ~Metrics() override;
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
@@ -29,13 +29,10 @@ class Metrics {
   // Updated by the HTTP server, reported with its current values.
   const std::shared_ptr<HttpLoad>& http_load() const;
 
-  // For one turn, as seen by its consumer: the time from submission to the first token, then
-  // between tokens of one choice.
-  void ObserveFirstToken(double seconds);
-  void ObserveNextToken(double seconds);
-  void CountFinished(FinishReason reason, const TurnUsage& usage);
-  // Counts a whole turn for its domain.
-  void CountOwn(std::string_view domain, const TurnUsage& usage);
+  void ObserveFirstToken(double seconds) override;
+  void ObserveNextToken(double seconds) override;
+  void CountFinished(FinishReason reason, const TurnUsage& usage) override;
+  void CountOwn(std::string_view domain, const TurnUsage& usage) override;
 
   // The Prometheus text format. `stats` is null while there is no engine.
   std::string Render(const EngineStats* stats) const;

@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "answer/reply_log.h"
-#include "async/task.h"
 #include "base/mutex.h"
 #include "host/host.h"
 
@@ -59,19 +58,10 @@ class ModelHost : public Host {
   Phase phase() const override;
   std::string phase_reason() const override;
   std::stop_token draining() const override { return draining_.get_token(); }
-  Engine& engine() override { return *engine_; }
-  const Model& model() const override { return *model_; }
-  const ChatFormat& chat() const override { return *chat_; }
-  std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text,
-                                  std::span<const TokenSpan> known) override;
-  ReplyMemory& replies() override { return *replies_; }
-  std::shared_ptr<const PromptTrail> TrackPrompt(std::string_view domain, std::string_view text,
-                                                 const ChatRequest& chat, ClientList list) override;
-  Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) override;
+  Answerer& answerer() const override { return *answerer_; }
   const std::string& model_id() const override { return model_id_; }
   int64_t created_s() const override { return created_s_; }
   Metrics& metrics() override { return metrics_; }
-  CacheReports& cache_reports() override { return cache_reports_; }
   const RequestDefaults& defaults() const override { return defaults_; }
 
   // Turns readiness off and admits nothing more; running turns finish until the deadline, the rest
@@ -80,16 +70,14 @@ class ModelHost : public Host {
   Status Drain(std::chrono::milliseconds grace);
 
  private:
-  class CountedGeneration;
-
   void Load();
   Status TryLoad();
+  Answerer::Parts PartsFor(std::shared_ptr<const ChatFormat> chat);
   Status KeepReplies();
 
   const Options options_;
   const int64_t created_s_;
   Metrics metrics_;
-  CacheReports cache_reports_;
   std::atomic<Phase> phase_{Phase::kLoading};
   std::stop_source draining_;
   mutable Mutex mutex_;
@@ -100,12 +88,9 @@ class ModelHost : public Host {
   std::string model_id_;
   RequestDefaults defaults_;  // except for `ends`, constant from the beginning
   std::shared_ptr<const Model> model_;
-  std::shared_ptr<const ChatFormat> chat_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<PromptMemory> memory_;
-  std::unique_ptr<ReplyMemory> replies_;
+  std::unique_ptr<Answerer> answerer_;
   std::unique_ptr<ReplyLog> reply_log_;
-  bool has_foreign_state_ = false;  // in the state directory, of other models or KV types
   std::thread loader_;
 };
 

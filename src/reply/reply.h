@@ -26,6 +26,7 @@ struct ReplyDelta {
     kCallBegin,      // call, name; arguments follow
     kCallArguments,  // call, text: the next piece of the arguments' JSON object
     kCallEnd,        // call; its arguments, joined, are one valid JSON object
+    kEnd,            // the last piece of an answer (answer/answer.h); parsers give none
   };
   Kind kind = Kind::kContent;
   std::string text;  // never empty for kinds that have text

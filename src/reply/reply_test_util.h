@@ -76,6 +76,8 @@ class ReplyListener {
         arguments_.clear();
         break;
       }
+      case Kind::kEnd:
+        WEFT_CHECK(false, "a parser gives no end");
     }
   }
   void FlushText() {

@@ -41,44 +41,30 @@ class IdleHost : public Host {
   IdleHost() : model_(testing::TinyModel("llama")) {
     auto chat = ChatFormat::Create(kTemplate, model_->tokenizer());
     WEFT_CHECK(chat.ok(), "the template is not understood");
-    chat_ = *std::move(chat);
+    const std::shared_ptr<const ChatFormat> format = *std::move(chat);
+    answerer_ = std::make_unique<Answerer>(Answerer::Parts{
+        .model = model_,
+        .chat = format,
+        .prompts = std::make_shared<PromptMaker>(model_, format, PromptMaker::Options{}),
+        .reports = std::make_shared<CacheReports>(),
+        .observer = &metrics_});
   }
 
   Phase phase() const override { return Phase::kReady; }
   std::string phase_reason() const override { return ""; }
   std::stop_token draining() const override { return {}; }
-  Engine& engine() override {
-    WEFT_CHECK(false, "reading a request needs no engine");
-    __builtin_unreachable();
-  }
-  const Model& model() const override { return *model_; }
-  const ChatFormat& chat() const override { return *chat_; }
-  std::vector<int32_t> EncodeChat(std::string_view, std::string_view,
-                                  std::span<const TokenSpan>) override {
-    return {};
-  }
-  ReplyMemory& replies() override { return replies_; }
-  std::shared_ptr<const PromptTrail> TrackPrompt(std::string_view, std::string_view,
-                                                 const ChatRequest&, ClientList) override {
-    return nullptr;
-  }
-  Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest) override {
-    co_return Unimplemented("nothing runs");
-  }
+  Answerer& answerer() const override { return *answerer_; }
   const std::string& model_id() const override { return id_; }
   int64_t created_s() const override { return 0; }
   Metrics& metrics() override { return metrics_; }
-  CacheReports& cache_reports() override { return cache_reports_; }
   const RequestDefaults& defaults() const override { return defaults_; }
 
  private:
   const std::shared_ptr<const Model> model_;
-  std::shared_ptr<const ChatFormat> chat_;
   const std::string id_ = "idle";
   const RequestDefaults defaults_{.server = {.strict_model_name = true}};
   Metrics metrics_;
-  ReplyMemory replies_{1 << 20};
-  CacheReports cache_reports_;
+  std::unique_ptr<Answerer> answerer_;
 };
 
 void CheckError(const Status& status) {
@@ -100,9 +86,9 @@ void CheckTurn(const TurnOptions& turn) {
   for (const std::string& stop : turn.stop_strings) WEFT_CHECK(!stop.empty(), "an empty stop");
 }
 
-void CheckChat(Host& host, const ChatCall& call) {
-  CheckTurn(call.turn);
-  const auto prompt = host.chat().Render(call.chat);
+void CheckChat(Host& host, const Ask& ask) {
+  CheckTurn(ask.turn);
+  const auto prompt = host.chat().Render(ask.chat);
   if (!prompt.ok()) CheckError(prompt.status());
 }
 
@@ -131,12 +117,12 @@ void Check(const StatusOr<Read>& read, CheckRead check) {
 
 void Try(uint8_t kind, const HttpRequest& request) {
   static Host& host = *new IdleHost();
-  const auto check_chat = [](const auto& read) { CheckChat(host, read.call); };
+  const auto check_chat = [](const auto& read) { CheckChat(host, read.ask); };
   const auto check_ollama = [&](const OllamaRequest& read) {
     if (read.probe != OllamaRequest::Probe::kNone) return;
-    if (!read.prompt) return check_chat(read);
-    CheckTurn(read.call.turn);
-    CheckPrompts(host, *read.prompt);
+    if (read.ask.input == Ask::Input::kConversation) return check_chat(read);
+    CheckTurn(read.ask.turn);
+    CheckPrompts(host, read.ask.turn.tokens);
   };
   switch (kind % 8) {
     case 0:
@@ -147,10 +133,10 @@ void Try(uint8_t kind, const HttpRequest& request) {
       return Check(ReadResponses(host, request), check_chat);
     case 3:
       return Check(ReadCompletion(host, request),
-                   [](const CompletionRequest& read) { CheckTurn(read.turn); });
+                   [](const CompletionRequest& read) { CheckTurn(read.ask.turn); });
     case 4:
       return Check(ReadLlamaCompletion(host, request), [](const LlamaCompletion& read) {
-        CheckTurn(read.turn);
+        CheckTurn(read.ask.turn);
         for (const auto& prompt : read.prompts) CheckPrompts(host, prompt);
         WEFT_CHECK(LlamaSettings(read, -1, *host.model().tokenizer()).is_object(), "no settings");
       });

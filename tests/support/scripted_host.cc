@@ -139,22 +139,43 @@ StatusOr<std::unique_ptr<ScriptedModel>> ScriptedModel::Start(
   std::unique_ptr<ScriptedModel> model(new ScriptedModel(std::move(host_options)));
   model->real_.StartLoading();
   WEFT_RETURN_IF_ERROR(loaded.get_future().get());
+  model->scripted_ = std::make_unique<ScriptedHost>(model->real_);
   return model;
 }
 
-Task<StatusOr<std::unique_ptr<serve::Generation>>> ScriptedHost::Generate(
-    serve::GenerationRequest request) {
+class ScriptedHost::ScriptedAnswerer : public serve::Answerer {
+ public:
+  ScriptedAnswerer(ScriptedHost* host, Parts parts) : Answerer(std::move(parts)), host_(*host) {}
+
+  Task<StatusOr<std::unique_ptr<serve::Generation>>> Submit(serve::Ask ask,
+                                                            serve::PromptRecord record,
+                                                            serve::TurnListener listener) override {
+    return host_.Submit(std::move(ask), std::move(record), std::move(listener));
+  }
+
+ private:
+  ScriptedHost& host_;
+};
+
+ScriptedHost::ScriptedHost(serve::Host& inner, serve::AnswerPolicy policy) : inner_(inner) {
+  serve::Answerer::Parts parts = inner.answerer().parts();
+  parts.policy = std::move(policy);
+  answerer_ = std::make_unique<ScriptedAnswerer>(this, std::move(parts));
+}
+
+Task<StatusOr<std::unique_ptr<serve::Generation>>> ScriptedHost::Submit(
+    serve::Ask ask, serve::PromptRecord record, serve::TurnListener listener) {
   const std::string prompt =
-      request.prompt_text.empty() ? model().Decode(request.turn.tokens, true) : request.prompt_text;
+      record.text.empty() ? model().Decode(ask.turn.tokens, true) : record.text;
   if (auto text = ScriptIn(prompt)) {
     auto script = std::make_shared<const Lines>(ReadScript(*std::move(text), *model().tokenizer()));
     // With guesses a slow answer would take several tokens at once, and its neighbours none.
-    if (script->slow) request.turn.speculation.most = 0;
-    request.turn.token_mask = [script, own = std::move(request.turn.token_mask)](int choice) {
+    if (script->slow) ask.turn.speculation.most = 0;
+    ask.turn.token_mask = [script, own = std::move(ask.turn.token_mask)](int choice) {
       return std::make_unique<ScriptMask>(script, own ? own(choice) : nullptr);
     };
   }
-  return inner_.Generate(std::move(request));
+  return answerer_->Answerer::Submit(std::move(ask), std::move(record), std::move(listener));
 }
 
 }  // namespace weft::testing

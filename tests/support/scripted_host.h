@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -27,36 +26,29 @@ namespace weft::testing {
 
 class ScriptedHost : public serve::Host {
  public:
-  // `inner` outlives this.
-  explicit ScriptedHost(serve::Host& inner) : inner_(inner) {}
+  // `inner` is ready and outlives this.
+  explicit ScriptedHost(serve::Host& inner) : ScriptedHost(inner, inner.defaults().policy()) {}
+  ScriptedHost(serve::Host& inner, serve::AnswerPolicy policy);
 
   serve::Phase phase() const override { return inner_.phase(); }
   std::string phase_reason() const override { return inner_.phase_reason(); }
   std::stop_token draining() const override { return inner_.draining(); }
-  Engine& engine() override { return inner_.engine(); }
-  const Model& model() const override { return inner_.model(); }
-  const ChatFormat& chat() const override { return inner_.chat(); }
-  std::vector<int32_t> EncodeChat(std::string_view domain, std::string_view text,
-                                  std::span<const TokenSpan> known) override {
-    return inner_.EncodeChat(domain, text, known);
-  }
-  serve::ReplyMemory& replies() override { return inner_.replies(); }
-  std::shared_ptr<const serve::PromptTrail> TrackPrompt(std::string_view domain,
-                                                        std::string_view text,
-                                                        const ChatRequest& chat,
-                                                        serve::ClientList list) override {
-    return inner_.TrackPrompt(domain, text, chat, std::move(list));
-  }
-  Task<StatusOr<std::unique_ptr<serve::Generation>>> Generate(
-      serve::GenerationRequest request) override;
+  serve::Answerer& answerer() const override { return *answerer_; }
   const std::string& model_id() const override { return inner_.model_id(); }
   int64_t created_s() const override { return inner_.created_s(); }
   serve::Metrics& metrics() override { return inner_.metrics(); }
-  serve::CacheReports& cache_reports() override { return inner_.cache_reports(); }
   const serve::RequestDefaults& defaults() const override { return inner_.defaults(); }
 
+  // Submits what the answerer is to submit, with the script's tokens.
+  virtual Task<StatusOr<std::unique_ptr<serve::Generation>>> Submit(serve::Ask ask,
+                                                                    serve::PromptRecord record,
+                                                                    serve::TurnListener listener);
+
  private:
+  class ScriptedAnswerer;
+
   serve::Host& inner_;
+  std::unique_ptr<serve::Answerer> answerer_;
 };
 
 // A tiny model of random weights, with a template that knows tools (in the form of Hermes)
@@ -72,14 +64,13 @@ class ScriptedModel {
                                                         const serve::RequestDefaults& defaults = {
                                                             .server = {.hold_calls = false}});
 
-  ScriptedHost& host() { return scripted_; }
+  ScriptedHost& host() { return *scripted_; }
 
  private:
-  explicit ScriptedModel(serve::ModelHost::Options options)
-      : real_(std::move(options)), scripted_(real_) {}
+  explicit ScriptedModel(serve::ModelHost::Options options) : real_(std::move(options)) {}
 
   serve::ModelHost real_;
-  ScriptedHost scripted_;
+  std::unique_ptr<ScriptedHost> scripted_;  // once the model is loaded
 };
 
 // The tokens that spell `text` byte by byte where the vocabulary has bytes, but for the token

@@ -9,7 +9,9 @@
 #include "api/anthropic/tools.h"
 #include "api/fields/answer_rule.h"
 #include "api/fields/cache_report.h"
+#include "api/fields/prompt_cache.h"
 #include "api/fields/sampling_params.h"
+#include "api/fields/session_name.h"
 #include "api/repeated_calls.h"
 #include "api/template_fields.h"
 #include "api/tool_choice.h"
@@ -206,10 +208,10 @@ Status AddHeadMarks(const ordered_json& entries, std::string_view place, size_t 
   return OkStatus();
 }
 
-void ReadThinking(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call) {
-  ordered_json& variables = call->chat.variables;
-  call->thought.tokens = defaults.limit.tokens;
-  ReadThoughtMessage(fields, defaults, call);
+void ReadThinking(ApiFields* fields, const ThinkingDefaults& defaults, Ask* ask) {
+  ordered_json& variables = ask->chat.variables;
+  ask->thought.tokens = defaults.limit.tokens;
+  ReadThoughtMessage(fields, defaults, ask);
   if (const ordered_json* const thinking = fields->Value("thinking")) {
     const std::string type = TypeOf(*thinking);
     if (type != "enabled" && type != "disabled" && type != "adaptive") {
@@ -217,28 +219,28 @@ void ReadThinking(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall*
     }
     const auto budget = thinking->find("budget_tokens");
     if (budget != thinking->end() && budget->is_number_integer()) {
-      call->thought.tokens = std::max<int64_t>(budget->get<int64_t>(), 0);
+      ask->thought.tokens = std::max<int64_t>(budget->get<int64_t>(), 0);
     }
-    if (thinking->value("display", ordered_json()) == "omitted") call->show_reasoning = false;
-    SetMissing("enable_thinking", type != "disabled" && call->thought.tokens != 0, &variables);
+    if (thinking->value("display", ordered_json()) == "omitted") ask->show_reasoning = false;
+    SetMissing("enable_thinking", type != "disabled" && ask->thought.tokens != 0, &variables);
   }
   if (const ordered_json* const output = fields->Value("output_config")) {
     if (!output->is_object()) return fields->Fail("output_config", "must be an object");
     ApiFields inner(*output, "output_config.");
     if (const auto effort = inner.String("effort")) SetReasoningEffort(*effort, &variables);
-    call->answer = ReadFormat(&inner, "format");
-    if (call->answer) call->answer->field.insert(0, "output_config.");
+    ask->answer = ReadFormat(&inner, "format");
+    if (ask->answer) ask->answer->field.insert(0, "output_config.");
     std::vector<std::string> ignored;
     fields->Adopt(inner.Finish(&ignored));
     for (const std::string& name : ignored) fields->Ignore(name);
   }
   // Its name before it became part of output_config.
   auto older = ReadFormat(fields, "output_format");
-  if (older && call->answer) {
+  if (older && ask->answer) {
     fields->Fail("output_format",
                  "cannot be combined with output_config.format; use only one of them");
   }
-  if (older) call->answer = std::move(older);
+  if (older) ask->answer = std::move(older);
 }
 
 // What an edit keeps of earlier thoughts: kDefault if it asks for something that is not known here.
@@ -256,7 +258,7 @@ std::optional<PastThoughts> KeptBy(const ordered_json& edit) {
 }
 
 // Claude Code asks in each request that all earlier thoughts be kept.
-void ReadContextManagement(ApiFields* fields, ChatCall* call) {
+void ReadContextManagement(ApiFields* fields, Ask* ask) {
   constexpr char kField[] = "context_management";
   constexpr std::string_view kClearThinking = "clear_thinking_20251015";
   const ordered_json* const given = fields->Value(kField);
@@ -280,24 +282,24 @@ void ReadContextManagement(ApiFields* fields, ChatCall* call) {
                                          "\"thinking_turns\", \"value\": N}"));
     }
     if (kept == PastThoughts::kDefault) fields->Ignore(StrCat(kField, ".", type, ".keep"));
-    if (call->chat.past_thoughts == PastThoughts::kDefault) call->chat.past_thoughts = *kept;
+    if (ask->chat.past_thoughts == PastThoughts::kDefault) ask->chat.past_thoughts = *kept;
   }
   std::vector<std::string> ignored;
   fields->Adopt(inner.Finish(&ignored));
   for (const std::string& name : ignored) fields->Ignore(name);
 }
 
-void ReadTemplateFields(ApiFields* fields, const ThinkingDefaults& defaults, ChatCall* call) {
-  ReadTemplateKwargs(fields, call);
-  ReadContextManagement(fields, call);
-  ReadThinking(fields, defaults, call);
-  SetThinking(defaults, call->thought, &call->chat);
+void ReadTemplateFields(ApiFields* fields, const ThinkingDefaults& defaults, Ask* ask) {
+  ReadTemplateKwargs(fields, ask);
+  ReadContextManagement(fields, ask);
+  ReadThinking(fields, defaults, ask);
+  SetThinking(defaults, ask->thought, &ask->chat);
   // Anthropic's models do not think unless they are asked to.
-  SetMissing("enable_thinking", false, &call->chat.variables);
+  SetMissing("enable_thinking", false, &ask->chat.variables);
 }
 
 void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, MessagesRequest* read) {
-  ChatCall* const call = &read->call;
+  Ask* const ask = &read->ask;
   const ordered_json* const messages = fields->Value("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     return fields->Fail("messages", "must be an array of at least one message");
@@ -311,20 +313,20 @@ void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, Messag
     read->tools = *std::move(catalog);
   }
   auto converted = ToChatMessages(fields->Value("system"), *messages, &read->tools, &read->warnings,
-                                  &call->marks, &call->list.places);
+                                  &ask->marks, &ask->list.places);
   if (!converted.ok()) return fields->Adopt(converted.status());
-  Conversation& conversation = call->chat.conversation;
+  Conversation& conversation = ask->chat.conversation;
   conversation.messages = *std::move(converted);
   conversation.tools = read->tools.functions();
   TellRepeatedCalls(defaults.server.note_repeated_calls, &conversation, &read->warnings);
   // An answer begun by the client.
   if (!conversation.messages.empty() && conversation.messages.back().role == Role::kAssistant) {
-    call->chat.continuation = Continuation::kAuto;
+    ask->chat.continuation = Continuation::kAuto;
   }
   if (const ordered_json* const tools = fields->Value("tools")) {
     const bool has_system =
         !conversation.messages.empty() && conversation.messages.front().role == Role::kSystem;
-    fields->Adopt(AddHeadMarks(*tools, "tools", has_system ? 1 : 0, &call->marks));
+    fields->Adopt(AddHeadMarks(*tools, "tools", has_system ? 1 : 0, &ask->marks));
   }
   fields->Adopt(CheckCounts(conversation));
 }
@@ -391,21 +393,21 @@ MessagesRequest::Diagnostics ReadDiagnostics(ApiFields* fields) {
 StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const ordered_json body, ParseJson(request.body, {}));
   MessagesRequest read;
-  read.call.call_id_prefix = "toolu_";
+  read.ask.call_id_prefix = "toolu_";
   ApiFields fields(body);
   const auto model = fields.String("model");
   ReadConversation(&fields, host.defaults(), &read);
-  read.call.tool_choice = ReadAnthropicToolChoice(&fields, read.tools);
-  read.tools.CheckUsable(read.call.tool_choice.calls_allowed, &fields);
+  read.ask.tool_choice = ReadAnthropicToolChoice(&fields, read.tools);
+  read.tools.CheckUsable(read.ask.tool_choice.calls_allowed, &fields);
   read.tools.Warn(&read.warnings);
-  ReadTemplateFields(&fields, host.defaults().thinking, &read.call);
-  TurnOptions& turn = read.call.turn;
+  ReadTemplateFields(&fields, host.defaults().thinking, &read.ask);
+  TurnOptions& turn = read.ask.turn;
   ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   turn.max_tokens = fields.Integer("max_tokens", 1, INT32_MAX).value_or(kDefaultMaxTokens);
   if (auto stops = fields.Strings("stop_sequences", kMaxStopStrings))
     turn.stop_strings = *std::move(stops);
   read.stream = fields.Bool("stream").value_or(false);
-  AddAnswerRule(&fields, turn, &read.call.answer);
+  AddAnswerRule(&fields, turn, &read.ask.answer);
   ReadForeignFields(&fields, &turn);
   RefuseProgress(&fields);
   fields.Refuse("container", "is not supported");
@@ -413,13 +415,12 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   if (const ordered_json* const control = fields.Value("cache_control")) {
     auto mark = ReadCacheControl(*control, "");
     fields.Adopt(mark.status());
-    if (mark.ok()) read.call.marks.push_back(*mark);
+    if (mark.ok()) read.ask.marks.push_back(*mark);
   }
   fields.CannotMatter({"metadata", "service_tier", "inference_geo"});
-  read.call.tells_cache_report = WantsCacheReport(request, &fields);
+  read.ask.tells_cache_report = WantsCacheReport(request, &fields);
   read.diagnostics = ReadDiagnostics(&fields);
-  WEFT_ASSIGN_OR_RETURN(read.call.session,
-                        FinishFields(host, request, model, 1, &fields, &read.ignored));
+  WEFT_RETURN_IF_ERROR(FinishFields(host, request, model, 1, &fields, &read.ignored, &read.ask));
   return read;
 }
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/chat_turn.h"
+#include "answer/ask.h"
 #include "api/tool_catalog.h"
 #include "base/status.h"
 #include "host/host.h"
@@ -16,7 +16,7 @@
 namespace weft::serve {
 
 struct MessagesRequest {
-  ChatCall call;
+  Ask ask;
   ToolCatalog tools;
   bool stream = false;
   // Anthropic's cache diagnostics: asked for on a first turn, or with an earlier message's id.

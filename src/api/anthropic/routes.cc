@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "answer/answer.h"
 #include "api/anthropic/request.h"
-#include "api/chat_turn.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "api/reply_json.h"
-#include "api/reply_stream.h"
+#include "api/request_turns.h"
 #include "api/sse.h"
 
 namespace weft::serve {
@@ -25,28 +25,18 @@ using nlohmann::ordered_json;
 // off, and send it back as text: the session would not find its tokens.
 constexpr char kSignature[] = "weft";
 
-const char* StopReason(ReplyFinish finish) {
-  switch (finish) {
-    case ReplyFinish::kStop:
-      return "end_turn";
-    case ReplyFinish::kStopString:
-      return "stop_sequence";
-    case ReplyFinish::kLength:
-    case ReplyFinish::kLoop:
-      return "max_tokens";
-    case ReplyFinish::kContext:
-      return kContextIsFull;
-    case ReplyFinish::kToolCalls:
-      return "tool_use";
-  }
-  return "end_turn";
+const char* StopReason(const AnswerEnd& end) {
+  if (end.by_calls) return "tool_use";
+  if (end.reason == FinishReason::kStopString) return "stop_sequence";
+  if (end.reason == FinishReason::kContext) return kContextIsFull;
+  return IsCut(end.reason) ? "max_tokens" : "end_turn";
 }
 
-ordered_json StopSequence(ReplyFinish finish, const std::string& stop_string) {
-  return finish == ReplyFinish::kStopString ? ordered_json(stop_string) : ordered_json();
+ordered_json StopSequence(const AnswerEnd& end) {
+  return end.reason == FinishReason::kStopString ? ordered_json(end.stop_string) : ordered_json();
 }
 
-ordered_json UsageJson(const ReplyUsage& usage) {
+ordered_json UsageJson(const AnswerUsage& usage) {
   const int64_t written = usage.written_tokens();
   ordered_json json = {{"input_tokens", usage.prompt_tokens - usage.cached_tokens - written},
                        {"cache_creation_input_tokens", written},
@@ -114,13 +104,13 @@ ordered_json ContentJson(const Reply& reply) {
 }
 
 void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& read,
-                 const ReplyStream& stream, const StatusOr<std::vector<Reply>>& replies) {
+                 const Answer& stream, const StatusOr<std::vector<Reply>>& replies) {
   if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kAnthropic);
   const Reply& reply = replies->front();
   ordered_json message = EmptyMessage(host);
   message["content"] = ContentJson(reply);
-  message["stop_reason"] = StopReason(reply.finish);
-  message["stop_sequence"] = StopSequence(reply.finish, reply.stop_string);
+  message["stop_reason"] = StopReason(reply.end);
+  message["stop_sequence"] = StopSequence(reply.end);
   message["usage"] = UsageJson(stream.usage());
   AddDiagnostics(read, stream.cache_report(), &message);
   SendJson(responder, message, read.ignored, read.warnings);
@@ -139,11 +129,11 @@ class MessageWriter {
 
   bool begun() const { return sse_.begun(); }
 
-  Task<void> Run(ReplyStream* stream) {
+  Task<void> Run(Answer* stream) {
     report_ = stream->cache_report();
     bool goes_on = Start(stream->usage());
     while (goes_on) {
-      const std::optional<ReplyPiece> piece = co_await stream->Next();
+      const std::optional<AnswerPiece> piece = co_await stream->Next();
       goes_on = piece.has_value() && Take(*piece, stream->usage());
     }
   }
@@ -151,7 +141,7 @@ class MessageWriter {
   // Clients that count events ignore comments, and Claude Code ignores pings too and gives up after
   // 300 s: its SDK does not pass them on. A message_delta that changes nothing does count. But
   // LiteLLM takes it for the end, so it is sent rarely, only when pings would not suffice.
-  void TellAlive(const ReplyUsage& usage) {
+  void TellAlive(const AnswerUsage& usage) {
     if (!has_started_) {
       Start(usage);
       return;
@@ -174,12 +164,12 @@ class MessageWriter {
   enum class Open { kNothing, kThinking, kText, kToolUse };
 
   // False after the last piece.
-  bool Take(const ReplyPiece& piece, const ReplyUsage& usage) {
+  bool Take(const AnswerPiece& piece, const AnswerUsage& usage) {
     if (!piece.status.ok()) {
       Fail(piece.status);
       return false;
     }
-    if (piece.kind != ReplyPiece::Kind::kEnd) return Write(piece);
+    if (piece.kind != AnswerPiece::Kind::kEnd) return Write(piece);
     if (Finish(piece, usage)) sse_.End();
     return false;
   }
@@ -192,7 +182,7 @@ class MessageWriter {
     return std::clamp<int64_t>(kWanted / interval, 1, 10);
   }
 
-  bool Start(const ReplyUsage& usage) {
+  bool Start(const AnswerUsage& usage) {
     if (std::exchange(has_started_, true)) return true;
     ordered_json message = EmptyMessage(host_);
     message["usage"] = UsageJson(usage);
@@ -227,29 +217,29 @@ class MessageWriter {
     return Event("content_block_start", {{"index", index_}, {"content_block", std::move(block)}});
   }
 
-  bool Write(const ReplyPiece& piece) {
+  bool Write(const AnswerPiece& piece) {
     signs_in_a_row_ = 0;
     switch (piece.kind) {
-      case ReplyPiece::Kind::kReasoning:
+      case AnswerPiece::Kind::kReasoning:
         space_.clear();
         if (open_ != Open::kThinking &&
             !Begin(Open::kThinking, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}})) {
           return false;
         }
         return Delta({{"type", "thinking_delta"}, {"thinking", piece.text}});
-      case ReplyPiece::Kind::kContent:
+      case AnswerPiece::Kind::kContent:
         return WriteText(piece.text);
-      case ReplyPiece::Kind::kCallBegin:
+      case AnswerPiece::Kind::kCallBegin:
         space_.clear();
         return Begin(Open::kToolUse, {{"type", "tool_use"},
-                                      {"id", piece.call_id},
+                                      {"id", piece.id},
                                       {"name", piece.name},
                                       {"input", ordered_json::object()}});
-      case ReplyPiece::Kind::kCallArguments:
+      case AnswerPiece::Kind::kCallArguments:
         return Delta({{"type", "input_json_delta"}, {"partial_json", piece.text}});
-      case ReplyPiece::Kind::kCallEnd:
+      case AnswerPiece::Kind::kCallEnd:
         return Close();
-      case ReplyPiece::Kind::kEnd:
+      case AnswerPiece::Kind::kEnd:
         break;
     }
     return true;
@@ -266,16 +256,17 @@ class MessageWriter {
     return Delta({{"type", "text_delta"}, {"text", text}});
   }
 
-  bool Finish(const ReplyPiece& end, const ReplyUsage& usage) {
+  bool Finish(const AnswerPiece& end, const AnswerUsage& usage) {
     if (index_ == 0 && open_ == Open::kNothing && !space_.empty()) {
       if (!Begin(Open::kText, {{"type", "text"}, {"text", ""}})) return false;
       if (!Delta({{"type", "text_delta"}, {"text", space_}})) return false;
     }
     return Close() &&
-           Event("message_delta", {{"delta",
-                                    {{"stop_reason", StopReason(end.finish)},
-                                     {"stop_sequence", StopSequence(end.finish, end.stop_string)}}},
-                                   {"usage", UsageJson(usage)}}) &&
+           Event(
+               "message_delta",
+               {{"delta",
+                 {{"stop_reason", StopReason(end.end)}, {"stop_sequence", StopSequence(end.end)}}},
+                {"usage", UsageJson(usage)}}) &&
            Event("message_stop", ordered_json::object());
   }
 
@@ -299,10 +290,10 @@ Task<void> AnswerMessages(Host& host, const HttpRequest& request, HttpResponder&
     co_return;
   }
   MessageWriter writer(host, responder, *read);
-  SendSign send_sign;
-  if (read->stream) send_sign = [&writer](const ReplyUsage& usage) { writer.TellAlive(usage); };
-  auto starting = StartChat(host, request, turns, read->call, std::move(send_sign));
-  auto stream = co_await starting;
+  StreamSigns signs;
+  if (read->stream) signs.alive = [&writer](const AnswerUsage& usage) { writer.TellAlive(usage); };
+  auto opening = turns.Open(read->ask, std::move(signs));
+  auto stream = co_await opening;
   if (!stream.ok() && writer.begun()) {
     writer.Fail(stream.status());
   } else if (!stream.ok()) {
@@ -316,7 +307,7 @@ Task<void> AnswerMessages(Host& host, const HttpRequest& request, HttpResponder&
 }
 
 Task<void> HandleMessages(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  RequestTurns turns(responder);
+  RequestTurns turns(host, responder);
   co_await AnswerMessages(host, request, responder, turns);
   co_await turns.End();
 }
@@ -324,7 +315,7 @@ Task<void> HandleMessages(Host& host, const HttpRequest& request, HttpResponder&
 void HandleCountTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadMessages(host, request);
   if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kAnthropic);
-  auto count = CountChatTokens(host, request, read->call);
+  auto count = host.answerer().CountTokens(read->ask);
   if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kAnthropic);
   SendJson(responder, {{"input_tokens", *count}}, read->ignored, read->warnings);
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "answer/answer_rule.h"
+#include "answer/ask.h"
 #include "api/fields/support.h"
 #include "nlohmann/json.hpp"
 #include "weft/model.h"

@@ -1,6 +1,7 @@
 #include "api/fields/session_name.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::serve {
 namespace {
@@ -39,9 +40,9 @@ StatusOr<SessionChoice> ChooseSession(const HttpRequest& request, JsonFields* bo
   return SessionChoice{};
 }
 
-StatusOr<SessionChoice> FinishFields(Host& host, const HttpRequest& request,
-                                     const std::optional<std::string>& model, size_t n_prompts,
-                                     ApiFields* fields, std::vector<std::string>* ignored) {
+Status FinishFields(Host& host, const HttpRequest& request, const std::optional<std::string>& model,
+                    size_t n_prompts, ApiFields* fields, std::vector<std::string>* ignored,
+                    Ask* ask) {
   auto session = ChooseSession(request, fields);
   if (session.ok() && session->required && n_prompts > 1) {
     fields->Fail("session_id", "cannot be used with several prompts");
@@ -49,7 +50,9 @@ StatusOr<SessionChoice> FinishFields(Host& host, const HttpRequest& request,
   WEFT_RETURN_IF_ERROR(fields->Finish(ignored));
   WEFT_RETURN_IF_ERROR(session.status());
   WEFT_RETURN_IF_ERROR(CheckModel(host, model));
-  return n_prompts == 1 ? session : SessionChoice{};
+  if (n_prompts == 1) ask->session = *std::move(session);
+  SetOwner(request, ask);
+  return OkStatus();
 }
 
 std::optional<int64_t> ReadSlot(ApiFields* fields, Host& host, size_t n_prompts) {

@@ -60,11 +60,12 @@ StatusOr<std::optional<int>> PriorityHeader(const HttpRequest& request) {
   return std::optional(priority);
 }
 
-void SetOwner(const HttpRequest& request, TurnOptions* turn) {
-  turn->label = request.id;
-  turn->tenant = request.Account();
+void SetOwner(const HttpRequest& request, Ask* ask) {
+  ask->domain = request.domain;
+  ask->turn.label = request.id;
+  ask->turn.tenant = request.Account();
   const auto priority = PriorityHeader(request);
-  if (priority.ok() && priority->has_value()) turn->priority = -**priority;
+  if (priority.ok() && priority->has_value()) ask->turn.priority = -**priority;
 }
 
 void ApiFields::Refuse(std::string_view name, std::string_view why,

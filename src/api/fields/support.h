@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "answer/ask.h"
 #include "answer/error_details.h"
 #include "base/new_id.h"
 #include "base/status.h"
@@ -34,9 +35,9 @@ void SendError(HttpResponder& responder, const Status& status, ErrorShape shape)
 
 // x-weft-priority: an integer, as `priority` in a body; empty if it is not given.
 StatusOr<std::optional<int>> PriorityHeader(const HttpRequest& request);
-// Whose turn it is, what shows it in lists, and the header's priority. REQUIRES: PriorityHeader was
+// Who asks, what shows the turn in lists, and the header's priority. REQUIRES: PriorityHeader was
 // OK.
-void SetOwner(const HttpRequest& request, TurnOptions* turn);
+void SetOwner(const HttpRequest& request, Ask* ask);
 
 // JsonFields whose errors carry the field, and the code "unsupported_parameter" for refused values
 // or "invalid_value" for wrong ones.

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "api/chat_turn.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "api/llama/request.h"
 #include "api/llama/routes.h"
 #include "api/reply_json.h"
+#include "api/request_turns.h"
 #include "api/sse.h"
 #include "async/signal.h"
 #include "async/task.h"
@@ -95,7 +95,7 @@ struct Choice {
   std::string content;
   std::vector<int32_t> tokens;
   Json probabilities = Json::array();
-  ReplyUsage usage;
+  AnswerUsage usage;
   DoneEvent done;
   std::chrono::steady_clock::time_point first_token;
   bool is_late = false;
@@ -116,16 +116,14 @@ class PromptRun {
         read_(read),
         index_(index),
         tokenizer_(*host.model().tokenizer()),
-        choices_(static_cast<size_t>(read.turn.n_choices)) {}
+        choices_(static_cast<size_t>(read.ask.turn.n_choices)) {}
 
   // `ready` is notified when there is an event to take.
-  Task<Status> Start(const HttpRequest& request, RequestTurns& turns,
-                     const std::shared_ptr<Signal>& ready) {
-    GenerationRequest wanted{.domain = request.domain, .turn = read_.turn, .ready = ready};
-    wanted.turn.tokens = read_.prompts[index_];
-    SetOwner(request, &wanted.turn);
-    auto starting = StartGeneration(host_, turns, read_.session, std::move(wanted));
-    StatusOr<std::shared_ptr<Generation>> generation = co_await starting;
+  Task<Status> Start(RequestTurns& turns, const std::shared_ptr<Signal>& ready) {
+    Ask ask = read_.ask;
+    ask.turn.tokens = read_.prompts[index_];
+    auto submitting = turns.Submit(std::move(ask), ready);
+    StatusOr<std::shared_ptr<Generation>> generation = co_await submitting;
     if (!generation.ok()) co_return generation.status();
     generation_ = *std::move(generation);
     co_return OkStatus();
@@ -183,17 +181,17 @@ class PromptRun {
 
   Json TakeToken(const TokenEvent& token) {
     Choice& choice = choices_[static_cast<size_t>(token.choice)];
-    ReplyUsage& usage = choice.usage;
+    AnswerUsage& usage = choice.usage;
     choice.content += token.text;
     ++usage.completion_tokens;
     usage.first_tokens = 1;
     EndInTime(&choice);
     // An end token is not part of the answer and completes no text.
-    if (tokenizer_.IsEndOfGeneration(token.token) && !read_.turn.ignore_eos) return nullptr;
+    if (tokenizer_.IsEndOfGeneration(token.token) && !read_.ask.turn.ignore_eos) return nullptr;
     choice.tokens.push_back(token.token);
     Json entry;
-    if (read_.turn.top_logprobs > 0) {
-      entry = Probabilities(tokenizer_, token, read_.turn.logprobs_of_draw);
+    if (read_.ask.turn.top_logprobs > 0) {
+      entry = Probabilities(tokenizer_, token, read_.ask.turn.logprobs_of_draw);
       if (!read_.stream) choice.probabilities.push_back(entry);
     }
     if (!read_.stream) return nullptr;
@@ -239,7 +237,7 @@ class PromptRun {
   Json Result(const Choice& choice) const {
     const bool streamed = read_.stream;
     const DoneEvent& done = choice.done;
-    const ReplyUsage& usage = choice.usage;
+    const AnswerUsage& usage = choice.usage;
     Json result = {
         {"index", IndexOf(done.choice)},
         {"content", streamed ? done.text : choice.content},
@@ -258,10 +256,10 @@ class PromptRun {
         {"stopping_word", done.stop_string},
         {"tokens_cached", usage.cached_tokens},
         {"timings", LlamaTimings(usage)}};
-    if (!streamed && read_.turn.top_logprobs > 0) {
+    if (!streamed && read_.ask.turn.top_logprobs > 0) {
       result["completion_probabilities"] = choice.probabilities;
     }
-    if (read_.tells_cache_report) AddCacheReport(generation_->cache_report(), &result);
+    if (read_.ask.tells_cache_report) AddCacheReport(generation_->cache_report(), &result);
     return Selected(result, read_.response_fields);
   }
 
@@ -278,15 +276,14 @@ class PromptRun {
 // Answers all prompts of a request together.
 class CompletionRun {
  public:
-  CompletionRun(Host& host, const LlamaCompletion& read, const HttpRequest& request,
-                HttpResponder& responder, RequestTurns& turns)
+  CompletionRun(Host& host, const LlamaCompletion& read, HttpResponder& responder,
+                RequestTurns& turns)
       : host_(host),
         read_(read),
-        request_(request),
         responder_(responder),
         turns_(turns),
         sse_(responder, NoticeHeaders(read.ignored)),
-        results_(read.prompts.size() * static_cast<size_t>(read.turn.n_choices)) {}
+        results_(read.prompts.size() * static_cast<size_t>(read.ask.turn.n_choices)) {}
 
   Task<void> Answer() {
     const Status status = co_await Run();
@@ -315,7 +312,7 @@ class CompletionRun {
   Task<Status> StartMore() {
     while (n_started_ < read_.prompts.size() && open_.size() < kPromptsAtOnce) {
       PromptRun run(host_, read_, n_started_);
-      const Status status = co_await run.Start(request_, turns_, ready_);
+      const Status status = co_await run.Start(turns_, ready_);
       if (status.code() == StatusCode::kResourceExhausted && !open_.empty()) break;
       if (!status.ok()) co_return status;
       open_.push_back(std::move(run));
@@ -371,7 +368,6 @@ class CompletionRun {
 
   Host& host_;
   const LlamaCompletion& read_;
-  const HttpRequest& request_;
   HttpResponder& responder_;
   RequestTurns& turns_;
   SseStream sse_;
@@ -381,14 +377,13 @@ class CompletionRun {
   std::vector<Json> results_;
 };
 
-Task<void> Answer(Host& host, const StatusOr<LlamaCompletion>& read, const HttpRequest& request,
-                  HttpResponder& responder) {
+Task<void> Complete(Host& host, const StatusOr<LlamaCompletion>& read, HttpResponder& responder) {
   if (!read.ok()) {
     SendError(responder, read.status(), ErrorShape::kLlama);
     co_return;
   }
-  RequestTurns turns(responder);
-  CompletionRun run(host, *read, request, responder, turns);
+  RequestTurns turns(host, responder);
+  CompletionRun run(host, *read, responder, turns);
   co_await run.Answer();
   co_await turns.End();
 }
@@ -397,12 +392,12 @@ Task<void> Answer(Host& host, const StatusOr<LlamaCompletion>& read, const HttpR
 
 Task<void> HandleLlamaCompletion(Host& host, const HttpRequest& request, HttpResponder& responder) {
   const auto read = ReadLlamaCompletion(host, request);
-  co_await Answer(host, read, request, responder);
+  co_await Complete(host, read, responder);
 }
 
 Task<void> HandleLlamaInfill(Host& host, const HttpRequest& request, HttpResponder& responder) {
   const auto read = ReadLlamaInfill(host, request);
-  co_await Answer(host, read, request, responder);
+  co_await Complete(host, read, responder);
 }
 
 }  // namespace weft::serve

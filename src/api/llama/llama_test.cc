@@ -59,8 +59,9 @@ class QuietHost : public ScriptedHost {
     defaults_ = inner.defaults();
     defaults_.stream_begin = std::chrono::milliseconds(1);
   }
-  Task<StatusOr<std::unique_ptr<Generation>>> Generate(GenerationRequest request) override {
-    auto generating = ScriptedHost::Generate(std::move(request));
+  Task<StatusOr<std::unique_ptr<Generation>>> Submit(Ask ask, PromptRecord record,
+                                                     TurnListener listener) override {
+    auto generating = ScriptedHost::Submit(std::move(ask), std::move(record), std::move(listener));
     StatusOr<std::unique_ptr<Generation>> inner = co_await generating;
     if (!inner.ok()) co_return inner.status();
     co_return std::make_unique<QuietGeneration>(*std::move(inner), fails_);

@@ -67,8 +67,8 @@ Json BiasList(const LlamaCompletion& read, const Tokenizer& tokenizer) {
   const auto add = [&list](int32_t token, float bias) {
     list.push_back({{"bias", std::isfinite(bias) ? Json(bias) : Json()}, {"token", token}});
   };
-  for (const auto& [token, bias] : read.turn.sampling.logit_bias) add(token, bias);
-  for (int32_t id = 0; read.turn.ignore_eos && id < tokenizer.vocab_size(); ++id) {
+  for (const auto& [token, bias] : read.ask.turn.sampling.logit_bias) add(token, bias);
+  for (int32_t id = 0; read.ask.turn.ignore_eos && id < tokenizer.vocab_size(); ++id) {
     if (tokenizer.IsEndOfGeneration(id)) add(id, -INFINITY);
   }
   return list;
@@ -112,37 +112,37 @@ FillIn ReadFillIn(ApiFields* fields, const Model& model) {
 // Everything except the prompt.
 Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, LlamaCompletion* read) {
   const auto model = fields->String("model");
-  ReadSampling(fields, host.model(), WideRulesOf(host), &read->turn);
-  ReadStops(fields, &read->turn);
-  AddEnds(host.defaults().ends, &read->turn);
-  read->turn.max_tokens = host.defaults().max_tokens;
-  ReadMaxTokens(fields, /*least=*/-1, &read->turn);
+  ReadSampling(fields, host.model(), WideRulesOf(host), &read->ask.turn);
+  ReadStops(fields, &read->ask.turn);
+  AddEnds(host.defaults().ends, &read->ask.turn);
+  read->ask.turn.max_tokens = host.defaults().max_tokens;
+  ReadMaxTokens(fields, /*least=*/-1, &read->ask.turn);
   const auto n_probs = fields->Integer("n_probs", 0, kMaxTopLogprobs);
-  if (n_probs.value_or(0) > 0) read->turn.top_logprobs = static_cast<int>(*n_probs);
-  read->turn.logprobs_of_draw = fields->Bool("post_sampling_probs").value_or(false);
+  if (n_probs.value_or(0) > 0) read->ask.turn.top_logprobs = static_cast<int>(*n_probs);
+  read->ask.turn.logprobs_of_draw = fields->Bool("post_sampling_probs").value_or(false);
   read->stream = fields->Bool("stream").value_or(false);
   read->return_tokens = fields->Bool("return_tokens").value_or(false);
   read->timings_per_token = fields->Bool("timings_per_token").value_or(false);
-  read->turn.report_progress = fields->Bool("return_progress").value_or(false) && read->stream;
-  ReadChoices(fields, &read->turn);
+  read->ask.turn.report_progress = fields->Bool("return_progress").value_or(false) && read->stream;
+  ReadChoices(fields, &read->ask.turn);
   read->response_fields =
       fields->Strings("response_fields", kMaxResponseFields).value_or(std::vector<std::string>());
   const auto limit_ms = fields->Integer("t_max_predict_ms", INT32_MIN, INT32_MAX);
   read->max_predict_ms = std::max<int64_t>(limit_ms.value_or(0), 0);
-  if (read->max_predict_ms > 0 && read->turn.n_choices > 1) {
+  if (read->max_predict_ms > 0 && read->ask.turn.n_choices > 1) {
     fields->Fail("t_max_predict_ms", "supports only one answer; n must be 1");
   }
   const auto slot = ReadSlot(fields, host, read->prompts.size());
   fields->CannotMatter({"t_max_prompt_ms"});  // unused by llama-server too
   fields->Refuse("image_data", "is not supported: no model here sees images", Json::array());
-  ReadForeignFields(fields, &read->turn);
-  ReadTextRule(fields, host.model(), request.Account(), &read->turn);
-  read->tells_cache_report = WantsCacheReport(request, fields);
-  WEFT_ASSIGN_OR_RETURN(read->session, FinishFields(host, request, model, read->prompts.size(),
-                                                    fields, &read->ignored));
-  if (slot && read->session.name.empty()) {
+  ReadForeignFields(fields, &read->ask.turn);
+  ReadTextRule(fields, host.model(), request.Account(), &read->ask.turn);
+  read->ask.tells_cache_report = WantsCacheReport(request, fields);
+  WEFT_RETURN_IF_ERROR(
+      FinishFields(host, request, model, read->prompts.size(), fields, &read->ignored, &read->ask));
+  if (slot && read->ask.session.name.empty()) {
     read->slot = *slot;
-    read->session = SlotSession(*slot);
+    read->ask.session = SlotSession(*slot);
   }
   return OkStatus();
 }
@@ -166,14 +166,15 @@ StatusOr<LlamaCompletion> ReadLlamaInfill(Host& host, const HttpRequest& request
   FillIn parts = ReadFillIn(&fields, host.model());
   read.prompts.emplace_back();  // filled in once the length of the answer is known
   WEFT_RETURN_IF_ERROR(ReadRest(host, request, &fields, &read));
-  read.prompts[0] = FillInPrompt(host.model(), tokens, std::move(parts), read.turn.max_tokens);
+  read.prompts[0] = FillInPrompt(host.model(), tokens, std::move(parts), read.ask.turn.max_tokens);
   return read;
 }
 
 Json LlamaSettings(const LlamaCompletion& read, const Json& seed, const Tokenizer& tokenizer) {
-  Json settings = {
-      {"n_predict", read.turn.max_tokens}, {"max_tokens", read.turn.max_tokens}, {"seed", seed}};
-  settings.update(SamplingJson(read.turn.sampling));
+  Json settings = {{"n_predict", read.ask.turn.max_tokens},
+                   {"max_tokens", read.ask.turn.max_tokens},
+                   {"seed", seed}};
+  settings.update(SamplingJson(read.ask.turn.sampling));
   for (const ForeignSampler& sampler : ForeignSamplers()) {
     if (sampler.is_llamas) settings[std::string(sampler.name)] = sampler.off;
   }
@@ -185,18 +186,18 @@ Json LlamaSettings(const LlamaCompletion& read, const Json& seed, const Tokenize
                    {"adaptive_decay", 0.0},
                    {"n_keep", 0},
                    {"n_discard", 0},
-                   {"ignore_eos", read.turn.ignore_eos},
-                   {"stop", read.turn.stop_strings},
+                   {"ignore_eos", read.ask.turn.ignore_eos},
+                   {"stop", read.ask.turn.stop_strings},
                    {"logit_bias", BiasList(read, tokenizer)},
-                   {"n_probs", std::max(0, read.turn.top_logprobs)},
-                   {"post_sampling_probs", read.turn.logprobs_of_draw},
+                   {"n_probs", std::max(0, read.ask.turn.top_logprobs)},
+                   {"post_sampling_probs", read.ask.turn.logprobs_of_draw},
                    {"samplers", SamplerNames()},
                    {"stream", read.stream},
                    {"timings_per_token", read.timings_per_token},
-                   {"speculative.n_max", read.turn.speculation.most},
-                   {"speculative.n_min", read.turn.speculation.least},
-                   {"speculative.p_min", read.turn.speculation.least_probability},
-                   {"n", read.turn.n_choices}});
+                   {"speculative.n_max", read.ask.turn.speculation.most},
+                   {"speculative.n_min", read.ask.turn.speculation.least},
+                   {"speculative.p_min", read.ask.turn.speculation.least_probability},
+                   {"n", read.ask.turn.n_choices}});
   return settings;
 }
 

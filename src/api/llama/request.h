@@ -19,15 +19,13 @@ namespace weft::serve {
 
 struct LlamaCompletion {
   std::vector<std::vector<int32_t>> prompts;  // as tokens
-  TurnOptions turn;                           // without tokens
+  Ask ask{.input = Ask::Input::kPrompt};      // without a prompt
   // This long after its first token the answer ends at the next line break; 0: never.
   int64_t max_predict_ms = 0;
-  SessionChoice session;
   int64_t slot = -1;  // the slot the session belongs to; -1: none
   bool stream = false;
   bool return_tokens = false;
   bool timings_per_token = false;
-  bool tells_cache_report = false;
   std::vector<std::string> response_fields;
   std::vector<std::string> ignored;
 };

@@ -6,10 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "api/chat_turn.h"
+#include "answer/ask.h"
 #include "api/fields/mixed_text.h"
 #include "api/fields/support.h"
-#include "api/known_replies.h"
 #include "api/llama/request.h"
 #include "api/openai/chat_request.h"
 #include "api/repeated_calls.h"
@@ -56,7 +55,7 @@ Json PieceJson(const std::string& piece) {
 
 // Reads the body of /apply-template, and of vLLM's /tokenize for a conversation.
 ChatRequest ReadTemplateRequest(ApiFields* fields, const RequestDefaults& defaults) {
-  ChatCall call;
+  Ask ask;
   const Json* const messages = fields->Value("messages");
   const Json* const tools = fields->Value("tools");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
@@ -69,12 +68,12 @@ ChatRequest ReadTemplateRequest(ApiFields* fields, const RequestDefaults& defaul
     if (!status.ok()) fields->Adopt(AtPlace(status));
   }
   if (read.ok() && offered.ok()) {
-    call.chat.conversation = {.messages = *std::move(read), .tools = *std::move(offered)};
+    ask.chat.conversation = {.messages = *std::move(read), .tools = *std::move(offered)};
   }
   std::vector<std::string> unheard;
-  TellRepeatedCalls(defaults.server.note_repeated_calls, &call.chat.conversation, &unheard);
-  ReadTemplateVariables(fields, defaults, &call);
-  return std::move(call.chat);
+  TellRepeatedCalls(defaults.server.note_repeated_calls, &ask.chat.conversation, &unheard);
+  ReadTemplateVariables(fields, defaults, &ask);
+  return std::move(ask.chat);
 }
 
 // Built as text directly: as JSON values, the pieces of a long text would take eight times the
@@ -130,7 +129,7 @@ StatusOr<std::string> VllmTokenize(Host& host, ApiFields* fields, bool is_chat) 
   WEFT_RETURN_IF_ERROR(fields->Finish(&ignored));
   WEFT_RETURN_IF_ERROR(CheckModel(host, name));
   if (is_chat) {
-    WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, RenderChat(host, chat));
+    WEFT_ASSIGN_OR_RETURN(ChatPrompt prompt, host.answerer().prompts().Render(chat));
     text = std::move(prompt.text);
   }
   WEFT_RETURN_IF_ERROR(CheckTextBytes(model, text.size(), is_chat ? "messages" : "prompt"));
@@ -192,7 +191,7 @@ StatusOr<std::string> ApplyTemplate(Host& host, const HttpRequest& request) {
   const ChatRequest chat = ReadTemplateRequest(&fields, host.defaults());
   std::vector<std::string> ignored;
   WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
-  WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, RenderChat(host, chat));
+  WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, host.answerer().prompts().Render(chat));
   return CompactJson({{"prompt", prompt.text}});
 }
 

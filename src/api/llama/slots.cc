@@ -167,12 +167,15 @@ StatusOr<Tokens> ReadSaved(Host& host, const std::string& path, size_t* n_read) 
 
 // Computes the model's state for the tokens.
 Task<Status> Compute(Host& host, const HttpRequest& request, int64_t slot, Tokens tokens) {
-  GenerationRequest turn{.domain = request.domain, .session = SlotSession(slot).name};
-  turn.turn.tokens = std::move(tokens);
-  turn.turn.max_tokens = 0;
-  SetOwner(request, &turn.turn);
-  auto generating = host.Generate(std::move(turn));
-  StatusOr<std::unique_ptr<Generation>> generation = co_await generating;
+  Ask ask{.input = Ask::Input::kPrompt,
+          .session = {.name = SlotSession(slot).name, .required = true}};
+  ask.turn.tokens = std::move(tokens);
+  ask.turn.max_tokens = 0;
+  SetOwner(request, &ask);
+  PromptRecord record;
+  TurnListener listener;
+  auto submitting = host.answerer().Submit(std::move(ask), std::move(record), std::move(listener));
+  StatusOr<std::unique_ptr<Generation>> generation = co_await submitting;
   if (!generation.ok()) co_return generation.status();
   while (true) {
     const std::optional<TurnEvent> event = co_await (*generation)->Next();

@@ -6,14 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include "api/chat_turn.h"
+#include "answer/answer.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "api/ndjson.h"
 #include "api/ollama/oldest_turns.h"
 #include "api/ollama/request.h"
 #include "api/reply_json.h"
-#include "api/reply_stream.h"
+#include "api/request_turns.h"
 #include "base/clock.h"
 #include "base/strings.h"
 
@@ -65,19 +65,19 @@ class OllamaAnswer {
   }
 
   void AddLogprobs(const std::vector<TokenEvent>& tokens, Json* object) const {
-    if (read_.call.turn.top_logprobs < 0 || tokens.empty()) return;
+    if (read_.ask.turn.top_logprobs < 0 || tokens.empty()) return;
     Json entries = LogprobEntries(*host_.model().tokenizer(), tokens);
     if (!entries.empty()) (*object)["logprobs"] = std::move(entries);
   }
 
   // Adds the final statistics to the last object.
-  void AddEnd(ReplyFinish finish, const ReplyStream& stream, Json* object) const {
-    const ReplyUsage usage = stream.usage();
+  void AddEnd(FinishReason reason, const Answer& stream, Json* object) const {
+    const AnswerUsage usage = stream.usage();
     (*object)["done"] = true;
-    (*object)["done_reason"] = IsCut(finish) ? "length" : "stop";
-    if (finish == ReplyFinish::kContext) (*object)["stop_reason"] = kContextIsFull;
-    if (finish == ReplyFinish::kLoop) (*object)["stopped_in_loop"] = true;
-    if (read_.call.keeps_context) (*object)["context"] = stream.context();
+    (*object)["done_reason"] = IsCut(reason) ? "length" : "stop";
+    if (reason == FinishReason::kContext) (*object)["stop_reason"] = kContextIsFull;
+    if (reason == FinishReason::kLoop) (*object)["stopped_in_loop"] = true;
+    if (read_.ask.keeps_context) (*object)["context"] = stream.context();
     (*object)["total_duration"] = Nanoseconds(NowMicros() - begin_us_);
     (*object)["load_duration"] = 0;  // the model is already loaded
     (*object)["prompt_eval_count"] = usage.prompt_tokens;
@@ -105,7 +105,7 @@ void AnswerProbe(const OllamaAnswer& answer, const OllamaRequest& read, HttpResp
 }
 
 void AnswerWhole(const OllamaAnswer& answer, const OllamaRequest& read, HttpResponder& responder,
-                 const ReplyStream& stream, const StatusOr<std::vector<Reply>>& replies) {
+                 const Answer& stream, const StatusOr<std::vector<Reply>>& replies) {
   if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kOllama);
   const Reply& reply = replies->front();
   Said said{.content = reply.Joined(ReplyBlock::Kind::kContent),
@@ -118,7 +118,7 @@ void AnswerWhole(const OllamaAnswer& answer, const OllamaRequest& read, HttpResp
   }
   Json object = answer.Object(std::move(said));
   answer.AddLogprobs(reply.tokens, &object);
-  answer.AddEnd(reply.finish, stream, &object);
+  answer.AddEnd(reply.end.reason, stream, &object);
   SendJson(responder, object, read.ignored, read.warnings);
 }
 
@@ -130,15 +130,15 @@ class OllamaWriter {
 
   bool begun() const { return lines_.begun(); }
 
-  Task<void> Run(ReplyStream* stream) {
+  Task<void> Run(Answer* stream) {
     bool goes_on = true;
     while (goes_on) {
-      const std::optional<ReplyPiece> piece = co_await stream->Next();
+      const std::optional<AnswerPiece> piece = co_await stream->Next();
       goes_on = piece.has_value() && Take(*piece, *stream);
     }
   }
 
-  void TellAlive(const ReplyUsage& usage) {
+  void TellAlive(const AnswerUsage& usage) {
     Json object = answer_.Object({});
     if (usage.waits_behind_tokens > 0) object["waits_behind_tokens"] = usage.waits_behind_tokens;
     lines_.Line(object);
@@ -151,38 +151,38 @@ class OllamaWriter {
 
  private:
   // False after the last piece.
-  bool Take(const ReplyPiece& piece, const ReplyStream& stream) {
+  bool Take(const AnswerPiece& piece, const Answer& stream) {
     if (!piece.status.ok()) {
       Fail(piece.status);
       return false;
     }
     tokens_.insert(tokens_.end(), piece.tokens.begin(), piece.tokens.end());
-    if (piece.kind != ReplyPiece::Kind::kEnd) return Write(piece);
+    if (piece.kind != AnswerPiece::Kind::kEnd) return Write(piece);
     Json last = answer_.Object({});
     TakeLogprobs(&last);
-    answer_.AddEnd(piece.finish, stream, &last);
+    answer_.AddEnd(piece.end.reason, stream, &last);
     if (lines_.Line(last)) lines_.End();
     return false;
   }
 
-  bool Write(const ReplyPiece& piece) {
+  bool Write(const AnswerPiece& piece) {
     switch (piece.kind) {
-      case ReplyPiece::Kind::kReasoning:
+      case AnswerPiece::Kind::kReasoning:
         return Line({.thinking = piece.text});
-      case ReplyPiece::Kind::kContent:
+      case AnswerPiece::Kind::kContent:
         return Line({.content = piece.text});
-      case ReplyPiece::Kind::kCallBegin:
-        call_id_ = piece.call_id;
+      case AnswerPiece::Kind::kCallBegin:
+        call_id_ = piece.id;
         call_name_ = piece.name;
         arguments_.clear();
         return true;
-      case ReplyPiece::Kind::kCallArguments:
+      case AnswerPiece::Kind::kCallArguments:
         arguments_ += piece.text;
         return true;
-      case ReplyPiece::Kind::kCallEnd:
+      case AnswerPiece::Kind::kCallEnd:
         return Line(
             {.calls = Json::array({OllamaCall(call_id_, n_calls_++, call_name_, arguments_)})});
-      case ReplyPiece::Kind::kEnd:
+      case AnswerPiece::Kind::kEnd:
         break;
     }
     return true;
@@ -206,33 +206,18 @@ class OllamaWriter {
   int n_calls_ = 0;
 };
 
-// A raw prompt; its answer is text only.
-Task<StatusOr<std::unique_ptr<ReplyStream>>> StartPrompt(Host& host, const HttpRequest& request,
-                                                         RequestTurns& turns,
-                                                         const OllamaRequest& read,
-                                                         SendSign send_sign) {
-  GenerationRequest generation_request{.domain = request.domain, .turn = read.call.turn};
-  generation_request.turn.tokens = *read.prompt;
-  SetOwner(request, &generation_request.turn);
-  generation_request.turn.report_progress = static_cast<bool>(send_sign);
-  ReplyPlan plan{.wants_logprobs = read.call.turn.top_logprobs >= 0};
-  plan.tells_cache_report = read.call.tells_cache_report;
-  plan.signs = MakeSigns(host, std::move(send_sign));
-  return StartReply(host, turns, read.call.session, std::move(generation_request), std::move(plan));
-}
-
 // False, and nothing is answered, if the prompt is too long and may be shortened.
-Task<bool> AnswerRead(Host& host, const HttpRequest& request, HttpResponder& responder,
-                      RequestTurns& turns, const OllamaRequest& read, const OllamaAnswer& answer) {
+Task<bool> AnswerRead(HttpResponder& responder, RequestTurns& turns, const OllamaRequest& read,
+                      const OllamaAnswer& answer) {
   OllamaWriter writer(answer, read, responder);
-  SendSign send_sign;
-  if (read.stream) send_sign = [&writer](const ReplyUsage& usage) { writer.TellAlive(usage); };
-  auto starting = read.prompt ? StartPrompt(host, request, turns, read, std::move(send_sign))
-                              : StartChat(host, request, turns, read.call, std::move(send_sign));
-  auto stream = co_await starting;
+  StreamSigns signs;
+  if (read.stream) signs.alive = [&writer](const AnswerUsage& usage) { writer.TellAlive(usage); };
+  auto opening = turns.Open(read.ask, std::move(signs));
+  auto stream = co_await opening;
   if (!stream.ok() && writer.begun()) {
     writer.Fail(stream.status());
-  } else if (stream.status().code() == StatusCode::kOutOfRange && read.truncate && !read.prompt) {
+  } else if (stream.status().code() == StatusCode::kOutOfRange && read.truncate &&
+             read.ask.input == Ask::Input::kConversation) {
     co_return false;
   } else if (!stream.ok()) {
     SendError(responder, stream.status(), ErrorShape::kOllama);
@@ -258,13 +243,13 @@ Task<void> AnswerTurn(Host& host, const HttpRequest& request, HttpResponder& res
     AnswerProbe(answer, *read, responder);
     co_return;
   }
-  RequestTurns turns(responder);
-  const bool is_answered = co_await AnswerRead(host, request, responder, turns, *read, answer);
+  RequestTurns turns(host, responder);
+  const bool is_answered = co_await AnswerRead(responder, turns, *read, answer);
   if (!is_answered) {
     read->truncate = false;
-    std::string told = DropOldestTurns(host, request, &read->call);
+    std::string told = DropOldestTurns(host, &read->ask);
     if (!told.empty()) read->warnings.push_back(std::move(told));
-    co_await AnswerRead(host, request, responder, turns, *read, answer);
+    co_await AnswerRead(responder, turns, *read, answer);
   }
   co_await turns.End();
 }

@@ -62,18 +62,18 @@ std::vector<Group> DroppableGroups(const Model& model, const std::vector<ChatMes
 
 // The conversation without the first `n_groups`.
 void Drop(const std::vector<Group>& groups, size_t n_groups,
-          const std::vector<ChatMessage>& messages, ChatCall* call) {
+          const std::vector<ChatMessage>& messages, Ask* ask) {
   std::vector<bool> is_dropped(messages.size());
   for (size_t i = 0; i < n_groups; ++i) {
     for (const size_t message : groups[i].messages) is_dropped[message] = true;
   }
-  std::vector<ChatMessage>& kept = call->chat.conversation.messages;
+  std::vector<ChatMessage>& kept = ask->chat.conversation.messages;
   kept.clear();
-  call->list.places.clear();
+  ask->list.places.clear();
   for (size_t i = 0; i < messages.size(); ++i) {
     if (is_dropped[i]) continue;
     kept.push_back(messages[i]);
-    call->list.places.push_back(i);
+    ask->list.places.push_back(i);
   }
 }
 
@@ -116,31 +116,31 @@ int64_t DropOldestTokens(const Limits& limits, int32_t bos, int64_t n_prompt,
 
 }  // namespace
 
-std::string DropOldestTurns(Host& host, const HttpRequest& request, ChatCall* call) {
+std::string DropOldestTurns(Host& host, Ask* ask) {
   const Limits limits(host.model().context_tokens());
   const std::string why = StrCat(", as the context has ", limits.context, " tokens");
   // The most if the template does not take what is left.
-  const auto size = [&] { return CountChatTokens(host, request, *call).value_or(INT64_MAX); };
-  if (!call->before.empty()) {
+  const auto size = [&] { return host.answerer().CountTokens(*ask).value_or(INT64_MAX); };
+  if (!ask->before.empty()) {
     const int64_t n_prompt = size();
     if (n_prompt >= limits.context) return "";
     const int64_t n_dropped =
-        DropOldestTokens(limits, host.model().tokenizer()->bos(), n_prompt, &call->before);
+        DropOldestTokens(limits, host.model().tokenizer()->bos(), n_prompt, &ask->before);
     return StrCat("the oldest ", n_dropped, " tokens of context were dropped", why);
   }
-  std::vector<ChatMessage>& messages = call->chat.conversation.messages;
+  std::vector<ChatMessage>& messages = ask->chat.conversation.messages;
   const std::vector<ChatMessage> whole = messages;
   const std::vector<Group> groups = DroppableGroups(host.model(), whole);
   const std::vector<size_t> cuts = Cuts(groups, limits.quarter);
   if (cuts.empty()) return "";
   // The first cut that is enough. Each trial renders the conversation.
   const auto enough = std::ranges::partition_point(cuts, [&](size_t n_groups) {
-    Drop(groups, n_groups, whole, call);
+    Drop(groups, n_groups, whole, ask);
     return size() > limits.most;
   });
-  Drop(groups, enough != cuts.end() ? *enough : cuts.back(), whole, call);
+  Drop(groups, enough != cuts.end() ? *enough : cuts.back(), whole, ask);
   if (enough == cuts.end() && size() >= limits.context) {
-    Drop(groups, 0, whole, call);
+    Drop(groups, 0, whole, ask);
     return "";
   }
   return StrCat("the oldest ", whole.size() - messages.size(), " messages were dropped", why);

@@ -6,9 +6,8 @@
 
 #include <string>
 
-#include "api/chat_turn.h"
+#include "answer/ask.h"
 #include "host/host.h"
-#include "http/http.h"
 
 namespace weft::serve {
 
@@ -19,8 +18,8 @@ namespace weft::serve {
 // Drops by quarters of the context, counted from the beginning of the conversation: so the next few
 // requests of a growing one begin alike, and most of their prompts need not be computed.
 //
-// Empty if nothing that may be dropped is enough; `call` is then unchanged.
-std::string DropOldestTurns(Host& host, const HttpRequest& request, ChatCall* call);
+// Empty if nothing that may be dropped is enough; `ask` is then unchanged.
+std::string DropOldestTurns(Host& host, Ask* ask);
 
 }  // namespace weft::serve
 

@@ -65,8 +65,8 @@ class OldestTurnsTest : public testing::ApiTest {
     auto read = ReadOllamaChat(host(), request);
     EXPECT_TRUE(read.ok()) << read.status();
     if (!read.ok()) return "";
-    EXPECT_NE(DropOldestTurns(host(), request, &read->call), "");
-    const auto prompt = ChatPromptText(host(), request, read->call);
+    EXPECT_NE(DropOldestTurns(host(), &read->ask), "");
+    const auto prompt = host().answerer().PromptText(read->ask);
     return prompt.ok() ? *prompt : "";
   }
 };

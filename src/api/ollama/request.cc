@@ -8,6 +8,7 @@
 #include "api/fields/cache_report.h"
 #include "api/fields/fill_in_prompt.h"
 #include "api/fields/sampling_params.h"
+#include "api/fields/session_name.h"
 #include "api/repeated_calls.h"
 #include "api/template_fields.h"
 #include "api/tool_catalog.h"
@@ -47,7 +48,7 @@ void ReadOptions(ApiFields* fields, Host& host, OllamaRequest* read) {
   const ordered_json none = ordered_json::object();
   const ordered_json* const given = fields->Value("options");
   ApiFields options(given == nullptr ? none : *given, "options.");
-  TurnOptions* const turn = &read->call.turn;
+  TurnOptions* const turn = &read->ask.turn;
   ReadSampling(&options, host.model(), WideRulesOf(host), turn);
   ReadStops(&options, turn);
   turn->max_tokens = host.defaults().max_tokens;
@@ -71,11 +72,11 @@ void ReadOptions(ApiFields* fields, Host& host, OllamaRequest* read) {
 
 // --- common to both --------------------------------------------------------------------
 
-void ReadThink(ApiFields* fields, Host& host, ChatCall* call) {
-  ReadTemplateKwargs(fields, call);
-  ordered_json& variables = call->chat.variables;
-  call->thought.tokens = host.defaults().thinking.limit.tokens;
-  ReadThoughtMessage(fields, host.defaults().thinking, call);
+void ReadThink(ApiFields* fields, Host& host, Ask* ask) {
+  ReadTemplateKwargs(fields, ask);
+  ordered_json& variables = ask->chat.variables;
+  ask->thought.tokens = host.defaults().thinking.limit.tokens;
+  ReadThoughtMessage(fields, host.defaults().thinking, ask);
   if (const ordered_json* const think = fields->Value("think")) {
     const bool is_level = *think == "low" || *think == "medium" || *think == "high";
     if (!think->is_boolean() && !is_level) {
@@ -89,9 +90,9 @@ void ReadThink(ApiFields* fields, Host& host, ChatCall* call) {
     }
     SetMissing("enable_thinking", wanted, &variables);
     if (is_level) SetReasoningEffort(think->get<std::string>(), &variables);
-    call->show_reasoning = wanted;
+    ask->show_reasoning = wanted;
   }
-  SetThinking(host.defaults().thinking, call->thought, &call->chat);
+  SetThinking(host.defaults().thinking, ask->thought, &ask->chat);
 }
 
 void ReadOllamaLogprobs(ApiFields* fields, TurnOptions* turn) {
@@ -104,13 +105,13 @@ void ReadOllamaLogprobs(ApiFields* fields, TurnOptions* turn) {
 }
 
 // "json", or a schema.
-void ReadOllamaFormat(ApiFields* fields, ChatCall* call) {
+void ReadOllamaFormat(ApiFields* fields, Ask* ask) {
   const ordered_json* const format = fields->Value("format");
   if (format == nullptr || *format == "") return;
   if (*format == "json") {
-    call->answer = ObjectRule("format");
+    ask->answer = ObjectRule("format");
   } else if (format->is_object()) {
-    call->answer = SchemaRule(*format, "format");
+    ask->answer = SchemaRule(*format, "format");
   } else {
     fields->Fail("format", "must be \"json\" or a JSON Schema, an object");
   }
@@ -138,10 +139,10 @@ void ReadProbe(ApiFields* fields, bool says_nothing, OllamaRequest* read) {
 void ReadShared(ApiFields* fields, Host& host, OllamaRequest* read) {
   read->stream = fields->Bool("stream").value_or(true);
   ReadOptions(fields, host, read);
-  ReadThink(fields, host, &read->call);
-  ReadOllamaLogprobs(fields, &read->call.turn);
-  ReadOllamaFormat(fields, &read->call);
-  AddAnswerRule(fields, read->call.turn, &read->call.answer);
+  ReadThink(fields, host, &read->ask);
+  ReadOllamaLogprobs(fields, &read->ask.turn);
+  ReadOllamaFormat(fields, &read->ask);
+  AddAnswerRule(fields, read->ask.turn, &read->ask.answer);
   read->truncate = fields->Bool("truncate").value_or(true);
   fields->Refuse("shift", "is not supported: an answer ends when the context is full", false);
 }
@@ -186,7 +187,7 @@ class OpenCalls {
 
 void ReadOllamaConversation(ApiFields* fields, const RequestDefaults& defaults,
                             OllamaRequest* read) {
-  ChatRequest& chat = read->call.chat;
+  ChatRequest& chat = read->ask.chat;
   const ordered_json* const messages = fields->Value("messages");
   const bool is_empty = messages == nullptr || (messages->is_array() && messages->empty());
   if (!is_empty && !messages->is_array()) {
@@ -222,7 +223,7 @@ std::vector<int32_t> EncodeAsText(const Model& model, const std::string& text) {
 }
 
 // The `context` of an earlier answer.
-void ReadOllamaContext(ApiFields* fields, const Model& model, ChatCall* call) {
+void ReadOllamaContext(ApiFields* fields, const Model& model, Ask* ask) {
   const ordered_json* const context = fields->Value("context");
   if (context == nullptr) return;
   const bool fits = context->is_array() &&
@@ -231,7 +232,7 @@ void ReadOllamaContext(ApiFields* fields, const Model& model, ChatCall* call) {
                              id.get<int64_t>() < model.n_vocab();
                     });
   if (!fits) return fields->Fail("context", "must be the array from an earlier answer");
-  call->before = context->get<std::vector<int32_t>>();
+  ask->before = context->get<std::vector<int32_t>>();
 }
 
 // The suffix: the text after the gap that the answer fills.
@@ -242,26 +243,27 @@ void ReadGap(ApiFields* fields, const Model& model, const std::string& prompt,
     return fields->Unsupported("suffix", StrCat("cannot be used: ", Message(ids.status())));
   }
   FillIn parts{.prefix = EncodeAsText(model, prompt), .suffix = EncodeAsText(model, suffix)};
-  read->prompt = FillInPrompt(model, *ids, std::move(parts), read->call.turn.max_tokens);
+  TurnOptions& turn = read->ask.turn;
+  read->ask.input = Ask::Input::kPrompt;
+  turn.tokens = FillInPrompt(model, *ids, std::move(parts), turn.max_tokens);
 }
 
 // Refuses fields that only make sense with a template.
-void RefuseBeside(ApiFields* fields, std::string_view other, bool has_system,
-                  const ChatCall& call) {
+void RefuseBeside(ApiFields* fields, std::string_view other, bool has_system, const Ask& ask) {
   const std::string why = StrCat("cannot be combined with ", other);
   if (has_system) fields->Unsupported("system", why);
-  if (!call.before.empty()) fields->Unsupported("context", why);
+  if (!ask.before.empty()) fields->Unsupported("context", why);
   fields->Refuse("chat_template_kwargs", why, ordered_json::object());
 }
 
 void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {
   const Model& model = host.model();
-  ChatCall* const call = &read->call;
+  Ask* const ask = &read->ask;
   const std::string prompt = fields->String("prompt").value_or("");
   const std::string suffix = fields->String("suffix").value_or("");
   const std::string system = fields->String("system").value_or("");
   const bool raw = fields->Bool("raw").value_or(false);
-  ReadOllamaContext(fields, model, call);
+  ReadOllamaContext(fields, model, ask);
   fields->Refuse("template",
                  "is not supported: this server does not implement Ollama's template language; use "
                  "raw, and send the prompt exactly as the model should see it",
@@ -270,17 +272,18 @@ void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {
   ReadProbe(fields, prompt.empty() && suffix.empty(), read);
   if (raw && !suffix.empty()) fields->Unsupported("suffix", "cannot be combined with raw");
   if (raw || !suffix.empty()) {
-    RefuseBeside(fields, raw ? "raw" : "suffix", !system.empty(), *call);
+    RefuseBeside(fields, raw ? "raw" : "suffix", !system.empty(), *ask);
   }
   if (!fields->ok() || read->probe != OllamaRequest::Probe::kNone) return;
-  if (raw || !suffix.empty()) AddEnds(host.defaults().ends, &call->turn);
+  if (raw || !suffix.empty()) AddEnds(host.defaults().ends, &ask->turn);
   if (raw) {
-    read->prompt = EncodeRaw(model, prompt);
+    ask->input = Ask::Input::kPrompt;
+    ask->turn.tokens = EncodeRaw(model, prompt);
   } else if (!suffix.empty()) {
     ReadGap(fields, model, prompt, suffix, read);
   } else {
-    call->keeps_context = true;
-    std::vector<ChatMessage>& messages = call->chat.conversation.messages;
+    ask->keeps_context = true;
+    std::vector<ChatMessage>& messages = ask->chat.conversation.messages;
     if (!system.empty()) messages.push_back({.role = Role::kSystem, .parts = {system}});
     messages.push_back({.parts = {prompt}});
   }
@@ -294,10 +297,10 @@ StatusOr<OllamaRequest> Read(Host& host, const HttpRequest& request, ReadPrompt 
   WEFT_ASSIGN_OR_RETURN(read.model, ReadOllamaModel(host, &fields));
   ReadShared(&fields, host, &read);
   read_prompt(&fields, &read);
-  read.call.tells_cache_report = WantsCacheReport(request, &fields);
+  read.ask.tells_cache_report = WantsCacheReport(request, &fields);
   // The name was checked already.
-  WEFT_ASSIGN_OR_RETURN(read.call.session,
-                        FinishFields(host, request, std::nullopt, 1, &fields, &read.ignored));
+  WEFT_RETURN_IF_ERROR(
+      FinishFields(host, request, std::nullopt, 1, &fields, &read.ignored, &read.ask));
   return read;
 }
 

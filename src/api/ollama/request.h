@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/chat_turn.h"
+#include "answer/ask.h"
 #include "api/fields/support.h"
 #include "base/status.h"
 #include "host/host.h"
@@ -19,9 +19,7 @@ namespace weft::serve {
 
 struct OllamaRequest {
   std::string model;  // the name used by the client
-  ChatCall call;
-  // Instead of a conversation: a prompt's tokens, without a template.
-  std::optional<std::vector<int32_t>> prompt;
+  Ask ask;            // a conversation, or a prompt without a template
   // The request only asks to load or unload the model, which has no effect here.
   enum class Probe { kNone, kLoad, kUnload };
   Probe probe = Probe::kNone;

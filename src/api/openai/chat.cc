@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "api/chat_turn.h"
+#include "answer/answer.h"
 #include "api/fields/support.h"
 #include "api/openai/chat_request.h"
 #include "api/openai/routes.h"
 #include "api/reply_json.h"
-#include "api/reply_stream.h"
+#include "api/request_turns.h"
 #include "api/sse.h"
 
 namespace weft::serve {
@@ -52,17 +52,17 @@ ordered_json MessageJson(const Reply& reply, const ToolCatalog& tools, bool show
 }
 
 void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionRequest& read,
-                 const ReplyStream& stream, const StatusOr<std::vector<Reply>>& replies,
+                 const Answer& stream, const StatusOr<std::vector<Reply>>& replies,
                  const ordered_json& verbose, bool wants_logprobs) {
   if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kOpenAi);
   ordered_json choices = ordered_json::array();
   for (const Reply& reply : *replies) {
     choices.push_back(
         {{"index", choices.size()},
-         {"message", MessageJson(reply, read.tools, read.call.show_reasoning)},
+         {"message", MessageJson(reply, read.tools, read.ask.show_reasoning)},
          {"logprobs", wants_logprobs ? ChatLogprobs(*host.model().tokenizer(), reply.tokens)
                                      : ordered_json()}});
-    SetFinish(reply.finish, &choices.back());
+    SetFinish(reply.end, &choices.back());
   }
   ordered_json body = OpenAiEnvelope(host, "chatcmpl-").Make("chat.completion");
   body["choices"] = std::move(choices);
@@ -88,19 +88,19 @@ class ChunkWriter {
   bool begun() const { return sse_.begun(); }
 
   // `verbose`, if not null, is included in the last chunk that has a choice.
-  Task<void> Run(ReplyStream* stream, const ordered_json& verbose) {
+  Task<void> Run(Answer* stream, const ordered_json& verbose) {
     if (!TellRoles()) co_return;
-    int open = read_.call.turn.n_choices;
+    int open = read_.ask.turn.n_choices;
     while (true) {
-      std::optional<ReplyPiece> piece = co_await stream->Next();
+      std::optional<AnswerPiece> piece = co_await stream->Next();
       if (!piece) break;
       if (!piece->status.ok()) {
         Fail(piece->status);
         co_return;
       }
-      if (piece->kind == ReplyPiece::Kind::kEnd) --open;
+      if (piece->kind == AnswerPiece::Kind::kEnd) --open;
       // A call of a custom tool is reported at its end, any other from its beginning.
-      const bool is_told = GatherCustom(*piece) == (piece->kind == ReplyPiece::Kind::kCallEnd);
+      const bool is_told = GatherCustom(*piece) == (piece->kind == AnswerPiece::Kind::kCallEnd);
       ordered_json chunk = PieceChunk(*piece, is_told);
       const bool is_last = open == 0;
       if (read_.timings_per_token || (is_last && !read_.include_usage)) {
@@ -145,7 +145,7 @@ class ChunkWriter {
  private:
   bool TellRoles() {
     if (std::exchange(has_told_roles_, true)) return true;
-    for (int i = 0; i < read_.call.turn.n_choices; ++i) {
+    for (int i = 0; i < read_.ask.turn.n_choices; ++i) {
       if (!sse_.Data(Chunk(i, RoleDelta()))) return false;
     }
     return true;
@@ -174,53 +174,53 @@ class ChunkWriter {
 
   // Whether the piece belongs to a call of a custom tool. Its text is known once the JSON around it
   // is complete.
-  bool GatherCustom(const ReplyPiece& piece) {
+  bool GatherCustom(const AnswerPiece& piece) {
     Custom& custom = customs_[piece.choice];
-    if (piece.kind == ReplyPiece::Kind::kCallBegin) {
+    if (piece.kind == AnswerPiece::Kind::kCallBegin) {
       custom = {.is_open = read_.tools.Find(piece.name).kind == ClientTool::Kind::kCustom,
-                .call_id = piece.call_id,
+                .call_id = piece.id,
                 .name = piece.name,
                 .arguments = ""};
-    } else if (piece.kind == ReplyPiece::Kind::kCallArguments) {
+    } else if (piece.kind == AnswerPiece::Kind::kCallArguments) {
       if (custom.is_open) custom.arguments += piece.text;
-    } else if (piece.kind != ReplyPiece::Kind::kCallEnd) {
+    } else if (piece.kind != AnswerPiece::Kind::kCallEnd) {
       return false;
     }
     return custom.is_open;
   }
 
-  ordered_json Delta(const ReplyPiece& piece) {
+  ordered_json Delta(const AnswerPiece& piece) {
     switch (piece.kind) {
-      case ReplyPiece::Kind::kReasoning:
+      case AnswerPiece::Kind::kReasoning:
         return {{"reasoning_content", piece.text}};
-      case ReplyPiece::Kind::kContent:
+      case AnswerPiece::Kind::kContent:
         return {{"content", piece.text}};
-      case ReplyPiece::Kind::kCallBegin:
-        return CallDelta(piece.call, {{"id", piece.call_id},
+      case AnswerPiece::Kind::kCallBegin:
+        return CallDelta(piece.call, {{"id", piece.id},
                                       {"type", "function"},
                                       {"function", {{"name", piece.name}, {"arguments", ""}}}});
-      case ReplyPiece::Kind::kCallArguments:
+      case AnswerPiece::Kind::kCallArguments:
         return CallDelta(piece.call, {{"function", {{"arguments", piece.text}}}});
-      case ReplyPiece::Kind::kCallEnd: {
+      case AnswerPiece::Kind::kCallEnd: {
         const Custom& custom = customs_[piece.choice];
         return CallDelta(piece.call,
                          CallJson(read_.tools, custom.call_id, custom.name, custom.arguments));
       }
-      case ReplyPiece::Kind::kEnd:
+      case AnswerPiece::Kind::kEnd:
         break;
     }
     return ordered_json::object();
   }
 
   // Tokens of pieces without a chunk of their own are added to the next one.
-  ordered_json PieceChunk(const ReplyPiece& piece, bool is_told) {
+  ordered_json PieceChunk(const AnswerPiece& piece, bool is_told) {
     std::vector<TokenEvent>& tokens = tokens_[piece.choice];
     tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
     if (!is_told) return {};
     ordered_json chunk = Chunk(piece.choice, Delta(piece));
     ordered_json& choice = chunk["choices"][0];
-    if (piece.kind == ReplyPiece::Kind::kEnd) {
-      SetFinish(piece.finish, &choice);
+    if (piece.kind == AnswerPiece::Kind::kEnd) {
+      SetFinish(piece.end, &choice);
     }
     if (wants_logprobs_) {
       choice["logprobs"] = ChatLogprobs(*host_.model().tokenizer(), tokens);
@@ -247,10 +247,10 @@ class ChunkWriter {
 };
 
 // Adds the prompt's text if it is wanted. False if it has answered with an error.
-bool TellPrompt(Host& host, const HttpRequest& request, HttpResponder& responder,
-                const ChatCompletionRequest& read, ordered_json* verbose) {
+bool TellPrompt(Host& host, HttpResponder& responder, const ChatCompletionRequest& read,
+                ordered_json* verbose) {
   if (!read.verbose) return true;
-  auto prompt = ChatPromptText(host, request, read.call);
+  auto prompt = host.answerer().PromptText(read.ask);
   if (!prompt.ok()) {
     SendError(responder, prompt.status(), ErrorShape::kOpenAi);
     return false;
@@ -268,18 +268,16 @@ Task<void> AnswerChat(Host& host, const HttpRequest& request, HttpResponder& res
   }
   // llama-server's report of how the messages were rendered.
   ordered_json verbose;
-  if (!TellPrompt(host, request, responder, *read, &verbose)) co_return;
-  const bool wants_logprobs = read->call.turn.top_logprobs >= 0;
+  if (!TellPrompt(host, responder, *read, &verbose)) co_return;
+  const bool wants_logprobs = read->ask.turn.top_logprobs >= 0;
   ChunkWriter writer(host, request, responder, *read, wants_logprobs);
+  StreamSigns signs;
+  if (read->stream) signs.alive = [&writer](const AnswerUsage&) { writer.TellAlive(); };
   if (read->stream && read->return_progress) {
-    read->call.on_progress = [&writer](const ProgressEvent& progress) {
-      writer.TellProgress(progress);
-    };
+    signs.progress = [&writer](const ProgressEvent& progress) { writer.TellProgress(progress); };
   }
-  SendSign send_sign;
-  if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
-  auto starting = StartChat(host, request, turns, read->call, std::move(send_sign));
-  auto stream = co_await starting;
+  auto opening = turns.Open(read->ask, std::move(signs));
+  auto stream = co_await opening;
   if (!stream.ok() && writer.begun()) {
     writer.Fail(stream.status());
   } else if (!stream.ok()) {
@@ -287,7 +285,7 @@ Task<void> AnswerChat(Host& host, const HttpRequest& request, HttpResponder& res
   } else if (read->stream) {
     co_await writer.Run(stream->get(), verbose);
   } else {
-    const auto replies = co_await CollectReplies(stream->get(), read->call.turn.n_choices);
+    const auto replies = co_await CollectReplies(stream->get(), read->ask.turn.n_choices);
     AnswerWhole(host, responder, *read, **stream, replies, verbose, wants_logprobs);
   }
 }
@@ -295,7 +293,7 @@ Task<void> AnswerChat(Host& host, const HttpRequest& request, HttpResponder& res
 }  // namespace
 
 Task<void> HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  RequestTurns turns(responder);
+  RequestTurns turns(host, responder);
   co_await AnswerChat(host, request, responder, turns);
   co_await turns.End();
 }
@@ -303,7 +301,7 @@ Task<void> HandleChatCompletions(Host& host, const HttpRequest& request, HttpRes
 void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadChatCompletion(host, request);
   if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
-  auto count = CountChatTokens(host, request, read->call);
+  auto count = host.answerer().CountTokens(read->ask);
   if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kOpenAi);
   SendJson(responder, {{"input_tokens", *count}}, read->ignored, read->warnings);
 }

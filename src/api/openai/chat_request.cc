@@ -6,6 +6,7 @@
 
 #include "api/fields/answer_rule.h"
 #include "api/fields/cache_report.h"
+#include "api/fields/prompt_cache.h"
 #include "api/fields/prompt_embeds.h"
 #include "api/fields/sampling_params.h"
 #include "api/fields/session_name.h"
@@ -21,21 +22,21 @@ namespace {
 using nlohmann::ordered_json;
 
 void ReadConversation(ApiFields* fields, Host& host, ChatCompletionRequest* read) {
-  ChatCall* const call = &read->call;
+  Ask* const ask = &read->ask;
   const ordered_json* const messages = fields->Value("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields->Fail("messages", "must be an array of at least one message");
     return;
   }
-  Conversation& conversation = call->chat.conversation;
+  Conversation& conversation = ask->chat.conversation;
   MessagesWithRows with_rows;
   if (HavePromptEmbeds(*messages)) {
     auto taken = TakePromptEmbeds(host, *messages);
     if (!taken.ok()) return fields->Adopt(taken.status());
     with_rows = *std::move(taken);
-    call->rows = std::move(with_rows.rows);
+    ask->rows = std::move(with_rows.rows);
   }
-  auto converted = ReadOpenAiMessages(call->rows.empty() ? *messages : with_rows.messages);
+  auto converted = ReadOpenAiMessages(ask->rows.empty() ? *messages : with_rows.messages);
   if (!converted.ok()) return fields->Adopt(AtPlace(converted.status()));
   conversation.messages = *std::move(converted);
   if (const ordered_json* const tools = fields->Value("tools")) {
@@ -44,8 +45,8 @@ void ReadConversation(ApiFields* fields, Host& host, ChatCompletionRequest* read
     read->tools = *std::move(catalog);
     conversation.tools = read->tools.functions();
   }
-  call->tool_choice = ReadToolChoice(fields, read->tools);
-  read->tools.CheckUsable(call->tool_choice.calls_allowed, fields);
+  ask->tool_choice = ReadToolChoice(fields, read->tools);
+  read->tools.CheckUsable(ask->tool_choice.calls_allowed, fields);
   read->tools.Warn(&read->warnings);
   fields->Refuse("functions", "is not supported; use tools", ordered_json::array());
   fields->Refuse("function_call", "is not supported; use tools and tool_choice", "auto");
@@ -53,13 +54,13 @@ void ReadConversation(ApiFields* fields, Host& host, ChatCompletionRequest* read
   fields->Adopt(CheckCounts(conversation));
 }
 
-void ReadReasoning(ApiFields* fields, ChatCall* call) {
+void ReadReasoning(ApiFields* fields, Ask* ask) {
   for (const char* name : {"return_reasoning", "include_reasoning"}) {
-    if (const auto show = fields->Bool(name)) call->show_reasoning = *show;
+    if (const auto show = fields->Bool(name)) ask->show_reasoning = *show;
   }
   if (const auto format = fields->String("reasoning_format")) {
     if (*format == "none") {
-      call->separate_reasoning = false;
+      ask->separate_reasoning = false;
     } else if (*format != "auto" && *format != "deepseek") {
       fields->Fail("reasoning_format", "must be \"auto\", \"deepseek\" or \"none\"");
     }
@@ -126,17 +127,17 @@ void ReadPrediction(ApiFields* fields, const Model& model, TurnOptions* turn) {
 
 }  // namespace
 
-void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call) {
-  ReadTemplateKwargs(fields, call);
-  ordered_json& variables = call->chat.variables;
+void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, Ask* ask) {
+  ReadTemplateKwargs(fields, ask);
+  ordered_json& variables = ask->chat.variables;
   if (const auto thinking = fields->Bool("enable_thinking")) {
     SetMissing("enable_thinking", *thinking, &variables);
   }
   if (const auto effort = fields->String("reasoning_effort")) {
     SetReasoningEffort(*effort, &variables);
   }
-  ReadThoughtLimit(fields, defaults.thinking, call);
-  ReadEnding(fields, &call->chat);
+  ReadThoughtLimit(fields, defaults.thinking, ask);
+  ReadEnding(fields, &ask->chat);
   fields->Refuse("chat_template", "is not supported: the server's template is used");
 }
 
@@ -164,9 +165,9 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ApiFields fields(body);
   const auto model = fields.String("model");
   ReadConversation(&fields, host, &read);
-  ReadTemplateVariables(&fields, host.defaults(), &read.call);
-  ReadReasoning(&fields, &read.call);
-  TurnOptions& turn = read.call.turn;
+  ReadTemplateVariables(&fields, host.defaults(), &read.ask);
+  ReadReasoning(&fields, &read.ask);
+  TurnOptions& turn = read.ask.turn;
   ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   ReadStops(&fields, &turn);
   turn.max_tokens = host.defaults().max_tokens;
@@ -174,10 +175,10 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ReadLogprobs(&fields, &turn);
   ReadChoices(&fields, &turn);
   ReadPrediction(&fields, host.model(), &turn);
-  read.call.answer = ReadAnswerRule(&fields, turn);
+  read.ask.answer = ReadAnswerRule(&fields, turn);
   ReadOpenAiOnly(&fields);
   ReadForeignFields(&fields, &turn);
-  ReadPromptCache(&fields, "messages", {}, read.call.chat.conversation.messages, &read.call.marks);
+  ReadPromptCache(&fields, "messages", {}, read.ask.chat.conversation.messages, &read.ask.marks);
   ReadAccountFields(&fields);
   const StreamChoice stream = ReadStreamChoice(&fields, &read.ignored);
   read.stream = stream.stream;
@@ -185,11 +186,10 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   read.timings_per_token = stream.timings_per_token;
   read.return_progress = fields.Bool("return_progress").value_or(false);
   read.verbose = fields.Bool("verbose").value_or(false);
-  read.call.tells_cache_report = WantsCacheReport(request, &fields);
+  read.ask.tells_cache_report = WantsCacheReport(request, &fields);
   const auto slot = ReadSlot(&fields, host, 1);
-  WEFT_ASSIGN_OR_RETURN(read.call.session,
-                        FinishFields(host, request, model, 1, &fields, &read.ignored));
-  if (slot && read.call.session.name.empty()) read.call.session = SlotSession(*slot);
+  WEFT_RETURN_IF_ERROR(FinishFields(host, request, model, 1, &fields, &read.ignored, &read.ask));
+  if (slot && read.ask.session.name.empty()) read.ask.session = SlotSession(*slot);
   return read;
 }
 

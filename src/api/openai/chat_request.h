@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "api/chat_turn.h"
+#include "answer/ask.h"
 #include "api/tool_catalog.h"
 #include "base/status.h"
 #include "host/host.h"
@@ -15,7 +15,7 @@
 namespace weft::serve {
 
 struct ChatCompletionRequest {
-  ChatCall call;
+  Ask ask;
   ToolCatalog tools;
   bool stream = false;
   bool include_usage = false;
@@ -31,7 +31,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
 // Reads the template's variables and how the reply begins: chat_template_kwargs, enable_thinking,
 // reasoning_effort, the limits on thoughts, continue_final_message. Call after the messages have
 // been read.
-void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, ChatCall* call);
+void ReadTemplateVariables(ApiFields* fields, const RequestDefaults& defaults, Ask* ask);
 
 // Shared with the older completions.
 // stream, stream_options, timings_per_token.

@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "api/chat_turn.h"
+#include "answer/answer.h"
 #include "api/fields/support.h"
 #include "api/openai/chat_request.h"
 #include "api/openai/completions_request.h"
 #include "api/openai/routes.h"
 #include "api/reply_json.h"
-#include "api/reply_stream.h"
+#include "api/request_turns.h"
 #include "api/sse.h"
 #include "base/strings.h"
 
@@ -46,10 +46,8 @@ void KeepBest(size_t n, std::vector<Reply>* replies) {
 // The answers of one request: prompts in order, each with its choices.
 class CompletionRun {
  public:
-  CompletionRun(Host& host, const HttpRequest& request, HttpResponder& responder,
-                RequestTurns& turns, CompletionRequest read)
+  CompletionRun(Host& host, HttpResponder& responder, RequestTurns& turns, CompletionRequest read)
       : host_(host),
-        request_(request),
         responder_(responder),
         turns_(turns),
         read_(std::move(read)),
@@ -57,14 +55,14 @@ class CompletionRun {
 
   Task<void> AnswerWhole() {
     ordered_json choices = ordered_json::array();
-    ReplyUsage usage;
+    AnswerUsage usage;
     for (const CompletionRequest::Prompt& prompt : read_.prompts) {
       auto stream = co_await NextStream(nullptr);
       if (!stream.ok()) {
         SendError(responder_, stream.status(), ErrorShape::kOpenAi);
         co_return;
       }
-      auto replies = co_await CollectReplies(stream->get(), read_.turn.n_choices);
+      auto replies = co_await CollectReplies(stream->get(), read_.ask.turn.n_choices);
       if (!replies.ok()) {
         SendError(responder_, replies.status(), ErrorShape::kOpenAi);
         co_return;
@@ -84,7 +82,7 @@ class CompletionRun {
 
   Task<void> AnswerStreamed() {
     SseStream sse(responder_, NoticeHeaders(read_.ignored));
-    ReplyUsage usage;
+    AnswerUsage usage;
     for (size_t i = 0; i < read_.prompts.size(); ++i) {
       auto stream = co_await NextStream(&sse);
       if (!stream.ok() && !sse.begun()) {
@@ -113,38 +111,34 @@ class CompletionRun {
 
  private:
   // The answer to the next prompt; later ones are already submitted.
-  Task<StatusOr<std::unique_ptr<ReplyStream>>> NextStream(SseStream* sse) {
-    const TurnOptions& turn = read_.turn;
+  Task<StatusOr<std::unique_ptr<Answer>>> NextStream(SseStream* sse) {
+    const TurnOptions& turn = read_.ask.turn;
     const bool bounded =
         turn.max_tokens >= 0 && turn.max_tokens * turn.n_choices <= kMaxUnreadTokens;
     const size_t at_once = bounded ? kPromptsAtOnce : 1;
     while (ahead_.size() < at_once && n_submitted_ < read_.prompts.size()) {
-      GenerationRequest generation_request{.domain = request_.domain, .turn = turn};
-      generation_request.turn.tokens = read_.prompts[n_submitted_].tokens;
-      generation_request.turn.parts = read_.prompts[n_submitted_].parts;
-      SetOwner(request_, &generation_request.turn);
-      auto starting = StartGeneration(host_, turns_, read_.session, std::move(generation_request));
-      auto generation = co_await starting;
-      // A prompt that the engine refuses waits until earlier ones are answered.
-      if (generation.status().code() == StatusCode::kResourceExhausted && !ahead_.empty()) break;
-      if (!generation.ok()) co_return generation.status();
-      ++n_submitted_;
-      ReplyPlan plan{.n_choices = turn.n_choices, .wants_logprobs = turn.top_logprobs >= 0};
-      plan.to = &responder_;
-      plan.tells_cache_report = read_.tells_cache_report;
+      Ask ask = read_.ask;
+      ask.turn.tokens = read_.prompts[n_submitted_].tokens;
+      ask.turn.parts = read_.prompts[n_submitted_].parts;
+      StreamSigns signs;
       if (sse != nullptr) {
-        const size_t first_choice = (n_submitted_ - 1) * static_cast<size_t>(turn.n_choices);
-        plan.signs = MakeSigns(host_, [this, sse, first_choice](const ReplyUsage&) {
+        const size_t first_choice = n_submitted_ * static_cast<size_t>(turn.n_choices);
+        signs.alive = [this, sse, first_choice](const AnswerUsage&) {
           sse->Data(Chunk(first_choice, "", nullptr));
-        });
+        };
       }
-      ahead_.push_back(std::make_unique<ReplyStream>(*std::move(generation), std::move(plan)));
+      auto beginning = turns_.Begin(std::move(ask), std::move(signs));
+      auto answer = co_await beginning;
+      // A prompt that the engine refuses waits until earlier ones are answered.
+      if (answer.status().code() == StatusCode::kResourceExhausted && !ahead_.empty()) break;
+      if (!answer.ok()) co_return answer.status();
+      ++n_submitted_;
+      ahead_.push_back(*std::move(answer));
     }
     auto stream = std::move(ahead_.front());
     ahead_.pop_front();
-    const Status started = co_await stream->Start();
+    const Status started = co_await turns_.Start(*stream);
     if (!started.ok()) co_return started;
-    NoteCacheReport(*stream, responder_);
     co_return stream;
   }
 
@@ -157,7 +151,7 @@ class CompletionRun {
     ordered_json choice = {{"text", read_.echo ? prompt.text + text : text},
                            {"index", index},
                            {"logprobs", read_.wants_logprobs ? logprobs.Take() : ordered_json()}};
-    SetFinish(reply.finish, &choice);
+    SetFinish(reply.end, &choice);
     return choice;
   }
 
@@ -171,8 +165,8 @@ class CompletionRun {
   }
 
   // False once the client has left.
-  Task<bool> StreamPrompt(size_t i, ReplyStream* stream, SseStream* sse, Status* status) {
-    const size_t n_choices = static_cast<size_t>(read_.turn.n_choices);
+  Task<bool> StreamPrompt(size_t i, Answer* stream, SseStream* sse, Status* status) {
+    const size_t n_choices = static_cast<size_t>(read_.ask.turn.n_choices);
     std::vector<LegacyLogprobs> logprobs(n_choices, LegacyLogprobs(*host_.model().tokenizer()));
     for (size_t choice = 0; read_.echo && choice < n_choices; ++choice) {
       logprobs[choice].AddPrompt(stream->started().prompt_logprobs, read_.prompts[i].text);
@@ -184,16 +178,16 @@ class CompletionRun {
     const bool is_last_prompt = i + 1 == read_.prompts.size();
     size_t open = n_choices;
     while (true) {
-      std::optional<ReplyPiece> piece = co_await stream->Next();
+      std::optional<AnswerPiece> piece = co_await stream->Next();
       if (!piece) break;
       *status = piece->status;
       if (!status->ok()) co_return true;
-      const bool is_end = piece->kind == ReplyPiece::Kind::kEnd;
+      const bool is_end = piece->kind == AnswerPiece::Kind::kEnd;
       const size_t choice = static_cast<size_t>(piece->choice);
       logprobs[choice].Add(piece->tokens);
       ordered_json chunk = Chunk(i * n_choices + choice, piece->text,
                                  read_.wants_logprobs ? logprobs[choice].Take() : ordered_json());
-      if (is_end) SetFinish(piece->finish, &chunk["choices"][0]);
+      if (is_end) SetFinish(piece->end, &chunk["choices"][0]);
       if (is_end) --open;
       const bool is_last = open == 0 && is_last_prompt && !read_.stream.include_usage;
       if (is_last || read_.stream.timings_per_token) {
@@ -205,12 +199,11 @@ class CompletionRun {
   }
 
   Host& host_;
-  const HttpRequest& request_;
   HttpResponder& responder_;
   RequestTurns& turns_;
   const CompletionRequest read_;
   const OpenAiEnvelope envelope_;
-  std::deque<std::unique_ptr<ReplyStream>> ahead_;
+  std::deque<std::unique_ptr<Answer>> ahead_;
   size_t n_submitted_ = 0;
 };
 
@@ -223,8 +216,8 @@ Task<void> HandleCompletions(Host& host, const HttpRequest& request, HttpRespond
     co_return;
   }
   const bool stream = read->stream.stream;
-  RequestTurns turns(responder);
-  CompletionRun run(host, request, responder, turns, *std::move(read));
+  RequestTurns turns(host, responder);
+  CompletionRun run(host, responder, turns, *std::move(read));
   if (stream) {
     co_await run.AnswerStreamed();
   } else {

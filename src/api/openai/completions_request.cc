@@ -103,7 +103,7 @@ void ReadPrompts(ApiFields* fields, const Model& model, const EncodePrompt& enco
 
 // This many are sampled, and the likeliest of them returned.
 void ReadBestOf(ApiFields* fields, CompletionRequest* read) {
-  TurnOptions& turn = read->turn;
+  TurnOptions& turn = read->ask.turn;
   read->n_answers = turn.n_choices;
   const auto best_of = fields->Integer("best_of", 1, kMaxChoices);
   if (!best_of || *best_of == turn.n_choices) return;
@@ -114,7 +114,7 @@ void ReadBestOf(ApiFields* fields, CompletionRequest* read) {
 }
 
 void ReadLegacyFields(ApiFields* fields, CompletionRequest* read) {
-  TurnOptions& turn = read->turn;
+  TurnOptions& turn = read->ask.turn;
   read->echo = fields->Bool("echo").value_or(false);
   for (const char* name : {"logprobs", "n_probs"}) {
     if (const auto n = fields->Integer(name, 0, kMaxTopLogprobs)) {
@@ -149,8 +149,9 @@ void ReadSuffix(ApiFields* fields, const Model& model, const std::string& suffix
   const std::vector<int32_t> behind = EncodePlain(model, suffix);
   for (Prompt& prompt : read->prompts) {
     if (!prompt.is_text) return fields->Fail("prompt", "must be text if there is a suffix");
-    prompt.tokens = FillInPrompt(
-        model, *ids, {.prefix = std::move(prompt.tokens), .suffix = behind}, read->turn.max_tokens);
+    prompt.tokens =
+        FillInPrompt(model, *ids, {.prefix = std::move(prompt.tokens), .suffix = behind},
+                     read->ask.turn.max_tokens);
   }
 }
 
@@ -170,23 +171,23 @@ StatusOr<CompletionRequest> ReadCompletion(Host& host, const HttpRequest& reques
   };
   ReadEmbeddedPrompts(&fields, host, &read.prompts);
   ReadPrompts(&fields, host.model(), encode, &read.prompts);
-  ReadSampling(&fields, host.model(), RulesOf(host), &read.turn);
-  ReadStops(&fields, &read.turn);
-  AddEnds(host.defaults().ends, &read.turn);
+  ReadSampling(&fields, host.model(), RulesOf(host), &read.ask.turn);
+  ReadStops(&fields, &read.ask.turn);
+  AddEnds(host.defaults().ends, &read.ask.turn);
   ReadLegacyFields(&fields, &read);
   ReadSuffix(&fields, host.model(), suffix, &read);
-  ReadForeignFields(&fields, &read.turn);
-  ReadTextRule(&fields, host.model(), request.Account(), &read.turn);
+  ReadForeignFields(&fields, &read.ask.turn);
+  ReadTextRule(&fields, host.model(), request.Account(), &read.ask.turn);
   RefuseProgress(&fields);
   ReadAccountFields(&fields);
   read.stream = ReadStreamChoice(&fields, &read.ignored);
-  if (read.stream.stream && read.n_answers < read.turn.n_choices) {
+  if (read.stream.stream && read.n_answers < read.ask.turn.n_choices) {
     fields.Fail("best_of",
                 "cannot be more than n in a stream: the best answers are known only at the end");
   }
-  read.tells_cache_report = WantsCacheReport(request, &fields);
-  WEFT_ASSIGN_OR_RETURN(read.session, FinishFields(host, request, model, read.prompts.size(),
-                                                   &fields, &read.ignored));
+  read.ask.tells_cache_report = WantsCacheReport(request, &fields);
+  WEFT_RETURN_IF_ERROR(
+      FinishFields(host, request, model, read.prompts.size(), &fields, &read.ignored, &read.ask));
   return read;
 }
 

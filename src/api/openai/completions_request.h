@@ -26,12 +26,10 @@ struct CompletionRequest {
     std::shared_ptr<const std::vector<PromptPart>> parts;
   };
   std::vector<Prompt> prompts;
-  TurnOptions turn;  // without tokens
-  SessionChoice session;
+  Ask ask{.input = Ask::Input::kPrompt};  // without a prompt
   StreamChoice stream;
   bool echo = false;
   bool wants_logprobs = false;
-  bool tells_cache_report = false;
   int n_answers = 1;  // how many of the turn's choices to return: the likeliest per token
   std::vector<std::string> ignored;  // unknown fields
 };

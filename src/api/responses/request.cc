@@ -8,7 +8,9 @@
 
 #include "api/fields/answer_rule.h"
 #include "api/fields/cache_report.h"
+#include "api/fields/prompt_cache.h"
 #include "api/fields/sampling_params.h"
+#include "api/fields/session_name.h"
 #include "api/openai/chat_request.h"
 #include "api/repeated_calls.h"
 #include "api/responses/sealed_reasoning.h"
@@ -228,7 +230,7 @@ void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, Respon
   if (input == nullptr) {
     return fields->Fail("input", "must be a string or an array of items");
   }
-  read->call.list.name = "input";
+  read->ask.list.name = "input";
   if (const ordered_json* const tools = fields->Value("tools")) {
     auto catalog = ReadResponsesTools(*tools);
     if (!catalog.ok()) return fields->Adopt(catalog.status());
@@ -236,9 +238,9 @@ void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, Respon
     read->echo["tools"] = *tools;
   }
   auto messages = ItemsToChatMessages(instructions, *input, &read->tools, &read->warnings,
-                                      &read->call.list.places);
+                                      &read->ask.list.places);
   if (!messages.ok()) return fields->Adopt(messages.status());
-  Conversation& conversation = read->call.chat.conversation;
+  Conversation& conversation = read->ask.chat.conversation;
   conversation.messages = *std::move(messages);
   conversation.tools = read->tools.functions();
   TellRepeatedCalls(defaults.server.note_repeated_calls, &conversation, &read->warnings);
@@ -247,13 +249,13 @@ void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, Respon
 }
 
 void ReadCalls(ApiFields* fields, ResponsesRequest* read) {
-  read->call.tool_choice = ReadToolChoice(fields, read->tools);
+  read->ask.tool_choice = ReadToolChoice(fields, read->tools);
   if (const ordered_json* const choice = fields->Value("tool_choice")) {
     read->echo["tool_choice"] = *choice;
   }
-  read->echo["parallel_tool_calls"] = !read->call.tool_choice.single_call;
+  read->echo["parallel_tool_calls"] = !read->ask.tool_choice.single_call;
   fields->Refuse("max_tool_calls", "is not supported: no tools are run here");
-  read->tools.CheckUsable(read->call.tool_choice.calls_allowed, fields);
+  read->tools.CheckUsable(read->ask.tool_choice.calls_allowed, fields);
   read->tools.Warn(&read->warnings);
 }
 
@@ -271,11 +273,11 @@ void ReadInclude(ApiFields* fields, ResponsesRequest* read) {
 }
 
 void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
-  ReadTemplateKwargs(fields, &read->call);
+  ReadTemplateKwargs(fields, &read->ask);
   if (const ordered_json* const reasoning = fields->Value("reasoning")) {
     ApiFields inner(*reasoning, "reasoning.");
     if (const auto effort = inner.String("effort")) {
-      SetReasoningEffort(*effort, &read->call.chat.variables);
+      SetReasoningEffort(*effort, &read->ask.chat.variables);
       read->echo["reasoning"]["effort"] = *effort;
     }
     // Summaries need another model; the answer contains the reasoning itself.
@@ -284,8 +286,8 @@ void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
   }
   if (const ordered_json* const text = fields->Value("text")) {
     ApiFields inner(*text, "text.");
-    read->call.answer = ReadFormat(&inner, "format");
-    if (read->call.answer) read->call.answer->field.insert(0, "text.");
+    read->ask.answer = ReadFormat(&inner, "format");
+    if (read->ask.answer) read->ask.answer->field.insert(0, "text.");
     if (const ordered_json* const format = inner.Value("format")) {
       read->echo["text"]["format"] = *format;
     }
@@ -297,7 +299,7 @@ void ReadReasoningAndText(ApiFields* fields, ResponsesRequest* read) {
   if (top.value_or(0) > 0 && !read->include_logprobs) {
     fields->Fail("top_logprobs", "needs \"message.output_text.logprobs\" in include");
   }
-  if (read->include_logprobs) read->call.turn.top_logprobs = static_cast<int>(top.value_or(0));
+  if (read->include_logprobs) read->ask.turn.top_logprobs = static_cast<int>(top.value_or(0));
 }
 
 constexpr char kStateless[] =
@@ -361,8 +363,8 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ReadConversation(&fields, host.defaults(), &read);
   ReadCalls(&fields, &read);
   ReadReasoningAndText(&fields, &read);
-  ReadThoughtLimit(&fields, host.defaults().thinking, &read.call);
-  TurnOptions& turn = read.call.turn;
+  ReadThoughtLimit(&fields, host.defaults().thinking, &read.ask);
+  TurnOptions& turn = read.ask.turn;
   ReadSampling(&fields, host.model(), RulesOf(host), &turn);
   turn.max_tokens = host.defaults().max_tokens;
   if (const auto most = fields.Integer("max_output_tokens", 1, INT32_MAX)) {
@@ -373,18 +375,17 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   if (const ordered_json* const metadata = fields.Value("metadata")) {
     read.echo["metadata"] = *metadata;
   }
-  AddAnswerRule(&fields, turn, &read.call.answer);
+  AddAnswerRule(&fields, turn, &read.ask.answer);
   ReadForeignFields(&fields, &turn);
   read.timings_per_token = fields.Bool("timings_per_token").value_or(false);
   read.return_progress = fields.Bool("return_progress").value_or(false);
   ReadServerSide(&fields);
-  ReadPromptCache(&fields, "input", read.call.list.places, read.call.chat.conversation.messages,
-                  &read.call.marks);
+  ReadPromptCache(&fields, "input", read.ask.list.places, read.ask.chat.conversation.messages,
+                  &read.ask.marks);
   ReadAccountFields(&fields);
-  read.call.tells_cache_report = WantsCacheReport(request, &fields);
+  read.ask.tells_cache_report = WantsCacheReport(request, &fields);
   read.tells_diagnostics = ReadComparison(&fields);
-  WEFT_ASSIGN_OR_RETURN(read.call.session,
-                        FinishFields(host, request, model, 1, &fields, &read.ignored));
+  WEFT_RETURN_IF_ERROR(FinishFields(host, request, model, 1, &fields, &read.ignored, &read.ask));
   return read;
 }
 

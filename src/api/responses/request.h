@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "api/chat_turn.h"
+#include "answer/ask.h"
 #include "api/tool_catalog.h"
 #include "base/status.h"
 #include "host/host.h"
@@ -15,7 +15,7 @@
 namespace weft::serve {
 
 struct ResponsesRequest {
-  ChatCall call;
+  Ask ask;
   ToolCatalog tools;
   bool stream = false;
   bool tells_diagnostics = false;  // the request names a response to compare its cache use with

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "api/chat_turn.h"
+#include "answer/answer.h"
 #include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "api/reply_json.h"
-#include "api/reply_stream.h"
+#include "api/request_turns.h"
 #include "api/responses/request.h"
 #include "api/responses/sealed_reasoning.h"
 #include "api/sse.h"
@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json UsageJson(const ReplyUsage& usage) {
+ordered_json UsageJson(const AnswerUsage& usage) {
   ordered_json json = {{"input_tokens", usage.prompt_tokens},
                        {"input_tokens_details",
                         {{"cached_tokens", usage.cached_tokens},
@@ -35,7 +35,7 @@ ordered_json UsageJson(const ReplyUsage& usage) {
 
 // The response before any output.
 ordered_json NewResponse(Host& host, const ResponsesRequest& read) {
-  const SamplingOptions& sampling = read.call.turn.sampling;
+  const SamplingOptions& sampling = read.ask.turn.sampling;
   ordered_json response = {{"id", NewId("resp_")},
                            {"object", "response"},
                            {"created_at", NowSeconds()},
@@ -65,16 +65,16 @@ ordered_json NewResponse(Host& host, const ResponsesRequest& read) {
 
 // OpenAI's reasons are "max_output_tokens" and "content_filter". Clients take any other text, but
 // not all of them null (the AI SDK), and without a reason they take the answer for a whole one.
-const char* WhyIncomplete(ReplyFinish finish) {
-  if (finish == ReplyFinish::kContext) return kContextIsFull;
-  return finish == ReplyFinish::kLoop ? "loop" : "max_output_tokens";
+const char* WhyIncomplete(FinishReason reason) {
+  if (reason == FinishReason::kContext) return kContextIsFull;
+  return reason == FinishReason::kLoop ? "loop" : "max_output_tokens";
 }
 
 // Sets the final fields.
-void Conclude(ReplyFinish finish, const ReplyUsage& usage, ordered_json* response) {
-  const bool cut = IsCut(finish);
+void Conclude(FinishReason reason, const AnswerUsage& usage, ordered_json* response) {
+  const bool cut = IsCut(reason);
   (*response)["status"] = cut ? "incomplete" : "completed";
-  if (cut) (*response)["incomplete_details"] = {{"reason", WhyIncomplete(finish)}};
+  if (cut) (*response)["incomplete_details"] = {{"reason", WhyIncomplete(reason)}};
   (*response)["usage"] = UsageJson(usage);
 }
 
@@ -182,23 +182,23 @@ class ResponseWriter {
   }
 
   // The error of a failed reply; `gone` is set if the client has left.
-  Task<Status> Run(ReplyStream* stream, bool* gone) {
+  Task<Status> Run(Answer* stream, bool* gone) {
     if (const auto report = stream->cache_report(); read_.tells_diagnostics && report != nullptr) {
       response_["prompt_cache_diagnostics"] = OpenAiDiagnostics(*report);
     }
     *gone = !Begin();
     while (!*gone) {
-      const std::optional<ReplyPiece> piece = co_await stream->Next();
+      const std::optional<AnswerPiece> piece = co_await stream->Next();
       if (!piece) break;
       if (!piece->status.ok()) co_return piece->status;
-      if (piece->kind == ReplyPiece::Kind::kEnd) {
+      if (piece->kind == AnswerPiece::Kind::kEnd) {
         AddLogprobs(*piece);
         item_.is_cut = true;
-        *gone = !CloseItem(IsCut(piece->finish) ? "incomplete" : "completed");
-        Conclude(piece->finish, stream->usage(), &response_);
-        *gone = *gone ||
-                !ResponseEvent(IsCut(piece->finish) ? "response.incomplete" : "response.completed",
-                               {{"timings", LlamaTimings(stream->usage())}});
+        *gone = !CloseItem(IsCut(piece->end.reason) ? "incomplete" : "completed");
+        Conclude(piece->end.reason, stream->usage(), &response_);
+        *gone = *gone || !ResponseEvent(IsCut(piece->end.reason) ? "response.incomplete"
+                                                                 : "response.completed",
+                                        {{"timings", LlamaTimings(stream->usage())}});
         break;
       }
       *gone = !Write(*piece, stream->usage());
@@ -312,7 +312,7 @@ class ResponseWriter {
   }
 
   // The log-probabilities of a piece; those of reasoning and calls have no place in the output.
-  ordered_json AddLogprobs(const ReplyPiece& piece) {
+  ordered_json AddLogprobs(const AnswerPiece& piece) {
     ordered_json added = ordered_json::array();
     if (!read_.include_logprobs || !open_ || item_.kind != ReplyBlock::Kind::kContent) return added;
     added = LogprobEntries(*host_.model().tokenizer(), piece.tokens);
@@ -320,33 +320,33 @@ class ResponseWriter {
     return added;
   }
 
-  bool Write(const ReplyPiece& piece, const ReplyUsage& usage) {
+  bool Write(const AnswerPiece& piece, const AnswerUsage& usage) {
     ordered_json delta = {{"delta", piece.text}};
     if (read_.timings_per_token) delta["timings"] = LlamaTimings(usage);
     switch (piece.kind) {
-      case ReplyPiece::Kind::kReasoning:
+      case AnswerPiece::Kind::kReasoning:
         return WriteText(ReplyBlock::Kind::kReasoning, "response.reasoning_text.delta", piece,
                          std::move(delta));
-      case ReplyPiece::Kind::kContent:
+      case AnswerPiece::Kind::kContent:
         return WriteText(ReplyBlock::Kind::kContent, "response.output_text.delta", piece,
                          std::move(delta));
-      case ReplyPiece::Kind::kCallBegin:
+      case AnswerPiece::Kind::kCallBegin:
         return OpenItem({.kind = ReplyBlock::Kind::kCall,
-                         .call_id = piece.call_id,
+                         .call_id = piece.id,
                          .tool = read_.tools.Find(piece.name)});
-      case ReplyPiece::Kind::kCallArguments:
+      case AnswerPiece::Kind::kCallArguments:
         item_.text += piece.text;
         if (item_.tool.kind != ClientTool::Kind::kFunction) return true;  // told when complete
         return ItemEvent("response.function_call_arguments.delta", delta);
-      case ReplyPiece::Kind::kCallEnd:
+      case AnswerPiece::Kind::kCallEnd:
         return CloseItem("completed");
-      case ReplyPiece::Kind::kEnd:
+      case AnswerPiece::Kind::kEnd:
         break;
     }
     return true;
   }
 
-  bool WriteText(ReplyBlock::Kind kind, const std::string& event, const ReplyPiece& piece,
+  bool WriteText(ReplyBlock::Kind kind, const std::string& event, const AnswerPiece& piece,
                  ordered_json data) {
     if ((!open_ || item_.kind != kind) &&
         !OpenItem({.kind = kind, .is_sealed = read_.include_sealed_reasoning})) {
@@ -378,15 +378,13 @@ Task<void> AnswerResponse(Host& host, const HttpRequest& request, HttpResponder&
   SseStream sse(responder, NoticeHeaders(read->ignored, read->warnings));
   SseStream* const to = read->stream ? &sse : nullptr;
   ResponseWriter writer(host, *read, to);
+  StreamSigns signs;
+  if (read->stream) signs.alive = [&writer](const AnswerUsage&) { writer.TellAlive(); };
   if (read->stream && read->return_progress) {
-    read->call.on_progress = [&writer](const ProgressEvent& progress) {
-      writer.TellProgress(progress);
-    };
+    signs.progress = [&writer](const ProgressEvent& progress) { writer.TellProgress(progress); };
   }
-  SendSign send_sign;
-  if (read->stream) send_sign = [&writer](const ReplyUsage&) { writer.TellAlive(); };
-  auto starting = StartChat(host, request, turns, read->call, std::move(send_sign));
-  auto stream = co_await starting;
+  auto opening = turns.Open(read->ask, std::move(signs));
+  auto stream = co_await opening;
   bool gone = false;
   Status status = stream.status();
   if (status.ok()) status = co_await writer.Run(stream->get(), &gone);
@@ -401,7 +399,7 @@ Task<void> AnswerResponse(Host& host, const HttpRequest& request, HttpResponder&
 }
 
 Task<void> HandleResponses(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  RequestTurns turns(responder);
+  RequestTurns turns(host, responder);
   co_await AnswerResponse(host, request, responder, turns);
   co_await turns.End();
 }
@@ -409,7 +407,7 @@ Task<void> HandleResponses(Host& host, const HttpRequest& request, HttpResponder
 void HandleInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadResponses(host, request);
   if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
-  auto count = CountChatTokens(host, request, read->call);
+  auto count = host.answerer().CountTokens(read->ask);
   if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kOpenAi);
   SendJson(responder, {{"object", "response.input_tokens"}, {"input_tokens", *count}},
            read->ignored, read->warnings);

@@ -144,10 +144,10 @@ void HandleModel(Host& host, const HttpRequest& request, HttpResponder& responde
 // The parameters of a completion that sets none; llama-server's web interfaces show them.
 Json DefaultParams(Host& host) {
   LlamaCompletion completion{.stream = true};
-  completion.turn.sampling = host.defaults().sampling;
-  completion.turn.stop_strings = host.defaults().ends.texts;
-  completion.turn.max_tokens = host.defaults().max_tokens;
-  const auto& seed = completion.turn.sampling.seed;
+  completion.ask.turn.sampling = host.defaults().sampling;
+  completion.ask.turn.stop_strings = host.defaults().ends.texts;
+  completion.ask.turn.max_tokens = host.defaults().max_tokens;
+  const auto& seed = completion.ask.turn.sampling.seed;
   return LlamaSettings(completion, seed.has_value() ? Json(*seed) : Json(-1),
                        *host.model().tokenizer());
 }

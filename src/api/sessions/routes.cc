@@ -134,14 +134,14 @@ StatusOr<Json> Show(Host& host, const HttpRequest& request) {
   StatusOr<Json> object = Describe(host, Find(host, request));
   if (object.ok()) {
     const std::string& name = request.path_arguments[0];
-    AddCacheReport(host.cache_reports().OfSession(request.domain, name), &*object);
+    AddCacheReport(host.answerer().cache_reports().OfSession(request.domain, name), &*object);
   }
   return object;
 }
 
 // Of the key's latest prompt, with or without a session.
 StatusOr<Json> LastCacheReport(Host& host, const HttpRequest& request) {
-  const auto report = host.cache_reports().Last(request.domain);
+  const auto report = host.answerer().cache_reports().Last(request.domain);
   if (report == nullptr) {
     return NotFound("no prompt of this API key has been computed since the server started");
   }
@@ -186,7 +186,7 @@ Task<StatusOr<Json>> WithSession(Host& host, const HttpRequest& request, const c
 
 // What the session's replies were is deleted with it.
 void ForgetReplies(Host& host, const HttpRequest& request) {
-  host.replies().Forget(request.domain, request.path_arguments[0]);
+  host.answerer().prompts().replies().Forget(request.domain, request.path_arguments[0]);
 }
 
 Task<StatusOr<Json>> Reset(Host& host, const HttpRequest& request) {

@@ -1,15 +1,15 @@
-#include "api/reply_stream.h"
+#include "answer/answer.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "api/fields/support.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/new_id.h"
 
 namespace weft::serve {
 
-struct ReplyStream::Choice {
+struct Answer::Choice {
   explicit Choice(int index) : index(index) {}
 
   const int index;
@@ -18,7 +18,7 @@ struct ReplyStream::Choice {
   bool in_reasoning = false;
   int calls_ended = 0;
   bool cut = false;  // its last call is complete: drop what follows
-  // ReplyPlan::ends_at_repeat: the call before, and the one under way with what is held of it.
+  // AnswerPlan::ends_at_repeat: the call before, and the one under way with what is held of it.
   std::string last_name, last_arguments;
   std::string name, arguments;
   bool may_repeat = false;
@@ -28,12 +28,12 @@ struct ReplyStream::Choice {
   std::optional<SaidReply> said;  // so far; absent if nobody wants it, or once it is told
 };
 
-ReplyStream::ReplyStream(std::shared_ptr<Generation> generation, ReplyPlan plan)
+Answer::Answer(std::shared_ptr<Generation> generation, AnswerPlan plan)
     : generation_(std::move(generation)),
       plan_(std::move(plan)),
       submitted_us_(NowMicros()),
       told_us_(submitted_us_) {
-  turn_usage_.prompt_tokens = generation_->prompt_tokens();
+  usage_.prompt_tokens = generation_->prompt_tokens();
   for (int i = 0; i < plan_.n_choices; ++i) {
     auto choice = std::make_unique<Choice>(i);
     if (!plan_.parsers.empty()) {
@@ -45,17 +45,17 @@ ReplyStream::ReplyStream(std::shared_ptr<Generation> generation, ReplyPlan plan)
   }
 }
 
-ReplyStream::~ReplyStream() {
+Answer::~Answer() {
   if (!ended_) generation_->Cancel();
 }
 
-Task<Status> ReplyStream::Start() {
+Task<Status> Answer::Start() {
   std::optional<TurnEvent> event = co_await NextEvent();
   while (event && std::holds_alternative<ProgressEvent>(*event)) {
     const auto& progress = std::get<ProgressEvent>(*event);
-    waits_behind_tokens_ = progress.waits_behind_tokens;
-    if (plan_.on_progress) {
-      plan_.on_progress(progress);
+    usage_.waits_behind_tokens = progress.waits_behind_tokens;
+    if (plan_.reader.on_progress) {
+      plan_.reader.on_progress(progress);
       Told();
     }
     event = co_await NextEvent();
@@ -68,15 +68,15 @@ Task<Status> ReplyStream::Start() {
   }
   WEFT_CHECK(std::holds_alternative<StartedEvent>(*event), "a turn begins with Started");
   started_ = std::get<StartedEvent>(std::move(*event));
-  turn_usage_.prompt_tokens = started_.prompt_tokens;
-  turn_usage_.cached_tokens = started_.cached_tokens;
-  turn_usage_.disk_tokens = started_.disk_tokens;
-  turn_usage_.prompt_us = NowMicros() - submitted_us_;  // until the engine's own number arrives
-  Told();                                               // the API begins its answer now
+  usage_.prompt_tokens = started_.prompt_tokens;
+  usage_.cached_tokens = started_.cached_tokens;
+  usage_.disk_tokens = started_.disk_tokens;
+  usage_.prompt_us = NowMicros() - submitted_us_;  // until the engine's own number arrives
+  Told();                                          // the door begins its answer now
   co_return OkStatus();
 }
 
-Task<std::optional<ReplyPiece>> ReplyStream::Next() {
+Task<std::optional<AnswerPiece>> Answer::Next() {
   while (ready_.empty()) {
     if (ended_) co_return std::nullopt;
     std::optional<TurnEvent> event = co_await NextEvent();
@@ -87,16 +87,16 @@ Task<std::optional<ReplyPiece>> ReplyStream::Next() {
       EndOpenChoices();
     }
   }
-  ReplyPiece piece = std::move(ready_.front());
+  AnswerPiece piece = std::move(ready_.front());
   ready_.pop_front();
   Told();
   co_return piece;
 }
 
 // Events may arrive without anything to report: hidden reasoning, held-back text.
-Task<std::optional<TurnEvent>> ReplyStream::NextEvent() {
-  const SignsOfLife& signs = plan_.signs;
-  if (plan_.to != nullptr) co_await plan_.to->Room();
+Task<std::optional<TurnEvent>> Answer::NextEvent() {
+  const SignsOfLife& signs = plan_.reader.signs;
+  if (plan_.reader.room) co_await plan_.reader.room();
   while (signs.send) {
     const auto patience = has_told_ ? signs.interval : signs.begin;
     if (patience.count() <= 0) break;
@@ -109,51 +109,40 @@ Task<std::optional<TurnEvent>> ReplyStream::NextEvent() {
     }
     signs.send(usage());
     Told();
-    if (plan_.to != nullptr) co_await plan_.to->Room();
+    if (plan_.reader.room) co_await plan_.reader.room();
   }
   std::optional<TurnEvent> event = co_await generation_->Next();
   co_return event;
 }
 
-void ReplyStream::Told() {
+void Answer::Told() {
   has_told_ = true;
   told_us_ = NowMicros();
 }
 
-ReplyUsage ReplyStream::usage() const {
-  return {.prompt_tokens = turn_usage_.prompt_tokens,
-          .cached_tokens = turn_usage_.cached_tokens,
-          .disk_tokens = turn_usage_.disk_tokens,
-          .completion_tokens = completion_tokens_,
-          .first_tokens = first_tokens_,
-          .reasoning_tokens = reasoning_tokens_,
-          .queued_us = turn_usage_.queued_us,
-          .prompt_us = turn_usage_.prompt_us,
-          .decode_us = std::max(turn_usage_.decode_us, last_token_us_ - first_token_us_),
-          .guessed_tokens = turn_usage_.guessed_tokens,
-          .accepted_guesses = turn_usage_.accepted_guesses,
-          .kept_prediction = turn_usage_.kept_prediction,
-          .lost_prediction = turn_usage_.lost_prediction,
-          .waits_behind_tokens = waits_behind_tokens_,
-          .cache_report = plan_.tells_cache_report ? cache_report() : nullptr};
+AnswerUsage Answer::usage() const {
+  AnswerUsage usage = usage_;
+  usage.decode_us = std::max(usage.decode_us, last_token_us_ - first_token_us_);
+  if (plan_.tells_cache_report) usage.cache_report = cache_report();
+  return usage;
 }
 
-ReplyStream::Choice& ReplyStream::At(int index) {
+Answer::Choice& Answer::At(int index) {
   WEFT_CHECK(index >= 0 && index < static_cast<int>(choices_.size()), "a choice of this turn");
   return *choices_[static_cast<size_t>(index)];
 }
 
-void ReplyStream::Take(TurnEvent event) {
+void Answer::Take(TurnEvent event) {
   if (auto* token = std::get_if<TokenEvent>(&event)) TakeToken(std::move(*token));
   if (auto* done = std::get_if<DoneEvent>(&event)) TakeDone(std::move(*done));
 }
 
-void ReplyStream::TakeToken(TokenEvent event) {
+void Answer::TakeToken(TokenEvent event) {
   Choice& choice = At(event.choice);
   last_token_us_ = NowMicros();
   if (first_token_us_ == 0) first_token_us_ = last_token_us_;
-  ++completion_tokens_;
-  if (!std::exchange(choice.has_begun, true)) ++first_tokens_;
+  ++usage_.completion_tokens;
+  if (!std::exchange(choice.has_begun, true)) ++usage_.first_tokens;
   if (plan_.context) plan_.context->push_back(event.token);
   if (choice.said) choice.said->tokens.push_back(event.token);
   if (choice.cut) return;
@@ -162,23 +151,23 @@ void ReplyStream::TakeToken(TokenEvent event) {
   if (plan_.wants_logprobs) choice.unreported.push_back(std::move(event));
   const bool was_reasoning = choice.in_reasoning;
   TakeText(&choice, text);
-  if (was_reasoning || choice.in_reasoning) ++reasoning_tokens_;
+  if (was_reasoning || choice.in_reasoning) ++usage_.reasoning_tokens;
 }
 
-void ReplyStream::TakeText(Choice* choice, std::string_view text) {
+void Answer::TakeText(Choice* choice, std::string_view text) {
   if (text.empty() || choice->cut) return;
   if (choice->parser != nullptr) {
     TakeDeltas(choice, choice->parser->Push(text));
   } else {
-    Emit(choice, {.kind = ReplyPiece::Kind::kContent, .text = std::string(text)});
+    Emit(choice, {{.text = std::string(text)}});
   }
 }
 
-void ReplyStream::TakeDeltas(Choice* choice, std::vector<ReplyDelta> deltas) {
+void Answer::TakeDeltas(Choice* choice, std::vector<ReplyDelta> deltas) {
   for (ReplyDelta& delta : deltas) TakeDelta(choice, std::move(delta));
 }
 
-void ReplyStream::TakeDelta(Choice* choice, ReplyDelta delta) {
+void Answer::TakeDelta(Choice* choice, ReplyDelta delta) {
   if (choice->cut) return;
   if (plan_.ends_at_repeat && MayRepeat(choice, delta)) {
     choice->held.push_back(std::move(delta));
@@ -190,7 +179,7 @@ void ReplyStream::TakeDelta(Choice* choice, ReplyDelta delta) {
 
 // Whether this piece belongs to a call that equals the one before it so far. Where all of it does,
 // the choice is cut.
-bool ReplyStream::MayRepeat(Choice* choice, const ReplyDelta& delta) {
+bool Answer::MayRepeat(Choice* choice, const ReplyDelta& delta) {
   switch (delta.kind) {
     case ReplyDelta::Kind::kCallBegin:
       choice->name = delta.name;
@@ -217,7 +206,7 @@ bool ReplyStream::MayRepeat(Choice* choice, const ReplyDelta& delta) {
   }
 }
 
-void ReplyStream::Cut(Choice* choice) {
+void Answer::Cut(Choice* choice) {
   choice->cut = true;
   // What ends by itself ends with the marks that close the call, which are part of it.
   if (plan_.ends_itself) return;
@@ -225,42 +214,22 @@ void ReplyStream::Cut(Choice* choice) {
   if (plan_.n_choices == 1) generation_->Cancel();
 }
 
-void ReplyStream::Give(Choice* choice, ReplyDelta delta) {
+void Answer::Give(Choice* choice, ReplyDelta delta) {
   choice->in_reasoning = delta.kind == ReplyDelta::Kind::kReasoning;
   if (delta.kind == ReplyDelta::Kind::kCallBegin && delta.id.empty()) {
     delta.id = NewId(plan_.call_id_prefix, plan_.call_id_random);
   }
   if (choice->said) Note(delta, &*choice->said);
-  ReplyPiece piece{.text = std::move(delta.text), .call = delta.call};
-  switch (delta.kind) {
-    case ReplyDelta::Kind::kReasoning:
-      if (!plan_.show_reasoning) {
-        choice->unreported.clear();  // they would reveal the hidden text
-        return;
-      }
-      piece.kind = ReplyPiece::Kind::kReasoning;
-      break;
-    case ReplyDelta::Kind::kContent:
-      piece.kind = ReplyPiece::Kind::kContent;
-      break;
-    case ReplyDelta::Kind::kCallBegin:
-      piece.kind = ReplyPiece::Kind::kCallBegin;
-      piece.name = std::move(delta.name);
-      piece.call_id = std::move(delta.id);
-      break;
-    case ReplyDelta::Kind::kCallArguments:
-      piece.kind = ReplyPiece::Kind::kCallArguments;
-      break;
-    case ReplyDelta::Kind::kCallEnd:
-      piece.kind = ReplyPiece::Kind::kCallEnd;
-      ++choice->calls_ended;
-      break;
+  if (delta.kind == ReplyDelta::Kind::kReasoning && !plan_.show_reasoning) {
+    choice->unreported.clear();  // they would reveal the hidden text
+    return;
   }
-  Emit(choice, std::move(piece));
+  if (delta.kind == ReplyDelta::Kind::kCallEnd) ++choice->calls_ended;
+  Emit(choice, {std::move(delta)});
   if (plan_.single_call && choice->calls_ended > 0) Cut(choice);
 }
 
-void ReplyStream::Note(const ReplyDelta& delta, SaidReply* said) {
+void Answer::Note(const ReplyDelta& delta, SaidReply* said) {
   switch (delta.kind) {
     case ReplyDelta::Kind::kReasoning:
       said->reasoning += delta.text;
@@ -280,12 +249,14 @@ void ReplyStream::Note(const ReplyDelta& delta, SaidReply* said) {
       call.arguments = CallArguments(call.arguments.get_ref<const std::string&>());
       break;
     }
+    case ReplyDelta::Kind::kEnd:
+      break;
   }
 }
 
 // `done` is null for a choice that was cut: its tokens do not close its last call, or are those of
 // a call that the client does not see.
-void ReplyStream::TellSaid(Choice* choice, const DoneEvent* done) {
+void Answer::TellSaid(Choice* choice, const DoneEvent* done) {
   if (!choice->said) return;
   SaidReply said = *std::exchange(choice->said, std::nullopt);
   // Tokens of a stop string are not in the text, which may end in the middle of one.
@@ -296,7 +267,7 @@ void ReplyStream::TellSaid(Choice* choice, const DoneEvent* done) {
   plan_.on_said(std::move(said));
 }
 
-void ReplyStream::TakeDone(DoneEvent done) {
+void Answer::TakeDone(DoneEvent done) {
   Choice& choice = At(done.choice);
   if (choice.done) return;
   TakeText(&choice, done.text);
@@ -304,68 +275,57 @@ void ReplyStream::TakeDone(DoneEvent done) {
     const ReplyEnd end = IsCut(done.reason) ? ReplyEnd::kCut : ReplyEnd::kWhole;
     TakeDeltas(&choice, choice.parser->Finish(end));
   }
-  turn_usage_.prompt_tokens = std::max(turn_usage_.prompt_tokens, done.usage.prompt_tokens);
-  if (done.usage.prompt_us > 0) turn_usage_.prompt_us = done.usage.prompt_us;
-  turn_usage_.decode_us = std::max(turn_usage_.decode_us, done.usage.decode_us);
-  turn_usage_.queued_us = std::max(turn_usage_.queued_us, done.usage.queued_us);
-  turn_usage_.guessed_tokens += done.usage.guessed_tokens;
-  turn_usage_.accepted_guesses += done.usage.accepted_guesses;
-  turn_usage_.kept_prediction += done.usage.kept_prediction;
-  turn_usage_.lost_prediction += done.usage.lost_prediction;
+  AddUsage(done.usage);
   choice.done = true;
-  ReplyPiece end{.kind = ReplyPiece::Kind::kEnd};
-  const auto& format_stops = plan_.format_stops;
-  switch (done.reason) {
-    case FinishReason::kStopString:
-      if (std::find(format_stops.begin(), format_stops.end(), done.stop_string) ==
-          format_stops.end()) {
-        end.finish = ReplyFinish::kStopString;
-        end.stop_string = std::move(done.stop_string);
-      }
-      break;
-    case FinishReason::kLength:
-      end.finish = ReplyFinish::kLength;
-      break;
-    case FinishReason::kContext:
-      end.finish = ReplyFinish::kContext;
-      break;
-    case FinishReason::kLoop:
-      end.finish = ReplyFinish::kLoop;
-      break;
-    case FinishReason::kCancelled:
-      if (!choice.cut) {
-        end.status = Unavailable(
-            "the generation was cancelled: its session was closed, or the server stops");
-      }
-      break;
-    case FinishReason::kError:
-      end.status = done.status;
-      break;
-    case FinishReason::kStop:
-      break;
+  AnswerPiece end{{.kind = AnswerPiece::Kind::kEnd}};
+  if (done.reason == FinishReason::kError) {
+    end.status = done.status;
+  } else if (done.reason == FinishReason::kCancelled && !choice.cut) {
+    end.status =
+        Unavailable("the generation was cancelled: its session was closed, or the server stops");
   }
-  if (choice.calls_ended > 0 && !IsCut(end.finish)) {
-    end.finish = ReplyFinish::kToolCalls;
-  }
-  if (choice.cut) end.finish = ReplyFinish::kToolCalls;
+  end.end = EndOf(choice, done);
   if (end.status.ok()) TellSaid(&choice, &done);
-  if (plan_.expects_results && end.finish == ReplyFinish::kToolCalls) generation_->ExpectMore();
+  if (plan_.expects_results && end.end.by_calls) generation_->ExpectMore();
   Emit(&choice, std::move(end));
   ended_ = std::all_of(choices_.begin(), choices_.end(), [](const auto& c) { return c->done; });
 }
 
-void ReplyStream::Emit(Choice* choice, ReplyPiece piece) {
+AnswerEnd Answer::EndOf(const Choice& choice, const DoneEvent& done) const {
+  const bool is_cut = IsCut(done.reason);
+  if (choice.cut || (choice.calls_ended > 0 && !is_cut)) return {.by_calls = true};
+  if (is_cut) return {.reason = done.reason};
+  if (done.reason != FinishReason::kStopString) return {};
+  const auto& format_stops = plan_.format_stops;
+  const bool is_formats =
+      std::find(format_stops.begin(), format_stops.end(), done.stop_string) != format_stops.end();
+  if (is_formats) return {};
+  return {.reason = FinishReason::kStopString, .stop_string = done.stop_string};
+}
+
+void Answer::AddUsage(const TurnUsage& usage) {
+  usage_.prompt_tokens = std::max(usage_.prompt_tokens, usage.prompt_tokens);
+  if (usage.prompt_us > 0) usage_.prompt_us = usage.prompt_us;
+  usage_.decode_us = std::max(usage_.decode_us, usage.decode_us);
+  usage_.queued_us = std::max(usage_.queued_us, usage.queued_us);
+  usage_.guessed_tokens += usage.guessed_tokens;
+  usage_.accepted_guesses += usage.accepted_guesses;
+  usage_.kept_prediction += usage.kept_prediction;
+  usage_.lost_prediction += usage.lost_prediction;
+}
+
+void Answer::Emit(Choice* choice, AnswerPiece piece) {
   piece.choice = choice->index;
   piece.tokens = std::move(choice->unreported);
   choice->unreported.clear();
   ready_.push_back(std::move(piece));
 }
 
-void ReplyStream::EndOpenChoices() {
+void Answer::EndOpenChoices() {
   for (const auto& choice : choices_) {
     if (choice->done) continue;
     choice->done = true;
-    ReplyPiece end{.kind = ReplyPiece::Kind::kEnd};
+    AnswerPiece end{{.kind = AnswerPiece::Kind::kEnd}};
     end.status = Internal("the generation ended without a result");
     Emit(choice.get(), std::move(end));
   }
@@ -388,38 +348,37 @@ void AddText(ReplyBlock::Kind kind, std::string_view text, Reply* reply) {
   reply->blocks.back().text += text;
 }
 
-void AddPiece(ReplyPiece piece, Reply* reply) {
+void AddPiece(AnswerPiece piece, Reply* reply) {
   for (TokenEvent& token : piece.tokens) reply->tokens.push_back(std::move(token));
   switch (piece.kind) {
-    case ReplyPiece::Kind::kReasoning:
+    case AnswerPiece::Kind::kReasoning:
       return AddText(ReplyBlock::Kind::kReasoning, piece.text, reply);
-    case ReplyPiece::Kind::kContent:
+    case AnswerPiece::Kind::kContent:
       return AddText(ReplyBlock::Kind::kContent, piece.text, reply);
-    case ReplyPiece::Kind::kCallBegin:
+    case AnswerPiece::Kind::kCallBegin:
       reply->blocks.push_back({.kind = ReplyBlock::Kind::kCall,
                                .text = "",
-                               .call_id = std::move(piece.call_id),
+                               .call_id = std::move(piece.id),
                                .name = std::move(piece.name),
                                .is_cut = true});
       return;
-    case ReplyPiece::Kind::kCallArguments:
+    case AnswerPiece::Kind::kCallArguments:
       reply->blocks.back().text += piece.text;
       return;
-    case ReplyPiece::Kind::kCallEnd:
+    case AnswerPiece::Kind::kCallEnd:
       reply->blocks.back().is_cut = false;
       return;
-    case ReplyPiece::Kind::kEnd:
-      reply->finish = piece.finish;
-      reply->stop_string = std::move(piece.stop_string);
+    case AnswerPiece::Kind::kEnd:
+      reply->end = std::move(piece.end);
   }
 }
 
 }  // namespace
 
-Task<StatusOr<std::vector<Reply>>> CollectReplies(ReplyStream* stream, int n_choices) {
+Task<StatusOr<std::vector<Reply>>> CollectReplies(Answer* answer, int n_choices) {
   std::vector<Reply> replies(static_cast<size_t>(n_choices));
   while (true) {
-    std::optional<ReplyPiece> piece = co_await stream->Next();
+    std::optional<AnswerPiece> piece = co_await answer->Next();
     if (!piece) co_return replies;
     if (!piece->status.ok()) co_return piece->status;
     Reply& reply = replies[static_cast<size_t>(piece->choice)];

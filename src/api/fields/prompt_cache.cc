@@ -1,16 +1,12 @@
-#include "api/prompt_marks.h"
+#include "api/fields/prompt_cache.h"
 
-#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "api/known_replies.h"
 #include "base/strings.h"
-#include "base/tokens.h"
 
 namespace weft::serve {
 namespace {
@@ -30,33 +26,6 @@ std::optional<seconds> SecondsOf(std::string_view text) {
   if (error != std::errc() || each == 0 || count < 1) return std::nullopt;
   if (count > kMostKept.count() / each) return std::nullopt;
   return seconds(count * each);
-}
-
-bool IsWhole(const Conversation& conversation, const PromptMark& mark) {
-  const std::vector<ChatMessage>& messages = conversation.messages;
-  if (messages.empty() || mark.n_messages > messages.size()) return true;
-  return mark.n_messages == messages.size() && mark.n_bytes >= TextOf(messages.back()).size();
-}
-
-// How many tokens a conversation that ends with the mark has in common with the prompt.
-int64_t TokensBefore(Host& host, std::string_view domain, const ChatRequest& chat,
-                     const PromptMark& mark, std::span<const TokenId> prompt) {
-  const std::vector<ChatMessage>& messages = chat.conversation.messages;
-  ChatRequest cut{.conversation = {.messages = {}, .tools = chat.conversation.tools},
-                  .add_generation_prompt = false,
-                  .variables = chat.variables,
-                  .past_thoughts = chat.past_thoughts,
-                  .render = chat.render};
-  std::vector<ChatMessage>& kept = cut.conversation.messages;
-  kept.assign(messages.begin(), messages.begin() + static_cast<ptrdiff_t>(mark.n_messages));
-  if (!kept.empty() && mark.n_bytes != PromptMark::kAll) {
-    kept.back().parts = {TextOf(kept.back()).substr(0, mark.n_bytes)};
-  }
-  // Templates want a user to speak; the texts part where it does.
-  const auto is_system = [](const ChatMessage& message) { return message.role == Role::kSystem; };
-  if (std::ranges::all_of(kept, is_system)) kept.push_back({.role = Role::kUser, .parts = {"."}});
-  const auto known = RenderKnown(host, domain, std::move(cut));
-  return known.ok() ? CommonLength(known->tokens, prompt) : 0;
 }
 
 // Where the marked part that is furthest along ends in the message's text; kAll: with the message;
@@ -134,36 +103,6 @@ void ReadPromptCache(ApiFields* fields, const char* list, std::span<const size_t
   if (entries != nullptr && entries->is_array()) {
     ReadBreakpoints(*entries, places, messages, keep_for, marks);
   }
-}
-
-void PlaceMarks(Host& host, std::string_view domain, const ChatRequest& chat,
-                std::span<const PromptMark> marks, TurnOptions* turn) {
-  seconds whole{0};
-  std::vector<PromptMark> inside;
-  for (const PromptMark& mark : marks) {
-    if (IsWhole(chat.conversation, mark)) {
-      whole = std::max(whole, mark.keep_for);
-    } else {
-      inside.push_back(mark);
-    }
-  }
-  const auto place = [](const PromptMark& mark) {
-    return std::tuple(mark.n_messages, mark.n_bytes);
-  };
-  std::ranges::stable_sort(inside, {}, place);
-  if (inside.size() > 2) inside.erase(inside.begin() + 1, inside.end() - 1);
-  if (inside.size() == 2 && place(inside[0]) == place(inside[1])) {
-    inside[0].keep_for = std::max(inside[0].keep_for, inside[1].keep_for);
-    inside.pop_back();
-  }
-  // Vectors in place of tokens have no text to compare.
-  if (turn->parts != nullptr) inside.clear();
-  for (const PromptMark& mark : inside) {
-    const int64_t n_tokens = TokensBefore(host, domain, chat, mark, turn->tokens);
-    if (n_tokens > 0) turn->prefix_marks.push_back({n_tokens, mark.keep_for});
-  }
-  const int64_t n_prompt = turn->PromptSize(host.model().row_width());
-  if (whole.count() > 0 && n_prompt > 0) turn->prefix_marks.push_back({n_prompt, whole});
 }
 
 }  // namespace weft::serve

@@ -1,4 +1,4 @@
-#include "api/reply_stream.h"
+#include "answer/answer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::Await;
-using Kind = ReplyPiece::Kind;
+using PieceKind = AnswerPiece::Kind;
 
 // Returns its events, and a cancelled end once it is cancelled.
 class FakeGeneration : public Generation {
@@ -97,14 +97,14 @@ DoneEvent Done(FinishReason reason, int choice = 0) {
           .usage = {.prompt_tokens = 7, .queued_us = 5, .prompt_us = 11}};
 }
 
-ReplyPlan PlanWithParser(int n_choices = 1) {
-  ReplyPlan plan{.n_choices = n_choices};
+AnswerPlan PlanWithParser(int n_choices = 1) {
+  AnswerPlan plan{.n_choices = n_choices};
   for (int i = 0; i < n_choices; ++i) plan.parsers.push_back(std::make_unique<FakeParser>());
   return plan;
 }
 
-std::vector<ReplyPiece> All(ReplyStream* stream) {
-  std::vector<ReplyPiece> pieces;
+std::vector<AnswerPiece> All(Answer* stream) {
+  std::vector<AnswerPiece> pieces;
   while (auto piece = Await(stream->Next())) pieces.push_back(std::move(*piece));
   return pieces;
 }
@@ -113,47 +113,48 @@ std::shared_ptr<FakeGeneration> Events(std::deque<TurnEvent> events) {
   return std::make_shared<FakeGeneration>(std::move(events));
 }
 
-TEST(ReplyStream, TakesAReplyApart) {
-  ReplyStream stream(
+TEST(AnswerStream, TakesAReplyApart) {
+  Answer stream(
       Events({Started(), Token("Ab"), Token("!x"), Token("!"), Done(FinishReason::kStop)}),
       PlanWithParser());
   ASSERT_TRUE(Await(stream.Start()).ok());
   EXPECT_EQ(stream.started().cached_tokens, 3);
   const auto pieces = All(&stream);
-  std::vector<Kind> kinds;
+  std::vector<PieceKind> kinds;
   kinds.reserve(pieces.size());
   for (const auto& piece : pieces) kinds.push_back(piece.kind);
-  EXPECT_THAT(kinds, ElementsAre(Kind::kReasoning, Kind::kContent, Kind::kCallBegin,
-                                 Kind::kCallArguments, Kind::kCallEnd, Kind::kContent, Kind::kEnd));
+  EXPECT_THAT(kinds, ElementsAre(PieceKind::kReasoning, PieceKind::kContent, PieceKind::kCallBegin,
+                                 PieceKind::kCallArguments, PieceKind::kCallEnd,
+                                 PieceKind::kContent, PieceKind::kEnd));
   EXPECT_EQ(pieces[2].name, "shout");
-  EXPECT_TRUE(pieces[2].call_id.starts_with("call_"));
-  EXPECT_EQ(pieces[2].call_id.size(), 5u + 24u);
-  EXPECT_EQ(pieces.back().finish, ReplyFinish::kToolCalls);
-  const ReplyUsage usage = stream.usage();
+  EXPECT_TRUE(pieces[2].id.starts_with("call_"));
+  EXPECT_EQ(pieces[2].id.size(), 5u + 24u);
+  EXPECT_TRUE(pieces.back().end.by_calls);
+  const AnswerUsage usage = stream.usage();
   EXPECT_EQ(usage.prompt_tokens, 7);
   EXPECT_EQ(usage.completion_tokens, 3);
   EXPECT_EQ(usage.queued_us, 5);
   EXPECT_EQ(usage.prompt_us, 11);
 }
 
-TEST(ReplyStream, AConversationGoesOnAfterItsCallsWhereTheyAreAnswered) {
+TEST(AnswerStream, AConversationGoesOnAfterItsCallsWhereTheyAreAnswered) {
   for (const auto& [text, expects, goes_on] :
        {std::tuple("!x!", true, true), std::tuple("!x!", false, false),
         std::tuple("yes", true, false)}) {
     auto generation = Events({Started(), Token(text), Done(FinishReason::kStop)});
-    ReplyPlan plan = PlanWithParser();
+    AnswerPlan plan = PlanWithParser();
     plan.expects_results = expects;
-    ReplyStream stream(generation, std::move(plan));
+    Answer stream(generation, std::move(plan));
     ASSERT_TRUE(Await(stream.Start()).ok());
     All(&stream);
     EXPECT_EQ(generation->expects_more, goes_on) << text << expects;
   }
 }
 
-TEST(ReplyStream, CountsTheTokensOfReasoning) {
-  ReplyPlan plan = PlanWithParser();
+TEST(AnswerStream, CountsTheTokensOfReasoning) {
+  AnswerPlan plan = PlanWithParser();
   plan.reasoning_is_open = true;
-  ReplyStream stream(
+  Answer stream(
       Events({Started(), Token(""), Token("A"), Token("b"), Token("c"), Done(FinishReason::kStop)}),
       std::move(plan));
   ASSERT_TRUE(Await(stream.Start()).ok());
@@ -163,12 +164,12 @@ TEST(ReplyStream, CountsTheTokensOfReasoning) {
   EXPECT_EQ(stream.usage().completion_tokens, 4);
 }
 
-TEST(ReplyStream, HidesReasoningThatIsNotWanted) {
-  ReplyPlan plan = PlanWithParser();
+TEST(AnswerStream, HidesReasoningThatIsNotWanted) {
+  AnswerPlan plan = PlanWithParser();
   plan.show_reasoning = false;
   plan.wants_logprobs = true;
-  ReplyStream stream(Events({Started(), Token("AB"), Token("c"), Done(FinishReason::kStop)}),
-                     std::move(plan));
+  Answer stream(Events({Started(), Token("AB"), Token("c"), Done(FinishReason::kStop)}),
+                std::move(plan));
   ASSERT_TRUE(Await(stream.Start()).ok());
   auto replies = Await(CollectReplies(&stream, 1));
   ASSERT_TRUE(replies.ok());
@@ -177,46 +178,46 @@ TEST(ReplyStream, HidesReasoningThatIsNotWanted) {
   EXPECT_EQ(replies->front().tokens.size(), 1u);
 }
 
-TEST(ReplyStream, EndsAfterTheFirstCallWhereOnlyOneIsWanted) {
-  ReplyPlan plan = PlanWithParser();
+TEST(AnswerStream, EndsAfterTheFirstCallWhereOnlyOneIsWanted) {
+  AnswerPlan plan = PlanWithParser();
   plan.single_call = true;
   auto generation =
       Events({Started(), Token("!x!ab!y!"), Token("more"), Done(FinishReason::kStop)});
-  ReplyStream stream(generation, std::move(plan));
+  Answer stream(generation, std::move(plan));
   ASSERT_TRUE(Await(stream.Start()).ok());
   auto replies = Await(CollectReplies(&stream, 1));
   ASSERT_TRUE(replies.ok()) << replies.status();
   EXPECT_EQ(generation->cancels, 1);
   ASSERT_EQ(replies->front().blocks.size(), 1u);
   EXPECT_EQ(replies->front().blocks[0].text, "x");
-  EXPECT_EQ(replies->front().finish, ReplyFinish::kToolCalls);
+  EXPECT_TRUE(replies->front().end.by_calls);
 }
 
-TEST(ReplyStream, TellsTheClientsStopStringsFromTheFormats) {
+TEST(AnswerStream, TellsTheClientsStopStringsFromTheFormats) {
   for (const bool is_format : {false, true}) {
-    ReplyPlan plan;
+    AnswerPlan plan;
     if (is_format) plan.format_stops = {"END"};
     DoneEvent done = Done(FinishReason::kStopString);
     done.stop_string = "END";
-    ReplyStream stream(Events({Started(), Token("a"), done}), std::move(plan));
+    Answer stream(Events({Started(), Token("a"), done}), std::move(plan));
     ASSERT_TRUE(Await(stream.Start()).ok());
     const auto pieces = All(&stream);
-    EXPECT_EQ(pieces.back().finish, is_format ? ReplyFinish::kStop : ReplyFinish::kStopString);
-    EXPECT_EQ(pieces.back().stop_string, is_format ? "" : "END");
+    EXPECT_EQ(pieces.back().end.reason,
+              is_format ? FinishReason::kStop : FinishReason::kStopString);
+    EXPECT_EQ(pieces.back().end.stop_string, is_format ? "" : "END");
   }
 }
 
-TEST(ReplyStream, LengthIsToldThoughACallWasComplete) {
-  ReplyStream stream(Events({Started(), Token("!x!"), Done(FinishReason::kLength)}),
-                     PlanWithParser());
+TEST(AnswerStream, LengthIsToldThoughACallWasComplete) {
+  Answer stream(Events({Started(), Token("!x!"), Done(FinishReason::kLength)}), PlanWithParser());
   ASSERT_TRUE(Await(stream.Start()).ok());
-  EXPECT_EQ(All(&stream).back().finish, ReplyFinish::kLength);
+  EXPECT_EQ(All(&stream).back().end.reason, FinishReason::kLength);
 }
 
-TEST(ReplyStream, GivesEveryTokenToOnePiece) {
-  ReplyPlan plan;
+TEST(AnswerStream, GivesEveryTokenToOnePiece) {
+  AnswerPlan plan;
   plan.wants_logprobs = true;
-  ReplyStream stream(
+  Answer stream(
       Events({Started(), Token(""), Token("ab"), Token("c"), Token(""), Done(FinishReason::kStop)}),
       std::move(plan));
   ASSERT_TRUE(Await(stream.Start()).ok());
@@ -227,8 +228,8 @@ TEST(ReplyStream, GivesEveryTokenToOnePiece) {
   EXPECT_EQ(pieces[2].tokens.size(), 1u);
 }
 
-TEST(ReplyStream, TellsChoicesApart) {
-  ReplyStream stream(
+TEST(AnswerStream, TellsChoicesApart) {
+  Answer stream(
       Events({Started(), Token("a", 0), Token("b", 1), Token("c", 1), Done(FinishReason::kStop, 1),
               Token("d", 0), Done(FinishReason::kLength, 0)}),
       {.n_choices = 2});
@@ -237,64 +238,64 @@ TEST(ReplyStream, TellsChoicesApart) {
   ASSERT_TRUE(replies.ok());
   EXPECT_EQ((*replies)[0].Joined(ReplyBlock::Kind::kContent), "ad");
   EXPECT_EQ((*replies)[1].Joined(ReplyBlock::Kind::kContent), "bc");
-  EXPECT_EQ((*replies)[0].finish, ReplyFinish::kLength);
+  EXPECT_EQ((*replies)[0].end.reason, FinishReason::kLength);
 }
 
-TEST(ReplyStream, TellsWhenThereIsNothingToTell) {
+TEST(AnswerStream, TellsWhenThereIsNothingToTell) {
   int quiet = 0;
-  ReplyPlan plan;
-  plan.signs.begin = plan.signs.interval = std::chrono::milliseconds(1);
+  AnswerPlan plan;
+  plan.reader.signs.begin = plan.reader.signs.interval = std::chrono::milliseconds(1);
   auto generation = Events({Started(), Token("a"), Done(FinishReason::kStop)});
   generation->Dawdle(true);
-  plan.signs.send = [&quiet, generation](const ReplyUsage&) {
+  plan.reader.signs.send = [&quiet, generation](const AnswerUsage&) {
     if (++quiet == 3) generation->Dawdle(false);
   };
-  ReplyStream stream(generation, std::move(plan));
+  Answer stream(generation, std::move(plan));
   ASSERT_TRUE(Await(stream.Start()).ok());
   EXPECT_GE(quiet, 3);
   EXPECT_EQ(All(&stream).size(), 2u);
 }
 
-TEST(ReplyStream, AFailureBeforeTheStartIsThatOfStart) {
+TEST(AnswerStream, AFailureBeforeTheStartIsThatOfStart) {
   DoneEvent done = Done(FinishReason::kError);
   done.status = DeadlineExceeded("too late");
-  ReplyStream stream(Events({done}), {});
+  Answer stream(Events({done}), {});
   EXPECT_EQ(Await(stream.Start()).code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST(ReplyStream, AFailureInTheMiddleIsThatOfTheEnd) {
+TEST(AnswerStream, AFailureInTheMiddleIsThatOfTheEnd) {
   DoneEvent done = Done(FinishReason::kError);
   done.status = Internal("the device was lost");
-  ReplyStream stream(Events({Started(), Token("a"), done}), {});
+  Answer stream(Events({Started(), Token("a"), done}), {});
   ASSERT_TRUE(Await(stream.Start()).ok());
   const auto pieces = All(&stream);
   ASSERT_EQ(pieces.size(), 2u);
   EXPECT_THAT(std::string(Message(pieces[1].status)), HasSubstr("lost"));
 }
 
-TEST(ReplyStream, ATurnCutFromOutsideIsAnError) {
-  ReplyStream stream(Events({Started(), Token("a"), Done(FinishReason::kCancelled)}), {});
+TEST(AnswerStream, ATurnCutFromOutsideIsAnError) {
+  Answer stream(Events({Started(), Token("a"), Done(FinishReason::kCancelled)}), {});
   ASSERT_TRUE(Await(stream.Start()).ok());
   EXPECT_EQ(Await(CollectReplies(&stream, 1)).status().code(), StatusCode::kUnavailable);
 }
 
-TEST(ReplyStream, EventsThatStopWithoutAnEndAreAnError) {
-  ReplyStream stream(Events({Started(), Token("a")}), {});
+TEST(AnswerStream, EventsThatStopWithoutAnEndAreAnError) {
+  Answer stream(Events({Started(), Token("a")}), {});
   ASSERT_TRUE(Await(stream.Start()).ok());
   EXPECT_EQ(Await(CollectReplies(&stream, 1)).status().code(), StatusCode::kInternal);
 }
 
-TEST(ReplyStream, CancelsWhatIsNotReadToItsEnd) {
+TEST(AnswerStream, CancelsWhatIsNotReadToItsEnd) {
   auto generation = Events({Started(), Token("a"), Token("b"), Done(FinishReason::kStop)});
   {
-    ReplyStream stream(generation, {});
+    Answer stream(generation, {});
     ASSERT_TRUE(Await(stream.Start()).ok());
     Await(stream.Next());
   }
   EXPECT_EQ(generation->cancels, 1);
   auto finished = Events({Started(), Done(FinishReason::kStop)});
   {
-    ReplyStream stream(finished, {});
+    Answer stream(finished, AnswerPlan());
     ASSERT_TRUE(Await(stream.Start()).ok());
     All(&stream);
   }

@@ -1,15 +1,15 @@
-// A generation as presented to an API: its events split into reasoning, content and tool calls,
-// with the ids, counts and times that every API reports.
+// An answer as a stream of pieces: a turn's events split into reasoning, content and tool calls,
+// with the ids, counts and times that every door reports.
 //
-//   ReplyStream stream(generation, plan);
-//   const Status status = co_await stream.Start();  // until here an error is a plain answer
+//   auto answer = co_await answerer.Begin(ask, reader);
+//   const Status status = co_await answer->Start();  // until here an error is a plain reply
 //   while (true) {
-//     auto piece = co_await stream.Next();           // the last ones are one kEnd per choice
+//     auto piece = co_await answer->Next();           // the last ones are one kEnd per choice
 //     if (!piece) break;
 //
 // One task reads it. The generation is shared with the code that cancels it when the client leaves.
-#ifndef WEFT_API_REPLY_STREAM_H_
-#define WEFT_API_REPLY_STREAM_H_
+#ifndef WEFT_ANSWER_ANSWER_H_
+#define WEFT_ANSWER_ANSWER_H_
 
 #include <algorithm>
 #include <chrono>
@@ -22,58 +22,39 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/generation.h"
 #include "async/task.h"
 #include "base/status.h"
 #include "chat/conversation.h"
-#include "host/host.h"
-#include "http/http.h"
 #include "reply/reply.h"
 #include "weft/events.h"
 
 namespace weft::serve {
 
-enum class ReplyFinish { kStop, kStopString, kLength, kContext, kLoop, kToolCalls };
-
-// Whether the reply would have continued. APIs report this as "length".
-inline bool IsCut(ReplyFinish finish) {
-  return finish == ReplyFinish::kLength || finish == ReplyFinish::kContext ||
-         finish == ReplyFinish::kLoop;
-}
-
-struct ReplyPiece {
-  enum class Kind { kReasoning, kContent, kCallBegin, kCallArguments, kCallEnd, kEnd };
-  Kind kind = Kind::kContent;
-  int choice = 0;
-  std::string text;  // kReasoning, kContent, kCallArguments: never empty
-  int call = -1;
-  std::string call_id;  // kCallBegin
-  std::string name;     // kCallBegin
-  // The tokens sampled since the choice's last piece, if log-probabilities are requested; excludes
-  // end tokens.
-  std::vector<TokenEvent> tokens;
-  // kEnd
-  ReplyFinish finish = ReplyFinish::kStop;
+// How a choice ended.
+struct AnswerEnd {
+  FinishReason reason = FinishReason::kStop;
+  bool by_calls = false;    // so that tools are called; `reason` is kStop
   std::string stop_string;  // kStopString: the client's own
-  Status status;            // not OK: the choice failed
 };
 
-struct ReplyUsage {
-  int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;
-  int64_t disk_tokens = 0;        // cached tokens read from disk
-  int64_t completion_tokens = 0;  // of all choices
-  int64_t first_tokens = 0;       // the first token of each choice, which decode_us excludes
+struct AnswerPiece : ReplyDelta {
+  int choice = 0;
+  // The tokens sampled since the choice's last piece, if log-probabilities are requested; excludes
+  // end tokens.
+  std::vector<TokenEvent> tokens = {};
+  // kEnd
+  AnswerEnd end = {};
+  Status status = {};  // not OK: the choice failed
+};
+
+// Of all choices together.
+struct AnswerUsage : TurnUsage {
+  int64_t first_tokens = 0;  // the first token of each choice, which decode_us excludes
   int64_t reasoning_tokens = 0;
-  int64_t queued_us = 0;  // from submission to the first computed row
-  int64_t prompt_us = 0;
-  int64_t decode_us = 0;
-  int64_t guessed_tokens = 0;    // guesses that steps computed
-  int64_t accepted_guesses = 0;  // those that were right
-  int64_t kept_prediction = 0;   // tokens of the request's prediction that the answer contains
-  int64_t lost_prediction = 0;   // those that it does not
   // TurnInfo::waits_behind_tokens, as of the turn's last report.
   int64_t waits_behind_tokens = 0;
-  std::shared_ptr<const CacheReport> cache_report = nullptr;  // if the request asks for it
+  std::shared_ptr<const CacheReport> cache_report = nullptr;  // if the ask asks for it
 
   // The prompt tokens that were computed and that an equal prompt would find: all but the last one,
   // which is always computed. Together with it and cached_tokens they are the prompt.
@@ -84,7 +65,7 @@ struct ReplyUsage {
 // minutes, and a long prompt takes longer.
 struct SignsOfLife {
   // Called by Start and Next with the usage so far. Empty: no signals.
-  std::function<void(const ReplyUsage&)> send;
+  std::function<void(const AnswerUsage&)> send;
   // When to send the first one, and then after how much silence to repeat (0: never).
   std::chrono::milliseconds begin{500};
   std::chrono::milliseconds interval{10'000};
@@ -100,7 +81,18 @@ struct SaidReply {
   bool is_whole = true;
 };
 
-struct ReplyPlan {
+// How the one who reads an answer hears of it besides its pieces.
+struct AnswerReader : TurnListener {
+  // Called by Start while the prompt is computed. May be empty.
+  std::function<void(const ProgressEvent&)> on_progress = {};
+  SignsOfLife signs = {};
+  // Waits while there is no room to write the answer; the generation is not read meanwhile. May be
+  // empty.
+  std::function<Task<void>()> room = {};
+};
+
+// How the answerer sets up an answer.
+struct AnswerPlan {
   int n_choices = 1;
   // one per choice; empty: all text is content
   std::vector<std::unique_ptr<ReplyParser>> parsers;
@@ -118,25 +110,23 @@ struct ReplyPlan {
   bool ends_at_repeat = false;
   // Stop strings of the chat format, reported to clients as an ordinary end.
   std::vector<std::string> format_stops;
-  // Called by Start while the prompt is computed, if the turn reports progress.
-  std::function<void(const ProgressEvent&)> on_progress;
-  SignsOfLife signs;
   // Called once for each choice that ends without an error, before its kEnd. May be empty.
   std::function<void(SaidReply)> on_said;
-  // If not null: where the reply is written. While it has no room, the generation is not read.
-  HttpResponder* to = nullptr;
   // The prompt's tokens, to which the reply's are appended. Only with one choice.
   std::optional<std::vector<int32_t>> context;
   bool tells_cache_report = false;  // in usage()
   std::string call_id_prefix = "call_";
   int call_id_random = 24;  // letters and digits after the prefix
+  AnswerReader reader;
 };
 
-class ReplyStream {
+class Answer {
  public:
-  ReplyStream(std::shared_ptr<Generation> generation, ReplyPlan plan);
-  ~ReplyStream();  // cancels the generation if it still runs
+  Answer(std::shared_ptr<Generation> generation, AnswerPlan plan);
+  ~Answer();  // cancels the generation if it still runs
 
+  // For those who cancel it.
+  const std::shared_ptr<Generation>& generation() const { return generation_; }
   // Waits until the prompt is computed, and returns the error of a turn that failed before.
   Task<Status> Start();
   // REQUIRES: Start returned OK.
@@ -144,9 +134,9 @@ class ReplyStream {
   // May be null.
   std::shared_ptr<const CacheReport> cache_report() const { return generation_->cache_report(); }
   // Waits for the next piece; nullopt after the last choice's kEnd.
-  Task<std::optional<ReplyPiece>> Next();
+  Task<std::optional<AnswerPiece>> Next();
   // So far; final after the last kEnd.
-  ReplyUsage usage() const;
+  AnswerUsage usage() const;
   // If the plan keeps it: the tokens of the prompt and the reply so far, including its end token.
   const std::vector<int32_t>& context() const { return *plan_.context; }
 
@@ -167,22 +157,20 @@ class ReplyStream {
   bool MayRepeat(Choice* choice, const ReplyDelta& delta);
   void Give(Choice* choice, ReplyDelta delta);
   void Cut(Choice* choice);
-  void Emit(Choice* choice, ReplyPiece piece);
+  void Emit(Choice* choice, AnswerPiece piece);
   void EndOpenChoices();
+  AnswerEnd EndOf(const Choice& choice, const DoneEvent& done) const;
+  void AddUsage(const TurnUsage& usage);
 
   const std::shared_ptr<Generation> generation_;
-  ReplyPlan plan_;
+  AnswerPlan plan_;
   std::vector<std::unique_ptr<Choice>> choices_;
-  std::deque<ReplyPiece> ready_;
+  std::deque<AnswerPiece> ready_;
   const int64_t submitted_us_;
   int64_t told_us_;  // when there was last something to report
-  int64_t waits_behind_tokens_ = 0;
   bool has_told_ = false;
   StartedEvent started_;
-  TurnUsage turn_usage_;
-  int64_t completion_tokens_ = 0;
-  int64_t first_tokens_ = 0;
-  int64_t reasoning_tokens_ = 0;
+  AnswerUsage usage_;
   int64_t first_token_us_ = 0;
   int64_t last_token_us_ = 0;
   bool ended_ = false;
@@ -203,15 +191,14 @@ struct ReplyBlock {
 struct Reply {
   std::vector<ReplyBlock> blocks;  // in text order
   std::vector<TokenEvent> tokens;
-  ReplyFinish finish = ReplyFinish::kStop;
-  std::string stop_string;
+  AnswerEnd end;
 
   std::string Joined(ReplyBlock::Kind kind) const;
 };
 
 // One per choice; or the error of the first choice that failed.
-Task<StatusOr<std::vector<Reply>>> CollectReplies(ReplyStream* stream, int n_choices);
+Task<StatusOr<std::vector<Reply>>> CollectReplies(Answer* answer, int n_choices);
 
 }  // namespace weft::serve
 
-#endif  // WEFT_API_REPLY_STREAM_H_
+#endif  // WEFT_ANSWER_ANSWER_H_
