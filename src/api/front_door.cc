@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "base/system.h"
 #include "host/presented_key.h"
+#include "host/turn_work.h"
 #include "http/request_log.h"
 
 namespace weft::serve {
@@ -76,18 +77,14 @@ class FrontDoor::CountingResponder : public HttpResponder {
     std::erase_if(noted_, [&](const auto& header) { return header.first == name; });
     noted_.emplace_back(name, value);
   }
-  void NoteTokens(const TurnTokens& tokens) override {
-    tokens_.prompt += tokens.prompt;
-    tokens_.cached += tokens.cached;
-    tokens_.disk += tokens.disk;
-    tokens_.computed += tokens.computed;
-    tokens_.completion += tokens.completion;
+  void NoteWork(const HttpWork& work) override {
+    for (const auto& [name, amount] : work) work_[name] += amount;
   }
 
   // A failure after the client has left counts as the client's.
   int status() const { return inner_.gone() && status_ >= 500 ? 499 : status_; }
   const std::string& text() const { return text_; }
-  const TurnTokens& tokens() const { return tokens_; }
+  const HttpWork& work() const { return work_; }
   // The answer's warning; empty if none.
   const std::string& warning() const { return warning_; }
 
@@ -98,7 +95,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
     return hold_.Resize(bytes);
   }
 
-  ErrorShape shape = ErrorShape::kOpenAi;  // of the answer
+  ErrorShape shape = kOpenAiErrors;  // of the answer
 
  private:
   struct WholeAnswer {
@@ -145,7 +142,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   std::string text_;
   std::string warning_;
   HttpHeaders noted_;
-  TurnTokens tokens_;
+  HttpWork work_;
 };
 
 ApiError NotReadyError(const Host& host) {
@@ -177,7 +174,7 @@ HttpServerHooks FrontDoor::Hooks() {
   };
   hooks.shape_of = [this](std::string_view path) {
     std::vector<std::string> segments;
-    return SplitPath(path, &segments) ? router_.Find("", segments).shape : ErrorShape::kOpenAi;
+    return SplitPath(path, &segments) ? router_.Find("", segments).shape : kOpenAiErrors;
   };
   hooks.rejected = [this](const RejectedRequest& request) {
     host_.metrics().CountRequest("rejected", request.status);
@@ -219,7 +216,7 @@ void FrontDoor::Finish(const HttpRequest& request, const CountingResponder& resp
               .path = request.path,
               .status = StrCat(responder.status()),
               .duration_us = NowMicros() - start_us,
-              .tokens = responder.tokens(),
+              .work = WorkText(responder.work()),
               .key_name = request.key_name,
               .gone = responder.gone(),
               .id = request.id,

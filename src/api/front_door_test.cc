@@ -39,6 +39,7 @@ class FrontDoorTest : public testing::ApiTest {
  protected:
   FrontDoorTest() {
     RegisterAnthropicApi(routes_, host());
+    routes_.SetShapeBelow("/api", kOllamaErrors);
     RegisterOpenAiApi(routes_, host());
     RegisterPage(routes_);
   }
@@ -193,18 +194,16 @@ TEST_F(ChargeTest, AnAnswerLeavesWhenWhatItsRequestTookIsFree) {
       ended_before = answer->ended();
     });
   };
-  routes_.Add("POST", "/whole", ErrorShape::kOpenAi,
-              [&](const HttpRequest&, HttpResponder& responder) {
-                const auto taken = looks_at_its_end();
-                responder.Send(200, "text/plain", "x");
-              });
-  routes_.Add("POST", "/stream", ErrorShape::kOpenAi,
-              [&](const HttpRequest&, HttpResponder& responder) {
-                const auto taken = looks_at_its_end();
-                responder.Begin(200, "text/plain", {});
-                responder.Write("x");
-                responder.End();
-              });
+  routes_.Add("POST", "/whole", kOpenAiErrors, [&](const HttpRequest&, HttpResponder& responder) {
+    const auto taken = looks_at_its_end();
+    responder.Send(200, "text/plain", "x");
+  });
+  routes_.Add("POST", "/stream", kOpenAiErrors, [&](const HttpRequest&, HttpResponder& responder) {
+    const auto taken = looks_at_its_end();
+    responder.Begin(200, "text/plain", {});
+    responder.Write("x");
+    responder.End();
+  });
   MemoryResponder whole, stream;
   answer = &whole;
   Answer("1", &whole, "/whole");

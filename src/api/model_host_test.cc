@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/fields/error_shapes.h"
 #include "api/front_door.h"
 #include "api/request_turns.h"
 #include "api/server/routes.h"
@@ -107,7 +108,7 @@ TEST_F(ModelHostTest, UntilItIsLoadedRequestsAreTurnedAway) {
   ModelHost host(Options());
   Router router;
   RegisterServerApi(router, host);
-  router.Add("POST", "/v1/messages", ErrorShape::kAnthropic,
+  router.Add("POST", "/v1/messages", kAnthropicErrors,
              [](const HttpRequest&, HttpResponder& responder) {
                responder.Send(200, "text/plain", "answered");
              });

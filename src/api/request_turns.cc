@@ -7,6 +7,7 @@
 #include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "base/strings.h"
+#include "host/turn_work.h"
 
 namespace weft::serve {
 namespace {
@@ -76,11 +77,7 @@ Task<void> RequestTurns::End() {
 
 TurnListener RequestTurns::Listener() {
   return {.finished = [&responder = responder_](const TurnUsage& usage) {
-    responder.NoteTokens({.prompt = usage.prompt_tokens,
-                          .cached = usage.cached_tokens,
-                          .disk = usage.disk_tokens,
-                          .computed = usage.computed_tokens,
-                          .completion = usage.completion_tokens});
+    responder.NoteWork(WorkOf(usage));
   }};
 }
 

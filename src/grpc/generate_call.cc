@@ -11,6 +11,7 @@
 
 #include "base/strings.h"
 #include "grpc/generate_request.h"
+#include "host/turn_work.h"
 #include "http/request_log.h"
 
 namespace weft::serve {
@@ -154,12 +155,7 @@ std::optional<Status> GenerateCall::EndedBefore() {
 Task<Status> GenerateCall::Generate() {
   const std::optional<Status> before = EndedBefore();
   if (before.has_value()) co_return *before;
-  TurnListener listener{.finished = [this](const TurnUsage& usage) {
-    tokens_ = {.prompt = usage.prompt_tokens,
-               .cached = usage.cached_tokens,
-               .computed = usage.computed_tokens,
-               .completion = usage.completion_tokens};
-  }};
+  TurnListener listener{.finished = [this](const TurnUsage& usage) { work_ = WorkOf(usage); }};
   PromptRecord record;
   auto submitting =
       service_.host->answerer().Submit(std::move(ask_), std::move(record), std::move(listener));

@@ -3,6 +3,7 @@
 #include <absl/status/status.h>
 
 #include "base/strings.h"
+#include "host/turn_work.h"
 #include "http/request_log.h"
 #include "http/server.h"
 
@@ -49,7 +50,7 @@ void RpcCall::Log(const grpc::Status& status) const {
               .path = head_.path,
               .status = absl::StatusCodeToString(code),
               .duration_us = NowMicros() - start_us_,
-              .tokens = tokens_,
+              .work = WorkText(work_),
               .key_name = head_.key_name,
               .gone = context_->IsCancelled(),
               .id = id_,

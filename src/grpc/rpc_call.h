@@ -75,7 +75,7 @@ class RpcCall : public grpc::ServerGenericBidiReactor {
 
   // For the log: the client's id if it is fit for a log line, otherwise our own.
   void SetId(const std::string& id);
-  TurnTokens tokens_;
+  HttpWork work_;
   std::string request_text_, answer_text_;
 
  private:

@@ -48,27 +48,6 @@ Kind KindOf(StatusCode code) {
   }
 }
 
-const char* AnthropicType(int http_status) {
-  switch (http_status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    case 413:
-      return "request_too_large";
-    case 429:
-      return "rate_limit_error";
-    case 503:
-      return "overloaded_error";
-    case 504:
-      return "timeout_error";
-    default:
-      return http_status < 500 ? "invalid_request_error" : "api_error";
-  }
-}
-
 Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 }  // namespace
@@ -98,32 +77,12 @@ ApiError FullError(const Status& status) {
   return error;
 }
 
-Json ErrorBody(const ApiError& error, ErrorShape shape, std::string_view request_id) {
-  Json body;
-  if (shape == ErrorShape::kAnthropic) {
-    std::string message = error.message;
-    if (error.n_prompt_tokens > error.n_ctx) {
-      // Anthropic's own words, in which its clients look for the numbers.
-      message = StrCat("prompt is too long: ", error.n_prompt_tokens, " tokens > ", error.n_ctx,
-                       " maximum: ", message);
-    }
-    body = {
-        {"type", "error"},
-        {"error", {{"type", AnthropicType(error.http_status)}, {"message", std::move(message)}}}};
-    if (!request_id.empty()) body["request_id"] = request_id;
-    return body;
-  }
-  if (shape == ErrorShape::kOllama) return {{"error", error.message}};
-  if (shape == ErrorShape::kLlama) {
-    body = {{"code", error.http_status}, {"message", error.message}, {"type", error.type}};
-  } else {
-    body = {{"message", error.message},
-            {"type", error.type},
-            {"param", OrNull(error.param)},
-            {"code", OrNull(error.code)}};
-  }
-  if (error.n_prompt_tokens >= 0) body["n_prompt_tokens"] = error.n_prompt_tokens;
-  if (error.n_ctx >= 0) body["n_ctx"] = error.n_ctx;
+Json PlainErrorBody(const ApiError& error, std::string_view /*request_id*/) {
+  Json body = {{"message", error.message},
+               {"type", error.type},
+               {"param", OrNull(error.param)},
+               {"code", OrNull(error.code)}};
+  if (error.more.is_object()) body.update(error.more);
   return {{"error", std::move(body)}};
 }
 
@@ -141,7 +100,7 @@ void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape
 
 HttpHeaders RequestIdHeaders(const std::string& request_id, ErrorShape shape) {
   HttpHeaders headers = {{"X-Request-Id", request_id}};
-  if (shape == ErrorShape::kAnthropic) headers.emplace_back("request-id", request_id);
+  if (shape.id_header != nullptr) headers.emplace_back(shape.id_header, request_id);
   return headers;
 }
 

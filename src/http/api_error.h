@@ -1,6 +1,5 @@
-// An error on its way to a client, before a protocol formats it: OpenAI's
-// {"error":{message,type,param,code}}, Anthropic's {"type":"error","error":{type,message}},
-// llama-server's {"error":{code,message,type}}, Ollama's {"error":message}.
+// An error on its way to a client, before a protocol formats it. The server's own form is
+// {"error":{message,type,param,code}}; APIs with another one say so at their routes.
 #ifndef WEFT_HTTP_API_ERROR_H_
 #define WEFT_HTTP_API_ERROR_H_
 
@@ -16,11 +15,11 @@ namespace weft::serve {
 struct ApiError {
   int http_status = 500;
   std::string message;
-  std::string type;       // OpenAI's: invalid_request_error, authentication_error, ...
-  std::string code;       // OpenAI's: context_length_exceeded, ...; may be empty
-  std::string param;      // the field at fault; may be empty
-  int retry_after_s = 0;  // > 0: send a Retry-After header
-  int64_t n_prompt_tokens = -1, n_ctx = -1;  // for a prompt that is too long
+  std::string type;                  // invalid_request_error, authentication_error, ...
+  std::string code;                  // context_length_exceeded, ...; may be empty
+  std::string param;                 // the field at fault; may be empty
+  int retry_after_s = 0;             // > 0: send a Retry-After header
+  nlohmann::ordered_json more = {};  // further members; null: none
 };
 
 ApiError MakeError(int status, std::string type, std::string message);
@@ -32,14 +31,24 @@ ApiError ToApiError(const Status& status);
 // The same for a temporary shortage: with Retry-After, whatever the code.
 ApiError FullError(const Status& status);
 
-enum class ErrorShape { kOpenAi, kAnthropic, kLlama, kOllama };
+// How a protocol writes its errors.
+struct ErrorShape {
+  nlohmann::ordered_json (*body)(const ApiError& error, std::string_view request_id);
+  // A second header with the request's id, for clients that use another name; may be null.
+  const char* id_header = nullptr;
 
-// Anthropic's shape includes the request id.
-nlohmann::ordered_json ErrorBody(const ApiError& error, ErrorShape shape,
-                                 std::string_view request_id = "");
+  bool operator==(const ErrorShape&) const = default;
+};
+nlohmann::ordered_json PlainErrorBody(const ApiError& error, std::string_view request_id);
+inline constexpr ErrorShape kPlainErrors{.body = &PlainErrorBody};
+
+inline nlohmann::ordered_json ErrorBody(const ApiError& error, ErrorShape shape,
+                                        std::string_view request_id = "") {
+  return shape.body(error, request_id);
+}
 void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape,
                HttpHeaders headers = {});
-// The headers with the request id, in every answer: Anthropic's clients use another name.
+// The headers with the request id, in every answer.
 HttpHeaders RequestIdHeaders(const std::string& request_id, ErrorShape shape);
 
 }  // namespace weft::serve

@@ -289,7 +289,7 @@ void HttpConnection::SendRejection(const ApiError& error) {
                     .path = request.path,
                     .status = error.http_status});
   }
-  const ErrorShape shape = hooks.shape_of ? hooks.shape_of(request.path) : ErrorShape::kOpenAi;
+  const ErrorShape shape = hooks.shape_of ? hooks.shape_of(request.path) : kPlainErrors;
   SendError(*exchange_, error, shape, RequestIdHeaders(request.id, shape));
 }
 

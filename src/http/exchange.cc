@@ -177,8 +177,8 @@ void HttpExchange::HandlerEnded() {
     }
   }
   if (nothing) {
-    SendError(*this, ToApiError(Internal("the server failed to answer this request")),
-              ErrorShape::kOpenAi, RequestIdHeaders(request_.id, ErrorShape::kOpenAi));
+    SendError(*this, ToApiError(Internal("the server failed to answer this request")), kPlainErrors,
+              RequestIdHeaders(request_.id, kPlainErrors));
   } else {
     Kick();
   }

@@ -51,14 +51,8 @@ struct HttpRequest {
   std::string Account() const;
 };
 
-// cached + computed is less than `prompt` if the turn ended during its prompt.
-struct TurnTokens {
-  int64_t prompt = 0;
-  int64_t cached = 0;
-  int64_t disk = 0;  // cached tokens read from disk
-  int64_t computed = 0;
-  int64_t completion = 0;
-};
+// Named amounts of what an answer cost. What they count is the handlers' business.
+using HttpWork = std::map<std::string_view, int64_t>;
 
 // One per request, used by its handler unless stated otherwise. Call either Send, or Begin, any
 // number of Write, and End. A handler that ends without either has a bug (500). Once the client has
@@ -92,8 +86,8 @@ class HttpResponder {
 
   // Adds a header to the answer, unless it has begun.
   virtual void NoteHeader(std::string_view name, std::string_view value) {}
-  // Adds the cost of a turn of this answer, for the access log.
-  virtual void NoteTokens(const TurnTokens& tokens) {}
+  // Adds to the cost of this answer, for the access log. Names live as long as the program.
+  virtual void NoteWork(const HttpWork& work) {}
 };
 
 // A handler that waits for nobody, and one that may. Both arguments live until it has ended.

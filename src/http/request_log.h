@@ -20,7 +20,7 @@ struct LoggedRequest {
   std::string_view path;
   std::string status;  // "200", or gRPC's status name
   int64_t duration_us = 0;
-  TurnTokens tokens;  // all 0 if there was no turn
+  std::string work;  // what the answer cost, as the log's reader likes it; may be empty
   std::string_view key_name;
   bool gone = false;  // the client went away
   std::string_view id;

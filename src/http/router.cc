@@ -90,15 +90,23 @@ void Router::AddQuick(std::string_view method, std::string_view pattern, ErrorSh
        .is_quick = true});
 }
 
+void Router::SetShapeBelow(std::string_view path, ErrorShape shape) {
+  Shape& below = shapes_.emplace_back(Shape{.segments = {}, .shape = shape});
+  for (const std::string_view part : StrSplit(path.substr(1), '/')) {
+    below.segments.emplace_back(part);
+  }
+}
+
 Router::Match Router::Find(std::string_view method,
                            const std::vector<std::string>& segments) const {
   const std::string_view wanted = method == "HEAD" ? "GET" : method;
   Match match;
-  // Paths below one in Anthropic's or Ollama's style are requested by their clients.
-  if (segments.size() >= 2 && segments[0] == "v1" && segments[1] == "messages") {
-    match.shape = ErrorShape::kAnthropic;
+  for (const Shape& below : shapes_) {
+    const auto& path = below.segments;
+    const bool is_below =
+        segments.size() > path.size() && std::equal(path.begin(), path.end(), segments.begin());
+    if (is_below) match.shape = below.shape;
   }
-  if (segments.size() >= 2 && segments[0] == "api") match.shape = ErrorShape::kOllama;
   for (const Entry& entry : entries_) {
     if (!Matches(entry.segments, segments)) continue;
     match.shape = entry.route.shape;

@@ -1,7 +1,7 @@
 // Maps requests to handlers: a table of methods and path patterns with placeholders.
 //
 //   void RegisterSessionApi(Router& router, Host& host) {
-//     router.Add("GET", "/v1/sessions/{id}", ErrorShape::kOpenAi,
+//     router.Add("GET", "/v1/sessions/{id}", kPlainErrors,
 //                [&host](const HttpRequest& request, HttpResponder& responder) { ... });
 //
 // Filled before the server starts; after that, Find may be called from any thread.
@@ -23,7 +23,7 @@ struct Route {
   // "/v1/sessions/{id}/fork": a placeholder matches one non-empty segment.
   std::string pattern;
   // The form of errors found before the handler runs.
-  ErrorShape shape = ErrorShape::kOpenAi;
+  ErrorShape shape = kPlainErrors;
   // One of the two: `task` if it may wait.
   HttpHandler handler;
   HttpTask task;
@@ -49,7 +49,7 @@ class Router {
     const Route* route = nullptr;  // null: 404, or 405 if `allowed` lists methods
     std::vector<std::string> arguments;
     std::vector<std::string> allowed;
-    ErrorShape shape = ErrorShape::kOpenAi;  // of the route, or of related paths
+    ErrorShape shape = kPlainErrors;  // of the route, or of related paths
   };
 
   void Add(Route route);
@@ -59,6 +59,8 @@ class Router {
   // For a handler that is short (is_quick).
   void AddQuick(std::string_view method, std::string_view pattern, ErrorShape shape,
                 HttpHandler handler);
+  // The form of errors below a path, "/v1/messages", for what no route matches.
+  void SetShapeBelow(std::string_view path, ErrorShape shape);
   // `segments` are the percent-decoded parts of the path between slashes, so that %2F is part of a
   // name. HEAD finds GET.
   Match Find(std::string_view method, const std::vector<std::string>& segments) const;
@@ -68,7 +70,12 @@ class Router {
     Route route;
     std::vector<std::string> segments;  // of the pattern
   };
+  struct Shape {
+    std::vector<std::string> segments;
+    ErrorShape shape;
+  };
   std::vector<Entry> entries_;
+  std::vector<Shape> shapes_;
 };
 
 // "/a/b%20c" -> {"a", "b c"}. False for a malformed path.

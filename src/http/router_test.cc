@@ -10,13 +10,18 @@ using ::testing::ElementsAre;
 using ::testing::IsNull;
 using ::testing::NotNull;
 
+nlohmann::ordered_json OtherBody(const ApiError& error, std::string_view) { return error.message; }
+constexpr ErrorShape kOtherErrors{.body = &OtherBody};
+
 Router TestRouter() {
   Router router;
+  router.SetShapeBelow("/v1/messages", kOtherErrors);
+  router.SetShapeBelow("/api", kOtherErrors);
   const auto nothing = [](const HttpRequest&, HttpResponder&) {};
-  router.Add("GET", "/v1/sessions", ErrorShape::kOpenAi, nothing);
-  router.Add("POST", "/v1/sessions", ErrorShape::kOpenAi, nothing);
-  router.Add("POST", "/v1/sessions/{id}/fork", ErrorShape::kOpenAi, nothing);
-  router.Add("POST", "/v1/messages", ErrorShape::kAnthropic, nothing);
+  router.Add("GET", "/v1/sessions", kPlainErrors, nothing);
+  router.Add("POST", "/v1/sessions", kPlainErrors, nothing);
+  router.Add("POST", "/v1/sessions/{id}/fork", kPlainErrors, nothing);
+  router.Add("POST", "/v1/messages", kOtherErrors, nothing);
   return router;
 }
 
@@ -49,10 +54,11 @@ TEST(Router, TellsAWrongMethodFromAWrongPath) {
 
 TEST(Router, AnUnknownPathHasTheShapeOfItsNeighbours) {
   const Router router = TestRouter();
-  EXPECT_EQ(Find(router, "GET", "/v1/messages/none").shape, ErrorShape::kAnthropic);
-  EXPECT_EQ(Find(router, "GET", "/v1/messages").shape, ErrorShape::kAnthropic);
-  EXPECT_EQ(Find(router, "GET", "/v1/none").shape, ErrorShape::kOpenAi);
-  EXPECT_EQ(Find(router, "GET", "/api/none").shape, ErrorShape::kOllama);
+  EXPECT_EQ(Find(router, "GET", "/v1/messages/none").shape, kOtherErrors);
+  EXPECT_EQ(Find(router, "GET", "/v1/messages").shape, kOtherErrors);
+  EXPECT_EQ(Find(router, "GET", "/v1/none").shape, kPlainErrors);
+  EXPECT_EQ(Find(router, "GET", "/api/none").shape, kOtherErrors);
+  EXPECT_EQ(Find(router, "GET", "/api").shape, kPlainErrors);
 }
 
 TEST(SplitPath, RefusesWhatIsNoPath) {

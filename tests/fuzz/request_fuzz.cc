@@ -71,8 +71,7 @@ void CheckError(const Status& status) {
   const ApiError error = ToDetailedApiError(status);
   WEFT_CHECK(error.http_status >= 400 && error.http_status < 500, "not told as the client's error");
   WEFT_CHECK(!error.message.empty(), "an error says nothing");
-  for (const ErrorShape shape :
-       {ErrorShape::kOpenAi, ErrorShape::kAnthropic, ErrorShape::kLlama, ErrorShape::kOllama}) {
+  for (const ErrorShape shape : {kOpenAiErrors, kAnthropicErrors, kLlamaErrors, kOllamaErrors}) {
     WEFT_CHECK(!CompactJson(ErrorBody(error, shape)).empty(), "an error cannot be written");
   }
 }

@@ -105,7 +105,7 @@ ordered_json ContentJson(const Reply& reply) {
 
 void AnswerWhole(Host& host, HttpResponder& responder, const MessagesRequest& read,
                  const Answer& stream, const StatusOr<std::vector<Reply>>& replies) {
-  if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kAnthropic);
+  if (!replies.ok()) return SendError(responder, replies.status(), kAnthropicErrors);
   const Reply& reply = replies->front();
   ordered_json message = EmptyMessage(host);
   message["content"] = ContentJson(reply);
@@ -155,8 +155,8 @@ class MessageWriter {
   }
 
   void Fail(const Status& status) {
-    sse_.Event("error", ErrorBody(ToDetailedApiError(status), ErrorShape::kAnthropic,
-                                  responder_.request_id()));
+    sse_.Event("error",
+               ErrorBody(ToDetailedApiError(status), kAnthropicErrors, responder_.request_id()));
     sse_.End();
   }
 
@@ -286,7 +286,7 @@ Task<void> AnswerMessages(Host& host, const HttpRequest& request, HttpResponder&
                           RequestTurns& turns) {
   auto read = ReadMessages(host, request);
   if (!read.ok()) {
-    SendError(responder, read.status(), ErrorShape::kAnthropic);
+    SendError(responder, read.status(), kAnthropicErrors);
     co_return;
   }
   MessageWriter writer(host, responder, *read);
@@ -297,7 +297,7 @@ Task<void> AnswerMessages(Host& host, const HttpRequest& request, HttpResponder&
   if (!stream.ok() && writer.begun()) {
     writer.Fail(stream.status());
   } else if (!stream.ok()) {
-    SendError(responder, stream.status(), ErrorShape::kAnthropic);
+    SendError(responder, stream.status(), kAnthropicErrors);
   } else if (read->stream) {
     co_await writer.Run(stream->get());
   } else {
@@ -314,20 +314,21 @@ Task<void> HandleMessages(Host& host, const HttpRequest& request, HttpResponder&
 
 void HandleCountTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadMessages(host, request);
-  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kAnthropic);
+  if (!read.ok()) return SendError(responder, read.status(), kAnthropicErrors);
   auto count = host.answerer().CountTokens(read->ask);
-  if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kAnthropic);
+  if (!count.ok()) return SendError(responder, count.status(), kAnthropicErrors);
   SendJson(responder, {{"input_tokens", *count}}, read->ignored, read->warnings);
 }
 
 }  // namespace
 
 void RegisterAnthropicApi(Router& router, Host& host) {
-  router.AddTask("POST", "/v1/messages", ErrorShape::kAnthropic,
+  router.SetShapeBelow("/v1/messages", kAnthropicErrors);
+  router.AddTask("POST", "/v1/messages", kAnthropicErrors,
                  [&host](const HttpRequest& request, HttpResponder& responder) {
                    return HandleMessages(host, request, responder);
                  });
-  router.Add("POST", "/v1/messages/count_tokens", ErrorShape::kAnthropic,
+  router.Add("POST", "/v1/messages/count_tokens", kAnthropicErrors,
              [&host](const HttpRequest& request, HttpResponder& responder) {
                HandleCountTokens(host, request, responder);
              });

@@ -33,9 +33,9 @@ ApiError ToDetailedApiError(const Status& status) {
   ErrorDetails details = DetailsOf(status);
   if (!details.param.empty()) error.param = std::move(details.param);
   if (!details.code.empty()) error.code = std::move(details.code);
-  error.n_prompt_tokens = details.n_prompt_tokens;
-  error.n_ctx = details.n_ctx;
-  if (error.n_ctx >= 0) {
+  if (details.n_prompt_tokens >= 0) error.more["n_prompt_tokens"] = details.n_prompt_tokens;
+  if (details.n_ctx >= 0) {
+    error.more["n_ctx"] = details.n_ctx;
     // llama-server's type and OpenAI's code.
     error.type = "exceed_context_size_error";
     error.code = "context_length_exceeded";

@@ -15,6 +15,7 @@
 
 #include "answer/ask.h"
 #include "answer/error_details.h"
+#include "api/fields/error_shapes.h"
 #include "base/new_id.h"
 #include "base/status.h"
 #include "host/host.h"

@@ -288,9 +288,9 @@ class CompletionRun {
   Task<void> Answer() {
     const Status status = co_await Run();
     if (!status.ok() && !sse_.begun()) {
-      SendError(responder_, status, ErrorShape::kLlama);
+      SendError(responder_, status, kLlamaErrors);
     } else if (read_.stream) {
-      if (!status.ok()) sse_.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kLlama));
+      if (!status.ok()) sse_.Data(ErrorBody(ToDetailedApiError(status), kLlamaErrors));
       sse_.End();
     } else {
       SendJson(responder_, results_.size() == 1 ? results_[0] : Json(results_), read_.ignored);
@@ -379,7 +379,7 @@ class CompletionRun {
 
 Task<void> Complete(Host& host, const StatusOr<LlamaCompletion>& read, HttpResponder& responder) {
   if (!read.ok()) {
-    SendError(responder, read.status(), ErrorShape::kLlama);
+    SendError(responder, read.status(), kLlamaErrors);
     co_return;
   }
   RequestTurns turns(host, responder);

@@ -88,13 +88,13 @@ Task<void> HandleLlamaEmbedding(Host& host, const HttpRequest& request, HttpResp
   }
   auto read = body.ok() ? ReadEmbedding(host, *body) : body.status();
   if (!read.ok()) {
-    SendError(responder, read.status(), ErrorShape::kLlama);
+    SendError(responder, read.status(), kLlamaErrors);
     co_return;
   }
   auto computing = ComputeTexts(host, request, responder, std::move(read->texts));
   auto results = co_await computing;
   if (!results.ok()) {
-    SendError(responder, results.status(), ErrorShape::kLlama);
+    SendError(responder, results.status(), kLlamaErrors);
     co_return;
   }
   const bool pooled = host.model().pooling() != "none";

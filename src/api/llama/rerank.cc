@@ -152,7 +152,7 @@ Json RerankJson(Host& host, const RerankRequest& read, const TextResults& result
 Task<void> HandleRerank(Host& host, const HttpRequest& request, HttpResponder& responder) {
   const auto read = ReadRerank(host, request);
   if (!read.ok()) {
-    SendError(responder, read.status(), ErrorShape::kOpenAi);
+    SendError(responder, read.status(), kOpenAiErrors);
     co_return;
   }
   std::vector<std::vector<int32_t>> pairs;
@@ -162,7 +162,7 @@ Task<void> HandleRerank(Host& host, const HttpRequest& request, HttpResponder& r
   auto computing = ComputeTexts(host, request, responder, std::move(pairs));
   const auto results = co_await computing;
   if (!results.ok()) {
-    SendError(responder, results.status(), ErrorShape::kOpenAi);
+    SendError(responder, results.status(), kOpenAiErrors);
     co_return;
   }
   SendJson(responder, RerankJson(host, *read, *results), read->ignored);

@@ -202,12 +202,12 @@ void RegisterLlamaApi(Router& router, Host& host) {
   const auto add = [&](const char* path, Action action, uint32_t work_bytes_per_byte) {
     router.Add({.method = "POST",
                 .pattern = path,
-                .shape = ErrorShape::kLlama,
+                .shape = kLlamaErrors,
                 .handler =
                     [&host, action](const HttpRequest& request, HttpResponder& responder) {
                       StatusOr<std::string> answer = action(host, request);
                       if (!answer.ok()) {
-                        return SendError(responder, answer.status(), ErrorShape::kLlama);
+                        return SendError(responder, answer.status(), kLlamaErrors);
                       }
                       responder.Send(200, "application/json", *std::move(answer));
                     },
@@ -217,25 +217,25 @@ void RegisterLlamaApi(Router& router, Host& host) {
   add("/tokenize", Tokenize, 80);
   add("/detokenize", Detokenize, 40);
   add("/apply-template", ApplyTemplate, 0);
-  router.AddTask("POST", "/infill", ErrorShape::kLlama,
+  router.AddTask("POST", "/infill", kLlamaErrors,
                  [&host](const HttpRequest& request, HttpResponder& responder) {
                    return HandleLlamaInfill(host, request, responder);
                  });
   for (const char* const path : {"/embedding", "/embeddings"}) {
-    router.AddTask("POST", path, ErrorShape::kLlama,
+    router.AddTask("POST", path, kLlamaErrors,
                    [&host](const HttpRequest& request, HttpResponder& responder) {
                      return HandleLlamaEmbedding(host, request, responder);
                    });
   }
   for (const char* const path :
        {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"}) {
-    router.AddTask("POST", path, ErrorShape::kOpenAi,
+    router.AddTask("POST", path, kOpenAiErrors,
                    [&host](const HttpRequest& request, HttpResponder& responder) {
                      return HandleRerank(host, request, responder);
                    });
   }
   for (const char* const path : {"/completion", "/completions"}) {
-    router.AddTask("POST", path, ErrorShape::kLlama,
+    router.AddTask("POST", path, kLlamaErrors,
                    [&host](const HttpRequest& request, HttpResponder& responder) {
                      return HandleLlamaCompletion(host, request, responder);
                    });

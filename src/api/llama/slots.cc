@@ -239,14 +239,14 @@ Task<void> HandleSlot(Host& host, const HttpRequest& request, HttpResponder& res
   if (answer.ok()) {
     SendJson(responder, *answer);
   } else {
-    SendError(responder, answer.status(), ErrorShape::kLlama);
+    SendError(responder, answer.status(), kLlamaErrors);
   }
 }
 
 }  // namespace
 
 void RegisterSlotsApi(Router& router, Host& host, const std::string& folder) {
-  router.AddTask("POST", "/slots/{id}", ErrorShape::kLlama,
+  router.AddTask("POST", "/slots/{id}", kLlamaErrors,
                  [&host, folder](const HttpRequest& request, HttpResponder& responder) {
                    return HandleSlot(host, request, responder, folder);
                  });

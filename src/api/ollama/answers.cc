@@ -106,7 +106,7 @@ void AnswerProbe(const OllamaAnswer& answer, const OllamaRequest& read, HttpResp
 
 void AnswerWhole(const OllamaAnswer& answer, const OllamaRequest& read, HttpResponder& responder,
                  const Answer& stream, const StatusOr<std::vector<Reply>>& replies) {
-  if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kOllama);
+  if (!replies.ok()) return SendError(responder, replies.status(), kOllamaErrors);
   const Reply& reply = replies->front();
   Said said{.content = reply.Joined(ReplyBlock::Kind::kContent),
             .thinking = reply.Joined(ReplyBlock::Kind::kReasoning)};
@@ -145,7 +145,7 @@ class OllamaWriter {
   }
 
   void Fail(const Status& status) {
-    lines_.Line(ErrorBody(ToDetailedApiError(status), ErrorShape::kOllama));
+    lines_.Line(ErrorBody(ToDetailedApiError(status), kOllamaErrors));
     lines_.End();
   }
 
@@ -220,7 +220,7 @@ Task<bool> AnswerRead(HttpResponder& responder, RequestTurns& turns, const Ollam
              read.ask.input == Ask::Input::kConversation) {
     co_return false;
   } else if (!stream.ok()) {
-    SendError(responder, stream.status(), ErrorShape::kOllama);
+    SendError(responder, stream.status(), kOllamaErrors);
   } else if (read.stream) {
     co_await writer.Run(stream->get());
   } else {
@@ -235,7 +235,7 @@ Task<void> AnswerTurn(Host& host, const HttpRequest& request, HttpResponder& res
   StatusOr<OllamaRequest> read = route == OllamaRoute::kChat ? ReadOllamaChat(host, request)
                                                              : ReadOllamaGenerate(host, request);
   if (!read.ok()) {
-    SendError(responder, read.status(), ErrorShape::kOllama);
+    SendError(responder, read.status(), kOllamaErrors);
     co_return;
   }
   const OllamaAnswer answer(host, *read, route);
@@ -268,8 +268,9 @@ bool AnsweredAsOllama(const HttpRequest& request, HttpResponder& responder) {
 }
 
 void RegisterOllamaApi(Router& router, Host& host, OllamaPull pull) {
+  router.SetShapeBelow("/api", kOllamaErrors);
   const auto add = [&](const char* path, OllamaRoute route) {
-    router.AddTask("POST", path, ErrorShape::kOllama,
+    router.AddTask("POST", path, kOllamaErrors,
                    [&host, route](const HttpRequest& request, HttpResponder& responder) {
                      return AnswerTurn(host, request, responder, route);
                    });

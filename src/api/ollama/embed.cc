@@ -81,13 +81,13 @@ Task<void> HandleOllamaEmbed(Host& host, const HttpRequest& request, HttpRespond
   const int64_t begin_us = NowMicros();
   auto read = ReadEmbed(host, request);
   if (!read.ok()) {
-    SendError(responder, read.status(), ErrorShape::kOllama);
+    SendError(responder, read.status(), kOllamaErrors);
     co_return;
   }
   auto computing = ComputeTexts(host, request, responder, std::move(read->texts));
   const auto results = co_await computing;
   if (!results.ok()) {
-    SendError(responder, results.status(), ErrorShape::kOllama);
+    SendError(responder, results.status(), kOllamaErrors);
     co_return;
   }
   responder.Send(200, "application/json", EmbedJson(*read, *results, NowMicros() - begin_us),

@@ -191,9 +191,7 @@ std::string Parameters(Host& host) {
 }
 
 void HandleShow(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  const auto refuse = [&](const Status& status) {
-    SendError(responder, status, ErrorShape::kOllama);
-  };
+  const auto refuse = [&](const Status& status) { SendError(responder, status, kOllamaErrors); };
   const auto body = ParseJson(request.body, {});
   if (!body.ok()) return refuse(body.status());
   ApiFields fields(*body);
@@ -261,7 +259,7 @@ Task<void> HandlePull(Host& host, const OllamaPull& pull, TaskPool& pullers,
                       const HttpRequest& request, HttpResponder& responder) {
   const auto wish = ReadPull(request);
   if (!wish.ok()) {
-    SendError(responder, wish.status(), ErrorShape::kOllama);
+    SendError(responder, wish.status(), kOllamaErrors);
     co_return;
   }
   const bool is_served = host.phase() == Phase::kReady && IsServedModel(host, wish->name);
@@ -289,12 +287,12 @@ Task<void> HandlePull(Host& host, const OllamaPull& pull, TaskPool& pullers,
     }
   }
   if (!status.ok() && !lines.begun()) {
-    SendError(responder, status, ErrorShape::kOllama);
+    SendError(responder, status, kOllamaErrors);
   } else if (!wish->stream) {
     SendJson(responder, {{"status", "success"}}, wish->ignored);
   } else {
     lines.Line(status.ok() ? Json{{"status", "success"}}
-                           : ErrorBody(ToDetailedApiError(status), ErrorShape::kOllama));
+                           : ErrorBody(ToDetailedApiError(status), kOllamaErrors));
     lines.End();
   }
 }
@@ -322,10 +320,10 @@ void RefuseTheRest(Router& router) {
   for (const Refused& refused : kRefused) {
     router.Add({.method = refused.method,
                 .pattern = refused.path,
-                .shape = ErrorShape::kOllama,
+                .shape = kOllamaErrors,
                 .handler =
                     [why = refused.why](const HttpRequest&, HttpResponder& responder) {
-                      SendError(responder, Unimplemented(why), ErrorShape::kOllama);
+                      SendError(responder, Unimplemented(why), kOllamaErrors);
                     },
                 .needs_model = false,
                 .is_quick = true});
@@ -333,10 +331,10 @@ void RefuseTheRest(Router& router) {
   // Clients check with HEAD before they upload.
   router.Add({.method = "GET",
               .pattern = "/api/blobs/{digest}",
-              .shape = ErrorShape::kOllama,
+              .shape = kOllamaErrors,
               .handler =
                   [](const HttpRequest&, HttpResponder& responder) {
-                    SendError(responder, NotFound("no files are stored here"), ErrorShape::kOllama);
+                    SendError(responder, NotFound("no files are stored here"), kOllamaErrors);
                   },
               .needs_model = false,
               .is_quick = true});
@@ -357,14 +355,14 @@ void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
   for (const Look& look : looks) {
     router.Add({.method = "GET",
                 .pattern = look.path,
-                .shape = ErrorShape::kOllama,
+                .shape = kOllamaErrors,
                 .handler = [&host, what = look.what](const HttpRequest&,
                                                      HttpResponder& r) { SendJson(r, what(host)); },
                 .needs_model = look.needs_model,
                 .is_public = look.is_public,
                 .is_quick = true});
   }
-  router.Add("POST", "/api/show", ErrorShape::kOllama,
+  router.Add("POST", "/api/show", kOllamaErrors,
              [&host](const HttpRequest& request, HttpResponder& responder) {
                HandleShow(host, request, responder);
              });
@@ -372,7 +370,7 @@ void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
       TaskPool::Options{.max_threads = kMaxPulls + 1, .max_posted = kMaxPulls + 1});
   router.Add({.method = "POST",
               .pattern = "/api/pull",
-              .shape = ErrorShape::kOllama,
+              .shape = kOllamaErrors,
               .task =
                   [&host, pull = std::move(pull), pullers](const HttpRequest& request,
                                                            HttpResponder& responder) {
@@ -380,7 +378,7 @@ void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
                   },
               .needs_model = false});
   for (const char* const path : {"/api/embed", "/api/embeddings"}) {
-    router.AddTask("POST", path, ErrorShape::kOllama,
+    router.AddTask("POST", path, kOllamaErrors,
                    [&host](const HttpRequest& request, HttpResponder& responder) {
                      return HandleOllamaEmbed(host, request, responder);
                    });
@@ -389,11 +387,11 @@ void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
   // For builds without the page.
   router.Add({.method = "GET",
               .pattern = "/",
-              .shape = ErrorShape::kOllama,
+              .shape = kOllamaErrors,
               .handler =
                   [](const HttpRequest& request, HttpResponder& responder) {
                     if (AnsweredAsOllama(request, responder)) return;
-                    SendError(responder, NotFound("there is nothing at /"), ErrorShape::kOpenAi);
+                    SendError(responder, NotFound("there is nothing at /"), kOpenAiErrors);
                   },
               .needs_model = false,
               .is_public = true,

@@ -54,7 +54,7 @@ ordered_json MessageJson(const Reply& reply, const ToolCatalog& tools, bool show
 void AnswerWhole(Host& host, HttpResponder& responder, const ChatCompletionRequest& read,
                  const Answer& stream, const StatusOr<std::vector<Reply>>& replies,
                  const ordered_json& verbose, bool wants_logprobs) {
-  if (!replies.ok()) return SendError(responder, replies.status(), ErrorShape::kOpenAi);
+  if (!replies.ok()) return SendError(responder, replies.status(), kOpenAiErrors);
   ordered_json choices = ordered_json::array();
   for (const Reply& reply : *replies) {
     choices.push_back(
@@ -138,7 +138,7 @@ class ChunkWriter {
   }
 
   void Fail(const Status& status) {
-    sse_.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kOpenAi));
+    sse_.Data(ErrorBody(ToDetailedApiError(status), kOpenAiErrors));
     if (sse_.Done()) sse_.End();
   }
 
@@ -252,7 +252,7 @@ bool TellPrompt(Host& host, HttpResponder& responder, const ChatCompletionReques
   if (!read.verbose) return true;
   auto prompt = host.answerer().PromptText(read.ask);
   if (!prompt.ok()) {
-    SendError(responder, prompt.status(), ErrorShape::kOpenAi);
+    SendError(responder, prompt.status(), kOpenAiErrors);
     return false;
   }
   (*verbose)["prompt"] = *std::move(prompt);
@@ -263,7 +263,7 @@ Task<void> AnswerChat(Host& host, const HttpRequest& request, HttpResponder& res
                       RequestTurns& turns) {
   auto read = ReadChatCompletion(host, request);
   if (!read.ok()) {
-    SendError(responder, read.status(), ErrorShape::kOpenAi);
+    SendError(responder, read.status(), kOpenAiErrors);
     co_return;
   }
   // llama-server's report of how the messages were rendered.
@@ -281,7 +281,7 @@ Task<void> AnswerChat(Host& host, const HttpRequest& request, HttpResponder& res
   if (!stream.ok() && writer.begun()) {
     writer.Fail(stream.status());
   } else if (!stream.ok()) {
-    SendError(responder, stream.status(), ErrorShape::kOpenAi);
+    SendError(responder, stream.status(), kOpenAiErrors);
   } else if (read->stream) {
     co_await writer.Run(stream->get(), verbose);
   } else {
@@ -300,9 +300,9 @@ Task<void> HandleChatCompletions(Host& host, const HttpRequest& request, HttpRes
 
 void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadChatCompletion(host, request);
-  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
+  if (!read.ok()) return SendError(responder, read.status(), kOpenAiErrors);
   auto count = host.answerer().CountTokens(read->ask);
-  if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kOpenAi);
+  if (!count.ok()) return SendError(responder, count.status(), kOpenAiErrors);
   SendJson(responder, {{"input_tokens", *count}}, read->ignored, read->warnings);
 }
 

@@ -59,12 +59,12 @@ class CompletionRun {
     for (const CompletionRequest::Prompt& prompt : read_.prompts) {
       auto stream = co_await NextStream(nullptr);
       if (!stream.ok()) {
-        SendError(responder_, stream.status(), ErrorShape::kOpenAi);
+        SendError(responder_, stream.status(), kOpenAiErrors);
         co_return;
       }
       auto replies = co_await CollectReplies(stream->get(), read_.ask.turn.n_choices);
       if (!replies.ok()) {
-        SendError(responder_, replies.status(), ErrorShape::kOpenAi);
+        SendError(responder_, replies.status(), kOpenAiErrors);
         co_return;
       }
       KeepBest(static_cast<size_t>(read_.n_answers), &*replies);
@@ -86,7 +86,7 @@ class CompletionRun {
     for (size_t i = 0; i < read_.prompts.size(); ++i) {
       auto stream = co_await NextStream(&sse);
       if (!stream.ok() && !sse.begun()) {
-        SendError(responder_, stream.status(), ErrorShape::kOpenAi);
+        SendError(responder_, stream.status(), kOpenAiErrors);
         co_return;
       }
       Status status = stream.status();
@@ -95,7 +95,7 @@ class CompletionRun {
         if (!is_there) co_return;
       }
       if (!status.ok()) {
-        sse.Data(ErrorBody(ToDetailedApiError(status), ErrorShape::kOpenAi));
+        sse.Data(ErrorBody(ToDetailedApiError(status), kOpenAiErrors));
         if (sse.Done()) sse.End();
         co_return;
       }
@@ -212,7 +212,7 @@ class CompletionRun {
 Task<void> HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadCompletion(host, request);
   if (!read.ok()) {
-    SendError(responder, read.status(), ErrorShape::kOpenAi);
+    SendError(responder, read.status(), kOpenAiErrors);
     co_return;
   }
   const bool stream = read->stream.stream;
@@ -230,13 +230,13 @@ void RegisterOpenAiApi(Router& router, Host& host) {
   using Handler = void (*)(Host&, const HttpRequest&, HttpResponder&);
   using Waiting = Task<void> (*)(Host&, const HttpRequest&, HttpResponder&);
   const auto add = [&](std::string_view path, Handler handler) {
-    router.Add("POST", path, ErrorShape::kOpenAi,
+    router.Add("POST", path, kOpenAiErrors,
                [&host, handler](const HttpRequest& request, HttpResponder& responder) {
                  handler(host, request, responder);
                });
   };
   const auto add_task = [&](std::string_view path, Waiting handler) {
-    router.AddTask("POST", path, ErrorShape::kOpenAi,
+    router.AddTask("POST", path, kOpenAiErrors,
                    [&host, handler](const HttpRequest& request, HttpResponder& responder) {
                      return handler(host, request, responder);
                    });

@@ -71,13 +71,13 @@ std::string EmbeddingsJson(Host& host, const EmbeddingsRequest& read, const Text
 Task<void> HandleEmbeddings(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadEmbeddings(host, request);
   if (!read.ok()) {
-    SendError(responder, read.status(), ErrorShape::kOpenAi);
+    SendError(responder, read.status(), kOpenAiErrors);
     co_return;
   }
   auto computing = ComputeTexts(host, request, responder, std::move(read->texts));
   const auto results = co_await computing;
   if (!results.ok()) {
-    SendError(responder, results.status(), ErrorShape::kOpenAi);
+    SendError(responder, results.status(), kOpenAiErrors);
     co_return;
   }
   responder.Send(200, "application/json", EmbeddingsJson(host, *read, *results),

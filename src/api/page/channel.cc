@@ -101,7 +101,7 @@ class Channels {
   std::map<Key, std::shared_ptr<Channel>> channels_ WEFT_GUARDED_BY(mutex_);
 };
 
-// The chat handler's responder: its frames become events of the channel. Token counts are recorded
+// The chat handler's responder: its frames become events of the channel. Its cost is noted
 // for the request that began the chat.
 class ChatResponder : public HttpResponder {
  public:
@@ -130,7 +130,7 @@ class ChatResponder : public HttpResponder {
   Task<void> Room() override { return channel_.Room(chat_); }
   bool gone() const override { return chat_.gone(); }
   std::stop_token cancellation() const override { return chat_.cancellation(); }
-  void NoteTokens(const TurnTokens& tokens) override { request_.NoteTokens(tokens); }
+  void NoteWork(const HttpWork& work) override { request_.NoteWork(work); }
 
  private:
   const std::string event_;
@@ -197,7 +197,7 @@ Task<void> HandleOpen(Host& host, Channels& channels, const HttpRequest& request
                       HttpResponder& responder) {
   const Status status = CheckNames(request);
   if (!status.ok()) {
-    SendError(responder, status, ErrorShape::kOpenAi);
+    SendError(responder, status, kOpenAiErrors);
     co_return;
   }
   if (request.method == "HEAD") {
@@ -206,7 +206,7 @@ Task<void> HandleOpen(Host& host, Channels& channels, const HttpRequest& request
   }
   const auto opened = channels.Open(KeyOf(request), KeepsChats(request));
   if (!opened.ok()) {
-    SendError(responder, opened.status(), ErrorShape::kOpenAi);
+    SendError(responder, opened.status(), kOpenAiErrors);
     co_return;
   }
   const std::shared_ptr<Channel> channel = opened->channel;
@@ -244,13 +244,13 @@ Task<void> HandleChat(Host& host, Channels& channels, const HttpRequest& request
                       HttpResponder& responder) {
   const Status status = CheckNames(request);
   if (!status.ok()) {
-    SendError(responder, status, ErrorShape::kOpenAi);
+    SendError(responder, status, kOpenAiErrors);
     co_return;
   }
   const std::shared_ptr<Channel> channel = channels.Find(KeyOf(request));
   const auto chat = AddChat(channel, request);
   if (!chat.ok()) {
-    SendError(responder, chat.status(), ErrorShape::kOpenAi);
+    SendError(responder, chat.status(), kOpenAiErrors);
     co_return;
   }
   const ChatEnding ending(channel, *chat);
@@ -261,7 +261,7 @@ Task<void> HandleChat(Host& host, Channels& channels, const HttpRequest& request
 
 void HandleStop(Channels& channels, const HttpRequest& request, HttpResponder& responder) {
   const Status status = CheckNames(request);
-  if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
+  if (!status.ok()) return SendError(responder, status, kOpenAiErrors);
   if (const auto channel = channels.Find(KeyOf(request))) {
     channel->Stop(request.path_arguments[1]);
   }
@@ -272,15 +272,15 @@ void HandleStop(Channels& channels, const HttpRequest& request, HttpResponder& r
 
 void RegisterChannelApi(Router& router, Host& host, const ChannelLimits& limits) {
   const auto channels = std::make_shared<Channels>(limits);
-  router.AddTask("GET", "/v1/channels/{channel}", ErrorShape::kOpenAi,
+  router.AddTask("GET", "/v1/channels/{channel}", kOpenAiErrors,
                  [&host, channels](const HttpRequest& request, HttpResponder& responder) {
                    return HandleOpen(host, *channels, request, responder);
                  });
-  router.AddTask("POST", "/v1/channels/{channel}/chats/{chat}", ErrorShape::kOpenAi,
+  router.AddTask("POST", "/v1/channels/{channel}/chats/{chat}", kOpenAiErrors,
                  [&host, channels](const HttpRequest& request, HttpResponder& responder) {
                    return HandleChat(host, *channels, request, responder);
                  });
-  router.AddQuick("DELETE", "/v1/channels/{channel}/chats/{chat}", ErrorShape::kOpenAi,
+  router.AddQuick("DELETE", "/v1/channels/{channel}/chats/{chat}", kOpenAiErrors,
                   [channels](const HttpRequest& request, HttpResponder& responder) {
                     HandleStop(*channels, request, responder);
                   });

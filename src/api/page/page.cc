@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "api/fields/error_shapes.h"
 #include "api/ollama/routes.h"
 #include "api/page/page_files.h"
 #include "base/strings.h"
@@ -64,7 +65,7 @@ void SendNamed(std::string_view name, const HttpRequest& request, HttpResponder&
   SendError(
       responder,
       ToApiError(NotFound("the page has no file ", Printable(name, 100), "; reload the page")),
-      ErrorShape::kOpenAi);
+      kOpenAiErrors);
 }
 
 }  // namespace

@@ -372,7 +372,7 @@ Task<void> AnswerResponse(Host& host, const HttpRequest& request, HttpResponder&
                           RequestTurns& turns) {
   auto read = ReadResponses(host, request);
   if (!read.ok()) {
-    SendError(responder, read.status(), ErrorShape::kOpenAi);
+    SendError(responder, read.status(), kOpenAiErrors);
     co_return;
   }
   SseStream sse(responder, NoticeHeaders(read->ignored, read->warnings));
@@ -389,7 +389,7 @@ Task<void> AnswerResponse(Host& host, const HttpRequest& request, HttpResponder&
   Status status = stream.status();
   if (status.ok()) status = co_await writer.Run(stream->get(), &gone);
   if (!status.ok() && !sse.begun()) {
-    SendError(responder, status, ErrorShape::kOpenAi);
+    SendError(responder, status, kOpenAiErrors);
   } else if (!read->stream) {
     SendJson(responder, writer.response(), read->ignored, read->warnings);
   } else if (!gone) {
@@ -406,9 +406,9 @@ Task<void> HandleResponses(Host& host, const HttpRequest& request, HttpResponder
 
 void HandleInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder) {
   auto read = ReadResponses(host, request);
-  if (!read.ok()) return SendError(responder, read.status(), ErrorShape::kOpenAi);
+  if (!read.ok()) return SendError(responder, read.status(), kOpenAiErrors);
   auto count = host.answerer().CountTokens(read->ask);
-  if (!count.ok()) return SendError(responder, count.status(), ErrorShape::kOpenAi);
+  if (!count.ok()) return SendError(responder, count.status(), kOpenAiErrors);
   SendJson(responder, {{"object", "response.input_tokens"}, {"input_tokens", *count}},
            read->ignored, read->warnings);
 }
@@ -417,13 +417,13 @@ void HandleInputTokens(Host& host, const HttpRequest& request, HttpResponder& re
 
 void RegisterResponsesApi(Router& router, Host& host) {
   for (const char* path : {"/v1/responses", "/responses"}) {
-    router.AddTask("POST", path, ErrorShape::kOpenAi,
+    router.AddTask("POST", path, kOpenAiErrors,
                    [&host](const HttpRequest& request, HttpResponder& responder) {
                      return HandleResponses(host, request, responder);
                    });
   }
   for (const char* path : {"/v1/responses/input_tokens", "/responses/input_tokens"}) {
-    router.Add("POST", path, ErrorShape::kOpenAi,
+    router.Add("POST", path, kOpenAiErrors,
                [&host](const HttpRequest& request, HttpResponder& responder) {
                  HandleInputTokens(host, request, responder);
                });

@@ -70,7 +70,7 @@ void HandleHistory(Host& host, const LoadHistory& history, const HttpRequest& re
     const Status status = WithParam(
         InvalidArgument("after is the number of a sample, for example /load/history?after=17"),
         "after");
-    return SendError(responder, status, ErrorShape::kOpenAi);
+    return SendError(responder, status, kOpenAiErrors);
   }
   const std::string* domain = request.is_operators ? nullptr : &request.domain;
   Json answer = history.Tell(after, domain);

@@ -31,7 +31,7 @@ void HandleLocalModels(const ListLocalModels& list, const HttpRequest& request,
     return SendError(
         responder,
         MakeError(403, "permission_error", "only the operator may list the models on this machine"),
-        ErrorShape::kOpenAi);
+        kOpenAiErrors);
   }
   Json data = Json::array();
   for (const LocalModelCard& card : list()) data.push_back(CardObject(card));

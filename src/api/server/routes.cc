@@ -31,7 +31,7 @@ void HandleHealth(Host& host, HttpResponder& responder) {
   error.http_status = 503;
   error.type = "unavailable_error";
   error.message = host.phase_reason();
-  SendError(responder, error, ErrorShape::kLlama);
+  SendError(responder, error, kLlamaErrors);
 }
 
 void HandleMetrics(Host& host, const HttpRequest& request, HttpResponder& responder) {
@@ -135,7 +135,7 @@ void HandleModels(Host& host, const HttpRequest& request, HttpResponder& respond
 
 void HandleModel(Host& host, const HttpRequest& request, HttpResponder& responder) {
   const Status status = FindModel(host, request.path_arguments[0]);
-  if (!status.ok()) return SendError(responder, status, ErrorShape::kOpenAi);
+  if (!status.ok()) return SendError(responder, status, kOpenAiErrors);
   SendJson(responder, ModelObject(host, OwnerFor(request)));
 }
 
@@ -248,7 +248,7 @@ void HandleSlots(Host& host, const HttpRequest& request, HttpResponder& responde
   const auto total = static_cast<size_t>(host.engine().options().max_running);
   const auto refuses = request.query.find("fail_on_no_slot");
   if (refuses != request.query.end() && refuses->second == "1" && turns.size() >= total) {
-    return SendError(responder, ToApiError(Unavailable("no slot is free")), ErrorShape::kLlama);
+    return SendError(responder, ToApiError(Unavailable("no slot is free")), kLlamaErrors);
   }
   Json slots = Json::array();
   for (size_t i = 0; i < total; ++i) {
@@ -263,16 +263,15 @@ void HandleSlots(Host& host, const HttpRequest& request, HttpResponder& responde
 // What an operator may switch off.
 void AddOperatorsRoutes(Router& router, Host& host, const ServerApiOptions& options) {
   const auto refuse = [&router](const char* method, const char* path, const char* why) {
-    router.Add(method, path, ErrorShape::kLlama,
-               [why](const HttpRequest&, HttpResponder& responder) {
-                 SendError(responder, ToApiError(Unimplemented(why)), ErrorShape::kLlama);
-               });
+    router.Add(method, path, kLlamaErrors, [why](const HttpRequest&, HttpResponder& responder) {
+      SendError(responder, ToApiError(Unimplemented(why)), kLlamaErrors);
+    });
   };
   if (options.metrics) {
     router.Add(
         {.method = "GET",
          .pattern = "/metrics",
-         .shape = ErrorShape::kLlama,
+         .shape = kLlamaErrors,
          .handler = [&host](const HttpRequest& request,
                             HttpResponder& responder) { HandleMetrics(host, request, responder); },
          .needs_model = false,
@@ -286,7 +285,7 @@ void AddOperatorsRoutes(Router& router, Host& host, const ServerApiOptions& opti
     router.Add(
         {.method = "GET",
          .pattern = "/slots",
-         .shape = ErrorShape::kLlama,
+         .shape = kLlamaErrors,
          .handler = [&host](const HttpRequest& request,
                             HttpResponder& responder) { HandleSlots(host, request, responder); },
          .is_quick = true,
@@ -303,7 +302,7 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
   for (const char* const path : {"/health", "/v1/health"}) {
     router.Add({.method = "GET",
                 .pattern = path,
-                .shape = ErrorShape::kLlama,
+                .shape = kLlamaErrors,
                 .handler = [&host](const HttpRequest&,
                                    HttpResponder& responder) { HandleHealth(host, responder); },
                 .needs_model = false,
@@ -322,12 +321,12 @@ void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& optio
          .is_quick = true});
   }
   for (const char* const path : {"/v1/models/{id}", "/models/{id}"}) {
-    router.AddQuick("GET", path, ErrorShape::kOpenAi,
+    router.AddQuick("GET", path, kOpenAiErrors,
                     [&host](const HttpRequest& request, HttpResponder& responder) {
                       HandleModel(host, request, responder);
                     });
   }
-  router.AddQuick("GET", "/props", ErrorShape::kLlama,
+  router.AddQuick("GET", "/props", kLlamaErrors,
                   [&host, options](const HttpRequest&, HttpResponder& responder) {
                     HandleProps(host, options, responder);
                   });

@@ -214,7 +214,7 @@ Task<StatusOr<Json>> Restore(Host& host, const HttpRequest& request) {
 
 void Respond(const StatusOr<Json>& answer, HttpResponder& responder) {
   if (answer.ok()) return SendJson(responder, *answer);
-  SendError(responder, answer.status(), ErrorShape::kOpenAi);
+  SendError(responder, answer.status(), kOpenAiErrors);
 }
 
 using Action = Task<StatusOr<Json>> (*)(Host&, const HttpRequest&);
@@ -237,7 +237,7 @@ void RegisterSessionsApi(Router& router, Host& host) {
                 .is_watched = look == &List});
   };
   const auto add = [&](const char* method, const char* path, Action action) {
-    router.AddTask(method, path, ErrorShape::kOpenAi,
+    router.AddTask(method, path, kOpenAiErrors,
                    [&host, action](const HttpRequest& request, HttpResponder& responder) {
                      return Act(host, request, responder, action);
                    });
