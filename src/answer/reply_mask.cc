@@ -36,15 +36,6 @@ void Allow(TokenId token, std::span<uint32_t> allowed) {
   allowed[at / 32] |= uint32_t{1} << (at % 32);
 }
 
-}  // namespace
-
-bool EndsInThought(std::string_view prompt, const ThoughtMarks& marks) {
-  const size_t open = prompt.rfind(marks.open);
-  return open != prompt.npos && prompt.find(marks.close, open) == prompt.npos;
-}
-
-namespace {
-
 // Calls are written in their format's way, except where the answer's options insist.
 constraint::ConstraintOptions Both(constraint::ConstraintOptions calls,
                                    const constraint::ConstraintOptions& answer) {
@@ -103,16 +94,16 @@ StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const Answ
 }
 
 StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* chat,
-                                       std::string_view prompt, const ThoughtLimit& thought,
+                                       bool thinks_already, const ThoughtLimit& thought,
                                        const std::optional<ConstraintSpec>& answer) {
   const bool may_think = chat != nullptr && chat->has_reasoning();
   if (!may_think) return answer ? MakeConstraint(model, *answer) : TokenMaskFactory();
-  ReplyRules rules{.marks = chat->thought_marks(), .thought = thought};
-  rules.thinks_already = EndsInThought(prompt, rules.marks);
+  ReplyRules rules{
+      .marks = chat->thought_marks(), .thinks_already = thinks_already, .thought = thought};
   if (answer) {
     WEFT_ASSIGN_OR_RETURN(
         const auto reply,
-        CompileReply(model, *chat, ToolList(), {.thinks_already = rules.thinks_already}, &*answer));
+        CompileReply(model, *chat, ToolList(), {.thinks_already = thinks_already}, &*answer));
     rules.reply = reply->Begin();
   }
   return MaskOf(model.tokenizer(), std::move(rules));

@@ -27,9 +27,6 @@ namespace weft::serve {
 
 struct AnswerRule;
 
-// Whether the prompt's text ends within a thought.
-bool EndsInThought(std::string_view prompt, const ThoughtMarks& marks);
-
 struct ReplyRules {
   // Empty: the model does not think, or there is no limit on thinking.
   ThoughtMarks marks;
@@ -55,10 +52,10 @@ StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
 StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const AnswerRule& rule,
                                                   std::string_view begun, std::string_view tenant);
 
-// The mask for a reply to a prompt given as text. `chat` is null if the model has no format. Null
-// if there is nothing to restrict.
+// The mask for a reply without calls. `chat` is null if the model has no format; with
+// `thinks_already` the prompt ends within a thought. Null if there is nothing to restrict.
 StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* chat,
-                                       std::string_view prompt, const ThoughtLimit& thought,
+                                       bool thinks_already, const ThoughtLimit& thought,
                                        const std::optional<ConstraintSpec>& answer);
 
 // Null if there is nothing to restrict.

@@ -1,5 +1,6 @@
 #include "http/router.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/strings.h"

@@ -154,18 +154,24 @@ Status JsonlWorker::Reset(Session* session) {
 
 namespace {
 
-// A prompt as text, control tokens too.
-std::string PromptText(const std::vector<int32_t>& prefix, const WorkerRequest& request,
-                       const Model& model) {
-  std::string prompt = model.Decode(prefix, /*render_special=*/true);
-  for (const WorkerRequest::Segment& segment : request.prompt) {
-    if (const auto* text = std::get_if<std::string>(&segment)) {
-      prompt += *text;
-    } else {
-      prompt += model.Decode(std::get<std::vector<int32_t>>(segment), /*render_special=*/true);
-    }
+// Whether a prompt ends within a thought. Read from its end, so that what came as tokens becomes
+// text only if no text after it has one of the marks.
+bool EndsInThought(const std::vector<int32_t>& prefix, const WorkerRequest& request,
+                   const Model& model, const ThoughtMarks& marks) {
+  std::string end;
+  const auto has_mark = [&] {
+    return end.find(marks.open) != end.npos || end.find(marks.close) != end.npos;
+  };
+  for (auto segment = request.prompt.rbegin(); segment != request.prompt.rend(); ++segment) {
+    const auto* const text = std::get_if<std::string>(&*segment);
+    end.insert(0, text != nullptr ? *text
+                                  : model.Decode(std::get<std::vector<int32_t>>(*segment),
+                                                 /*render_special=*/true));
+    if (has_mark()) break;
   }
-  return prompt;
+  if (!has_mark()) end.insert(0, model.Decode(prefix, /*render_special=*/true));
+  const size_t open = end.rfind(marks.open);
+  return open != end.npos && end.find(marks.close, open) == end.npos;
 }
 
 }  // namespace
@@ -270,9 +276,11 @@ bool JsonlWorker::Restrict(const WorkerRequest& request, TurnOptions* turn,
                            Failure* failure) const {
   if (options_.thought.tokens < 0 && !request.answer) return true;
   const Model& model = engine_.model();
-  auto mask =
-      MaskOfReply(model, options_.chat.get(), PromptText(options_.prompt_prefix, request, model),
-                  options_.thought, request.answer);
+  const ChatFormat* const chat = options_.chat.get();
+  const bool thinks_already =
+      chat != nullptr && chat->has_reasoning() &&
+      EndsInThought(options_.prompt_prefix, request, model, chat->thought_marks());
+  auto mask = MaskOfReply(model, chat, thinks_already, options_.thought, request.answer);
   if (!mask.ok()) {
     *failure = {.error = std::string(Message(mask.status())), .detail = ""};
     return false;

@@ -197,6 +197,31 @@ TEST_F(WorkerTest, AThoughtIsEndedBehindItsBudget) {
   EXPECT_NE(at, std::string::npos);
 }
 
+TEST_F(WorkerTest, AThoughtIsFoundWhereverThePartsOfThePromptEnd) {
+  const auto ids = [](std::string_view text) {
+    return testing::TinyModel("llama")->Encode(text, /*add_special=*/false, /*parse_special=*/true);
+  };
+  struct Prompt {
+    std::string prefix;
+    Json segments;
+    bool thinks;
+  };
+  for (const Prompt& prompt : std::vector<Prompt>{
+           {"", Json::array({{{"ids", ids("tell<think>")}}}), true},
+           {"", Json::array({{{"ids", ids("tell<think>")}}, {{"text", " why"}}}), true},
+           {"", Json::array({{{"text", "tell<thi"}}, {{"text", "nk>"}}}), true},
+           {"<think>", Json::array({{{"text", "tell"}}}), true},
+           {"", Json::array({{{"text", "tell<think>"}}, {{"ids", ids("so</think>")}}}), false},
+           {"", Json::array({{{"ids", ids("<think>so</think>")}}, {{"text", "tell"}}}), false},
+           {"<think>", Json::array({{{"text", "so</think>tell"}}}), false}}) {
+    Open({.prompt_prefix = ids(prompt.prefix), .chat = Thinking(), .thought = {.tokens = 0}});
+    Ask({{"max_new_tokens", 12}, {"prompt_segments", prompt.segments}});
+    std::string all;
+    for (const Json& line : lines_) all += line.value("token", "");
+    EXPECT_EQ(all.starts_with("</think>"), prompt.thinks) << prompt.prefix << prompt.segments;
+  }
+}
+
 TEST_F(WorkerTest, AnAnswerOfAGivenFormComesBehindTheThought) {
   Open({.chat = Thinking(), .thought = {.tokens = 3}});
   for (const char* const prompt : {"tell", "tell<think>"}) {

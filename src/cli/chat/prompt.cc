@@ -26,8 +26,9 @@ ChatPrompt::ChatPrompt(std::shared_ptr<const Model> model, std::shared_ptr<const
 
 ChatPrompt::~ChatPrompt() = default;
 
-StatusOr<std::string> ChatPrompt::Render(const std::string& system,
-                                         std::vector<ChatMessage> messages, bool for_answer) const {
+StatusOr<weft::ChatPrompt> ChatPrompt::Render(const std::string& system,
+                                              std::vector<ChatMessage> messages,
+                                              bool for_answer) const {
   if (!system.empty()) {
     messages.insert(messages.begin(), {.role = Role::kSystem, .parts = {system}});
   }
@@ -35,8 +36,7 @@ StatusOr<std::string> ChatPrompt::Render(const std::string& system,
                             .add_generation_prompt = for_answer,
                             .variables = variables_,
                             .past_thoughts = past_thoughts_};
-  WEFT_ASSIGN_OR_RETURN(weft::ChatPrompt prompt, format_->Render(request));
-  return std::move(prompt.text);
+  return format_->Render(request);
 }
 
 void ChatPrompt::SetReasoning(const ReplyFlags& flags) {
@@ -48,10 +48,12 @@ void ChatPrompt::SetReasoning(const ReplyFlags& flags) {
   thought_ = std::move(thinking.limit);
 }
 
-Status ChatPrompt::Restrict(std::string_view prompt, const std::optional<ConstraintSpec>& answer,
+Status ChatPrompt::Restrict(const weft::ChatPrompt& prompt,
+                            const std::optional<ConstraintSpec>& answer,
                             TurnOptions* options) const {
-  WEFT_ASSIGN_OR_RETURN(options->token_mask,
-                        serve::MaskOfReply(*model_, format_.get(), prompt, thought_, answer));
+  WEFT_ASSIGN_OR_RETURN(
+      options->token_mask,
+      serve::MaskOfReply(*model_, format_.get(), prompt.reasoning_is_open, thought_, answer));
   return OkStatus();
 }
 

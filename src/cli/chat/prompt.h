@@ -9,12 +9,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "answer/thinking.h"
 #include "base/status.h"
 #include "chat/chat_context.h"
+#include "chat/chat_format.h"
 #include "chat/conversation.h"
 #include "chat/past_thoughts.h"
 #include "cli/flags/reply_flags.h"
@@ -22,10 +22,6 @@
 #include "weft/constraint.h"
 #include "weft/model.h"
 #include "weft/options.h"
-
-namespace weft {
-class ChatFormat;
-}
 
 namespace weft::cli {
 
@@ -35,16 +31,16 @@ class ChatPrompt {
   static StatusOr<std::unique_ptr<ChatPrompt>> Create(std::shared_ptr<const Model> model);
   ~ChatPrompt();
 
-  // The text of a conversation; with `for_answer` it ends where the model continues. `system` may
+  // The prompt of a conversation; with `for_answer` it ends where the model continues. `system` may
   // be empty. Errors come from the template, e.g. if it accepts no system message.
-  StatusOr<std::string> Render(const std::string& system, std::vector<ChatMessage> messages,
-                               bool for_answer) const;
+  StatusOr<weft::ChatPrompt> Render(const std::string& system, std::vector<ChatMessage> messages,
+                                    bool for_answer) const;
 
   // Whether and for how long answers begin with a thought, if the template and the model support
   // it; and the template's variables.
   void SetReasoning(const ReplyFlags& flags);
   // Limits the thought in the answer to `prompt`, and constrains what follows it to `answer`.
-  Status Restrict(std::string_view prompt, const std::optional<ConstraintSpec>& answer,
+  Status Restrict(const weft::ChatPrompt& prompt, const std::optional<ConstraintSpec>& answer,
                   TurnOptions* options) const;
   // Makes an answer end where the template ends it.
   void AddEnds(TurnOptions* options) const;

@@ -152,7 +152,7 @@ ChatContext ChatRoom::ContextOf(const OpenChat& conversation, size_t n_messages)
   std::string text;
   if (!messages.empty() || !conversation.system.empty()) {
     auto rendered = prompt_->Render(conversation.system, std::move(messages), /*for_answer=*/false);
-    if (rendered.ok()) text = *std::move(rendered);
+    if (rendered.ok()) text = std::move(rendered->text);
   }
   ChatContext context = conversation.context;
   context.Become(text, prompt_->encoder());
@@ -208,8 +208,8 @@ Status ChatRoom::Undo(int64_t n_exchanges) {
   return Store(conversation);
 }
 
-StatusOr<std::string> ChatRoom::Render(const OpenChat& conversation, size_t first,
-                                       const std::string& question) const {
+StatusOr<weft::ChatPrompt> ChatRoom::Render(const OpenChat& conversation, size_t first,
+                                            const std::string& question) const {
   std::vector<ChatMessage> messages(conversation.messages.begin() + static_cast<long>(first),
                                     conversation.messages.end());
   messages.push_back({.parts = {question}});
@@ -226,9 +226,9 @@ StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& questio
   if (n_exchanges == 0) {
     const int64_t most = model_->context_tokens() - model_->context_tokens() / 4;
     for (n_exchanges = 1; n_exchanges < all; ++n_exchanges) {
-      WEFT_ASSIGN_OR_RETURN(const std::string text,
+      WEFT_ASSIGN_OR_RETURN(const auto prompt,
                             Render(conversation, static_cast<size_t>(n_exchanges) * 2, question));
-      const auto tokens = prompt_->encoder().encode(text, /*at_start=*/true);
+      const auto tokens = prompt_->encoder().encode(prompt.text, /*at_start=*/true);
       if (std::ssize(tokens) <= most) break;
     }
   }
@@ -335,13 +335,13 @@ StatusOr<std::shared_ptr<Turn>> ChatRoom::Ask(const std::string& question, TurnO
     WEFT_RETURN_IF_ERROR(engine_->Reset(conversation.session));
     notify_("the KV cache of this conversation was lost; the model recomputes it");
   }
-  WEFT_ASSIGN_OR_RETURN(const std::string text, Render(conversation, 0, question));
+  WEFT_ASSIGN_OR_RETURN(const auto prompt, Render(conversation, 0, question));
   ChatContext context = conversation.context;
-  context.Become(text, prompt_->encoder());
+  context.Become(prompt.text, prompt_->encoder());
   options.tokens = context.tokens();
   options.tokens_are_whole_context = true;
   prompt_->AddEnds(&options);
-  WEFT_RETURN_IF_ERROR(prompt_->Restrict(text, std::nullopt, &options));
+  WEFT_RETURN_IF_ERROR(prompt_->Restrict(prompt, std::nullopt, &options));
   WEFT_ASSIGN_OR_RETURN(auto turn, engine_->Submit(conversation.session, options));
   conversation.messages.push_back({.parts = {question}});
   conversation.context = std::move(context);

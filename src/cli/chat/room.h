@@ -101,8 +101,8 @@ class ChatRoom {
   // The context of a conversation cut to its first `n_messages`.
   ChatContext ContextOf(const OpenChat& conversation, size_t n_messages) const;
   // The conversation's messages from `first` on, followed by a question.
-  StatusOr<std::string> Render(const OpenChat& conversation, size_t first,
-                               const std::string& question) const;
+  StatusOr<weft::ChatPrompt> Render(const OpenChat& conversation, size_t first,
+                                    const std::string& question) const;
   Status Store(const OpenChat& conversation);
   Status FinishTurn(const DoneEvent& done);
 

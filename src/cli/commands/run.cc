@@ -139,15 +139,15 @@ StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
     parts.push_back(embedded[0].mark);
   }
   if (!prompt.empty()) parts.push_back(prompt);
-  WEFT_ASSIGN_OR_RETURN(const std::string text,
+  WEFT_ASSIGN_OR_RETURN(const auto rendered,
                         chat->Render(flags.system, {{.parts = parts}}, /*for_answer=*/true));
   if (embedded.empty()) {
-    turn.tokens = chat->encoder().encode(text, /*at_start=*/true);
+    turn.tokens = chat->encoder().encode(rendered.text, /*at_start=*/true);
   } else {
-    WEFT_RETURN_IF_ERROR(serve::SetPrompt(*model, text, std::move(embedded), &turn));
+    WEFT_RETURN_IF_ERROR(serve::SetPrompt(*model, rendered.text, std::move(embedded), &turn));
   }
   chat->AddEnds(&turn);
-  WEFT_RETURN_IF_ERROR(chat->Restrict(text, answer, &turn));
+  WEFT_RETURN_IF_ERROR(chat->Restrict(rendered, answer, &turn));
   return turn;
 }
 
