@@ -51,11 +51,12 @@ void TellComputing(const ModelFlags& flags, const Model& model) {
 
 void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional) {
   CLI::Option* const model =
-      app->add_option(
-             positional.empty() ? "-m,--model" : StrCat("-m,--model,", positional), flags->path,
-             "Model: a GGUF file, or a name accepted by 'weft pull' or shown by 'weft "
-             "list'; downloaded if not here yet; box is a built-in toy (default: WEFT_MODEL, the "
-             "model used last, or smollm2)")
+      app->add_option(positional.empty() ? "-m,--model" : StrCat("-m,--model,", positional),
+                      flags->path,
+                      "Model: a GGUF file, a folder of Hugging Face's files, or a name accepted by "
+                      "'weft pull' or shown by 'weft list'; downloaded if not here yet; box is a "
+                      "built-in toy (default: WEFT_MODEL, the model used last, or "
+                      "smollm2)")
           // More likely an unset variable than a request for the default model.
           ->check([](const std::string& path) {
             return path.empty() ? "the model's name is empty; omit -m for the default model" : "";
