@@ -227,10 +227,41 @@ void FinishLlama3(OllamaDraft* draft) {
   }
 }
 
+int Base64Value(char c) {
+  if (c >= 'A' && c <= 'Z') return c - 'A';
+  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+  if (c >= '0' && c <= '9') return c - '0' + 52;
+  return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+constexpr std::string_view kCharsMap = "tokenizer.ggml.precompiled_charsmap";
+
+// The letters of a base64 text, each an item of its own, in place of its bytes.
+void FinishBert(OllamaDraft* draft) {
+  const auto* array = std::get_if<MetaArray>(draft->Find(kCharsMap));
+  const auto* letters =
+      array != nullptr ? std::get_if<std::vector<std::string_view>>(&array->items) : nullptr;
+  if (letters == nullptr) return;
+  std::vector<uint64_t> bytes;
+  uint32_t bits = 0;
+  for (size_t i = 0, n = 0; i < letters->size() && (*letters)[i] != "="; ++i) {
+    const int value = (*letters)[i].size() == 1 ? Base64Value((*letters)[i][0]) : -1;
+    if (value < 0) return;
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    n += 6;
+    if (n < 8) continue;
+    n -= 8;
+    bytes.push_back(bits >> n & 0xFF);
+  }
+  draft->Set(kCharsMap, MetaArray{.items = std::move(bytes)});
+}
+
 bool LacksPre(const OllamaDraft& draft) {
   const std::string_view pre = draft.Text("tokenizer.ggml.pre");
   return pre.empty() || pre == "default";
 }
+
+bool HasCharsMap(const OllamaDraft& d) { return d.Has(kCharsMap); }
 
 bool IsGemma3(const OllamaDraft& d) {
   return d.Has(".mm.tokens_per_image") || d.HasTensors("v.") || d.HasTensors("mm.") ||
@@ -279,6 +310,7 @@ struct Form {
 };
 
 const Form kForms[] = {
+    {.architecture = "bert", .applies = HasCharsMap, .finish = FinishBert},
     {.architecture = "gemma3",
      .applies = IsEmbeddingGemma,
      .becomes = "gemma-embedding",

@@ -46,9 +46,12 @@ class OllamaFile {
     writer_.AddUint32Array(Full(key), values);
     return *this;
   }
-  OllamaFile& Tokens(const std::vector<std::string>& tokens) {
-    writer_.AddStringArray("tokenizer.ggml.tokens", tokens);
+  OllamaFile& Texts(const std::string& key, const std::vector<std::string>& texts) {
+    writer_.AddStringArray(key, texts);
     return *this;
+  }
+  OllamaFile& Tokens(const std::vector<std::string>& tokens) {
+    return Texts("tokenizer.ggml.tokens", tokens);
   }
   OllamaFile& Tensor(const std::string& name, std::vector<int64_t> dims = {2}) {
     writer_.AddTensor(name, DType::kF32, dims, [](int64_t row, std::span<std::byte> bytes) {
@@ -258,6 +261,16 @@ TEST(OllamaDialect, GivesTokenizersTheirNames) {
   EXPECT_EQ(*file->GetString("tokenizer.ggml.pre"), "tekken");
   EXPECT_EQ(*file->GetFloat("mistral3.rope.scaling.yarn_beta_fast"), 32);
   EXPECT_TRUE(file->HasMeta("mistral3.attention.temperature_scale"));
+}
+
+TEST(OllamaDialect, DecodesAMapOfCharacters) {
+  OllamaFile written("bert");
+  written.Texts("tokenizer.ggml.precompiled_charsmap", {"A", "f", "/", "+", "e", "A", "=", "="});
+  EXPECT_THAT(*written.Open()->GetIntArray("tokenizer.ggml.precompiled_charsmap"),
+              ElementsAre(1, 0xFF, 0xFE, 0x78));
+  OllamaFile odd("bert");
+  odd.Texts("tokenizer.ggml.precompiled_charsmap", {"A", "!"});
+  EXPECT_EQ(odd.Open()->GetStringArray("tokenizer.ggml.precompiled_charsmap")->size(), 2u);
 }
 
 TEST(OllamaDialect, EndsLlama3sTurns) {

@@ -177,6 +177,8 @@ class FolderTest(unittest.TestCase):
                             "--out", out)
                 self.assertEqual(done.code, 0, done)
                 outs.append(out.read_bytes())
+                shown = weft("show", "-m", model, "--json")
+                self.assertEqual(shown.code, 0, shown)
             self.assertEqual(outs[0], outs[1], name)
 
     def test_a_folder_that_cannot_run_says_why(self):

@@ -196,7 +196,7 @@ StatusOr<Shown> Look(const ShowFlags& flags) {
     WEFT_ASSIGN_OR_RETURN(model.name, DefaultModel(finder));
     model.path = model.name;
   }
-  const bool is_file = hub::FileBytes(model.path) >= 0;
+  const bool is_file = hub::FileBytes(model.path) >= 0 || hub::IsFolder(model.path);
   if (!is_file && model.name == kBuiltInName) {
     shown.name = kBoxModelName;
     WEFT_ASSIGN_OR_RETURN(shown.file, OpenBoxModel());
