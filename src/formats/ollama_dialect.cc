@@ -218,15 +218,6 @@ void FinishNemotronHOmni(OllamaDraft* draft) {
   FinishNemotronH(draft);
 }
 
-// Llama 3's instruct models end turns with <|eot_id|>, of which their files know nothing.
-void FinishLlama3(OllamaDraft* draft) {
-  constexpr int64_t kEndOfText = 128001, kEndOfTurn = 128009;
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
-    const int64_t id = draft->Count(key);
-    if (id == 0 || id == kEndOfText) draft->SetCount(key, kEndOfTurn);
-  }
-}
-
 int Base64Value(char c) {
   if (c >= 'A' && c <= 'Z') return c - 'A';
   if (c >= 'a' && c <= 'z') return c - 'a' + 26;
@@ -282,8 +273,7 @@ bool IsMistral3(const OllamaDraft& d) {
 }
 
 bool IsLlama3(const OllamaDraft& d) {
-  return d.Token(128009) == "<|eot_id|>" && d.Token(128006) == "<|start_header_id|>" &&
-         (LacksPre(d) || d.Count("tokenizer.ggml.eos_token_id") == 128001);
+  return d.Token(128009) == "<|eot_id|>" && d.Token(128006) == "<|start_header_id|>";
 }
 
 // --- the table ---------------------------------------------------------------------------
@@ -350,7 +340,7 @@ const Form kForms[] = {
      .applies = IsLfm2,
      .tensors = {{"output_norm.weight", "token_embd_norm.weight"}},
      .pre = "lfm2"},
-    {.architecture = "llama", .applies = IsLlama3, .pre = "llama-bpe", .finish = FinishLlama3},
+    {.architecture = "llama", .applies = IsLlama3, .pre = "llama-bpe"},
     {.architecture = "mistral3",
      .applies = IsMistral3,
      .keys = {{".rope.scaling.beta_fast", ".rope.scaling.yarn_beta_fast"},

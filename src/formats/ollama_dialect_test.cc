@@ -273,7 +273,7 @@ TEST(OllamaDialect, DecodesAMapOfCharacters) {
   EXPECT_EQ(odd.Open()->GetStringArray("tokenizer.ggml.precompiled_charsmap")->size(), 2u);
 }
 
-TEST(OllamaDialect, EndsLlama3sTurns) {
+TEST(OllamaDialect, TellsLlama3ByItsTokens) {
   std::vector<std::string> tokens;
   for (int id = 0; id < 128010; ++id) tokens.push_back("t" + std::to_string(id));
   tokens[128006] = "<|start_header_id|>";
@@ -282,8 +282,7 @@ TEST(OllamaDialect, EndsLlama3sTurns) {
   written.Text("tokenizer.ggml.model", "gpt2").Tokens(tokens);
   written.Count("tokenizer.ggml.eos_token_id", 128001);
   const auto file = written.Open();
-  EXPECT_EQ(*file->GetInt("tokenizer.ggml.eos_token_id"), 128009);
-  EXPECT_EQ(*file->GetInt("tokenizer.ggml.eot_token_id"), 128009);
+  EXPECT_EQ(*file->GetInt("tokenizer.ggml.eos_token_id"), 128001);
   EXPECT_EQ(*file->GetString("tokenizer.ggml.pre"), "llama-bpe");
 }
 
