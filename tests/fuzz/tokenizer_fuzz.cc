@@ -114,6 +114,42 @@ std::string WordPiece() {
   return w.Finish();
 }
 
+std::string Rwkv() {
+  VocabWriter w("rwkv", "");
+  w.Add("<s>", kControl);
+  for (const char* text : {"a", "\\n", "\\x00", "\\xe4\\xb8", "\\\\", "ab", "é"})
+    w.Add(text, kNormal);
+  return w.Finish();
+}
+
+std::string Plamo() {
+  VocabWriter w("plamo2", "");
+  w.Add("<unk>", kUnknown);
+  w.Add("<bos>", kControl);
+  w.Add("<eos>", kControl);
+  w.AddByteTokens();
+  for (const char* text : {"a", "ab", "aa", "é", "中", " a", "\xE4\xB8"}) w.Add(text, kNormal);
+  return w.Finish();
+}
+
+std::string T5() {
+  VocabWriter w("t5", "");
+  w.Add("<pad>", kControl);
+  w.Add("</s>", kControl);
+  w.Add("<unk>", kUnknown);
+  for (const char* text : {"▁", "a", "▁a", "ab", "é", "\xE4"}) w.Add(text, kNormal);
+  w.Add("<x>", kUserDefined);
+  return w.Finish();
+}
+
+std::string Whitespace() {
+  VocabWriter w("whitespace", "whitespace");
+  w.Add("<unk>", kUnknown);
+  for (const char* text : {"a", "b", "é", "<0x41>"}) w.Add(text, kNormal);
+  w.AddMerge("a", "b");
+  return w.Finish();
+}
+
 const std::vector<std::string>& Files() {
   static const auto* const files = new std::vector<std::string>{SentencePiece(),
                                                                 BytePair("gpt-2"),
@@ -130,7 +166,16 @@ const std::vector<std::string>& Files() {
                                                                 BytePair("starcoder"),
                                                                 BytePair("superbpe"),
                                                                 Gemma4(),
-                                                                WordPiece()};
+                                                                WordPiece(),
+                                                                BytePair("jais-2"),
+                                                                BytePair("exaone-moe"),
+                                                                BytePair("spark2_5"),
+                                                                BytePair("youtu"),
+                                                                BytePair("chameleon"),
+                                                                Rwkv(),
+                                                                Plamo(),
+                                                                T5(),
+                                                                Whitespace()};
   return *files;
 }
 
