@@ -70,7 +70,8 @@ std::vector<Class> Classes() {
           {"gemma3", "Gemma3ForCausalLM", false, true, true},
           {"olmo2", "Olmo2ForCausalLM", false, false, true},
           {"smollm3", "SmolLM3ForCausalLM", true},
-          {"granite", "GraniteForCausalLM", true}};
+          {"granite", "GraniteForCausalLM", true},
+          {"phi3", "Phi3ForCausalLM"}};
 }
 
 std::string TheirName(const std::string& ours, bool norms_after) {
@@ -79,6 +80,7 @@ std::string TheirName(const std::string& ours, bool norms_after) {
       {"output_norm.weight", "model.norm.weight"},
       {"output.weight", "lm_head.weight"}};
   static const std::map<std::string, std::string> kParts = {
+      {"attn_qkv", "self_attn.qkv_proj"},
       {"attn_norm", "input_layernorm"},
       {"attn_q", "self_attn.q_proj"},
       {"attn_k", "self_attn.k_proj"},
@@ -119,8 +121,12 @@ StoredTensor Stored(const Class& saved, const TensorInfo& tensor, int64_t n_head
   if (saved.minus_one && tensor.n_dims == 1) {
     for (float& value : values) value -= 1;
   }
-  StoredTensor stored{
-      .name = TheirName(name, saved.norms_after), .type = "BF16", .shape = {}, .bytes = {}};
+  std::string their_name = TheirName(name, saved.norms_after);
+  if (const size_t up = their_name.find("up_proj");
+      saved.model == "phi3" && up != their_name.npos) {
+    their_name.insert(up, "gate_");  // both in one matrix
+  }
+  StoredTensor stored{.name = their_name, .type = "BF16", .shape = {}, .bytes = {}};
   for (int i = tensor.n_dims; i-- > 0;) stored.shape.push_back(tensor.dims[i]);
   for (const float value : values) {
     if ((std::bit_cast<uint32_t>(value) & 0xFFFF) != 0) stored.type = "F32";
@@ -171,6 +177,16 @@ Json ConfigOf(const Class& saved, const ModelFile& file) {
     config["rope_scaling"] = {{"rope_type", *file.GetString(architecture + ".rope.scaling.type")},
                               {"factor", *file.GetFloat(architecture + ".rope.scaling.factor")}};
   }
+  if (saved.model == "phi3") {
+    const auto factors = [&](const char* name) {
+      return FloatsOf(file.tensors()[static_cast<size_t>(file.FindTensor(name))]);
+    };
+    config["original_max_position_embeddings"] = 4096;
+    config["rope_scaling"] = {{"type", "longrope"},
+                              {"attention_factor", *file.GetFloat("phi3.rope.scaling.attn_factor")},
+                              {"long_factor", factors("rope_factors_long.weight")},
+                              {"short_factor", factors("rope_factors_short.weight")}};
+  }
   return config;
 }
 
@@ -205,6 +221,8 @@ TEST_F(FolderTest, HoldsTheReferenceModels) {
     Write("config.json", ConfigOf(saved, **gguf));
     std::vector<StoredTensor> shards[2];
     for (const TensorInfo& tensor : (*gguf)->tensors()) {
+      // The configuration has them.
+      if (tensor.name.starts_with("rope_factors_")) continue;
       const bool is_k = tensor.name.ends_with("attn_k.weight");
       const int64_t n_heads = *(*gguf)->GetInt(
           StrCat(architecture, is_k ? ".attention.head_count_kv" : ".attention.head_count"));
@@ -376,15 +394,12 @@ TEST_F(FolderTest, HoldsEncoders) {
 
 TEST_F(FolderTest, TakesTokensTemplateAndAdvice) {
   Write("config.json", {{"architectures", {"Qwen3ForCausalLM"}}, {"eos_token_id", {3, 4}}});
-  Write(
-      "tokenizer.json",
-      {{"added_tokens",
-        {{{"id", 3}, {"content", "<|end|>"}, {"special", true}},
-         {{"id", 4}, {"content", "<tool>"}, {"special", false}}}},
-       {"pre_tokenizer", {{"type", "ByteLevel"}, {"use_regex", true}}},
-       {"post_processor", {{"single", {{{"SpecialToken", {{"id", "<|end|>"}}}}}}}},
-       {"model",
-        {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {{"a", "b"}}}}}});
+  Write("tokenizer.json", Json::parse(R"({
+    "added_tokens": [{"id": 3, "content": "<|end|>", "special": true},
+                     {"id": 4, "content": "<tool>", "special": false}],
+    "pre_tokenizer": {"type": "ByteLevel", "use_regex": true},
+    "post_processor": {"single": [{"SpecialToken": {"id": "<|end|>"}}, {"Sequence": {"id": "A"}}]},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})"));
   Write("tokenizer_config.json",
         {{"bos_token", {{"content", "<|end|>"}}}, {"chat_template", "old"}});
   Write("generation_config.json", {{"temperature", 0.5}, {"top_k", 7}});
