@@ -1,12 +1,12 @@
 // The page: a bar, the board of conversations, the engine's panel, and a field to write to all.
 // Before the first conversation, one field in the middle.
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 
 import type { Attached } from "./attached";
 import { alone, Card, focusCard, toggleAlone } from "./card";
 import { Composer } from "./composer";
-import { begin, type Entry, opened, putAway, shownTitle, storageTrouble, update } from "./conversations";
+import { begin, type Entry, find, opened, putAway, shownTitle, storageTrouble, update } from "./conversations";
 import { dialog, Dialogs } from "./dialogs";
 import { health, healthReason, model, watch } from "./engine";
 import { EngineLine, EnginePanel } from "./engine_view";
@@ -94,6 +94,9 @@ function TopBar() {
         )}
         <button class="quiet" onClick={newConversation} title="New conversation (Alt+N)" aria-label="New conversation">
           <Icon name="plus" /> <span>New</span>
+        </button>
+        <button class="small" onClick={() => (dialog.value = "find")} title="Find a conversation (Alt+K)" aria-label="Find a conversation">
+          <Icon name="find" />
         </button>
         <button class="quiet" onClick={() => (dialog.value = "several")} title="Start several conversations (Alt+M)" aria-label="Start several conversations">
           <Icon name="rows" /> <span>Several</span>
@@ -307,6 +310,7 @@ function onKeyDown(event: KeyboardEvent): void {
         const id = alone.peek() ?? (target.closest("[data-conversation]") as HTMLElement | null)?.dataset.conversation ?? opened.peek()[0]?.peek().id;
         if (id) toggleAlone(id);
       },
+      KeyK: () => (dialog.value = "find"),
       KeyO: () => (dialog.value = "models"),
       KeyX: stopAll,
       KeyE: () => change({ engineOpen: !settings.peek().engineOpen }),
@@ -319,7 +323,26 @@ function onKeyDown(event: KeyboardEvent): void {
   event.preventDefault();
 }
 
+// The address names the conversation that is shown by itself, so that it can be bookmarked.
+function openAddressed(): void {
+  const entry = find(location.hash.slice(1));
+  if (!entry) return;
+  update(entry, { open: true });
+  if (opened.peek().length > 1) alone.value = entry.peek().id;
+}
+
+function keepAddress(): void {
+  const only = alone.value ?? (opened.value.length === 1 ? opened.value[0].peek().id : "");
+  const hash = only ? `#${only}` : "";
+  if (location.hash !== hash) window.history.replaceState(null, "", hash || location.pathname + location.search);
+}
+
 export function App() {
+  useEffect(() => {
+    openAddressed();
+    addEventListener("hashchange", openAddressed);
+    return effect(keepAddress);
+  }, []);
   useEffect(() => {
     void watch();
     if (opened.peek().length === 1 && matchMedia("(hover: hover)").matches) focusField();

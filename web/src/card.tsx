@@ -205,7 +205,7 @@ function SessionFacts({ id }: { id: string }) {
   if (session.state === "parked") parts.push("kept on disk");
   else if (session.pages > 0) parts.push(pagesText(session));
   return (
-    <p class="session" data-state={session.state} title={session.note}>
+    <p class="session" data-state={session.state} title={session.note ?? parts.join(" · ")}>
       {parts.join(" · ")}
     </p>
   );

@@ -32,8 +32,14 @@ function tableOf(a: readonly string[], b: readonly string[]): Uint16Array[] {
 
 function add(runs: Run[], text: string, isOwn: boolean): void {
   const last = runs.at(-1);
-  if (last?.isOwn === isOwn) last.text += text;
-  else runs.push({ text, isOwn });
+  if (last?.isOwn === isOwn) {
+    last.text += text;
+    return;
+  }
+  // The blanks before a marked word are no part of it.
+  const blanks = /^\s*/.exec(text)![0];
+  if (isOwn && blanks) add(runs, blanks, false);
+  runs.push({ text: isOwn ? text.slice(blanks.length) : text, isOwn });
 }
 
 /** Both texts as runs of words that they share or do not. */

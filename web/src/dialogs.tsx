@@ -7,15 +7,18 @@ import { showNew } from "./card";
 import { Compare } from "./compare";
 import { entries } from "./conversations";
 import { model, props } from "./engine";
-import { exportJson, exportMarkdown } from "./export";
+import { exportJson, exportMarkdown, importJson } from "./export";
+import { Find } from "./find";
+import { plural } from "./format";
 import { Icon } from "./icons";
 import { ModelsList } from "./models";
+import { tell } from "./notice";
 import { proposed } from "./prompts";
 import { change, type Form, schemaProblem, type Settings, settings } from "./settings";
 import { tools } from "./tools";
 import { sendSeveral } from "./turns";
 
-export const dialog = signal<"settings" | "several" | "keys" | "models" | "compare" | null>(null);
+export const dialog = signal<"settings" | "several" | "keys" | "models" | "compare" | "find" | null>(null);
 
 function Dialog({ title, wide, children }: { title: string; wide?: boolean; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null);
@@ -241,6 +244,27 @@ function MoreSampling() {
   );
 }
 
+function ImportButton() {
+  const picker = useRef<HTMLInputElement>(null);
+  const take = async (file: File | undefined) => {
+    if (!file) return;
+    try {
+      const made = importJson(await file.text());
+      dialog.value = null;
+      showNew(made);
+      tell(`Imported ${plural(made.length, "conversation")}.`);
+    } catch (error) {
+      tell(error instanceof Error ? error.message : String(error));
+    }
+  };
+  return (
+    <>
+      <input ref={picker} class="hidden" type="file" accept=".json,application/json" tabIndex={-1} aria-hidden="true" onChange={(event) => void take(event.currentTarget.files?.[0])} />
+      <button onClick={() => picker.current?.click()}>Import JSON</button>
+    </>
+  );
+}
+
 function SettingsDialog() {
   const defaults = props.value?.default_generation_settings.params;
   const all = entries.value.map((entry) => entry.value);
@@ -279,6 +303,7 @@ function SettingsDialog() {
         <div class="buttons">
           <button disabled={all.length === 0} onClick={() => exportMarkdown(all)}>Export as Markdown</button>
           <button disabled={all.length === 0} onClick={() => exportJson(all)}>Export as JSON</button>
+          <ImportButton />
         </div>
       </div>
     </Dialog>
@@ -327,6 +352,7 @@ const keys: [string, string][] = [
   ["Esc", "Stop the answer, or leave the field"],
   ["Alt N", "New conversation"],
   ["Alt M", "Start several conversations"],
+  ["Alt K", "Find a conversation"],
   ["Alt A", "Write to all"],
   ["Alt 1 … 9", "Go to a conversation"],
   ["Alt F", "Show only this conversation, or the board"],
@@ -369,6 +395,13 @@ export function Dialogs() {
     return (
       <Dialog title="Compare two answers" wide>
         <Compare />
+      </Dialog>
+    );
+  }
+  if (dialog.value === "find") {
+    return (
+      <Dialog title="Conversations">
+        <Find leave={() => (dialog.value = null)} />
       </Dialog>
     );
   }

@@ -1,5 +1,7 @@
-// Exports conversations as files: complete as JSON, readable as Markdown.
-import { type Conversation, titleOf } from "./conversations";
+// Exports conversations as files: complete as JSON, readable as Markdown. Imports the former.
+import { randomName } from "./api";
+import { type Attached, withAttached } from "./attached";
+import { begin, type Conversation, type Entry, type Message, titleOf } from "./conversations";
 
 function download(name: string, type: string, text: string): void {
   const link = document.createElement("a");
@@ -25,6 +27,7 @@ export function toJson(conversations: Conversation[]): string {
       ...conversation.messages.map((message) => ({
         role: message.role,
         content: message.text,
+        files: message.files,
         reasoning_content: message.reasoning,
         steps: message.steps,
         status: message.status,
@@ -46,8 +49,8 @@ export function toMarkdown(conversations: Conversation[]): string {
         if (text) parts.push(`**Model**\n\n${text}`);
         for (const call of calls) parts.push(`**Tool** \`${call.name}\` ${call.arguments}\n\n${call.result}`);
       }
-      if (!message.text) continue; // an answer that failed or was stopped before its first word
-      parts.push(`**${message.role === "user" ? "You" : "Model"}**\n\n${message.text}`);
+      if (!message.text && !message.files) continue; // an answer that failed or was stopped before its first word
+      parts.push(`**${message.role === "user" ? "You" : "Model"}**\n\n${withAttached(message.text, message.files)}`);
     }
   }
   return `${parts.join("\n\n")}\n`;
@@ -59,4 +62,39 @@ export function exportJson(conversations: Conversation[]): void {
 
 export function exportMarkdown(conversations: Conversation[]): void {
   download(`${fileName(conversations)}.md`, "text/markdown", toMarkdown(conversations));
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
+
+function filesOf(value: unknown): Attached[] | undefined {
+  if (!Array.isArray(value)) return undefined;
+  return value.map((file) => ({ name: text(file?.name), text: text(file?.text) }));
+}
+
+// Only what was said: steps and usage belong to the server where they were made.
+function messageOf(row: any): Message | null {
+  if (row?.role !== "user" && row?.role !== "assistant") return null;
+  const message: Message = { id: randomName(), role: row.role, text: text(row.content) };
+  if (row.role === "user") return { ...message, files: filesOf(row.files) };
+  return { ...message, reasoning: text(row.reasoning_content) || undefined, status: "done" };
+}
+
+/** The conversations of a file that was exported as JSON, on the board. Throws an Error with a
+ *  sentence. */
+export function importJson(source: string): Entry[] {
+  let rows: any[];
+  try {
+    rows = JSON.parse(source).conversations;
+  } catch {
+    rows = [];
+  }
+  if (!Array.isArray(rows) || rows.length === 0) throw new Error("That file has no conversations. Choose one that was exported as JSON.");
+  return rows.map((row) => {
+    const all: any[] = Array.isArray(row?.messages) ? row.messages : [];
+    const system = text(all.find(({ role }) => role === "system")?.content);
+    const messages = all.map(messageOf).filter((message) => message !== null);
+    return begin({ title: text(row?.title), system, messages });
+  });
 }

@@ -6,7 +6,7 @@ import { useEffect } from "preact/hooks";
 import { ApiError, askJson } from "./api";
 import { entries } from "./conversations";
 import { copy } from "./copy";
-import { type Model, model, sessions } from "./engine";
+import { type Model, model, props, sessions } from "./engine";
 import { bytes, count, plural } from "./format";
 import { Icon } from "./icons";
 
@@ -106,6 +106,32 @@ function Cost({ of }: { of: LocalModel }) {
   );
 }
 
+/** What the served model can do, and its limits. */
+function Served() {
+  if (!model.value || !props.value) return null;
+  const { meta } = model.value;
+  const { chat_template_caps: caps, total_slots: slots, backend } = props.value;
+  const rows: [string, string][] = [
+    ["Context", `${meta.n_ctx.toLocaleString("en")} tokens`],
+    ["Answers at the same time", `${slots}, others wait`],
+    ["Tools", caps.supports_tools ? "made for them" : "not made for them, may call them wrongly"],
+    ["Reasoning of earlier turns", caps.supports_preserve_reasoning ? "kept" : "left out"],
+    ["Parameters", `${count(meta.n_params)}${meta.quantization ? `, ${meta.quantization}` : ""}`],
+    ["Weights", bytes(meta.size)],
+    ["Computed by", backend],
+  ];
+  return (
+    <dl class="served">
+      {rows.map(([name, value]) => (
+        <div class="fact">
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
 export function ModelsList() {
   useEffect(() => void load(), []);
   if (trouble.value) return <p class="hint">{trouble.value}</p>;
@@ -132,6 +158,7 @@ export function ModelsList() {
           </label>
         ))}
       </fieldset>
+      {selected?.served && <Served />}
       {selected && !selected.served && !selected.error && <Cost of={selected} />}
       <p class="hint">
         “weft list” has the same list in a terminal, “weft pull NAME” gets another one.

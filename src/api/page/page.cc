@@ -15,7 +15,8 @@ namespace {
 // Only content from this server, no inline scripts, no framing.
 constexpr std::string_view kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
+    "'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'";
 
 std::string_view ContentType(std::string_view name) {
@@ -24,6 +25,7 @@ std::string_view ContentType(std::string_view name) {
       {".js", "text/javascript; charset=utf-8"},
       {".css", "text/css; charset=utf-8"},
       {".svg", "image/svg+xml"},
+      {".woff2", "font/woff2"},
   };
   for (const auto& [ending, type] : kTypes) {
     if (name.ends_with(ending)) return type;

@@ -49,6 +49,7 @@ TEST_F(PageTest, EachFileHasItsType) {
   EXPECT_EQ(Get("/page/app.js").type(), "text/javascript; charset=utf-8");
   EXPECT_EQ(Get("/page/app.css").type(), "text/css; charset=utf-8");
   EXPECT_EQ(Get("/page/icon.svg").type(), "image/svg+xml");
+  EXPECT_EQ(Get("/page/app.woff2").type(), "font/woff2");
 }
 
 TEST_F(PageTest, NamesOnlyFilesThatAreThere) {
@@ -65,7 +66,7 @@ TEST_F(PageTest, IsAsBigAsItsFiles) {
     EXPECT_FALSE(file.bytes.empty()) << file.name;
     bytes += file.bytes.size();
   }
-  EXPECT_LT(bytes, size_t{240} << 10);
+  EXPECT_LT(bytes, size_t{640} << 10);
   EXPECT_TRUE(Get("/").body().ends_with("</html>\n"));
 }
 
@@ -74,6 +75,7 @@ TEST_F(PageTest, AllowsNothingButItself) {
   const std::string policy = page.Header("Content-Security-Policy");
   EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
   EXPECT_THAT(policy, HasSubstr("script-src 'self';"));
+  EXPECT_THAT(policy, HasSubstr("font-src 'self';"));
   EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
   EXPECT_THAT(policy, Not(HasSubstr("http")));
   EXPECT_EQ(page.Header("X-Content-Type-Options"), "nosniff");

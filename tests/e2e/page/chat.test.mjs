@@ -292,6 +292,49 @@ describe("several", () => {
   });
 });
 
+describe("all conversations", () => {
+  bounded("are found by their words, have an address, and come back from a file", async () => {
+    const { page } = opened;
+    await startSeveral(page, [`Loom ${script("It weaves cloth.")}`, `Boat ${script("It sails far.")}`]);
+    await untilAnswered(page, 2);
+    await card(page, 1).getByRole("button", { name: /^More about/ }).click();
+    await card(page, 1).getByRole("menuitem", { name: "Park" }).click();
+    await page.waitForFunction(() => document.querySelectorAll(".card").length === 1);
+    const address = page.url();
+    assert.match(address, /#page-\w+$/);
+    await page.keyboard.press("Alt+k");
+    const dialog = page.getByRole("dialog", { name: "Conversations" });
+    await dialog.getByLabel("Find").fill("SAILS");
+    await dialog.locator("mark", { hasText: "sails" }).waitFor();
+    assert.equal(await dialog.locator(".found li").count(), 1);
+    assert.deepEqual(await audit(page), []);
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => document.querySelectorAll(".card").length === 2);
+    // The address of the first one opens it by itself.
+    await page.goto("about:blank");
+    await page.goto(address);
+    await page.waitForFunction(() => document.querySelectorAll(".card").length === 1);
+    assert.equal(await lastAnswer(page, 0), "It weaves cloth.");
+
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Alt+s");
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("dialog").getByRole("button", { name: "Export as JSON" }).click(),
+    ]);
+    const file = await download.path();
+    const other = await open(browser, server.url);
+    await other.page.keyboard.press("Alt+s");
+    await other.page.getByRole("dialog").locator("input[type=file]").setInputFiles(file);
+    await other.page.waitForFunction(() => document.querySelectorAll(".card").length === 2);
+    assert.equal(await lastAnswer(other.page, 1), "It sails far.");
+    await say(other.page, 1, `On ${script("Further.")}`);
+    await untilAnswered(other.page, 3);
+    await other.context.close();
+    assert.deepEqual(other.faults, []);
+  });
+});
+
 describe("system prompts", () => {
   bounded("are kept by name", async () => {
     const { page } = opened;
@@ -313,7 +356,7 @@ describe("system prompts", () => {
 describe("the page's weight", () => {
   bounded("is within 400 kB compressed", async () => {
     const { gzipSync } = await import("node:zlib");
-    const bodies = await Promise.all(["/", "/page/app.js", "/page/app.css", "/page/icon.svg"].map(async (name) => (await fetch(server.url + name)).arrayBuffer()));
+    const bodies = await Promise.all(["/", "/page/app.js", "/page/app.css", "/page/app.woff2", "/page/icon.svg"].map(async (name) => (await fetch(server.url + name)).arrayBuffer()));
     const bytes = bodies.reduce((sum, body) => sum + gzipSync(Buffer.from(body)).length, 0);
     assert.ok(bytes > 10_000 && bytes <= 400_000, `${bytes} bytes`);
   });

@@ -176,7 +176,7 @@ describe("every state", () => {
       assert.match(await page.locator(".welcome .about").innerText(), /parameters · .* · context of [\d,]+ tokens/);
       await at("the first screen");
       await page.keyboard.press("Escape"); // out of the field
-      for (const key of ["m", "s", "o", "?"]) {
+      for (const key of ["m", "s", "o", "k", "?"]) {
         await page.keyboard.press(key);
         await page.getByRole("dialog").waitFor();
         await at(`the dialog of ${key}`);
