@@ -19,7 +19,7 @@ constexpr int64_t kMostParts = 16384;
 
 int32_t Narrow(int64_t n) { return static_cast<int32_t>(n); }
 
-// Bytes that a part of the model's largest attention takes.
+// Bytes of one part of the model's largest attention.
 int64_t AttendPartBytes(const ModelSpec& spec) {
   int64_t bytes = 0;
   const auto add = [&](int64_t n_heads, int64_t v_dim) {
@@ -54,7 +54,7 @@ void AttendList::Fill(const Step& step, int64_t group, std::span<const int32_t> 
   sights_.clear();
   const bool text = group == std::ssize(spec_.kv_groups);
   const int64_t window = text ? 0 : spec_.kv_groups[static_cast<size_t>(group)].window;
-  int64_t wanted = 0;  // parts, if every split of every row has its own
+  int64_t wanted = 0;  // number of parts if every split of every row has its own
   for (size_t s = 0; s < step.sequences.size(); ++s) {
     const StepSequence& sequence = step.sequences[s];
     const int64_t n = std::ssize(sequence.tokens);
@@ -70,7 +70,8 @@ void AttendList::Fill(const Step& step, int64_t group, std::span<const int32_t> 
   }
   most_row_parts_ = wanted <= most_parts_ ? std::numeric_limits<int32_t>::max()
                                           : most_parts_ / std::max<int64_t>(1, std::ssize(sights_));
-  // What lies behind a window is not there to be shared; long runs of rows share among themselves.
+  // Rows with a window rarely see a shared prefix, and long runs of rows already share their pages
+  // among themselves; only short runs are grouped across sequences.
   std::vector<int32_t> few;  // sequences
   int32_t row = 0;
   for (size_t s = 0; s < step.sequences.size(); ++s) {
@@ -86,7 +87,7 @@ void AttendList::Fill(const Step& step, int64_t group, std::span<const int32_t> 
   }
   FillTogether(step, group, few);
   if (wanted <= most_parts_) return;
-  // The longest first: the others fill what they leave.
+  // Longest first, so that short items fill the gaps at the end of the launch.
   for (auto& items : items_) {
     std::ranges::stable_sort(items, [](const AttendItem& a, const AttendItem& b) {
       return a.end - a.first > b.end - b.first;
@@ -121,8 +122,8 @@ void AttendList::PutTile(int32_t begin, int32_t end) {
             sights_[static_cast<size_t>(end - 1)].last + 1);
 }
 
-// Sequences that share pages are neighbours in the order of their tables. A row joins the group of
-// the one before it where more splits are then spared, although that may shorten what they share.
+// Sorting by page table makes sequences with a common prefix neighbours. A row joins the previous
+// row's group if that saves splits overall, even if the group's shared prefix gets shorter.
 void AttendList::FillTogether(const Step& step, int64_t group,
                               const std::vector<int32_t>& sequences) {
   const auto table = [&](int32_t s) {
@@ -137,10 +138,10 @@ void AttendList::FillTogether(const Step& step, int64_t group,
     first_rows[s + 1] = first_rows[s] + Narrow(std::ssize(step.sequences[s].tokens));
   }
   std::vector<int32_t> together;
-  int64_t n_shared = 0;  // splits; of a single row those that it sees whole
+  int64_t n_shared = 0;  // shared splits of the group; for a single row, the splits it sees in full
   for (size_t i = 0; i < order.size(); ++i) {
     const auto s = static_cast<size_t>(order[i]);
-    int64_t shared = 0;  // positions, with the row before
+    int64_t shared = 0;  // positions shared with the previous row
     if (i > 0) {
       const auto before = table(order[i - 1]);
       const auto differ = std::ranges::mismatch(before, table(order[i])).in1;
@@ -150,7 +151,7 @@ void AttendList::FillTogether(const Step& step, int64_t group,
       const int64_t n_seen = step.sequences[s].position + row - first_rows[s] + 1;
       const int64_t n = std::min({n_shared, shared / kSplitTokens, n_seen / kSplitTokens});
       const int64_t n_rows = std::ssize(together);
-      // Neighbours of a sequence stay together in any case: all that they see are the same pages.
+      // Neighbouring rows of one sequence always stay together: they see the same pages.
       const bool same = row > first_rows[s] && n_rows < kMostItemRows;
       if (!same && (n_rows == kMostItemRows || n * n_rows <= n_shared * (n_rows - 1))) {
         PutTogether(together, Narrow(n_shared));
@@ -158,7 +159,7 @@ void AttendList::FillTogether(const Step& step, int64_t group,
       }
       n_shared = together.empty() ? n_seen / kSplitTokens : n;
       together.push_back(row);
-      shared = n_seen;  // the next one is of the same sequence
+      shared = n_seen;  // the next row belongs to the same sequence
     }
   }
   PutTogether(together, Narrow(n_shared));
@@ -174,7 +175,7 @@ void AttendList::PutTogether(const std::vector<int32_t>& together, int32_t n_spl
     rows_->insert(rows_->end(), together.begin(), together.end());
     PutSplits(begin, Narrow(std::ssize(together)), 0, cut, n_splits);
   }
-  // The rest, and all where nothing is shared: by sequence.
+  // The remaining splits (all of them if nothing is shared) go sequence by sequence.
   for (size_t i = 0; i < together.size();) {
     const int32_t sequence = sights_[static_cast<size_t>(together[i])].sequence;
     size_t end = i + 1;

@@ -1,8 +1,8 @@
-// What a step's attention is made of: a list of items for each group of layers (attention.h).
+// The work items of a step's attention: one list per group of layers (attention.h).
 //
-// A row alone, up to kMostItemRows neighbours of one sequence, or as many rows of sequences that
-// begin with the same pages become items, one per split; these all run beside each other. Where the
-// parts of that many splits would not fit, the first splits of all rows become one item each.
+// An item covers one split and either a single row, up to kMostItemRows neighbouring rows of one
+// sequence, or as many rows of sequences with a common prefix. All items run in parallel. If the
+// parts of all splits would not fit into memory, the first splits of each row become one item.
 #ifndef WEFT_BACKEND_GPU_ATTEND_LIST_H_
 #define WEFT_BACKEND_GPU_ATTEND_LIST_H_
 
@@ -17,32 +17,33 @@ namespace weft::gpu {
 
 class AttendList {
  public:
-  // Parts that there is room for, however many rows a step has.
+  // Capacity for parts, however many rows a step has.
   AttendList(const ModelSpec& spec, int page_tokens, int64_t max_rows);
   int64_t most_parts() const { return most_parts_; }
-  // Of one group of layers.
+  // Max items of one group of layers.
   int64_t most_items() const { return most_parts_ + max_rows_; }
 
-  // A group's items for a step. `tables`: where in the step's page tables each sequence's begins;
-  // `rows`: numbers of rows, the step's first; `parts`: per row of the step. A number one above the
-  // last group is that of texts, whose rows see all of them.
+  // Builds a group's items for a step. `tables`: where each sequence's page table begins in the
+  // step's tables; `rows`: row numbers, beginning with those of the step; `parts`: one per row of
+  // the step. A group number one above the last stands for encoder texts, whose rows see the whole
+  // text.
   void Fill(const Step& step, int64_t group, std::span<const int32_t> tables,
             std::vector<int32_t>* rows, std::span<device::RowParts> parts);
-  // Those of single rows, and those of several.
+  // List 0: items of single rows; list 1: items of several rows.
   const std::vector<device::AttendItem>& items(int list) const { return items_[list]; }
   void set_most_parts(int64_t n) { most_parts_ = n; }  // for tests
 
  private:
-  // A row of the step: its sequence, the first and the last split that it sees.
+  // One row of the step: its sequence, and the first and last split that it sees.
   struct RowSight {
     int32_t sequence = 0, first = 0, last = 0;
   };
-  // Rows [begin, end) of the step, of one sequence, at most kMostItemRows.
+  // Rows [begin, end) of the step, all of one sequence, at most kMostItemRows.
   void PutTile(int32_t begin, int32_t end);
-  // The rows' splits from `from` to before `end`: the first of them, to before `cut`, together.
+  // The rows' splits [from, end): those before `cut` as one item, the others one item each.
   void PutSplits(int32_t rows, int32_t n_rows, int32_t from, int32_t cut, int32_t end);
   void SetParts(int32_t row, int32_t cut);
-  // Rows that see the same pages first, for so many splits.
+  // Rows that share their first `n_splits` splits.
   void PutTogether(const std::vector<int32_t>& together, int32_t n_splits);
   void FillTogether(const Step& step, int64_t group, const std::vector<int32_t>& sequences);
   int32_t CutOf(int32_t row) const;
@@ -51,7 +52,7 @@ class AttendList {
   const int page_tokens_;
   const int64_t max_rows_;
   int64_t most_parts_ = 0;
-  // Of the group at hand.
+  // For the group being filled.
   int64_t most_row_parts_ = 0, n_parts_ = 0;
   std::span<const int32_t> tables_;
   std::span<device::RowParts> parts_;

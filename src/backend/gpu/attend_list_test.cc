@@ -1,5 +1,5 @@
-// Attention by a list of items, against one that takes the positions of each row and head in
-// order: the same bits, whatever the shapes are and however the list is cut.
+// Attention by item lists gives the same bits as a plain loop over positions, for all shapes and
+// however the list is cut.
 #include "backend/gpu/attend_list.h"
 
 #include <algorithm>
@@ -30,14 +30,15 @@ using device::AttendArgs;
 using device::KvPlane;
 using device::KvType;
 
-// One step's attention: its keys and values, its queries, and what comes out.
+// One step's attention: the KV cache, the queries and the expected output.
 struct Problem {
   KvType type = KvType::kF16;
   int page_tokens = 32, n_kv_heads = 2, heads_per_kv_head = 2, k_dim = 64, v_dim = 64;
   int window = 0, reach = -1;
   bool both_ways = false, latent = false, sinks = false;
   float softcap = 0;
-  // Sequences: rows, and positions before them; those of one family begin with the same pages.
+  // Rows of each sequence and the positions before them; sequences of one family begin with the
+  // same pages.
   struct Sequence {
     int n_rows, position, family, shared_pages;
   };
@@ -57,7 +58,7 @@ class AttentionOf {
   int n_rows() const { return static_cast<int>(positions_.size()); }
   int n_heads() const { return p_.n_kv_heads * p_.heads_per_kv_head; }
 
-  // By items, with room for so many parts; 0: what a step has.
+  // By items, with room for `most_parts` parts; 0: the room a step has.
   std::vector<float> ByItems(int64_t most_parts, bool shuffled, device::emulator::Order order) {
     AttendList list(spec_, p_.page_tokens, n_rows());
     if (most_parts > 0) list.set_most_parts(most_parts);
@@ -82,7 +83,7 @@ class AttentionOf {
     args.step.row_parts = parts.data();
     const size_t n_floats = static_cast<size_t>(list.most_parts() * n_heads()) *
                             static_cast<size_t>(device::PartFloats(p_.v_dim));
-    // A line of floats that are aligned as a device's memory is.
+    // Aligned to 16 bytes, as device memory is.
     std::vector<float> partials(n_floats + 4, device::FloatOf(0x7FC0DEADu));
     args.partials =
         reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(partials.data()) + 15) / 16 * 16);
@@ -90,7 +91,7 @@ class AttentionOf {
     args.out = {out.data(), n_heads() * p_.v_dim};
     for (args.list = 0; args.list < 2; ++args.list) {
       if (lists[args.list].n == 0) continue;
-      // With room for many items another kernel takes those of single rows.
+      // With room for many items, another kernel takes the items of single rows.
       const int64_t room = shuffled && args.list == 0 ? 1024 : lists[args.list].n;
       const AttendLaunch launch = AttendLaunchOf(p_.type, args, room);
       const Status status = device::emulator::Run(*launch.kernel, launch.shape, &args, order);
@@ -101,7 +102,7 @@ class AttentionOf {
     if (p_.v_dim % device::kBlockInputs == 0) ExpectSameAsBytes(args, out);
     return out;
   }
-  // What is merged into bytes are those of the merged floats.
+  // Merging straight into bytes equals merging into floats and then quantizing.
   void ExpectSameAsBytes(AttendArgs args, std::vector<float>& floats) {
     const auto n_blocks = static_cast<size_t>(n_heads() * p_.v_dim / device::kBlockInputs);
     std::vector<int8_t> q[2];
@@ -199,7 +200,7 @@ class AttentionOf {
     return found != shared_.end() ? found->second : shared_[{family, i}] = NewPage();
   }
   PageId NewPage() {
-    // Rubbish that nobody should use: NaNs, or scales that are.
+    // Garbage that no kernel may use: NaNs, also as scales.
     pool_.resize(pool_.size() + static_cast<size_t>(page_bytes_), std::byte{0xFF});
     return static_cast<PageId>(std::ssize(pool_) / page_bytes_ - 1);
   }
@@ -285,7 +286,7 @@ class AttentionOf {
     args.step.max_rows = p_.both_ways ? 0 : n_rows();
     args.kv = kv_;
     args.kv.pool = {&slab_, 30, page_bytes_};
-    // The only lists there are.
+    // There is only one group.
     args.kv.group = 0;
     args.q = {queries_.data(), n_heads() * p_.k_dim};
     args.q_head = p_.k_dim;
@@ -421,7 +422,7 @@ std::string Describe(const Problem& p) {
   return text;
 }
 
-// The same bits in whatever order blocks and items come, and however many splits are one item.
+// The same bits whatever the order of blocks and items, and however many splits form one item.
 void ExpectSameBits(const Problem& problem, uint64_t seed) {
   using device::emulator::Order;
   AttentionOf attention(problem, seed);

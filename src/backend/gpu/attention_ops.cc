@@ -15,7 +15,7 @@ using device::KvView;
 
 namespace {
 
-// The kernels of attention by the vectors of a value: 2, 4, 8, 16; where there is none, null.
+// Attention kernels by the number of vectors of a value: 2, 4, 8, 16; null if there is none.
 using KernelsByVectors = std::array<const KernelOf<AttendArgs>*, 4>;
 #define WEFT_ATTEND_(kind, type)                                          \
   {                                                                       \
@@ -41,19 +41,19 @@ const KernelOf<HeadsArgs>& HeadsKernelOf(KvType type) {
   return *kernels[static_cast<int>(type)];
 }
 
-// Whether a head's norm is a part of what lies between its product and attention.
+// Whether one kernel can norm the heads together with the other work between product and attention.
 bool NormsHeads(const BoundNorm& norm, int64_t width) {
   return !norm || (norm.spec.width == width && width <= device::kMostHeadNorm);
 }
 
-// Which of 2, 4, 8, 16 vectors of 32 dimensions.
+// Index into 2, 4, 8, 16 vectors of 32 dimensions.
 int VectorsFor(int64_t v_dim) {
   int index = 0;
   while (v_dim > 64 << index) ++index;
   return index;
 }
 
-// Keys and values of a row, F32, as pages of one token.
+// A text's KV cache in F32, with one token per page.
 KvView TextKv(const BidirectionalAttention& op, const StepBuffer& buffer) {
   const int64_t key_floats = op.n_kv_heads * op.k_dim;
   KvView kv;
@@ -72,9 +72,9 @@ KvView TextKv(const BidirectionalAttention& op, const StepBuffer& buffer) {
 
 }  // namespace
 
-// A block takes as many of an item's queries as there is room for, evenly.
+// A block takes as many of an item's queries as fit, divided evenly.
 AttendLaunch AttendLaunchOf(KvType type, const AttendArgs& args, int64_t n_items) {
-  // So many blocks of a row's items fill a device even where each is one warp.
+  // This many blocks fill a device even if each has only one warp.
   constexpr int64_t kManyBlocks = 1024;
   const int index = VectorsFor(args.kv.v_dim), vectors = 2 << index;
   const int n_kv_heads = args.n_heads / args.heads_per_kv_head;
@@ -145,7 +145,7 @@ void Builder::FinishHeads(KvType type, HeadsArgs args, int rope, const BoundNorm
 int64_t Builder::MostItems(int64_t n, int group) const {
   if (group >= std::ssize(spec_.kv_groups)) return n;
   const int64_t window = spec_.kv_groups[static_cast<size_t>(group)].window;
-  // Those of a row in a window; several rows' are no more than each one's would be.
+  // Items of single rows within a window. Items of several rows are never more than that.
   return window > 0 ? std::min(n, size_.rows * (window / device::kSplitTokens + 2)) : n;
 }
 
@@ -243,7 +243,7 @@ void Builder::Run(const Bound<LatentAttention>& op, const Rows& x, const Rows&, 
     Multiply(op.q_b, Prepare(low, op.q_b), q);
   }
 
-  // Queries in the latent space, with their rope part behind.
+  // Queries in the latent space, followed by their rope part.
   const Rows queries = NewRows(spec.n_heads * k_dim);
   MultiplyHeads(op.k_b, q, q_dim, queries, k_dim);
   Copy(Columns(q, spec.nope_dim), q_dim, Columns(queries, spec.latent_dim), k_dim, spec.n_heads,

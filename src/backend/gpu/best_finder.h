@@ -1,8 +1,8 @@
-// Finds on the device what the tokens of a step's rows are chosen from: changes rows of logits as
-// their sequences ask, finds their best tokens and their weights.
+// Reduces logits on the device to the candidates that sampling needs: applies the sequences' logit
+// changes, then finds each row's best tokens and its total weight.
 //
-// What the step asks for lies in one buffer that is filled before, as in StepBuffer. Owner thread
-// only.
+// The step's requests are written to one buffer before the step begins, as in StepBuffer. Owner
+// thread only.
 #ifndef WEFT_BACKEND_GPU_BEST_FINDER_H_
 #define WEFT_BACKEND_GPU_BEST_FINDER_H_
 
@@ -20,8 +20,8 @@ namespace weft::gpu {
 
 class Launches;
 
-// What is found in the rows of a piece: the most best tokens of one, rounded up to a power of two;
-// 0: nothing. Whether weights are.
+// The results wanted from a piece's rows: the largest number of best tokens of any row, rounded up
+// to a power of two (0: none), and whether any row needs its weight.
 struct Asked {
   int64_t most = 0;
   bool weighs = false;
@@ -34,26 +34,26 @@ class BestFinder {
   static StatusOr<std::unique_ptr<BestFinder>> New(device::Device* device, int64_t n_vocab,
                                                    int64_t max_rows);
 
-  // Takes over what a step asks for and enqueues its way to the device. REQUIRES: the step is
-  // valid, and the one before has ended.
+  // Takes over a step's requests and enqueues their upload. REQUIRES: the step is valid, and the
+  // previous one has ended.
   Status Fill(const Step& step, device::Stream* stream);
-  // How many of a row's best tokens are wanted; 0: the row. Row i of a piece.
+  // Number of best tokens wanted for row i of a piece; 0: the whole row.
   int64_t n_best(int64_t piece, int64_t i) const { return HostRow<int32_t>(n_best_, piece)[i]; }
-  // Whether its weight is.
+  // Whether the row's weight is wanted.
   bool weighs(int64_t piece, int64_t i) const {
     return HostRow<float>(temperatures_, piece)[i] != 0;
   }
 
-  // Of the first n rows of a piece.
+  // For the first n rows of a piece.
   Asked AskedOf(int64_t piece, int64_t n) const;
-  // Adds the work on a piece's rows of logits, which it changes. What is captured serves every step
-  // that asks for the same, while base() stays.
+  // Adds the kernels for a piece's rows of logits, which they change in place. A captured launch
+  // serves every step with the same `asked`, as long as base() stays the same.
   void Launch(int64_t piece, const Asked& asked, const device::Rows& logits, const RowSet& rows,
               const Launches& to);
   const void* base() const { return asked_->data(); }
-  // Enqueues the way back of what was found in n rows.
+  // Enqueues the download of n rows' results.
   void EnqueueCopies(const Asked& asked, int64_t n, device::Stream* stream);
-  // Once the stream has passed: of row i of that piece.
+  // Results of row i of the piece; valid once the stream has passed the download.
   const device::BestToken* best(int64_t i) const;
   double weight(int64_t i) const;
 
@@ -62,9 +62,9 @@ class BestFinder {
  private:
   BestFinder(device::Device* device, int64_t n_vocab, int64_t max_rows);
   Status Start();
-  // Makes room for so many words beside those of the rows.
+  // Makes room for `words` words in addition to the rows' own.
   Status Reserve(int64_t words);
-  // `allowed`: where masks begin.
+  // `allowed`: the offset of the first mask.
   void FillRows(const Step& step, int64_t allowed);
   template <typename T>
   T* HostRow(int64_t array, int64_t piece) const {
@@ -76,15 +76,15 @@ class BestFinder {
   }
 
   device::Device& device_;
-  const int64_t n_vocab_, n_rows_;  // rows: room for them
+  const int64_t n_vocab_, n_rows_;  // n_rows_: capacity
   const int64_t n_slices_, n_weights_;
-  // Offsets in words: per row, then what they refer to.
+  // Offsets in words: the arrays with an entry per row, then the data they refer to.
   const int64_t n_best_, masks_, temperatures_, first_changes_, rest_;
   std::unique_ptr<device::Memory> asked_, staging_;
   std::unique_ptr<device::Memory> work_, results_;
   device::BestArgs args_;
-  int64_t weights_offset_ = 0;  // of results_
-  int64_t most_ = 0;            // of a row, in results_
+  int64_t weights_offset_ = 0;  // into results_
+  int64_t most_ = 0;            // best tokens per row in results_
 };
 
 }  // namespace weft::gpu

@@ -1,5 +1,5 @@
-// What is drawn from what the device finds in a row is what the sampler draws from the whole row;
-// and in an engine no vocabulary crosses the bus for it.
+// Sampling from the device's candidates draws the same token as sampling from the whole row, and in
+// an engine no whole row of logits crosses the bus.
 #include "backend/gpu/best_finder.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ using weft::testing::WrappedExecutor;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// A row, and how its token is to be chosen.
+// A row and the options for sampling from it.
 struct Draw {
   std::vector<float> row;
   SamplingOptions options;
@@ -46,7 +46,7 @@ struct Draw {
   int64_t position() const { return std::ssize(context) + std::ssize(guesses); }
 };
 
-// By the host, which changes the row.
+// Samples on the host, which changes the row.
 TokenId SampleWhole(const Draw& draw, std::vector<float>* row) {
   *row = draw.row;
   for (const TokenId token : draw.banned) (*row)[static_cast<size_t>(token)] = -kInfinity;
@@ -55,7 +55,7 @@ TokenId SampleWhole(const Draw& draw, std::vector<float>* row) {
   return Sampler(draw.options, draw.seed).Sample(*row, context, draw.position(), draw.allowed);
 }
 
-// A finder of rows of one vocabulary on a device of its own.
+// A finder with a device of its own, for one vocabulary size.
 class OnDevice {
  public:
   explicit OnDevice(int64_t n_vocab) : n_vocab_(n_vocab) {
@@ -120,8 +120,8 @@ class OnDevice {
   std::unique_ptr<device::Memory> logits_, n_rows_;
 };
 
-// Draws of all kinds: as peaked as a trained model's rows or flat, with equal logits, few tokens
-// left, penalties over windows, guesses, biases up to infinity, bans, masks.
+// Random cases: rows as peaked as a trained model's, or flat; with equal logits, few tokens left,
+// penalties over windows, draft tokens, biases up to infinity, bans and masks.
 class Draws {
  public:
   explicit Draws(uint64_t seed) : random_(seed) {}
@@ -158,7 +158,7 @@ class Draws {
   }
   std::vector<TokenId> Tokens(int64_t n_vocab, int64_t n) {
     std::vector<TokenId> tokens;
-    // Some far more often than others, as in a text.
+    // Some tokens repeat far more often than others, as in a text.
     const auto most = static_cast<uint64_t>(Chance(2) ? std::min<int64_t>(n_vocab, 12) : n_vocab);
     for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<TokenId>(random_() % most));
     return tokens;
@@ -207,7 +207,7 @@ TEST(BestFinderTest, WhatIsDrawnIsWhatTheWholeRowGives) {
         SCOPED_TRACE(::testing::Message() << n_vocab << ", round " << round << ", row " << i);
         std::vector<float> row;
         const TokenId wanted = SampleWhole(step[i], &row);
-        // Of what cannot be chosen it does not matter why.
+        // Tokens that cannot be sampled may differ in the reason (-infinity or NaN).
         const auto never = [](float logit) { return !(logit > -kInfinity); };
         const auto same = [&](float a, float b) { return a == b || (never(a) && never(b)); };
         EXPECT_TRUE(std::ranges::equal(found[i].row, row, same));
@@ -227,7 +227,7 @@ TEST(BestFinderTest, WhatIsDrawnIsWhatTheWholeRowGives) {
   EXPECT_GT(n_none, 0);
 }
 
-// The weight, bit by bit, also where it is not what the draw comes to depend on.
+// The weight is exact to the bit, even where the sampled token does not depend on it.
 TEST(BestFinderTest, TheWeightIsTheHosts) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal(0, 4);
@@ -246,7 +246,7 @@ TEST(BestFinderTest, TheWeightIsTheHosts) {
   }
 }
 
-// Whatever changes hide it.
+// Broken rows are detected whatever changes hide the broken value.
 TEST(BestFinderTest, ARowThatHoldsNoNumbersIsSeen) {
   constexpr int64_t kVocab = 5000;
   OnDevice device(kVocab);
@@ -264,7 +264,7 @@ TEST(BestFinderTest, ARowThatHoldsNoNumbersIsSeen) {
       EXPECT_TRUE(std::isnan(device.Find({draw}, {&sampler})[0].best[0].logit)) << broken;
     }
   }
-  // Nothing is left of a sound one.
+  // Also if nothing of a sound row is allowed.
   Draw draw;
   draw.row.assign(kVocab, 1);
   draw.allowed.assign((kVocab + 31) / 32, 0);
@@ -274,7 +274,7 @@ TEST(BestFinderTest, ARowThatHoldsNoNumbersIsSeen) {
   EXPECT_EQ(sampler.SampleChanged(found[0].best, found[0].weight, kVocab, 0), kNoToken);
 }
 
-// Counts rows of logits that come to the host: those asked for, and those read afterwards.
+// Counts the rows of logits that reach the host: requested ones, and those read afterwards.
 class CountsRows : public WrappedBackend {
  public:
   explicit CountsRows(bool changes_rows)
@@ -348,7 +348,7 @@ std::vector<EngineCase> EngineCases() {
     t->sampling.repetition_penalty = 1.2f;
     t->sampling.frequency_penalty = 0.3f;
   });
-  // Repeats itself, so that guesses are right.
+  // The text repeats itself, so drafts are accepted.
   add("penalties and guesses", false, [](auto* t) {
     t->sampling = SamplingOptions::Greedy();
     t->sampling.frequency_penalty = 0.01f;

@@ -26,16 +26,17 @@ device::LaunchShape QuantizeShapeOf(int64_t width, const RowSet& rows, int64_t n
 
 namespace {
 
-// A kernel of a form, and the outputs and rows of one of its blocks.
+// A kernel for a weight form, and the outputs and rows that one block computes.
 struct ProductKernel {
   const device::KernelOf<device::MatmulArgs>* kernel;
   int outputs, rows;
 };
 
-// Rows from which on there are blocks enough for every multiprocessor if each has several bands.
+// From this many rows on, there are enough blocks for every multiprocessor even if each block takes
+// several bands.
 constexpr int64_t kManyRows = 4 * device::kTileRows;
 
-// All kernels of a form have one order of sums, so the number of rows may choose.
+// All kernels of a form add in the same order, so the number of rows may decide.
 ProductKernel KernelFor(const BoundLinear& linear, int64_t n_rows, bool sorted, int lanes) {
   const WeightForm& form = *linear.form;
   if (n_rows == 1 && !sorted) {
@@ -181,7 +182,7 @@ void Builder::Multiply(const BoundLinear& linear, const Input& x, const Rows& ou
 
 void Builder::MultiplyJoined(const Input& x, std::initializer_list<const BoundLinear*> linears,
                              std::span<Rows> outs) {
-  // Side by side, so that outputs of one matrix follow those of the one before.
+  // Next to each other, so that outputs of joined matrices are contiguous.
   constexpr int64_t kAligned = 16;
   int64_t width = 0;
   const auto aligned = [](int64_t n) { return (n + kAligned - 1) / kAligned * kAligned; };

@@ -1,11 +1,11 @@
-// Turns a model's blocks into launches.
+// Turns a model's blocks into kernel launches.
 //
-// A Builder writes the launches of a step of a given size into parts, a graph each: one for what
-// comes before the first block, then one per block. A part may end in the middle of a block, where
-// the host computes a mixture's experts. Arguments point into the step's buffer, the state's pools
-// and scratch memory, which stay where they are; so a step of that size is a replay.
+// A Builder writes the launches of a step of a given size into parts, one graph each: the inputs
+// before the first block, then one part per block. A part may also end within a block, where the
+// host computes a mixture's experts. Arguments point into the step's buffer, the state's pools and
+// scratch memory. None of these move, so the next step of that size only replays the graphs.
 //
-// Owner thread only; a Builder lives as long as its building.
+// Owner thread only; a Builder lives only while it builds.
 #ifndef WEFT_BACKEND_GPU_BUILDER_H_
 #define WEFT_BACKEND_GPU_BUILDER_H_
 
@@ -33,10 +33,10 @@ namespace weft::gpu {
 
 using device::Rows;
 
-// Memory for one step's rows, given from the beginning again and again.
+// Scratch memory for one step's rows, reused from the beginning for each block.
 class Arena {
  public:
-  // Null `begin`: memory of no use, to learn how much it takes.
+  // Null `begin`: hands out invalid addresses, to measure how much memory is needed.
   explicit Arena(std::byte* begin)
       : begin_(begin != nullptr ? reinterpret_cast<uintptr_t>(begin) : 256) {}
   template <typename T>
@@ -55,36 +55,36 @@ class Arena {
   int64_t used_ = 0, most_ = 0;
 };
 
-// What a program is built for: the most of everything.
+// The size a program is built for: the max of each quantity.
 struct ProgramSize {
   int64_t rows = 0;
   int64_t sequences = 0;
-  int64_t row_items = 0;   // of attention (attend_list.h): of single rows
-  int64_t tile_items = 0;  // and of several
-  // How many rows of logits, and which candidates. Set for steps of up to kMostWholeRows rows.
+  int64_t row_items = 0;   // attention items (attend_list.h) of single rows
+  int64_t tile_items = 0;  // attention items of several rows
+  // Rows of logits, and the candidates wanted. Set only for steps of up to kMostWholeRows rows.
   int64_t logits = 0;
   Asked asked;
   auto operator<=>(const ProgramSize&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// What a step finds on the device beside its buffer and its scratch memory.
+// Device memory that a step uses in addition to its buffer and its scratch memory.
 struct StepMemory {
-  // As many zeros as Builder::n_arrivals(), which are zeros again after each step: what the blocks
-  // of one product at a time have computed.
+  // Builder::n_arrivals() counters: how many blocks of a product have finished. The last block
+  // resets its counter, so all are zero again after each step.
   int32_t* arrivals = nullptr;
-  Rows hidden;  // of a prediction head's step
+  Rows hidden;  // a prediction head's input: the model's hidden values
 };
 
-// Launches that nothing interrupts.
+// Launches that run without a pause, as one graph.
 struct ProgramPart {
   std::unique_ptr<device::Graph> graph;
-  std::optional<HostMixture> then;  // before the next part
+  std::optional<HostMixture> then;  // computed before the next part
 };
 
-// Steps of more rows may pause between two blocks: they are a graph for each.
+// Steps of more rows may pause between two blocks, so each block is a graph of its own.
 inline constexpr int64_t kMostWholeRows = 32;
 
-// Where launches go: to a stream, or to a graph.
+// The target of launches: a stream or a graph.
 class Launches {
  public:
   explicit Launches(device::Stream* stream) : stream_(stream) {}
@@ -104,7 +104,7 @@ class Launches {
   device::Graph* graph_ = nullptr;
 };
 
-// Rows as they enter a product: floats, and bytes where some product wants them.
+// Input rows of a product: as floats, and as bytes if some product wants them.
 struct Input {
   Rows x;
   device::Int8View q;
@@ -112,14 +112,15 @@ struct Input {
 
 class Builder {
  public:
-  // With null `device` nothing is built; the arena still learns how much memory it takes.
+  // REQUIRES: all arguments outlive the builder.
   Builder(const GpuWeights& weights, const GpuState& state, const StepBuffer& buffer,
           const ProgramSize& size, Arena* arena, const StepMemory& memory);
 
-  // All of a step, into `*parts`; `add_results` adds what it likes to the last.
+  // Builds the whole step into `*parts`; `add_results` may add launches to the last part. With null
+  // `device` nothing is built, but the arena still learns how much memory is needed.
   Status Build(device::Device* device, std::vector<ProgramPart>* parts,
                FunctionRef<void(const Launches&)> add_results);
-  // The residual stream, which the results are made of.
+  // The residual stream, from which results are computed.
   Rows stream() const { return stream_; }
   int64_t n_launches() const { return n_launches_; }
   int64_t n_arrivals() const { return n_arrivals_; }
@@ -135,16 +136,16 @@ class Builder {
   RowSet step_rows() const { return {buffer_.view().n_rows, size_.rows}; }
   Rows NewRows(int64_t width, int64_t n_rows = 0);
   device::Int8View NewBytes(int64_t n_rows, int64_t width);
-  // A block of columns of rows.
+  // A range of columns of each row.
   static Rows Columns(const Rows& rows, int64_t first) {
     return {rows.values + first, rows.stride};
   }
   void Embed(const BoundLinear& table, const int32_t* index, float scale, bool add,
              const Rows& out);
-  // Rows of `width`; as bytes too where one of the linears wants that.
+  // Prepares rows of `width` values; also as bytes if one of the linears wants them.
   Input Prepare(const Rows& x, int64_t width, std::initializer_list<const BoundLinear*> linears,
                 const RowSet& rows);
-  // Of the layer's keys that are visible; 0: all.
+  // How many of the latest keys a row of this layer sees; 0: all.
   int32_t WindowOf(int kv_layer) const {
     return static_cast<int32_t>(
         spec_.kv_groups[static_cast<size_t>(state_.group(kv_layer))].window);
@@ -155,12 +156,12 @@ class Builder {
   void Activate(device::ActivateArgs args, int64_t width, int64_t most_rows);
   device::ActivateBytesArgs ActivateBytesOf(const device::ActivateArgs& args, int64_t width,
                                             int64_t most_rows);
-  // act(gate) * up, or act(gate), as the linear wants it; args.out is room for floats.
+  // act(gate) * up, or act(gate), in the form that the linear wants; args.out has room for floats.
   Input PrepareActivated(const device::ActivateArgs& args, const BoundLinear& linear,
                          int64_t most_rows);
   void Multiply(const BoundLinear& linear, const Input& x, const Rows& out);
-  // Products of one input with several matrices, each into rows of its own; in one launch where
-  // these are one matrix. A matrix that is absent has none.
+  // Products of one input with several matrices, each into rows of its own. Joined matrices take a
+  // single launch. An absent matrix yields no rows.
   template <typename... Linears>
   std::array<Rows, sizeof...(Linears)> MultiplyAll(const Input& x, const Linears&... linears) {
     std::array<Rows, sizeof...(Linears)> outs;
@@ -169,10 +170,10 @@ class Builder {
   }
   void MultiplyJoined(const Input& x, std::initializer_list<const BoundLinear*> linears,
                       std::span<Rows> outs);
-  // Head h of x through member h, to head h of out.
+  // Multiplies head h of x by member h of the stack, into head h of `out`.
   void MultiplyHeads(const BoundStack& stack, const Rows& x, int64_t x_head, const Rows& out,
                      int64_t out_head);
-  // Normed in place or elsewhere; where there is no norm, x itself.
+  // Norms into `out`, which may be x. Without a norm, returns x itself.
   Rows Norm(const BoundNorm& norm, const Rows& x, int64_t width, const Rows& out);
   void NormGroups(const BoundNorm& norm, const Rows& x, int64_t n_groups, int64_t group,
                   const Rows& out);
@@ -186,22 +187,22 @@ class Builder {
 
   // --- the whole (program.cc) ------------------------------------------------------------------
   void BeginPart();
-  // Of the first error, which Build returns.
+  // Keeps the first error, which Build returns.
   void EndPart();
   void BuildInputs();
   void BuildPerLayerInputs();
-  // A prediction head's stream, of embeddings and hidden values.
+  // Builds a prediction head's stream from embeddings and hidden values.
   void JoinHidden(const BoundHiddenInput& input);
   void BuildBlock(const BoundBlock& block);
-  // Of x, a norm of `from`: it is launched when a product says in which form it wants that,
-  // together with what is still to be added to the stream.
+  // Declares x = norm(from). The launch is deferred until a product asks for floats or bytes, so
+  // that it is fused with the pending residual.
   Rows Enter(const BoundNorm& norm, const Rows& from, const Rows& to);
-  // What is entered, in the forms that are wanted.
+  // The entered rows, in the requested forms.
   Input Entered(bool floats, bool bytes);
   void AddToStream();
   void Advance(const Rows& from, const BoundNorm* norm, const Rows& out,
                const device::Int8View& bytes);
-  // The same by several launches, of rows that no kernel takes whole.
+  // The same in several launches, for rows that are too wide for one kernel.
   void AdvanceInSteps(const Rows& from, const BoundNorm* norm, const device::Int8View& bytes);
 
   // --- operations: out = op(x); `raw` is the block's input before any norm -----------------------
@@ -228,17 +229,17 @@ class Builder {
   void Run(const Bound<TimeMix>& op, const Rows& x, const Rows& raw, const Rows& out);
   void Run(const Bound<ChannelMix>& op, const Rows& x, const Rows& raw, const Rows& out);
 
-  // All that lies between the products and attention, of heads that begin as the products left
-  // them: args names step, kv, rows and heads. Norms that no kernel does on the way come first.
+  // Everything between the products and attention, for heads in the layout of the products. `args`
+  // names step, kv, rows and heads. Norms that the fused kernel cannot do run first.
   void FinishHeads(device::KvType type, device::HeadsArgs args, int rope,
                    const BoundNorm& q_norm = {}, const BoundNorm& k_norm = {},
                    const BoundNorm& v_norm = {});
-  // The heads' sums, to args.out; or as bytes alone, if only `next` wants them and they can be.
+  // Attention's output, to args.out; or only as bytes if `next` alone reads it and takes bytes.
   Input Attend(device::KvType type, device::AttendArgs args, const BoundLinear* next);
   Input MultiplyToActivate(const Bound<DenseFfn>& op, const Input& x);
-  // Items of a group of layers, the most that a launch is for.
+  // Max items of a layer's group that one launch covers.
   int64_t MostItems(int64_t n, int group) const;
-  // The experts' rows by expert, and what is needed to find them.
+  // Pairs of row and expert, sorted by expert, and the arrays to find them.
   struct Pairs {
     RowSet rows;
     int32_t *places, *sources;
@@ -247,7 +248,7 @@ class Builder {
     int32_t* n_tiles;
     int64_t most_tiles;
   };
-  // Which experts each row is sent to, and the weights of what these give.
+  // Each row's experts, and the weights of their outputs.
   struct Routes {
     int32_t* experts;
     float* weights;
@@ -256,15 +257,15 @@ class Builder {
   Pairs Sort(const MixtureOfExperts& spec, const Routes& routes);
   void MultiplyPairs(const BoundStack& stack, const Input& x, const int32_t* sources,
                      const Pairs& pairs, const Rows& out);
-  // The coefficients of a layer's streams.
+  // The mixing coefficients of a layer's streams.
   Rows MixStreams(const BoundNorm& norm, const BoundLinear& router, const BoundLinear& coefficients,
                   const Rows& x);
   void MatchLengths(const Rows& like, const Rows& x, int64_t n_heads);
-  // x through two matrices, and with `bias` the sigmoid of that.
+  // x through two matrices; with `bias`, followed by a sigmoid.
   enum class LowActivation { kNone, kTanh, kSigmoid };
   Rows LowRankGate(const BoundLinear& a, const BoundLinear& b, const float* bias, const Rows& x,
                    LowActivation activation);
-  // x mixed with the inputs before it, by each of n_parts rows of `lerp`.
+  // x mixed with the previous token's input, once for each of the n_parts rows of `lerp`.
   Rows Shift(int shift_slot, const float* lerp, int64_t n_parts, const Rows& x);
   void SetLengths(const Rows& heads, int64_t n_heads, int64_t width, float epsilon, float length);
   void Convolve(const BoundConvolution& convolution, const Rows& x, bool silu, const Rows& out);
@@ -277,7 +278,7 @@ class Builder {
   Arena& arena_;
   device::Device* device_ = nullptr;
   std::vector<ProgramPart>* parts_ = nullptr;
-  ProgramPart part_;  // that is being built
+  ProgramPart part_;  // being built
   Status status_;
   int64_t n_host_mixtures_ = 0;
   int64_t n_launches_ = 0;
@@ -285,10 +286,10 @@ class Builder {
   int64_t n_arrivals_ = 0;
   Rows stream_, block_input_, path_input_, path_output_, path_sum_, per_layer_, kept_, sides_,
       first_values_;
-  // What has not been added to the stream yet.
+  // The part of the residual that has not been added to the stream yet.
   struct Residual {
     Rows y;
-    const BoundNorm* post;  // of y; or null
+    const BoundNorm* post;  // norm of y; or null
     float y_scale, scale;
   };
   std::optional<Residual> residual_;
@@ -296,7 +297,7 @@ class Builder {
     Rows from;
     const BoundNorm* norm = nullptr;
     Rows x;
-    bool floats = false, bytes = false;  // are there
+    bool floats = false, bytes = false;  // which forms have been computed
   };
   Entry entry_;
   device::Int8View entry_bytes_;
@@ -305,7 +306,7 @@ class Builder {
 // `up` may be absent.
 device::ActivateArgs ActivateArgsOf(Activation kind, const ActivationNumbers& numbers,
                                     const Rows& gate, const Rows& up, const RowSet& rows);
-// The bytes that keys and values take which last as long as an operation, for so many rows.
+// Bytes of the text KV cache, which lasts only as long as one operation, for n_rows rows.
 int64_t TextKvBytes(const ModelSpec& spec, int64_t n_rows);
 
 void LaunchNorm(const BoundNorm& norm, const Rows& x, int64_t width, const Rows& out,
@@ -313,25 +314,25 @@ void LaunchNorm(const BoundNorm& norm, const Rows& x, int64_t width, const Rows&
 device::QuantizeArgs QuantizeArgsOf(const Rows& x, int64_t width, const device::Int8View& to,
                                     const RowSet& rows);
 device::LaunchShape QuantizeShapeOf(int64_t width, const RowSet& rows, int64_t n_heads);
-// A product of rows, and its kernel and shape.
+// One matrix product: kernel, shape and arguments.
 struct Product {
   const device::KernelOf<device::MatmulArgs>* kernel;
   device::LaunchShape shape;
   device::MatmulArgs args;
 };
-// `sorted`: rows come by member, in tiles of up to kMatmulRows; the grid's y is the caller's.
+// `sorted`: rows are sorted by member, in tiles of up to kMatmulRows; the caller sets the grid's y.
 Product ProductOf(const BoundLinear& linear, const Input& x, const Rows& out, const RowSet& rows,
                   bool sorted = false);
-// Attention to items of a list of the step (AttendArgs::list), and the merge behind it.
+// Attention to the items of a list of the step (AttendArgs::list), and the merge after it.
 struct AttendLaunch {
   const device::KernelOf<device::AttendArgs>* kernel;
   device::LaunchShape shape;
 };
 AttendLaunch AttendLaunchOf(device::KvType type, const device::AttendArgs& args, int64_t n_items);
 device::LaunchShape MergeShapeOf(const device::AttendArgs& args, int64_t n_rows);
-// A norm as a part of other kernels; of an absent one, nothing.
+// A norm as an argument of a fused kernel; empty if absent.
 device::NormPart PartOf(const BoundNorm& norm);
-// The kernel for rows of args.width, which do as much at once; null where none does.
+// The fused kernel for rows of args.width; null if there is none.
 const device::KernelOf<device::StreamArgs>* AdvanceKernelOf(const device::StreamArgs& args);
 device::NormArgs NormArgsOf(const BoundNorm& norm, const Rows& x, int64_t group, const Rows& out,
                             const RowSet& rows);
@@ -339,7 +340,7 @@ inline device::LaunchShape ColumnsShape(int64_t width, int64_t n_rows, int64_t n
   return {device::CeilDiv(width, device::kColumnsPerBlock), static_cast<int>(n_rows),
           static_cast<int>(n_heads), device::kColumnThreads};
 }
-// More rows than a grid's y can count, in runs.
+// Splits rows beyond the limit of a grid's y into runs, one per z.
 inline device::LaunchShape InRuns(device::LaunchShape shape) {
   shape.grid_z = device::CeilDiv(shape.grid_y, device::kMostRunRows);
   shape.grid_y = std::min(shape.grid_y, device::kMostRunRows);

@@ -1,4 +1,4 @@
-// NVIDIA's devices as a backend.
+// NVIDIA devices as a backend.
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -21,7 +21,7 @@ namespace gpu {
 
 namespace {
 
-// WEFT_CUDA_GRAPHS=off launches every kernel by itself, for tools/gpu_quarter.sh.
+// WEFT_CUDA_GRAPHS=off launches each kernel separately, for tools/gpu_quarter.sh.
 bool GraphsAreWanted() {
   const char* const value = std::getenv("WEFT_CUDA_GRAPHS");
   return value == nullptr || std::string_view(value) != "off";

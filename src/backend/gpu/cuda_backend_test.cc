@@ -1,5 +1,4 @@
-// The cuda backend with a driver that is not one: what it asks of the driver comes to the
-// emulator's bits, and nothing stays behind.
+// The cuda backend over a fake driver: it computes the emulator's bits and leaks nothing.
 #include <unistd.h>
 
 #include <cstring>
@@ -35,7 +34,7 @@ using weft::testing::RunAlone;
 using weft::testing::RunTurn;
 using weft::testing::TinyModel;
 
-// What the backend under test finds for a driver.
+// The driver that the backend under test finds.
 LoadedDriver found;
 const LoadedDriver& Found() { return found; }
 
@@ -62,7 +61,7 @@ class CudaBackendTest : public ::testing::Test {
     return runner->Feed(runner->Add(), RandomTokens(n_tokens, 5), chunks);
   }
 
-  // The second one has tiles of bytes, which the emulator is slow at.
+  // The second device has tensor-core tiles, which are slow to emulate.
   FakeCuda fake_{
       {{.compute_major = 7, .compute_minor = 5}, {.name = "Loom 9001", .compute_major = 12}},
       weft::testing::AllKernels()};
@@ -110,7 +109,7 @@ TEST_F(CudaBackendTest, WithoutMemoryForAGraphItsKernelsAreLaunchedOneByOne) {
   EXPECT_EQ(fake_.n_alive(), 0);
 }
 
-// Of everything that is allocated, instantiated, loaded.
+// Nothing leaks, whichever allocation, instantiation or load fails.
 TEST_F(CudaBackendTest, WhateverIsRefusedNothingStays) {
   for (const char* const function :
        {"cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreateWithPriority", "cuEventCreate",
@@ -129,7 +128,7 @@ TEST_F(CudaBackendTest, WhateverIsRefusedNothingStays) {
   }
 }
 
-// Two engines on two devices, one of which is lost.
+// Two engines on two devices; one device is lost.
 TEST_F(CudaBackendTest, EnginesDoNotSeeEachOther) {
   const auto prompt = RandomTokens(20, 3);
   const auto expected =
@@ -164,7 +163,7 @@ TEST_F(CudaBackendTest, EnginesDoNotSeeEachOther) {
   EXPECT_EQ(fake_.n_alive(), 0);
 }
 
-// Pages whose slab went back take memory anew when a step begins.
+// Pages whose slab was freed get new memory when a step begins.
 TEST_F(CudaBackendTest, AStepForWhichThereIsNoMemoryIsComputedLater) {
   const auto turn = Greedy(RandomTokens(20, 3), 6);
   const auto expected = RunAlone(TinyModel("llama", 1, EmulatedBackend()), {}, std::vector{turn});
@@ -184,7 +183,7 @@ TEST_F(CudaBackendTest, WithoutADeviceItSaysWhatToDo) {
               AllOf(HasSubstr("no CUDA device"), HasSubstr("libx"), HasSubstr("--backend cpu")));
 }
 
-// What is missing in place of the program's kernels is named.
+// The error names the file that is missing.
 TEST(ImageFilesTest, TakesFilesInThePlaceOfKernels) {
   const std::string folder = StrCat(::testing::TempDir(), "weft_images_", getpid());
   std::filesystem::create_directories(folder);
@@ -219,7 +218,7 @@ TEST(CudaBackendMemoryTest, LeavesMoreWhereADesktopIsDrawn) {
   EXPECT_EQ(backend->MemoryOf(2)->reserve_bytes, kGiB);
 }
 
-// Over the driver: the first card takes the model if it has room.
+// The driver finds the cards: the first one with enough memory takes the model.
 TEST(CudaBackendChoiceTest, TakesTheCardOrSaysWhyNot) {
   constexpr int64_t kGiB = int64_t{1} << 30;
   const FakeCuda fake({{.memory_bytes = 8 * kGiB}, {}}, weft::testing::AllKernels());

@@ -1,5 +1,5 @@
-// The kernels of mixtures of experts against plain loops: which experts a row is sent to, with what
-// weights, and where its pairs go.
+// The kernels of mixtures of experts against plain loops: each row's experts, their weights, and
+// the order of the pairs.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -27,7 +27,7 @@ void SoftmaxInOrder(float* x, int n) {
   for (int i = 0; i < n; ++i) x[i] /= sum;
 }
 
-// One row's choice, expert by expert.
+// Routes one row in a plain loop over the experts.
 struct PlainRouter {
   const device::RouteArgs& a;
   std::vector<float> scores;
@@ -38,7 +38,7 @@ struct PlainRouter {
     const auto at = static_cast<size_t>(i);
     return a.selection_bias != nullptr ? scores[at] + a.selection_bias[i] : scores[at];
   }
-  // The first that none of the others is greater than, of those that may be; -1: none.
+  // The first of the best allowed experts; -1: none is allowed.
   template <typename May>
   int Best(int begin, int end, const May& may) const {
     int best = -1;
@@ -101,7 +101,7 @@ class ExpertKernelsTest : public ::testing::Test {
   std::mt19937_64 random_{5};
 };
 
-// Scores that are equal, infinite or no numbers come up in every other round.
+// Every other round has scores that are equal, infinite or NaN.
 TEST_F(ExpertKernelsTest, RowsGoWhereAPlainLoopSendsThem) {
   for (int round = 0; round < 120; ++round) {
     const int n_rows = Between(1, 3), size = Between(2, 40);
@@ -148,7 +148,7 @@ TEST_F(ExpertKernelsTest, RowsGoWhereAPlainLoopSendsThem) {
   }
 }
 
-// One run of pairs, several, and more than 65,536; also where a launch is for more than there are.
+// One run of pairs, several, and more than 65,536; also with fewer pairs than the launch's maximum.
 TEST_F(ExpertKernelsTest, PairsAreSortedByExpertInTheirOrder) {
   for (int round = 0; round < 24; ++round) {
     const int n_experts = round % 4 == 0 ? Between(1, 300) : Between(1, 12), n_used = Between(1, 8);

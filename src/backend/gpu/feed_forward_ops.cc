@@ -6,7 +6,8 @@
 
 namespace weft::gpu {
 
-// act(gate) * up, or act(up), as `down` wants it. By the product itself where that is one launch.
+// act(gate) * up, or act(up), in the form that `down` wants. Fused with the product if that is one
+// launch.
 Input Builder::MultiplyToActivate(const Bound<DenseFfn>& op, const Input& x) {
   const RowSet rows = step_rows();
   const auto activated = [&](const Rows& gate, const Rows& up) {
@@ -88,7 +89,7 @@ Builder::Pairs Builder::Sort(const MixtureOfExperts& spec, const Routes& routes)
   pairs.places = arena_.Take<int32_t>(n_pairs);
   pairs.sources = arena_.Take<int32_t>(n_pairs);
   pairs.factors = spec.weighs_inputs ? arena_.Take<float>(n_pairs) : nullptr;
-  // As many as if every expert had a last one that is not full.
+  // Enough even if every expert's last tile is partly empty.
   pairs.most_tiles = std::min<int64_t>(n_pairs, spec.n_experts + n_pairs / device::kMatmulRows);
   pairs.tiles = arena_.Take<device::MemberTile>(pairs.most_tiles);
   int32_t* const counts = arena_.Take<int32_t>(2);
@@ -134,7 +135,7 @@ void Builder::Run(const Bound<MixtureOfExperts>& op, const Rows& x, const Rows& 
   const Rows logits = NewRows(spec.n_experts);
   const bool routes_x = !op.router_norm && !spec.routes_kept;
   const BoundLinear* const reads_x = routes_x ? &op.router : nullptr;
-  // The host takes floats.
+  // Experts on the host take floats.
   const Input input = op.up ? Prepare(x, spec_.d_model, {&op.up, &op.gate, reads_x}, step_rows())
                             : Entered(true, routes_x && op.router.form->int8);
   if (op.router_norm) {

@@ -1,4 +1,4 @@
-// Kernels that do in one launch what several did have the bits of those, and activations as bytes
+// Fused kernels give the same bits as the launches that they replace, and quantized activations
 // those of a plain loop.
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 using device::Int8View;
 using device::kBlockInputs;
 
-// Rows of activations as bytes.
+// Rows of activations, quantized to bytes.
 struct Bytes {
   Bytes(int64_t n_rows, int64_t width)
       : q(static_cast<size_t>(n_rows * width), 77),
@@ -42,7 +42,7 @@ bool Same(const Bytes& a, const Bytes& b) {
   return Same(a.q, b.q) && Same(a.scales, b.scales) && Same(a.sums, b.sums);
 }
 
-// A block of 32 as kernels.h says, value by value.
+// Quantizes a block of 32 values one by one, as kernels.h defines it.
 void QuantizeInOrder(const float* x, int8_t* q, float* scale, int32_t* sum) {
   float max = 0;
   bool finite = true;
@@ -79,7 +79,7 @@ class FusedKernelsTest : public ::testing::Test {
 TEST_F(FusedKernelsTest, BytesAreThoseOfAPlainLoop) {
   for (int round = 0; round < 40; ++round) {
     const int64_t n_rows = Between(1, 3), n_blocks = Between(1, 40), width = n_blocks * 32;
-    // Rows may begin anywhere.
+    // Rows may start at any alignment.
     const int64_t stride = width + Between(0, 5);
     std::vector<float> x = Floats(n_rows * stride);
     const float odd[] = {0, 1e-38f, std::ldexp(1.0f, -110), INFINITY, NAN, 3e38f};
@@ -108,7 +108,8 @@ device::NormArgs NormOf(const device::NormPart& part, const Rows& rows, const in
   return args;
 }
 
-// Adds, norms before and after, to floats and bytes, against a launch for each; any of them absent.
+// Adds, and norms before and after, to floats and bytes, against one launch for each; any of them
+// may be absent.
 TEST_F(FusedKernelsTest, WhatLiesBetweenProductsHasTheBitsOfItsSteps) {
   for (int round = 0; round < 40; ++round) {
     const int64_t n = Between(1, 3), width = 32 * Between(1, round < 30 ? 20 : 130);
@@ -194,7 +195,8 @@ TEST_F(FusedKernelsTest, AnActivationIsQuantizedAsItWouldBe) {
   }
 }
 
-// A kernel of products, and the outputs (0: as many as its lanes leave) and rows of a block.
+// A kernel of products, and the outputs and rows of one block (0 outputs: as many as its lanes
+// allow).
 struct ProductKernel {
   const device::KernelOf<device::MatmulArgs>* kernel;
   int outputs, rows;
@@ -210,7 +212,7 @@ ProductKernel ProductKernelOf(int number) {
   return kernels[number];
 }
 
-// Every kernel of a product that activates its own outputs, of any width, with and without a gate.
+// Every kernel of products with a fused activation, for all widths, with and without a gate.
 TEST_F(FusedKernelsTest, AProductThatActivatesHasTheBitsOfItsSteps) {
   for (int round = 0; round < 30; ++round) {
     const auto [kernel, outputs, run] = ProductKernelOf(round % 5);
@@ -253,7 +255,7 @@ TEST_F(FusedKernelsTest, AProductThatActivatesHasTheBitsOfItsSteps) {
     RunKernel(*kernel, shape, args);
     RunKernel(device::ActivateBytes, QuantizeShapeOf(width, rows, 1), then);
 
-    // Twice, as the counts of arrivals must be back at 0.
+    // Twice: the kernel must have reset the arrival counters to 0.
     std::vector<int32_t> arrivals(static_cast<size_t>(shape.grid_y * then.n_blocks), 0);
     then.out = bytes.view();
     args.then = then;

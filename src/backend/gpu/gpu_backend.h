@@ -1,4 +1,4 @@
-// The backends over devices: kernels of kernels_gpu, run by NVIDIA's devices or the emulator.
+// The backends over devices: the kernels of kernels_gpu on NVIDIA devices or in the emulator.
 #ifndef WEFT_BACKEND_GPU_GPU_BACKEND_H_
 #define WEFT_BACKEND_GPU_GPU_BACKEND_H_
 
@@ -11,18 +11,19 @@
 
 namespace weft {
 
-// Named "emu": the kernels run on the host, slowly, and are watched. For tests. Lives forever.
+// Named "emu": runs the kernels on the host, slowly, and checks their memory accesses. For tests.
+// Lives forever.
 const Backend* EmulatedBackend();
 
 #ifdef WEFT_HAS_CUDA
-// Named "cuda": NVIDIA's devices, over the driver of the machine that the program runs on. Lives
+// Named "cuda": NVIDIA devices, through the driver of the machine that runs the program. Lives
 // forever.
 const Backend* CudaBackend();
 #endif
 
 namespace gpu {
 
-// What a backend over devices does that does not depend on which they are.
+// The part of a device backend that is the same for all devices.
 class GpuBackend : public Backend {
  public:
   const BackendCapabilities& capabilities() const override;
@@ -34,14 +35,15 @@ class GpuBackend : public Backend {
                                                   const ExecutorOptions& options) const override;
 };
 
-// The cuda backend over a driver, which is loaded by whoever first asks about devices, and
-// kernels compiled for it, or why there are none. Both outlive the backend and what it makes.
+// The cuda backend over a driver and compiled kernels (or the reason why there are none). The
+// driver is loaded when somebody first asks about devices. Both outlive the backend and everything
+// made from it.
 using DriverFinder = const device::cuda::LoadedDriver& (*)();
 std::unique_ptr<const Backend> NewCudaBackend(DriverFinder driver,
                                               StatusOr<device::KernelImages> images);
 
-// Loads weights to a device that the caller made: what the backends do with their own, or with that
-// of the weights that these are loaded beside.
+// Loads weights to the caller's device. The backends call it with a device of their own, or with
+// that of the weights in options.beside.
 StatusOr<std::shared_ptr<const Weights>> LoadTo(std::shared_ptr<device::Device> device, int number,
                                                 std::shared_ptr<const ModelFile> file,
                                                 ModelSpec spec, const LoadOptions& options);

@@ -1,5 +1,5 @@
-// The gpu backend beyond what the conformance tests say of every backend: memory, faults, and
-// that a fault is nobody's but its step's.
+// The gpu backend beyond the conformance tests of all backends: memory, faults, and that a fault
+// affects only its own step.
 #include "backend/gpu/gpu_backend.h"
 
 #include <algorithm>
@@ -68,7 +68,7 @@ TEST_P(GpuBackendTest, EveryAllocationMayFailAndNothingStays) {
         EXPECT_TRUE(runner.ok()) << runner.status();
         break;
       }
-      // Large memory that is refused is asked for once more, as small as will do.
+      // After a refusal of a large slab, the backend retries with the smallest size that will do.
       if (!runner.ok()) ++n_failed;
       EXPECT_TRUE(runner.ok() || runner.status().code() == StatusCode::kResourceExhausted)
           << runner.status();
@@ -97,7 +97,8 @@ TEST_P(GpuBackendTest, AFailedLaunchIsItsStepsAlone) {
       SameBytes(*rest, {expected->begin() + 20 * static_cast<int64_t>(n_vocab), expected->end()}));
 }
 
-// The launch that fails belongs to a step beside a paused one, which goes on as ever.
+// The failing launch belongs to a step that runs while another one is paused; the paused one
+// continues unharmed.
 TEST_P(GpuBackendTest, AFailedLaunchIsNotThePausedStepsBesideIt) {
   const auto runner = NewRunner();
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -116,7 +117,7 @@ TEST_P(GpuBackendTest, AFailedLaunchIsNotThePausedStepsBesideIt) {
   EXPECT_TRUE(SameBytes(*logits, *expected));
 }
 
-// Rows that are attended to one by one, and by tiles of a prompt.
+// Attention to rows one by one, and in tiles of a prompt.
 TEST_P(GpuBackendTest, AttentionInSplitsHasTheSameBits) {
   const auto runner = NewRunner();
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -129,7 +130,7 @@ TEST_P(GpuBackendTest, AttentionInSplitsHasTheSameBits) {
   EXPECT_TRUE(SameBytes(*split, *expected));
 }
 
-// Heads of keys and values of layers that see the whole text.
+// KV heads of all layers without a window.
 int64_t HeadsThatSeeAll(const ModelSpec& spec) {
   int64_t n_heads = 0;
   ForEachPath(spec, [&](const Path& path) {
@@ -141,9 +142,9 @@ int64_t HeadsThatSeeAll(const ModelSpec& spec) {
   return n_heads;
 }
 
-// Sessions that begin with the same pages: these are read once for sixteen of them, and the logits
-// are those of sessions with pages of their own. A step of few rows, whose attention is split, and
-// one of many.
+// Up to sixteen sessions that begin with the same pages read these pages once, and their logits
+// equal those of sessions with pages of their own: for a step of few rows, whose attention is
+// split, and for one of many.
 TEST_P(GpuBackendTest, APrefixIsReadOnceForTheSessionsThatHoldIt) {
   const auto runner = NewRunner(400);
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -172,13 +173,13 @@ TEST_P(GpuBackendTest, APrefixIsReadOnceForTheSessionsThatHoldIt) {
       logits[share] = *std::move(results);
     }
     EXPECT_TRUE(SameBytes(logits[true], logits[false])) << n_sessions;
-    // Two whole splits are shared.
+    // Two full splits are shared.
     EXPECT_EQ(n_tiles[false] - n_tiles[true],
               HeadsThatSeeAll((*runner)->spec()) * 2 * kTiles * (n_sessions - n_groups));
   }
 }
 
-// Sessions that share more with some than with others, and rows that follow each other in them.
+// Sessions with shared prefixes of different lengths, and several rows per session.
 TEST_P(GpuBackendTest, PrefixesOfPrefixesHaveTheSameBits) {
   const auto runner = NewRunner(400);
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -215,8 +216,8 @@ TEST_P(GpuBackendTest, PrefixesOfPrefixesHaveTheSameBits) {
   EXPECT_LT(n_tiles[true], n_tiles[false]);
 }
 
-// Launches are what small steps spend their time on: no more than these for attention and for a
-// feed-forward network, and six for what a step begins and ends with.
+// Launches dominate the time of small steps: at most this many for attention and for a feed-forward
+// network, and six for the beginning and the end of a step.
 TEST_P(GpuBackendTest, AStepHasFewLaunches) {
   const auto runner = NewRunner();
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -232,7 +233,8 @@ TEST_P(GpuBackendTest, AStepHasFewLaunches) {
   EXPECT_LE(n_launches, most);
 }
 
-// Steps of few rows are a graph each, whatever their results: whole rows of logits, or best tokens.
+// Steps of few rows are one graph each, whatever their results: whole rows of logits or best
+// tokens.
 TEST_P(GpuBackendTest, ADecodeStepIsOneGraph) {
   const auto runner = NewRunner();
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -254,7 +256,7 @@ TEST_P(GpuBackendTest, ADecodeStepIsOneGraph) {
   }
 }
 
-// What a page table says matters: one that is wrong by an entry gives other logits.
+// A wrong entry in a page table changes the logits.
 TEST_P(GpuBackendTest, AWrongPageShows) {
   const auto runner = NewRunner();
   ASSERT_TRUE(runner.ok()) << runner.status();
@@ -263,7 +265,8 @@ TEST_P(GpuBackendTest, AWrongPageShows) {
   const int right = (*runner)->Add(), wrong = (*runner)->Add();
   ASSERT_TRUE((*runner)->Feed(right, tokens.first(39)).ok());
   ASSERT_TRUE((*runner)->Feed(wrong, tokens.first(39)).ok());
-  // Pages are given in order: the first sequence has 0 and 1 of a group, the second 2 and 3.
+  // Pages are allocated in order: the first sequence has pages 0 and 1 of a group, the second 2 and
+  // 3.
   for (size_t group = 0; group < state.layout().page_bytes.size(); ++group) {
     ASSERT_TRUE(state.CopyPage(static_cast<int>(group), 3, 2, 32).ok());
   }
@@ -305,14 +308,14 @@ TEST_P(GpuBackendTest, MemoryGoesBackOnceTheStreamHasPassed) {
     for (SlotId slot = 0; slot < state.n_slots(); ++slot) ASSERT_TRUE(state.ClearSlot(slot).ok());
   }
   EXPECT_EQ(state.held_bytes(), 0);
-  // Memory comes anew for who writes again.
+  // Writing again allocates memory again.
   const auto again = (*runner)->Feed((*runner)->Add(), tokens_);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(SameBytes(*again, *expected));
   EXPECT_EQ(device_->held_bytes(), before);
 }
 
-// Two models' devices and their weights know nothing of each other.
+// Two models' devices and weights are independent of each other.
 TEST_P(GpuBackendTest, AnotherDeviceDoesNotSeeTheFault) {
   const auto runner = NewRunner();
   ASSERT_TRUE(runner.ok());
@@ -325,13 +328,13 @@ TEST_P(GpuBackendTest, AnotherDeviceDoesNotSeeTheFault) {
   const auto theirs = (*other)->Feed((*other)->Add(), tokens_);
   ASSERT_TRUE(theirs.ok());
   EXPECT_FALSE((*runner)->Feed((*runner)->Add(), tokens_).ok());
-  // And the order in which a device takes blocks and threads changes nothing.
+  // The order in which a device runs blocks and threads does not change the result either.
   const auto mine = (*runner)->Feed((*runner)->Add(), tokens_);
   ASSERT_TRUE(mine.ok());
   EXPECT_TRUE(SameBytes(*mine, *theirs));
 }
 
-// A device that has tiles of bytes takes other kernels, which add in the same order.
+// A device with tensor-core tiles uses other kernels, which add in the same order.
 TEST_P(GpuBackendTest, WithTilesTheSameBits) {
   const auto runner = NewRunner();
   ASSERT_TRUE(runner.ok());
@@ -347,7 +350,7 @@ TEST_P(GpuBackendTest, WithTilesTheSameBits) {
   EXPECT_TRUE(SameBytes(*logits, *expected));
 }
 
-// Matrices of one input lie behind one another, biases too, and nothing else does.
+// Matrices with the same input are adjacent in memory, and so are their biases; no others are.
 TEST_P(GpuBackendTest, MatricesOfOneInputAreOne) {
   const auto model = Load(device_);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -374,7 +377,7 @@ TEST_P(GpuBackendTest, MatricesOfOneInputAreOne) {
   EXPECT_GT(n_ffns, 0);
 }
 
-// What dividing a model counts with is what its matrices take.
+// The sizes used to divide a model between devices are the sizes that its matrices take.
 TEST(GpuFormsTest, MatricesTakeTheBitsThatTheBackendNames) {
   const Backend& backend = *EmulatedBackend();
   EXPECT_EQ(backend.FormOf(DType::kQ4_K, false).bits_per_weight, 4.625);
@@ -388,7 +391,7 @@ TEST(GpuFormsTest, MatricesTakeTheBitsThatTheBackendNames) {
   }
 }
 
-// A prediction head loaded beside its model names the model's memory.
+// A prediction head that is loaded next to its model refers to the model's memory.
 TEST(GpuFormsTest, AHeadHasTheModelsMatrices) {
   const auto file = ModelFile::Open(weft::testing::TinyModelFile("qwen35-mtp"));
   ASSERT_TRUE(file.ok()) << file.status();
@@ -405,7 +408,7 @@ TEST(GpuFormsTest, AHeadHasTheModelsMatrices) {
   EXPECT_EQ(of_head.model().embedding.matrix.levels, of_model.model().embedding.matrix.levels);
 }
 
-// Loads to the test's device.
+// Loads to the test's own device.
 class OnDeviceBackend : public weft::testing::WrappedBackend {
  public:
   explicit OnDeviceBackend(std::shared_ptr<EmulatedDevice> device)
@@ -420,7 +423,7 @@ class OnDeviceBackend : public weft::testing::WrappedBackend {
   const std::shared_ptr<EmulatedDevice> device_;
 };
 
-// In an engine the step's session is lost, every other goes on, and nothing leaks.
+// In an engine, only the faulty step's session is lost, all others continue, and nothing leaks.
 TEST_P(GpuBackendTest, AFaultPoisonsTheStepsSession) {
   const OnDeviceBackend backend(device_);
   const auto model = weft::testing::TinyModel(GetParam(), 1, &backend);

@@ -14,7 +14,7 @@ namespace {
 
 int64_t RoundUp(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n))); }
 
-// Many items are rounded up by a quarter at most: each launches blocks, if only to find no work.
+// Rounds many items up by at most a quarter, because even an empty item launches blocks.
 int64_t RoundUpItems(int64_t n) {
   constexpr int64_t kFew = 256;
   if (n <= kFew) return n > 0 ? RoundUp(n) : 0;
@@ -22,7 +22,7 @@ int64_t RoundUpItems(int64_t n) {
   return (n + unit - 1) / unit * unit;
 }
 
-// Of rows that go through a mixture of experts side by side on the device.
+// Max experts per row of all mixtures that run on the device.
 int64_t MostUsedExperts(const ModelSpec& spec) {
   int64_t most = 1;
   ForEachPath(spec, [&](const Path& path) {
@@ -32,7 +32,7 @@ int64_t MostUsedExperts(const ModelSpec& spec) {
   return most;
 }
 
-// Calls `use` for each run of what `is` says yes to, of n.
+// Calls `use` for each maximal run of indices in [0, n) for which `is` holds.
 template <typename Is, typename Use>
 void ForRuns(int64_t n, const Is& is, const Use& use) {
   for (int64_t begin = 0, end = 0; begin < n; begin = end) {
@@ -42,8 +42,8 @@ void ForRuns(int64_t n, const Is& is, const Use& use) {
 }
 
 constexpr size_t kMostPrograms = 48;
-// A device holds graphs in memory of its own. A driver does not say how much; this is more than a
-// launch with its arguments is known to take.
+// Graphs use device memory that the driver does not report; this is more than a launch and its
+// arguments are known to take.
 constexpr int64_t kBytesPerLaunch = 4096;
 
 }  // namespace
@@ -118,7 +118,7 @@ int64_t StepContext::ScratchBytes() {
 }
 
 ProgramSize StepContext::SizeOf() const {
-  // Launches count sequences for recurrent state alone.
+  // Only kernels of recurrent state have a block per sequence.
   const bool counts = !weights_.spec().slots.empty();
   const int64_t rows = RoundUp(buffer_->n_rows());
   ProgramSize size = {rows, counts ? RoundUp(buffer_->n_sequences()) : rows, 0, 0};
@@ -157,7 +157,7 @@ StatusOr<const Program*> StepContext::ProgramFor(const ProgramSize& size) {
   return &programs_.emplace(size, std::move(program)).first->second;
 }
 
-// No step is on its way when another begins, so none needs it.
+// Safe, because no step is in flight when another one begins.
 void StepContext::DropOldest() {
   const auto oldest = std::min_element(
       programs_.begin(), programs_.end(),
@@ -177,7 +177,7 @@ Status StepContext::Begin(const Step& step) {
   return state_.LetWait(stream_.get());
 }
 
-// Vectors in place of tokens go to the stream's rows, which the embedding then leaves alone.
+// Writes input embeddings to the stream's rows; the embedding kernel skips these rows.
 Status StepContext::EnqueueInputs(const Step& step) {
   int64_t n_vectors = 0;
   for (const StepSequence& sequence : step.sequences) n_vectors += std::ssize(sequence.rows);
@@ -250,7 +250,7 @@ Input StepContext::LaunchPiece(const Piece& piece, const Rows& stream, const Lau
   return {gathered_, int8_};
 }
 
-// Vectors from before the output norm, and those from after it, go through the same memory.
+// Vectors from before the output norm and vectors from after it go through the same memory.
 void StepContext::EnqueueVectors(int64_t piece) {
   const int64_t first = piece * StepBuffer::kPieceRows;
   const int64_t n = std::min(StepBuffer::kPieceRows, buffer_->n_vectors() - first);
@@ -268,7 +268,7 @@ void StepContext::EnqueueVectors(int64_t piece) {
   }
 }
 
-// To the same place of the results.
+// Downloads rows to the same offsets in the results.
 void StepContext::EnqueueRows(const Rows& rows, int64_t begin, int64_t end) {
   const int64_t row_bytes = rows.stride * 4;
   stream_->CopyToHost(results_->data() + begin * row_bytes,
@@ -340,7 +340,7 @@ int64_t StepContext::program_bytes() const {
 StatusOr<std::unique_ptr<Executor>> GpuExecutor::New(std::shared_ptr<const GpuWeights> weights,
                                                      GpuState* state,
                                                      const ExecutorOptions& options) {
-  // A tile of pairs is a block, and each expert may have a last one that is not full.
+  // Each tile of pairs is a block, and each expert's last tile may be partly empty.
   const int64_t used = MostUsedExperts(weights->spec());
   const int64_t n_tiles = RoundUp(options.max_step_tokens) * used / device::kMatmulRows;
   if (used > 1 && n_tiles + device::kMostExperts > device::kMaxGridYz) {
@@ -376,7 +376,7 @@ StatusOr<std::unique_ptr<StepRun>> GpuExecutor::Begin(const Step& step) {
                           device::kMostBest, /*rows=*/true,
                           /*prediction_heads=*/true, /*changes=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
-  // What is on its way already reads buffers that the next step may replace.
+  // Work in flight still reads buffers that the next step may replace.
   const auto failed = [&](Status why) {
     static_cast<void>(context->stream().Synchronize());
     return why;

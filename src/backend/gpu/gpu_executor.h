@@ -1,11 +1,11 @@
 // Runs steps on a device: see backend.h for the contract.
 //
-// A step's launches are captured once for steps of its size (rows, sequences, items of
-// attention, each rounded up to a power of two) and replayed: those of few rows as one graph with
-// their logits, others block by block. Where the host computes a mixture's experts a part ends, and
-// Advance waits for it. A step in progress is a few blocks ahead of Advance. The
-// step beside a paused one has a stream, a buffer and scratch memory of its own, so an error of one
-// is never the other's.
+// The launches of a step are captured once per size (rows, sequences and attention items, rounded
+// up, mostly to powers of two) and then replayed: steps of few rows as one graph with their logits,
+// others block by block. A part ends where the host computes a mixture's experts, and Advance waits
+// for it. A step in progress is at most a few blocks ahead of Advance. A step that runs while
+// another one is paused has its own stream, buffer and scratch memory, so an error of one never
+// affects the other.
 #ifndef WEFT_BACKEND_GPU_GPU_EXECUTOR_H_
 #define WEFT_BACKEND_GPU_GPU_EXECUTOR_H_
 
@@ -27,15 +27,15 @@
 
 namespace weft::gpu {
 
-// The launches of steps of one size.
+// The captured launches of steps of one size.
 struct Program {
   std::vector<ProgramPart> parts;
   Rows stream;              // the residual stream after the last block
-  bool has_logits = false;  // computed by the last part, and the best of them found
+  bool has_logits = false;  // the last part computes logits and candidates
   int64_t last_used = 0;
 };
 
-// What one step at a time needs.
+// Stream, buffers and programs of one step at a time.
 class StepContext {
  public:
   static StatusOr<std::unique_ptr<StepContext>> New(const GpuWeights& weights, GpuState* state,
@@ -43,13 +43,13 @@ class StepContext {
                                                     device::Priority priority);
   ~StepContext();
 
-  // Takes over a step: its state has memory, its program is there, its inputs are on their way.
-  // Nothing was touched when this fails.
+  // Takes over a step: gives its state memory, finds or builds its program and enqueues its inputs.
+  // Changes nothing if it fails.
   Status Begin(const Step& step);
-  // Enqueues results of the step's rows; they are there once the stream has passed.
+  // Enqueue the computation and download of results; they are valid once the stream has passed.
   void EnqueueVectors(int64_t piece);
   void EnqueueLogits(int64_t piece);
-  // Row i of a piece, whole: of the one that was enqueued last, or all of it again.
+  // Row i of a piece as a whole. Recomputes the piece unless it was enqueued last.
   void EnqueueRow(int64_t piece, int64_t i);
 
   const GpuWeights& weights() const { return weights_; }
@@ -57,19 +57,19 @@ class StepContext {
   device::Stream& stream() { return *stream_; }
   device::Event& event(size_t i) { return *events_[i % events_.size()]; }
   size_t n_events() const { return events_.size(); }
-  // Null where no program has a part that needs it.
+  // Null if no program has a part that needs it.
   MixtureExchange* exchange() const { return exchange_.get(); }
   const Program& program() const { return *program_; }
   const StepBuffer& buffer() const { return *buffer_; }
-  // Where results lie on the host: rows of vectors or logits at their place in the piece; and what
-  // is found in them.
+  // Results on the host: vectors or whole rows of logits at their row's offset in the piece; the
+  // finder has the candidates.
   const float* results() const { return results_->As<float>(); }
   const BestFinder& finder() const { return *finder_; }
   int64_t bytes() const;
-  // What its programs take of the device, at most.
+  // Upper bound of the device memory that its programs take.
   int64_t program_bytes() const;
 
-  // The step's work has passed without an error.
+  // The step's work has completed without an error.
   void NoteEnd() { ended_early_ = false; }
 
   bool in_use = false;  // by a run
@@ -78,16 +78,16 @@ class StepContext {
   StepContext(const GpuWeights& weights, GpuState* state, HostExperts* experts, int64_t max_rows)
       : weights_(weights), state_(*state), experts_(experts), max_rows_(max_rows) {}
   Status Start(device::Priority priority);
-  // How much scratch memory the largest step takes. Counts launches.
+  // The scratch memory of the largest step. Counts launches, too.
   int64_t ScratchBytes();
   StatusOr<const Program*> ProgramFor(const ProgramSize& size);
   void DropOldest();
   ProgramSize SizeOf() const;
   Status EnqueueInputs(const Step& step);
-  // Rows behind the output norm, as floats or as bytes.
+  // Rows after the output norm, as floats or as bytes.
   void EnqueueHidden(const Step& step);
   Rows hidden_rows() const;
-  // Rows of the stream by their numbers, through the output norm or not, as floats or bytes.
+  // Rows of the stream by number, optionally normed, as floats or bytes.
   struct Piece {
     const int32_t* index;
     RowSet rows;
@@ -95,35 +95,36 @@ class StepContext {
   };
   Input LaunchPiece(const Piece& piece, const Rows& stream, const Launches& to);
   void EnqueueRows(const Rows& rows, int64_t begin, int64_t end);
-  // The logits of n rows of a piece, and what is found in them.
+  // The logits of n rows of a piece, and their candidates.
   void LaunchLogits(int64_t piece, int64_t n, const Asked& asked, const Rows& stream,
                     const Launches& to);
-  // Those rows of logits that are wanted whole.
+  // Rows of logits that are wanted as a whole.
   void EnqueueWhole(int64_t piece, int64_t n);
 
   const GpuWeights& weights_;
   GpuState& state_;
-  HostExperts* const experts_;  // null: the host computes none
+  HostExperts* const experts_;  // null if the host computes none
   const int64_t max_rows_;
   std::unique_ptr<device::Memory> text_kv_, scratch_, arrivals_, piece_, results_;
-  std::unique_ptr<device::Memory> hidden_, hidden_staging_;  // of a prediction head
-  std::unique_ptr<device::Memory> inputs_;  // vectors in place of tokens; as large as ever needed
-  std::unique_ptr<MixtureExchange> exchange_;  // null: the host computes no mixtures
+  std::unique_ptr<device::Memory> hidden_, hidden_staging_;  // a prediction head's inputs
+  std::unique_ptr<device::Memory> inputs_;     // input embeddings; grows to the largest step
+  std::unique_ptr<MixtureExchange> exchange_;  // null if the host computes no mixtures
   std::unique_ptr<StepBuffer> buffer_;
   std::unique_ptr<BestFinder> finder_;
   std::array<std::unique_ptr<device::Event>, 3> events_;
   std::unique_ptr<device::Stream> stream_;
-  // Of a piece of the results: rows as gathered and normed, as bytes; and their logits.
+  // For one piece of the results: gathered and normed rows, the same as bytes, and their logits.
   Rows gathered_, logits_;
   device::Int8View int8_;
-  int64_t piece_of_logits_ = -1;             // whose logits there are
-  int64_t generation_ = 0;                   // of the buffer that the programs point into
-  const void* base_ = nullptr;               // of the finder that they point into
-  std::map<ProgramSize, Program> programs_;  // the latest used ones
+  int64_t piece_of_logits_ = -1;             // the piece that logits_ holds
+  int64_t generation_ = 0;                   // the buffer's, when the programs were built
+  const void* base_ = nullptr;               // the finder's, when the programs were built
+  std::map<ProgramSize, Program> programs_;  // the most recently used ones
   int64_t n_begun_ = 0;
-  int64_t n_launches_ = 0;   // of the longest program
-  int64_t n_arrivals_ = 0;   // of the largest
-  bool ended_early_ = true;  // the last step, and left what it counted; or there was none
+  int64_t n_launches_ = 0;   // in the longest program
+  int64_t n_arrivals_ = 0;   // in the largest program
+  bool ended_early_ = true;  // the last step stopped early and may have left arrival counters set,
+                             // or there was none
   const Program* program_ = nullptr;
 };
 

@@ -172,7 +172,7 @@ void GpuState::DiscardPages(int group, std::span<const PageId> pages) {
   }
 }
 
-// The whole page: what lies behind the wanted positions is undefined anyway.
+// Copies the whole page: positions after the wanted ones are undefined anyway.
 Status GpuState::CopyPage(int group, PageId from, PageId to, int n_tokens) {
   WEFT_RETURN_IF_ERROR(CheckPage(group, from));
   WEFT_RETURN_IF_ERROR(CheckPage(group, to));
@@ -264,7 +264,7 @@ Status GpuState::GrowSlots(int64_t n_slots) {
   return slots_->Grow(n_slots);
 }
 
-// A slot that is not held is all zeros when it is used next.
+// A released slot is all zeros when it is next used.
 Status GpuState::ClearSlot(SlotId slot) {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
   slots_->Release(slot);

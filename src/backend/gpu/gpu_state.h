@@ -1,10 +1,10 @@
-// Keys, values and recurrent state of all sequences in a device's memory.
+// KV cache and recurrent state of all sequences, in a device's memory.
 //
-// A page of a group holds, for each KvLayer of the group, its keys and then its values, as
-// kernels_gpu/attention.h has them; a slot holds its states one after the other. Copies and
-// clearings are enqueued on the state's own stream; a step waits for that stream when it begins,
-// and whoever waits for a step's end has made it safe to reuse what it used. Pages go in and out
-// through pinned memory on a second stream, beside whatever computes.
+// A page of a group holds, for each KvLayer of the group, the keys and then the values, in the
+// layout of kernels_gpu/attention.h. A slot holds its states one after the other. Copies and
+// clearing are enqueued on the state's own stream, which every step waits for when it begins. After
+// a caller has waited for a step's end, the pages that the step used may be reused. Pages are
+// exported and imported through pinned memory on a second stream, in parallel with computation.
 #ifndef WEFT_BACKEND_GPU_GPU_STATE_H_
 #define WEFT_BACKEND_GPU_GPU_STATE_H_
 
@@ -46,12 +46,11 @@ class GpuState final : public StateStore {
 
   int64_t held_bytes() const override;
 
-  // --- for steps ---------------------------------------------------------------------------
-  // Gives memory to every page that the step writes to, and to its slots. Nothing that matters
-  // has changed when this fails. REQUIRES: the step is valid.
+  // Allocates memory for every page and slot that the step writes to. If this fails, no visible
+  // state has changed. REQUIRES: the step is valid.
   Status HoldFor(const Step& step);
-  // What has been enqueued until now is done before what `stream` begins later. An error of it
-  // is returned.
+  // Makes `stream` wait for everything enqueued so far. Returns an earlier error of the state's
+  // stream.
   Status LetWait(device::Stream* stream);
   device::KvType kv_type() const { return kv_type_; }
   device::KvView kv(int kv_layer) const;
@@ -63,28 +62,28 @@ class GpuState final : public StateStore {
     int group = 0;
     int n_heads = 0;
     device::KvPlane keys, values;
-    int32_t k_dim = 0, v_dim = 0;  // v_dim: of what is summed
-    bool has_values = false;       // else they are the first part of the keys
+    int32_t k_dim = 0, v_dim = 0;  // v_dim: of the values that are summed
+    bool has_values = false;       // otherwise values are the first part of the keys
   };
 
   GpuState(const GpuWeights& weights, const StateOptions& options);
-  // Lays out a group's page. Returns its bytes.
+  // Lays out a group's page. Returns its size in bytes.
   int64_t LayOut(const ModelSpec& spec, int group);
-  // Keys or values of a layer from `offset` on; moves it behind them.
+  // Places a layer's keys or values at `*offset`, and advances the offset past them.
   device::KvPlane LayOutPlane(int n_heads, int64_t dims, bool by_dim, int64_t* offset) const;
   Status Start(const ModelSpec& spec);
   Status CheckPage(int group, PageId page) const;
   Status CheckSlot(SlotId slot) const;
   Status CheckSize(size_t n_bytes, int64_t expected) const;
-  // Bytes of the device to the host and back, in order with what was enqueued.
+  // Downloads and uploads bytes, in order with the work enqueued before.
   Status Fetch(const std::byte* from, std::span<std::byte> out) const;
   Status Send(std::byte* to, std::span<const std::byte> in);
-  // Zeroes the positions from `n_tokens` on in a page on the host.
+  // Zeroes positions from `n_tokens` on in a page on the host.
   void ClearFrom(int group, int n_tokens, std::byte* page) const;
   void ClearPlane(const device::KvPlane& plane, int n_heads, int64_t dims, int n_tokens,
                   std::byte* page) const;
 
-  const std::shared_ptr<device::Device> device_;  // outlives what was allocated on it
+  const std::shared_ptr<device::Device> device_;  // outlives its allocations
   const device::KvType kv_type_;
   std::vector<LayerPlace> layers_;  // per KvLayer
   std::vector<std::vector<int>> layers_of_group_;
@@ -93,7 +92,7 @@ class GpuState final : public StateStore {
   std::unique_ptr<device::Event> enqueued_, transferred_;
   std::unique_ptr<device::Memory> staging_;
   std::vector<std::unique_ptr<SlabPool>> pages_;  // per group
-  std::unique_ptr<SlabPool> slots_;               // null in a model without
+  std::unique_ptr<SlabPool> slots_;               // null if the model has no recurrent state
 };
 
 }  // namespace weft::gpu

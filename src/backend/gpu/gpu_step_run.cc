@@ -12,7 +12,7 @@ class GpuRun : public StepRun {
   GpuRun(StepContext* context, const Step& step) : context_(*context), step_(step) {
     context_.in_use = true;
   }
-  // Whatever was enqueued has stopped when this returns.
+  // No enqueued work is running when this returns.
   ~GpuRun() override {
     static_cast<void>(context_.stream().Synchronize());
     context_.in_use = false;
@@ -33,7 +33,7 @@ class GpuRun : public StepRun {
     }
     WEFT_RETURN_IF_ERROR(FetchVectors());
     WEFT_RETURN_IF_ERROR(FetchLogits());
-    // Who fetched something has waited for all before it.
+    // Fetching logits has already waited for everything before it.
     if (context_.buffer().n_logits() == 0) WEFT_RETURN_IF_ERROR(Wait());
     context_.NoteEnd();
     return true;
@@ -65,7 +65,7 @@ class GpuRun : public StepRun {
     return device::WaitFor(context_.gpu(), &context_.event(n_enqueued_), pause);
   }
 
-  // For everything; an error of any part of the step is the step's.
+  // Waits for the whole step. An error of any part fails the step.
   Status Wait() {
     device::Event& event = context_.event(0);
     context_.stream().Record(&event);
@@ -84,7 +84,7 @@ class GpuRun : public StepRun {
     return OkStatus();
   }
 
-  // Whole rows and best tokens go where the step wants them, in the order of its rows.
+  // Writes whole rows and best tokens to the step's outputs, in the order of its rows.
   Status FetchLogits() {
     const StepBuffer& buffer = context_.buffer();
     const int64_t n_vocab = context_.weights().spec().n_vocab;
@@ -116,7 +116,7 @@ class GpuRun : public StepRun {
   StepContext& context_;
   const Step step_;
   size_t n_enqueued_ = 0;
-  const HostMixture* open_ = nullptr;  // of the last part that was enqueued
+  const HostMixture* open_ = nullptr;  // the last enqueued part's
 };
 
 }  // namespace

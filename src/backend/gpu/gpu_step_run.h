@@ -1,5 +1,5 @@
-// One step's way through the model on a device: its parts one after the other, with what the host
-// computes between them, then its results. Owner thread only.
+// Runs one step on a device: its parts one after the other, with the experts that the host computes
+// between them, then its results. Owner thread only.
 #ifndef WEFT_BACKEND_GPU_GPU_STEP_RUN_H_
 #define WEFT_BACKEND_GPU_GPU_STEP_RUN_H_
 
@@ -10,7 +10,7 @@
 
 namespace weft::gpu {
 
-// Of a step that the context has begun. The context is in use until the run is gone.
+// For a step that the context has begun. The context is in use for the lifetime of the run.
 std::unique_ptr<StepRun> NewGpuRun(StepContext* context, const Step& step);
 
 }  // namespace weft::gpu

@@ -20,18 +20,18 @@ namespace weft::gpu {
 
 namespace {
 
-// Matrices and vectors lie in common memory of this size, or in one of their own.
+// Matrices and vectors share allocations of this size; a larger one gets its own.
 constexpr int64_t kSlabBytes = int64_t{64} << 20;
 constexpr int64_t kAlignment = 256;
-// What is packed on the host before it is sent.
+// Matrices are packed on the host in chunks of this size before they are uploaded.
 constexpr int64_t kStagingBytes = int64_t{16} << 20;
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 
-// Walks the spec once: gives every tensor its memory and every operation its pointers, then
-// packs and uploads all. The first error is kept, and ends the load.
+// Walks the spec once: assigns memory to every tensor and pointers to every operation, then packs
+// and uploads everything. The first error is kept, and ends the load.
 class Binder {
  public:
   Binder(GpuWeights* weights, const ModelFile& file)
@@ -42,7 +42,7 @@ class Binder {
 
  private:
   friend struct TensorBinder<Binder>;
-  // `count` runs of n_rows rows of one tensor, a run from each slice of rows_per_slice.
+  // `count` runs of n_rows rows of one tensor, one run per slice of rows_per_slice rows.
   struct Job {
     const TensorInfo* tensor;
     int64_t first_row, n_rows, rows_per_slice, count;
@@ -57,11 +57,11 @@ class Binder {
     if (status_.ok()) status_ = std::move(status);
   }
   const TensorInfo& Info(TensorRef ref) const { return file_.tensors()[ref.index]; }
-  // Device memory; null when there is none.
+  // Device memory; null if there is none left.
   std::byte* Take(int64_t bytes, const TensorInfo& tensor);
   const float* Put(std::vector<float> values, const TensorInfo& tensor);
 
-  // Where the rows of matrices lie.
+  // Addresses of a matrix's parts.
   struct Place {
     std::byte *levels, *meta, *super;
   };
@@ -69,8 +69,8 @@ class Binder {
   BoundLinear Matrix(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
                      int64_t count, const Place* place = nullptr);
   BoundLinear Of(const Linear& linear);
-  // Lays matrices of the same input one behind the other, so that their product is one launch:
-  // each run of neighbours for which that is possible.
+  // Places matrices with the same input one after the other, so that their products take one
+  // launch: each run of neighbours that can be joined.
   void Join(std::initializer_list<const Linear*> linears);
   bool MayJoin(const Linear& linear) const;
   bool Joins(const Linear& a, const Linear& b) const;
@@ -83,12 +83,12 @@ class Binder {
   void JoinInputs(const GatedDeltaNet& op) { Join({&op.qkv, &op.gate}); }
   BoundStack Of(const StackedLinear& stack);
   BoundNorm Of(const Norm& norm);
-  // Of (rows, columns) values, (columns, rows).
+  // (rows, columns) values as (columns, rows).
   const float* Transposed(TensorRef ref, int64_t n_rows, int64_t n_columns);
   BoundLinear Table(TensorRef ref);
   const float* Of(TensorRef ref, int64_t* n_values = nullptr);
   BoundConvolution Of(const Convolution& convolution);
-  // What this backend cannot do of an operation is an error.
+  // Fails for operations, or sizes of them, that this backend lacks.
   void CheckOp(const auto& /*op*/) {}
   void CheckOp(const Attention& op);
   void CheckChoice(const KeyChoice& choice) {
@@ -113,11 +113,11 @@ class Binder {
   BoundPath Of(const Path& path);
   BoundBlock Of(const Block& block);
 
-  // Where the parts of a band lie.
+  // Addresses of a band's parts.
   struct BandParts {
     std::byte *levels, *meta, *super;
   };
-  // Packs band `band` of all members of a job.
+  // Packs band `band`, counted over all members of a job.
   void PackBand(const Job& job, const PartBytes& bytes, int64_t band, const BandParts& to) const;
   Status UploadMatrix(const Job& job, ThreadPool* pool);
   Status Send(std::byte* to, int64_t bytes);
@@ -128,7 +128,7 @@ class Binder {
   Status status_;
   std::vector<Job> jobs_;
   std::vector<Values> values_;
-  std::span<std::byte> room_;  // what is free of the last memory
+  std::span<std::byte> room_;  // free space of the last allocation
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<device::Memory> staging_;
 };
@@ -259,7 +259,7 @@ BoundLinear Binder::Of(const Linear& linear) {
   if (!linear) return {};
   BoundLinear bound = Matrix(linear.weight, linear.first_row, linear.n_in, linear.n_out, 1);
   const float* const bias = Of(linear.bias);
-  // Joined matrices have the biases of their own rows alone.
+  // If matrices were joined, their biases are already those of their own rows.
   const bool is_whole = bias != nullptr && Info(linear.bias).values() != linear.n_out;
   bound.bias = is_whole ? bias + linear.first_row : bias;
   bound.scale = Of(linear.scale);
@@ -401,7 +401,7 @@ Status Binder::Bind() {
                          " tokens, the model has ", spec_.n_vocab);
   }
   BoundModel& model = weights_.model_;
-  // The output first: a table that is the same tensor is the same memory.
+  // The output first: if the embedding table is the same tensor, it shares this memory.
   model.output = Of(spec_.output);
   model.embedding = Table(spec_.embedding);
   model.positions = Table(spec_.positions);
@@ -423,7 +423,7 @@ Status Binder::Bind() {
   return status_;
 }
 
-// What lies in the staging memory, to the device.
+// Uploads the first `bytes` of the staging memory.
 Status Binder::Send(std::byte* to, int64_t bytes) {
   stream_->CopyToDevice(to, staging_->data(), bytes);
   return stream_->Synchronize();

@@ -1,7 +1,8 @@
 // A model's weights on a device: every matrix uploaded once in the kernels' form, vectors as
 // floats, and the spec's operations bound to them.
 //
-// Immutable once loaded; any thread. Executors of a process share it, and with it the device.
+// Immutable once loaded; any thread. All executors of a process share the weights, and with them
+// the device.
 #ifndef WEFT_BACKEND_GPU_GPU_WEIGHTS_H_
 #define WEFT_BACKEND_GPU_GPU_WEIGHTS_H_
 
@@ -22,19 +23,19 @@
 
 namespace weft::gpu {
 
-// The spec's types with device pointers in place of tensor references.
+// The spec's types with device pointers instead of tensor references.
 struct BoundLinear {
   device::MatrixView matrix;
   const WeightForm* form = nullptr;
   const float* bias = nullptr;   // (member, n_out)
   const float* scale = nullptr;  // per member
-  bool by_tiles = false;         // whether more than a row go through multiply_tiles
-  // Where the levels of another matrix begin if that is this one's further outputs.
+  bool by_tiles = false;         // more than one row go through multiply_tiles
+  // The levels of a matrix joined with this one begin here; null if none is.
   const uint32_t* end = nullptr;
   explicit operator bool() const { return form != nullptr; }
 };
 
-// Whether both are one matrix, with b's outputs behind a's.
+// Whether b was joined to a, so that b's outputs follow a's.
 inline bool Continues(const BoundLinear& a, const BoundLinear& b) {
   const bool biases = a.bias == nullptr ? b.bias == nullptr : a.bias + a.matrix.n_out == b.bias;
   return a.end != nullptr && a.end == b.matrix.levels && a.form == b.form &&
@@ -48,18 +49,18 @@ struct BoundStack : BoundLinear {
 struct BoundNorm {
   Norm spec;
   const float* weight = nullptr;
-  int64_t weight_values = 0;  // one group's, or the whole row's
+  int64_t weight_values = 0;  // per group, or for the whole row
   const float* bias = nullptr;
   explicit operator bool() const { return static_cast<bool>(spec); }
 };
 
 struct BoundConvolution {
   const Convolution* spec = nullptr;
-  const float* kernel = nullptr;  // (n_taps, n_channels): the file's, transposed
+  const float* kernel = nullptr;  // (n_taps, n_channels): transposed from the file
   const float* bias = nullptr;
 };
 
-// The form that an operation's tensors have here.
+// The bound form of an operation's tensors (see operations.h).
 struct OnDevice {
   using Vector = const float*;
   using Linear = BoundLinear;
@@ -68,12 +69,12 @@ struct OnDevice {
   using Convolution = BoundConvolution;
 };
 
-// An operation over uploaded tensors, by the names that they have in its spec.
+// An operation bound to uploaded tensors, with the names that they have in its spec.
 template <typename Operation>
 struct Bound : Operation::template Tensors<OnDevice> {
   const Operation* spec = nullptr;
-  const float* slopes = nullptr;        // of BidirectionalAttention
-  const float* channel_rate = nullptr;  // of SelectiveScan: the rates, (state, channel)
+  const float* slopes = nullptr;        // BidirectionalAttention only
+  const float* channel_rate = nullptr;  // SelectiveScan: the rates as (state, channel)
 };
 
 using BoundOp = BoundOpOf<Bound>;
@@ -92,14 +93,14 @@ struct BoundModel {
   BoundLinear per_layer_table, per_layer_proj;
   BoundNorm per_layer_norm;
   std::optional<BoundHiddenInput> hidden_input;
-  std::vector<BoundBlock> blocks;  // of all layers, in order
+  std::vector<BoundBlock> blocks;  // all layers' blocks, in order
   BoundNorm output_norm;
   BoundLinear output;
 };
 
 class GpuWeights : public Weights {
  public:
-  // Errors name the tensor. `number` is the device's, for Weights::device().
+  // Errors name the tensor. `number`: the device's number, for Weights::device().
   static StatusOr<std::shared_ptr<const GpuWeights>> Load(std::shared_ptr<device::Device> device,
                                                           int number,
                                                           std::shared_ptr<const ModelFile> file,
@@ -111,9 +112,9 @@ class GpuWeights : public Weights {
   int64_t memory_bytes() const override { return memory_bytes_; }
 
   const BoundModel& model() const { return model_; }
-  // Where the weights lie. One such object for these weights; what is made over it is its own.
+  // The weights' device. All users of these weights share this object.
   const std::shared_ptr<device::Device>& gpu() const { return device_; }
-  // Of weights that others are to be loaded beside (LoadOptions); null: there are none.
+  // The device of LoadOptions::beside, if those weights are on a GPU; otherwise null.
   static std::shared_ptr<device::Device> DeviceOf(const Weights* beside);
 
  private:
@@ -126,7 +127,7 @@ class GpuWeights : public Weights {
   const ModelSpec spec_;
   int64_t memory_bytes_ = 0;
   std::vector<std::unique_ptr<device::Memory>> memory_;
-  // What lies there, or where `beside_` has it: matrices by tensor, first row and outputs.
+  // Matrices (by tensor, first row and outputs) and vectors in memory_, or in that of `beside_`.
   std::shared_ptr<const GpuWeights> beside_;
   std::map<std::tuple<int, int64_t, int64_t>, BoundLinear> matrix_of_;
   std::map<int, const float*> vector_of_;

@@ -15,7 +15,7 @@ StatusOr<ImageFiles> ImageFiles::Open(const std::string& folder,
       return FailedPrecondition("WEFT_CUDA_IMAGES: there is neither ", stem, ".fatbin nor ", stem,
                                 ".cubin; it takes the place of all kernels of this program");
     }
-    // The driver reads as far as an image says of itself.
+    // The driver reads as many bytes as the image's own header says.
     if ((*file)->bytes().empty()) {
       return FailedPrecondition("WEFT_CUDA_IMAGES: ", (*file)->path(), " is empty");
     }

@@ -1,5 +1,5 @@
-// Compiled kernels from files, in place of those in the program: so that a kernel can be mended on
-// a machine with a device, without building the program again. WEFT_CUDA_IMAGES names the folder.
+// Compiled kernels from files instead of those in the program, to fix a kernel on a machine with a
+// GPU without building the program again. WEFT_CUDA_IMAGES names the folder.
 #ifndef WEFT_BACKEND_GPU_IMAGE_FILES_H_
 #define WEFT_BACKEND_GPU_IMAGE_FILES_H_
 
@@ -16,8 +16,8 @@ namespace weft::gpu {
 
 class ImageFiles {
  public:
-  // Of each name the file NAME.fatbin, or NAME.cubin. FAILED_PRECONDITION where there is
-  // neither. The images live as long as this does.
+  // Opens NAME.fatbin, or else NAME.cubin, for each name. FAILED_PRECONDITION if neither exists.
+  // The images live as long as this object.
   static StatusOr<ImageFiles> Open(const std::string& folder, std::span<const char* const> names);
 
   std::span<const std::byte* const> images() const { return images_; }

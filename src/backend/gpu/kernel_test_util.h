@@ -1,4 +1,4 @@
-// Running one kernel in the emulator, for the tests of kernels.
+// Runs one kernel in the emulator, for tests of kernels.
 #ifndef WEFT_BACKEND_GPU_KERNEL_TEST_UTIL_H_
 #define WEFT_BACKEND_GPU_KERNEL_TEST_UTIL_H_
 
@@ -7,7 +7,7 @@
 
 namespace weft::gpu {
 
-// As kernels are launched. The order of blocks and threads must not matter.
+// The order of blocks and threads must not matter.
 template <typename Args>
 void RunKernel(const device::KernelOf<Args>& kernel, const device::LaunchShape& shape,
                const Args& args,

@@ -1,5 +1,5 @@
-// That no kernel of a step reads what another block of its launch writes, or what nobody has
-// written, and none leaves the memory that was given.
+// No kernel of a step reads memory that another block of its launch writes or that nobody has
+// written, and none accesses memory outside its allocations.
 #include <memory>
 #include <span>
 #include <string>
@@ -42,7 +42,7 @@ class MemoryFaultsTest : public ::testing::TestWithParam<std::string> {
     return ModelRunner::New(model, options);
   }
 
-  // A prompt, sessions that share it, and their steps of a row and of several, with best tokens.
+  // A prompt, sessions that share it, and their steps of one row and of several, with best tokens.
   static Status RunSteps(ModelRunner* runner) {
     const auto text = RandomTokens(150, 1);
     const std::vector<int64_t> chunks = {64};
@@ -72,7 +72,7 @@ TEST_P(MemoryFaultsTest, NoRaceInAStep) {
 
 TEST_P(MemoryFaultsTest, NothingIsReadThatNobodyWroteOrAllocated) {
   for (const auto& [tiles, kv_type] : {std::pair(false, DType::kF16), {true, DType::kQ8_0}}) {
-    MemoryChecker checker;  // before there is any memory
+    MemoryChecker checker;  // before the first allocation
     const auto runner = NewRunner(tiles, kv_type);
     ASSERT_TRUE(runner.ok()) << runner.status();
     const Status status = RunSteps(runner->get());

@@ -1,6 +1,6 @@
-// What the kernels of a step ask of a card's memory: that the lanes of a warp read and write
-// neighbours, which neither bits nor the time here show. WEFT_SHOW_TRAFFIC=1 prints the figures of
-// each kernel, and of the places that exceed them.
+// How a step's kernels access a card's memory: the lanes of a warp should read and write
+// neighbouring addresses, which neither the bits nor the emulator's time show. WEFT_SHOW_TRAFFIC=1
+// prints the figures of each kernel, and the source lines that exceed the limits.
 #include <unistd.h>
 
 #include <cstdio>
@@ -31,7 +31,7 @@ using weft::testing::ModelRunner;
 using weft::testing::RandomTokens;
 using weft::testing::RunnerOptions;
 
-// Heads, widths and blocks of a model that people use; few of each.
+// Heads, widths and blocks as in real models, but few of each.
 tools::ModelShape Shape() {
   return {.name = "traffic",
           .description = "",
@@ -77,8 +77,8 @@ class MemoryTrafficTest : public ::testing::TestWithParam<Case> {
     return ModelRunner::New(model, options);
   }
 
-  // The steps whose kernels are hot: a row, eight, and a prompt. What was said before is not
-  // counted.
+  // The hot steps: one row, eight rows, and a prompt. Filling the context before them does not
+  // count.
   Status RunSteps(AccessCounter* counter) {
     WEFT_ASSIGN_OR_RETURN(const auto runner, NewRunner());
     const auto text = RandomTokens(200, 1);
@@ -103,8 +103,8 @@ class MemoryTrafficTest : public ::testing::TestWithParam<Case> {
   static constexpr int64_t kPromptRows = 32;
 };
 
-// At most so many times the sectors, and the cycles of shared memory, that would do; of the
-// kernels whose names begin like that, where a step has any.
+// Limits for the kernels whose names begin with `kernels`: sectors read or written, and cycles of
+// shared memory, each as a multiple of the minimum.
 struct Limit {
   const char* kernels;
   double sectors, shared;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kValueBytes = 4;
 
-// Of the mixtures that the host computes; 0: there are none.
+// Max experts per row of the mixtures that the host computes; 0: there are none.
 int64_t MostUsedOnHost(const ModelSpec& spec) {
   int64_t most = 0;
   ForEachPath(spec, [&](const Path& path) {
@@ -53,7 +53,7 @@ void MixtureExchange::EnqueueRoutes(const HostMixture& mixture, int64_t n_rows,
 
 Status MixtureExchange::Compute(const HostMixture& mixture, int64_t n_rows,
                                 device::Stream* stream) {
-  // After an error routes may be anything.
+  // After an error the routes may be garbage.
   WEFT_RETURN_IF_ERROR(stream->TakeError());
   const RoutedRows rows = {n_rows, rows_->As<float>(), choices_->As<int32_t>(),
                            weights_->As<float>()};

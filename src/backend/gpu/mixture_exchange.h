@@ -1,5 +1,5 @@
-// Takes a mixture's rows and routes to the host, has the experts computed there, and brings back
-// what these give. Memory for one mixture at a time; owner thread only.
+// Downloads a mixture's rows and routes, has the host compute the experts, and uploads their
+// outputs. Has memory for one mixture at a time; owner thread only.
 #ifndef WEFT_BACKEND_GPU_MIXTURE_EXCHANGE_H_
 #define WEFT_BACKEND_GPU_MIXTURE_EXCHANGE_H_
 
@@ -14,10 +14,10 @@
 
 namespace weft::gpu {
 
-// A mixture that the host computes: the rows that it reads, and where its results go.
+// A mixture that the host computes: its input rows, and the destination of its results.
 struct HostMixture {
   int64_t number = 0;                // see HostExperts
-  device::Rows x;                    // d_model values for each row, side by side, as in `out`
+  device::Rows x;                    // d_model contiguous values for each row, as in `out`
   const int32_t* experts = nullptr;  // n_used for each row
   const float* weights = nullptr;
   int64_t n_used = 0;
@@ -26,15 +26,15 @@ struct HostMixture {
 
 class MixtureExchange {
  public:
-  // Null where the spec has no such mixture. REQUIRES: `experts` computes those that there are, and
-  // outlives the object.
+  // Null if the spec has no such mixture. REQUIRES: `experts` computes all mixtures of the spec
+  // that the device does not, and outlives the object.
   static StatusOr<std::unique_ptr<MixtureExchange>> New(device::Device* device,
                                                         const ModelSpec& spec, HostExperts* experts,
                                                         int64_t max_rows);
 
-  // Enqueues the way down of n_rows rows.
+  // Enqueues the download of n_rows rows and their routes.
   void EnqueueRoutes(const HostMixture& mixture, int64_t n_rows, device::Stream* stream);
-  // Computes, and enqueues the way back. REQUIRES: the way down has passed.
+  // Computes the experts and enqueues the upload. REQUIRES: the download has completed.
   Status Compute(const HostMixture& mixture, int64_t n_rows, device::Stream* stream);
   int64_t bytes() const { return 2 * (rows_->bytes() + choices_->bytes()); }
 
@@ -43,7 +43,7 @@ class MixtureExchange {
 
   const int64_t width_;
   HostExperts& experts_;
-  // On the host: rows, choices and weights, and what the experts give.
+  // Pinned host memory: rows, experts' numbers, weights, and the experts' outputs.
   std::unique_ptr<device::Memory> rows_, choices_, weights_, given_;
 };
 

@@ -1,4 +1,4 @@
-// A step from its tokens to the stream after the last block.
+// Builds a step from its tokens to the stream after the last block.
 #include <utility>
 #include <variant>
 
@@ -110,7 +110,7 @@ void Builder::BuildBlock(const BoundBlock& block) {
     AddToStream();
     Copy({}, 0, path_sum_, 0, 1, width);
   }
-  // What norms the sum as it is added.
+  // The norm to apply to the sum when it is added to the stream.
   const BoundNorm* post = block.post ? &block.post : nullptr;
   const bool is_normed = !one_path || block.paths[0].scale != 1;
   if (post == nullptr && !is_normed && block.paths[0].post) post = &block.paths[0].post;

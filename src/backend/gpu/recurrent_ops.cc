@@ -1,4 +1,4 @@
-// The operations of a step that keep recurrent state.
+// Operations that keep recurrent state.
 #include <array>
 #include <cmath>
 
@@ -51,7 +51,7 @@ void Builder::Run(const Bound<GatedDeltaNet>& op, const Rows& x, const Rows&, co
       x, spec_.d_model, {&op.qkv, &op.gate, &op.beta, &op.decay, &op.beta_decay}, step_rows());
   const auto [projected, gate] = MultiplyAll(input, op.qkv, op.gate);
   const Rows qkv = NewRows(width);
-  const Rows betas = NewRows(2 * n_heads);  // and decays behind, or among them
+  const Rows betas = NewRows(2 * n_heads);  // followed by, or interleaved with, the decays
   Multiply(op.beta_decay, input, betas);
   Multiply(op.beta, input, betas);
   Multiply(op.decay, input, Columns(betas, n_heads));

@@ -7,7 +7,7 @@ namespace weft::gpu {
 
 namespace {
 
-constexpr int64_t kMostSlabBytes = int64_t{32} << 20;  // at most, unless an item is larger
+constexpr int64_t kMostSlabBytes = int64_t{32} << 20;  // upper limit, unless an item is larger
 constexpr int64_t kMostSlabs = 16384;
 constexpr int kMostShift = 16;
 
@@ -28,7 +28,7 @@ StatusOr<std::unique_ptr<SlabPool>> SlabPool::New(device::Device* device, device
 }
 
 SlabPool::~SlabPool() {
-  // The stream may still use what is about to go; an error of that is nobody's any more.
+  // The stream may still use the slabs. Nobody is left to report an error to.
   static_cast<void>(stream_.Synchronize());
 }
 
@@ -44,7 +44,7 @@ void SlabPool::PutAddress(size_t slab, std::byte* address) {
 Status SlabPool::GiveMemory(size_t slab) {
   auto memory = device_.Allocate(slab_bytes());
   if (memory.status().code() == StatusCode::kResourceExhausted && !leaving_.empty()) {
-    // What is on its way out makes room.
+    // Wait for slabs that are being freed, and try again.
     for (const Leaving& leaving : leaving_) {
       WEFT_RETURN_IF_ERROR(device::WaitFor(device_, leaving.passed.get()));
     }
@@ -60,7 +60,7 @@ Status SlabPool::GiveMemory(size_t slab) {
 
 void SlabPool::TakeMemory(size_t slab) {
   auto event = device_.NewEvent();
-  if (!event.ok()) return;  // stays, until it is released again
+  if (!event.ok()) return;  // keeps its memory until it is released again
   PutAddress(slab, nullptr);
   stream_.Record(event->get());
   leaving_.push_back({std::move(slabs_[slab].memory), *std::move(event)});

@@ -1,11 +1,11 @@
 // Items of one size by id (pages of a group, slots) in slabs of device memory.
 //
-// Kernels find an item through a table of slabs that lies on the device and never moves, so a
-// captured launch stays good while the pool grows. Memory goes back slab by slab, once nothing
-// in a slab is held and the stream has passed what was enqueued before; an item that is held
-// again gets memory anew.
+// Kernels find an item through a table of slab addresses on the device. The table never moves, so
+// captured launches stay valid while the pool grows. A slab's memory is freed once none of its
+// items is held and the stream has passed all work enqueued before; holding an item again allocates
+// memory again.
 //
-// Threads: belongs to the one of its stream.
+// Threads: only the thread that owns the stream.
 #ifndef WEFT_BACKEND_GPU_SLAB_POOL_H_
 #define WEFT_BACKEND_GPU_SLAB_POOL_H_
 
@@ -22,7 +22,7 @@ namespace weft::gpu {
 
 class SlabPool {
  public:
-  enum class Fresh { kUndefined, kZeros };  // what an item holds that was not held before
+  enum class Fresh { kUndefined, kZeros };  // contents of a newly held item
 
   // REQUIRES: item_bytes > 0 and a multiple of 16; device and stream outlive the pool.
   static StatusOr<std::unique_ptr<SlabPool>> New(device::Device* device, device::Stream* stream,
@@ -30,12 +30,12 @@ class SlabPool {
   ~SlabPool();
 
   int64_t n_items() const { return static_cast<int64_t>(held_.size()); }
-  // Makes ids [0, n) usable, with memory. RESOURCE_EXHAUSTED, and nothing has changed, when
-  // there is none.
+  // Makes ids [0, n) usable and allocates their memory. RESOURCE_EXHAUSTED, with nothing changed,
+  // if there is none.
   Status Grow(int64_t n);
-  // Counts the item as held, and sees that it has memory. REQUIRES: id is in range.
+  // Marks the item as held and allocates its memory if needed. REQUIRES: id is in range.
   Status Hold(int32_t id);
-  // Nobody needs what the item holds. REQUIRES: id is in range.
+  // The item's contents are no longer needed. REQUIRES: id is in range.
   void Release(int32_t id);
 
   bool holds(int32_t id) const { return held_[static_cast<size_t>(id)]; }
@@ -45,7 +45,7 @@ class SlabPool {
            (id & ((1 << shift_) - 1)) * item_bytes_;
   }
   device::PoolView view() const;
-  // Of the slabs that there are.
+  // Bytes of the allocated slabs.
   int64_t held_bytes() const { return n_slabs_held_ * slab_bytes(); }
 
  private:
@@ -62,9 +62,9 @@ class SlabPool {
   int64_t slab_bytes() const { return item_bytes_ << shift_; }
   Status GiveMemory(size_t slab);
   void TakeMemory(size_t slab);
-  // Tells kernels where the slab is.
+  // Writes the slab's address to the kernels' table.
   void PutAddress(size_t slab, std::byte* address);
-  // Frees what the stream has passed.
+  // Frees slabs whose last use the stream has passed.
   void FreePassed();
 
   device::Device& device_;

@@ -38,7 +38,7 @@ Status StepBuffer::LayOut(int64_t max_pages) {
   const int64_t counts = take(2), tokens = take(n), types = take(n), positions = take(n);
   const int64_t sequences = take(n), first_rows = take(n + 1), slots = take(n);
   const int64_t begins = take((std::ssize(spec_.kv_groups) + 1) * n);
-  const int64_t n_groups = std::ssize(spec_.kv_groups) + 1;  // and texts
+  const int64_t n_groups = std::ssize(spec_.kv_groups) + 1;  // one more for texts
   const int64_t item_lists = take(n_groups * 2 * kItemListWords);
   const int64_t item_rows = take(n_groups * n), row_parts = take(n_groups * n * kRowPartsWords);
   text_slab_ = take(2);
@@ -85,7 +85,8 @@ void StepBuffer::FillRows(const Step& step) {
     int64_t type = 0;
     auto position = static_cast<int32_t>(sequence.position);
     for (const TokenId token : sequence.tokens) {
-      Host(view_.tokens)[row] = IsRow(token) ? -1 : token;  // the table's row, or none
+      Host(view_.tokens)[row] = IsRow(token) ? -1 : token;  // row of the table; -1 for an input
+                                                            // embedding
       Host(view_.types)[row] = static_cast<int32_t>(type);
       Host(view_.positions)[row] = position++;
       Host(view_.sequences)[row++] = number;

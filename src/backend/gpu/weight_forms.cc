@@ -41,7 +41,7 @@ int MetaBytes(const Format& f) {
 
 int SuperBytes(const Format& f) { return f.scales == ScaleForm::kSuper ? (f.mins ? 4 : 2) : 0; }
 
-// The levels of 32 values as planes; f.bits words.
+// Packs the levels of 32 values as planes, into f.bits words.
 void PackLevels(const Format& f, const uint8_t* levels, uint32_t* words) {
   std::fill_n(words, f.bits, 0);
   for (int i = 0; i < device::kBlockInputs; ++i) {
@@ -69,7 +69,7 @@ void PackLevels(const Format& f, const uint8_t* levels, uint32_t* words) {
   }
 }
 
-// The scales of unit `b` of a block's parts.
+// Packs the scales of unit `b` of a block.
 void PackMeta(const Format& f, const BlockParts& parts, int b, std::byte* meta) {
   if (f.scales == ScaleForm::kF16) {
     std::memcpy(meta, parts.scale16 + (f.halves ? 2 * b : b), f.halves ? 4 : 2);

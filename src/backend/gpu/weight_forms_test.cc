@@ -1,5 +1,5 @@
-// Every type of weights on the kernels: decoded exactly, multiplied as the definition says, and
-// with the same bits whatever the number of rows and lanes.
+// Every weight type on the kernels: decoded exactly, multiplied as defined, and with the same bits
+// for any number of rows and lanes.
 #include "backend/gpu/weight_forms.h"
 
 #include <cmath>
@@ -27,8 +27,8 @@ struct Form {
   int64_t n_in;
 };
 
-// Six chunks of inputs, which are three super-blocks; where these are small also seventeen chunks
-// and a part, whose scales have no alignment.
+// Rows of six chunks of inputs, which are three super-blocks. Types with small blocks also get
+// seventeen chunks and a part, whose scales are unaligned.
 std::vector<Form> Forms() {
   std::vector<Form> forms;
   for (uint32_t number = 0; number < 64; ++number) {
@@ -114,7 +114,7 @@ class WeightFormTest : public ::testing::TestWithParam<Form> {
     return out;
   }
 
-  // By blocks of so many outputs and rows.
+  // In blocks of `outputs` outputs and `rows` rows.
   std::vector<float> MultiplyBy(const device::KernelOf<device::MatmulArgs>& kernel, int outputs,
                                 int rows, Order order = Order::kAscending) {
     std::vector<float> out;
@@ -125,7 +125,7 @@ class WeightFormTest : public ::testing::TestWithParam<Form> {
     return out;
   }
 
-  // What an activation is worth in a product.
+  // The value of a (quantized) activation in a product.
   double XAt(int64_t row, int64_t i) const {
     if (!FormOf(GetParam().type)->int8) return x_[row * n_in_ + i];
     return double{scales_[(row * n_in_ + i) / 32]} * q_[row * n_in_ + i];
@@ -196,7 +196,7 @@ TEST_P(WeightFormTest, TablesAreDecodedExactly) {
   }
 }
 
-// Planted: levels that are not the file's.
+// A planted fault: levels that differ from the file's.
 TEST_P(WeightFormTest, AWrongLevelShows) {
   const auto expected = Multiply(8);
   levels_[1] ^= std::byte{0x11};
