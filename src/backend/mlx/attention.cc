@@ -10,13 +10,14 @@ namespace weft::mlx {
 
 namespace {
 
-// Scores that are in memory at once, where MLX does not fuse them away.
+// Memory for scores at a time, where MLX does not fuse them away.
 constexpr int64_t kScoreBytes = 64 << 20;
 
-// Which of the keys [first key of all, ...) a query sees.
+// Which keys a query sees, counted from the first key in memory.
 struct Sight {
   enum class Kind { kAll, kUpToOwn, kMask } kind = Kind::kAll;
-  std::optional<mx::array> mask;  // [queries, keys] of bool; or [heads, queries, keys] to be added
+  std::optional<mx::array> mask;  // [queries, keys] of bool; or [heads, queries, keys] to add to
+                                  // the scores
 };
 
 struct Scan {
@@ -26,7 +27,7 @@ struct Scan {
   const std::optional<mx::array>* sinks = nullptr;
 };
 
-// Without MLX's own attention: scores are capped before they are masked.
+// MLX's fused attention has no softcap: scores must be capped before they are masked.
 mx::array AttendWithSoftcap(const Scan& scan, const mx::array& q, const mx::array& k,
                             const mx::array& v, const mx::array& mask) {
   const int n = q.shape(2), n_keys = k.shape(2);
@@ -45,8 +46,8 @@ mx::array AttendWithSoftcap(const Scan& scan, const mx::array& q, const mx::arra
   return mx::reshape(sums, {1, Size(scan.n_heads), n, v.shape(3)});
 }
 
-// A mask for queries [first, first + n) of `n_queries`, the last of which is the last key; key j
-// is seen by query i iff i - j < window (0: all) and j <= i.
+// A mask for queries [first, first + n) of `n_queries`; the last query belongs to the last key.
+// Query i sees key j iff j <= i and i - j < window (0: all).
 mx::array CausalMask(int64_t first, int64_t n, int64_t n_queries, int64_t n_keys, int64_t window) {
   std::vector<uint8_t> seen(static_cast<size_t>(n * n_keys));
   for (int64_t i = 0; i < n; ++i) {
@@ -95,13 +96,14 @@ mx::array RowsOf(const mx::array& x, int64_t first, int64_t count) {
   return mx::slice(x, start, stop);
 }
 
-// One sequence's queries [queries, heads * dim] over what it stored, [kv heads, keys, dim] each.
+// One sequence's queries [queries, heads * dim] over its stored keys and values, [kv heads, keys,
+// dim] each.
 mx::array AttendSequence(const Scan& scan, int64_t window, const mx::array& q, const mx::array& k,
                          const mx::array& v) {
   const int64_t n = q.shape(0), n_keys = k.shape(1);
   const int64_t piece = std::min(n, RowsAtOnce(scan, n_keys));
   const mx::array keys = mx::expand_dims(k, 0), values = mx::expand_dims(v, 0);
-  // Every query sees back to the first key that there is.
+  // Whether every query sees all keys before it, down to the first.
   const bool sees_back = window == 0 || n_keys <= window;
   std::vector<mx::array> parts;
   for (int64_t first = 0; first < n; first += piece) {
@@ -120,7 +122,8 @@ mx::array AttendSequence(const Scan& scan, int64_t window, const mx::array& q, c
   return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 0);
 }
 
-// All sequences' queries; the first `v_dim` of a key are the value where a layer has no values.
+// Attention for all sequences. If a layer stores no values, the first `v_in_k` values of a key are
+// the value.
 mx::array AttendAll(StepContext* context, const Scan& scan, int kv_layer, int64_t v_in_k,
                     const mx::array& queries) {
   const KvLayer& layer = context->spec().kv_layers[static_cast<size_t>(kv_layer)];
@@ -183,7 +186,7 @@ mx::array RunOp(StepContext* context, const Bound<Attention>& op, const mx::arra
 mx::array RunOp(StepContext* context, const Bound<LatentAttention>& op, const mx::array& x,
                 const mx::array& /*raw*/) {
   const LatentAttention& spec = *op.spec;
-  // Queries, with their nope part taken into the latent space.
+  // Queries; their nope part is projected into the latent space.
   const mx::array flat =
       op.q ? context->Apply(op.q, x)
            : context->Apply(op.q_b, ApplyNorm(op.q_a_norm, context->Apply(op.q_a, x)));
@@ -192,7 +195,7 @@ mx::array RunOp(StepContext* context, const Bound<LatentAttention>& op, const mx
   const mx::array queries = context->Warm(
       spec.temperature,
       AsRows(mx::concatenate({absorbed, Columns(q, spec.nope_dim, spec.rope_dim)}, -1)));
-  // The one key that all heads share.
+  // One key, shared by all heads.
   const mx::array kv = context->Apply(op.kv_a, x);
   const mx::array latent = ApplyNorm(op.kv_norm, Columns(kv, 0, spec.latent_dim));
   const mx::array k_rope =
@@ -206,7 +209,7 @@ mx::array RunOp(StepContext* context, const Bound<LatentAttention>& op, const mx
 
 namespace {
 
-// What is added to the scores of queries [first, first + n) of a text of `n_keys` tokens.
+// The bias added to the scores of queries [first, first + n) in a text of `n_keys` tokens.
 mx::array DistanceMask(const BidirectionalAttention& op, int64_t first, int64_t n, int64_t n_keys) {
   const int64_t n_heads = op.slopes.empty() ? 1 : op.n_heads;
   std::vector<float> added(static_cast<size_t>(n_heads * n * n_keys));

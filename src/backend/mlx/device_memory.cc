@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kCacheBytes = size_t{256} << 20;
 
-// 0: the device has no such limit.
+// 0: the device has no limit.
 int64_t RecommendedBytes() {
   const auto& info = mx::device_info(mx::default_device());
   const auto found = info.find("max_recommended_working_set_size");
@@ -22,7 +22,7 @@ int64_t RecommendedBytes() {
   return bytes != nullptr ? static_cast<int64_t>(*bytes) : 0;
 }
 
-// Adds to what is wired in all.
+// Adds to the total number of wired bytes.
 void Wire(int64_t more_bytes) {
   static std::mutex mutex;
   static int64_t wanted_bytes = 0;
@@ -32,7 +32,7 @@ void Wire(int64_t more_bytes) {
     const int64_t most = RecommendedBytes();
     if (most > 0) mx::set_wired_limit(static_cast<size_t>(std::min(wanted_bytes, most)));
   } catch (const std::exception&) {
-    // A system that wires nothing computes all the same.
+    // Wiring is only an optimization: without it the results are the same.
   }
 }
 

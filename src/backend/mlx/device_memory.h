@@ -1,5 +1,5 @@
-// How much memory MLX may have. Apple's GPUs use the machine's, of which the system recommends a
-// part, and keep in place ("wired") what they are told to; a processor has no such limits.
+// How much memory MLX may use. Apple GPUs share the machine's memory: the system recommends a
+// limit, and keeps "wired" memory resident on request. A CPU has no such limits.
 //
 // Any thread.
 #ifndef WEFT_BACKEND_MLX_DEVICE_MEMORY_H_
@@ -11,14 +11,14 @@
 
 namespace weft::mlx {
 
-// `machine`: the machine's memory. What of it MLX's device may have, and may have besides.
+// Limits the machine's memory to the part that MLX's device may use, in total and now.
 MemoryInfo DeviceMemory(MemoryInfo machine);
 
-// What MLX keeps of freed memory for what is computed next; by itself it keeps all.
+// Limits the memory that MLX keeps for reuse after it is freed; by default it keeps everything.
 void LimitCache();
 
-// As long as it lives so many bytes more stay in place, as far as the system recommends: weights,
-// which every step reads, and nothing else.
+// Wires this many more bytes for its lifetime, up to the limit that the system recommends. Used
+// only for weights, because every step reads them.
 class WiredBytes {
  public:
   explicit WiredBytes(int64_t bytes);

@@ -20,13 +20,13 @@ mx::array RunOp(StepContext* context, const Bound<DenseFfn>& op, const mx::array
 
 namespace {
 
-// The numbers of the `n` best of the last dimension, the best first, ties to the lower one. They
-// are numbers of that dimension whatever the scores are.
+// The indices of the `n` best scores in the last dimension, best first; ties go to the lower index.
+// Indices stay in range even if scores are NaN.
 mx::array Best(const mx::array& scores, int n) {
   return Columns(mx::argsort(mx::negative(scores), -1), 0, n);
 }
 
-// Scores outside of the best groups are minus infinity.
+// Sets scores outside the best groups to minus infinity.
 mx::array OfBestGroups(const MixtureOfExperts& spec, const mx::array& scores) {
   if (spec.n_groups_used >= spec.n_groups) return scores;
   const int group_size = spec.n_experts / spec.n_groups;
@@ -34,7 +34,7 @@ mx::array OfBestGroups(const MixtureOfExperts& spec, const mx::array& scores) {
   const int n_counted = std::min(2, group_size);
   const mx::array counted = Columns(mx::sort(groups, -1), group_size - n_counted, n_counted);
   const mx::array order = mx::argsort(mx::negative(mx::sum(counted, -1)), -1);
-  // The place of each group in that order.
+  // The rank of each group.
   const mx::array places = mx::argsort(order, -1);
   const mx::array chosen = mx::less(places, mx::array(spec.n_groups_used, places.dtype()));
   return AsRows(mx::where(mx::expand_dims(chosen, -1), groups,

@@ -10,7 +10,7 @@ namespace weft::mlx {
 
 namespace {
 
-// Streams last as long as the process, so all steps use the same ones.
+// Streams live as long as the process, so all steps reuse the same ones.
 std::vector<mx::ThreadLocalStream> FirstStreams(size_t n) {
   static std::mutex mutex;
   static std::vector<mx::ThreadLocalStream> streams;

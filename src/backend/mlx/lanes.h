@@ -1,8 +1,8 @@
-// The streams over which a step spreads its work.
+// The MLX streams that a step uses in parallel.
 //
-// Where MLX computes on the processor, a stream is one thread and an operation uses no other, so a
-// step has as many streams as it may use threads. A device's stream uses all of the device: there
-// a step has one.
+// On the CPU, a stream is one thread and every operation runs in one stream, so a step uses as many
+// streams as it may use threads. On a GPU, one stream already uses the whole device, so a step uses
+// one.
 #ifndef WEFT_BACKEND_MLX_LANES_H_
 #define WEFT_BACKEND_MLX_LANES_H_
 
@@ -17,15 +17,16 @@ namespace weft::mlx {
 
 class Lanes {
  public:
-  // 0 threads: one per core. What is computed does not depend on them.
+  // 0 threads: one per core. Results do not depend on the number.
   explicit Lanes(int n_threads);
 
   int count() const { return 1 + static_cast<int>(beside_.size()); }
 
-  // Until nothing of the thread's is left in any lane, whether it fails or not.
+  // Waits until all lanes have finished this thread's work, successfully or not.
   void WaitForAll() const;
 
-  // Until it ends, what the thread builds goes to a lane, which is numbered by any number.
+  // For its lifetime, the thread builds its graph in the given lane; any number is valid, modulo
+  // count().
   class Use {
    public:
     Use(const Lanes& lanes, int64_t lane);
@@ -34,11 +35,11 @@ class Lanes {
     Use& operator=(const Use&) = delete;
 
    private:
-    std::optional<mx::Stream> before_;  // of lane 0 nothing: it is the thread's own stream
+    std::optional<mx::Stream> before_;  // none for lane 0, the thread's own stream
   };
 
  private:
-  // Each stands for one stream of every thread that uses it.
+  // Each stands for one stream per thread that uses it.
   std::vector<mx::ThreadLocalStream> beside_;
 };
 

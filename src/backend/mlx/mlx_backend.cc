@@ -16,7 +16,8 @@ namespace {
 
 namespace mx = ::mlx::core;
 
-// MLX chooses kernels by how many rows there are, and with them the order of sums.
+// MLX chooses kernels, and with them the order of sums, by the number of rows. Only the strict
+// backend, which computes each row by itself, promises the same bits.
 BackendCapabilities CapabilitiesOf(bool is_strict) {
   return {
       .kv_types = {DType::kF16, DType::kF32, DType::kBF16},

@@ -1,6 +1,6 @@
-// The mlx backend: Apple's array library, on the GPU of a Mac and on any processor.
+// The mlx backend: Apple's array library, on a Mac's GPU or on any CPU.
 //
-// Only this folder knows MLX. It is compiled where CMake finds the library.
+// Only this folder uses MLX. It is compiled if CMake finds the library.
 #ifndef WEFT_BACKEND_MLX_MLX_BACKEND_H_
 #define WEFT_BACKEND_MLX_MLX_BACKEND_H_
 
@@ -9,7 +9,7 @@
 namespace weft {
 
 const Backend* MlxBackend();
-// The same, but it computes every row by itself and so promises the same bits.
+// The same, but computes every row by itself, and so promises the same bits.
 const Backend* StrictMlxBackend();
 
 }  // namespace weft

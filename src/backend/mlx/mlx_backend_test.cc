@@ -1,5 +1,5 @@
-// What is the mlx backend's own: packed weights keep their values, pools are written in place,
-// what MLX throws becomes a status. The conformance tests compare its logits.
+// The mlx backend's own parts: packed weights keep their values, pools are written in place, and
+// MLX's exceptions become statuses. The conformance tests compare its logits.
 #include "backend/mlx/mlx_backend.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ constexpr DType kQuantized[] = {
     DType::kNVFP4,   DType::kQ1_0,   DType::kQ2_0,  DType::kIQ1_S,   DType::kIQ1_M,
     DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S};
 
-// A row of any bits whose values are finite.
+// A row of random bits whose values are all finite.
 std::vector<std::byte> RandomRow(DType type, int64_t n, std::mt19937* random) {
   std::vector<std::byte> row(static_cast<size_t>(RowBytes(type, n)));
   std::vector<float> values(static_cast<size_t>(n));
@@ -106,7 +106,8 @@ TEST(MlxBackendTest, SaysThatBitsMayDifferAndWhatIsHeld) {
   EXPECT_EQ(mlx.FormOf(DType::kQ6_K, false).bits_per_weight, 16);
   EXPECT_EQ(mlx.FormOf(DType::kMXFP4, true).bits_per_weight, 4.25);
   EXPECT_EQ(mlx.FormOf(DType::kBF16, false).bits_per_weight, 16);
-  EXPECT_EQ(mlx.FormOf(DType::kBF16, true).bits_per_weight, 32);  // MLX gathers F32 alone
+  EXPECT_EQ(mlx.FormOf(DType::kBF16, true).bits_per_weight, 32);  // MLX gathers only among F32
+                                                                  // matrices
 }
 
 // --- state -----------------------------------------------------------------------------
@@ -180,11 +181,11 @@ TEST(MlxStateTest, GrowingKeepsWhatIsThere) {
     ASSERT_TRUE(state.ReadSlot(id, got_slot).ok());
     EXPECT_EQ(got_slot, slot);
   }
-  // Not more than a quarter beside what is needed.
+  // At most a quarter more than needed.
   const int64_t needed = 40 * (state.layout().page_bytes[0] + state.layout().slot_bytes);
   EXPECT_GE(state.held_bytes(), needed);
   EXPECT_LE(state.held_bytes(), needed + needed / 4);
-  // A copy of some positions leaves the others; what is read has zeros behind them.
+  // Copying some positions leaves the others alone; reading fills the rest with zeros.
   ASSERT_TRUE(state.CopyPage(0, 3, 4, 2).ok());
   ASSERT_TRUE(state.ReadPage(0, 4, 2, got).ok());
   EXPECT_EQ(got[5], std::byte{3});
@@ -202,7 +203,7 @@ TEST(MlxStateTest, GrowingKeepsWhatIsThere) {
   EXPECT_EQ(state.n_pages(0), 40);
 }
 
-// A step that failed before its writes were computed leaves the pools as they were.
+// A step that fails before its writes are computed leaves the pools unchanged.
 TEST(MlxStateTest, WhatWasNotComputedIsTakenBack) {
   ModelSpec spec;
   spec.kv_layers = {{.group = 0, .n_heads = 1, .k_dim = 8, .v_dim = 8}};
@@ -231,7 +232,7 @@ TEST(WithoutExceptionsTest, WhatIsThrownBecomesAStatus) {
             StatusCode::kResourceExhausted);
 }
 
-// Each lane has a part of the outputs, wherever that begins.
+// Each lane computes a range of outputs, which may begin anywhere.
 TEST(LanesTest, ProductsAreTheSameHoweverManyThereAre) {
   if (mx::default_device() != mx::Device::cpu) GTEST_SKIP() << "a device's stream uses all of it";
   constexpr int kIn = 512, kOut = 509;
@@ -274,7 +275,7 @@ TEST(LanesTest, ProductsAreTheSameHoweverManyThereAre) {
   }
 }
 
-// Two models' engines on threads of their own, whose steps run side by side.
+// Two models' engines run steps in parallel, each on its own thread.
 TEST(MlxStepTest, ThreadsHaveStreamsOfTheirOwn) {
   WEFT_REQUIRE_GOLDENS();
   const auto model = Load("llama");
@@ -296,7 +297,8 @@ TEST(MlxStepTest, ThreadsHaveStreamsOfTheirOwn) {
   }
 }
 
-// More sequences than lanes, at different depths: each says what it says alone with one thread.
+// More sequences than lanes, at different positions: each gets the same logits as alone with one
+// thread.
 TEST(MlxStepTest, SequencesAttendSideBySide) {
   WEFT_REQUIRE_GOLDENS();
   for (const char* name : {"gemma3", "qwen3moe"}) {
@@ -331,7 +333,7 @@ TEST(MlxStepTest, SequencesAttendSideBySide) {
   }
 }
 
-// A step of another sequence between the parts of a long one, which then goes on.
+// Another sequence's step runs while a long one is paused, which then continues.
 TEST(MlxStepTest, AnotherStepRunsWhileOnePauses) {
   WEFT_REQUIRE_GOLDENS();
   const auto model = Load("qwen35");
@@ -356,11 +358,12 @@ TEST(MlxStepTest, AnotherStepRunsWhileOnePauses) {
   EXPECT_LE(testing::MaxDifference(*beside, *wanted_beside), 1e-3);
 }
 
-// Of two sequences of a step, each with vectors in other places, and more than one chunk of one.
+// Two sequences of one step with input embeddings at different positions, one of them longer than a
+// chunk.
 TEST(MlxStepTest, VectorsStandInPlaceOfTokens) {
   WEFT_REQUIRE_GOLDENS();
   for (const char* backend : {"mlx", "mlx-strict"}) {
-    const std::string path = testing::FloatModelPath("gemma3");  // it scales what the table has
+    const std::string path = testing::FloatModelPath("gemma3");  // it scales embeddings
     const auto model = testing::LoadModel(backend, path, 256);
     ASSERT_TRUE(model.ok()) << model.status();
     const ModelSpec& spec = model->weights->spec();
@@ -401,7 +404,7 @@ TEST(MlxStepTest, VectorsStandInPlaceOfTokens) {
   }
 }
 
-// A step that is given up in its middle leaves other sequences what they were.
+// A step that is destroyed halfway leaves other sequences unchanged.
 TEST(MlxStepTest, AStepGivenUpHarmsNobody) {
   WEFT_REQUIRE_GOLDENS();
   const auto model = Load("qwen35");
@@ -414,7 +417,7 @@ TEST(MlxStepTest, AStepGivenUpHarmsNobody) {
   StateStore& state = (*runner)->state();
   const int kept = (*runner)->Add();
   ASSERT_TRUE((*runner)->Feed(kept, std::span(tokens).first(20)).ok());
-  // Pages and a slot that the runner gives last.
+  // The pages and the slot that the runner would use last.
   StepSequence given_up{.tokens = tokens, .slot = static_cast<SlotId>(state.n_slots() - 1)};
   std::vector<std::vector<PageId>> tables;
   for (size_t g = 0; g < (*runner)->spec().kv_groups.size(); ++g) {

@@ -1,5 +1,5 @@
-// Sessions over the mlx backend: how much memory MLX says that they take, and that none of them
-// sees another's state, whatever ends beside it. Random programs are in tests/property.
+// Sessions on the mlx backend: their memory by MLX's own count, and that no session sees another's
+// state, whatever ends at the same time. Random programs are in tests/property.
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -58,7 +58,7 @@ TurnOptions Turn(std::vector<TokenId> tokens, int64_t max_tokens) {
 
 int64_t ReportedBytes() { return static_cast<int64_t>(mx::get_active_memory()); }
 
-// What MLX has beside arrays' own bytes, for each of them.
+// MLX's overhead per array, in addition to its contents.
 constexpr int64_t kArrayOverheadBytes = 64;
 
 // --- memory ----------------------------------------------------------------------------
@@ -72,7 +72,7 @@ TEST(MlxMemoryTest, WeightsTakeWhatTheySay) {
   EXPECT_LE(ReportedBytes() - before, bytes + bytes / 100);
 }
 
-// N sessions take exactly N times the state of one, and steps leave nothing behind.
+// N sessions take exactly N times the state of one, and steps leak nothing.
 TEST(MlxMemoryTest, SessionsHaveOneCopyOfTheirState) {
   constexpr int64_t kTokens = 3 * kPageTokens;
   const auto model = testing::LoadModel("mlx", testing::TinyModelFile("llama"), 256);
@@ -85,7 +85,7 @@ TEST(MlxMemoryTest, SessionsHaveOneCopyOfTheirState) {
     const auto runner = testing::ModelRunner::New(*model, options);
     EXPECT_TRUE(runner.ok()) << runner.status();
     *of_one = (*runner)->state().layout().page_bytes[0] * kTokens / kPageTokens;
-    // All of a session at once, then all sessions side by side.
+    // One session's prompt in one step, then all sessions in the same steps.
     std::vector<testing::ModelRunner::Part> parts;
     std::vector<std::vector<TokenId>> tokens;
     for (int64_t i = 0; i < n_sessions; ++i) tokens.push_back(RandomTokens(kTokens, 7));
@@ -107,7 +107,7 @@ TEST(MlxMemoryTest, SessionsHaveOneCopyOfTheirState) {
   EXPECT_EQ(eight - one, 7 * of_one);
 }
 
-// What an engine says of its memory is what MLX says, and forks take no copies.
+// The engine's memory figures match MLX's, and forks copy nothing.
 TEST(MlxMemoryTest, TheEnginesFiguresAreMlxs) {
   const auto model = TinyLlama();
   ASSERT_NE(model, nullptr);
@@ -119,10 +119,11 @@ TEST(MlxMemoryTest, TheEnginesFiguresAreMlxs) {
     sessions.push_back(*engine->CreateSession({}));
     ASSERT_TRUE(RunTurn(engine.get(), sessions.back(), Turn(RandomTokens(90, i), 4)).started);
   }
-  ASSERT_TRUE(engine->CheckIntegrity().ok());  // between two steps, when no step's values are left
+  ASSERT_TRUE(engine->CheckIntegrity().ok());  // runs between two steps, when no step's arrays are
+                                               // left
   const EngineStats stats = engine->Stats();
   const int64_t held = ReportedBytes() - before;
-  // Growing takes a quarter more than is asked for.
+  // Pools grow by a quarter more than requested.
   EXPECT_GE(held, testing::StateBytes(stats));
   const int64_t page_bytes = testing::PageBytes(*model, Options());
   EXPECT_LE(held, testing::StateBytes(stats) * 5 / 4 + 4 * page_bytes);
@@ -135,7 +136,7 @@ TEST(MlxMemoryTest, TheEnginesFiguresAreMlxs) {
 void ExpectSame(const TurnOutcome& got, const TurnOutcome& wanted) {
   ASSERT_EQ(got.done().status.ToString(), wanted.done().status.ToString());
   ASSERT_FALSE(got.choices[0].events.empty());
-  // The first token's: a near tie may send what follows two ways.
+  // Compare only the first token: a near tie may change everything after it.
   EXPECT_NEAR(got.choices[0].events[0].logprob, wanted.choices[0].events[0].logprob, kTolerance);
 }
 
@@ -159,7 +160,7 @@ TEST(MlxEngineTest, TwoSessionsTakeTurns) {
   }
 }
 
-// A handle belongs to one engine, a file to one backend and one form of state.
+// A handle belongs to one engine; a file to one backend and one form of state.
 TEST(MlxEngineTest, ForeignStateIsRefused) {
   const auto model = TinyLlama();
   ASSERT_NE(model, nullptr);
@@ -181,7 +182,8 @@ TEST(MlxEngineTest, ForeignStateIsRefused) {
     const auto engine = StartEngine(model, options);
     EXPECT_FALSE(engine->Inspect(foreign).ok());
     EXPECT_FALSE(engine->Submit(foreign, Turn({5}, 1)).ok());
-    // The tokens are the model's, the pages are not this backend's: they are computed anew.
+    // The tokens match the model, but the pages are another backend's, so the state is computed
+    // again.
     const SessionId found = *engine->FindSession("", "kept");
     const TurnOutcome outcome = RunTurn(engine.get(), found, Turn({9, 8}, 1));
     ASSERT_TRUE(outcome.started) << outcome.done().status;
@@ -220,7 +222,7 @@ TEST(MlxEngineTest, DestroyedWhileItComputes) {
   EXPECT_EQ(testing::Collect(dying->get()).done().reason, FinishReason::kCancelled);
   ExpectSame(testing::Collect(living->get()), wanted[0]);
   EXPECT_TRUE(engine->CheckIntegrity().ok());
-  // And the engine itself, with a turn under way.
+  // Destroy the engine itself during a turn.
   const auto last = engine->Submit(kept, Turn(RandomTokens(300, 6), 100));
   ASSERT_TRUE(last.ok());
   engine.reset();

@@ -13,12 +13,12 @@ namespace weft::mlx {
 
 namespace {
 
-// Blocks that are computed together: an ordinary layer is two.
+// Blocks per part of a step; an ordinary layer has two.
 constexpr size_t kBlocksAtOnce = 4;
 
 class MlxStepRun : public StepRun {
  public:
-  // Counts itself in `n_open` as long as it lives.
+  // Counts itself in `n_open` for its lifetime.
   MlxStepRun(const MlxWeights& weights, MlxState* state, const Lanes& lanes, const Step& step,
              int* n_open, StageStats* stats)
       : weights_(weights),
@@ -63,8 +63,8 @@ class MlxStepRun : public StepRun {
     return true;
   }
 
-  // Has MLX compute what was built, and waits for what it had before: so the next part is built
-  // while one is computed, and no more than one is.
+  // Starts computing the graph built so far, and waits for the previous part: one part is built
+  // while another is computed, and never more.
   void HandOver() {
     std::vector<mx::array> wanted = state_.Pools();
     wanted.push_back(stream_);
@@ -78,7 +78,7 @@ class MlxStepRun : public StepRun {
     for (mx::array& pool : state_.Pools()) pool.wait();
   }
 
-  // What was handed to MLX ends; pools that it did not reach are what they were.
+  // Waits for the parts under way, and restores pools that were not computed.
   void GiveUp() {
     context_.lanes().WaitForAll();
     state_.TakeBack();
@@ -98,10 +98,10 @@ class MlxStepRun : public StepRun {
   StepContext context_;
   mx::array stream_;  // [rows, d_model]
   size_t next_block_ = 0;
-  std::optional<mx::array> handed_over_;  // the stream behind the last part that MLX was given
+  std::optional<mx::array> handed_over_;  // the stream after the last part that was started
 };
 
-// Embeddings are rows of tables in the file, read on the host.
+// Embeddings are read on the host, from the tables in the file.
 Status MlxStepRun::ComputeInputs() {
   const ModelSpec& spec = weights_.spec();
   ++stats_.steps;
@@ -176,7 +176,7 @@ void MlxStepRun::RunBlock(const BoundBlock& block) {
   if (block.last_to_write) stream_ = context_.KeepWanted(stream_);
 }
 
-// The wanted rows behind the output norm: vectors, and what gives logits.
+// The wanted rows after the output norm: vectors, and the input of logits.
 void MlxStepRun::ComputeOutputs() {
   stream_ = context_.KeepWanted(stream_);
   if (context_.n_rows() == 0) return;
@@ -210,11 +210,11 @@ void MlxStepRun::ComputeOutputs() {
   }
 }
 
-// A step as steps of one row each, or of one text where the model needs whole ones: what is
-// computed of a row then has the same shapes, and so the same kernels and bits, in any step.
+// Runs a step as steps of one row each, or of one text each if the model needs whole texts. A row's
+// arrays then have the same shapes, and so the same kernels and bits, in any step.
 class RowByRow : public StepRun {
  public:
-  // `begin` starts a part. The run counts itself in `n_open` as long as it lives.
+  // `begin` starts a part. The run counts itself in `n_open` for its lifetime.
   RowByRow(const Step& step, const ModelSpec& spec, int* n_open,
            std::function<std::unique_ptr<StepRun>(const Step&)> begin)
       : step_(step),
@@ -244,7 +244,7 @@ class RowByRow : public StepRun {
   }
 
  private:
-  // The first `n` of what is left.
+  // Removes the first `n` elements and returns them.
   template <typename T>
   static std::span<T> Take(std::span<T>* left, int64_t n) {
     const std::span<T> taken = left->first(static_cast<size_t>(n));
@@ -296,8 +296,8 @@ class RowByRow : public StepRun {
   std::span<TokenLogit> best_;
   std::span<float> vectors_;
   size_t sequence_ = 0;
-  int64_t row_ = 0;          // of the sequence, the part's first
-  int64_t next_vector_ = 0;  // of the sequence's, the first behind the part
+  int64_t row_ = 0;          // the part's first row in its sequence
+  int64_t next_vector_ = 0;  // the first input embedding after the part
   StepSequence part_sequence_;
   std::unique_ptr<StepRun> part_;
 };

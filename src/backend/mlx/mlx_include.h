@@ -1,4 +1,4 @@
-// MLX's headers, what they are called here, and how its exceptions become statuses.
+// MLX's headers, its short name here, and the conversion of its exceptions to statuses.
 #ifndef WEFT_BACKEND_MLX_MLX_INCLUDE_H_
 #define WEFT_BACKEND_MLX_MLX_INCLUDE_H_
 
@@ -22,13 +22,13 @@ namespace weft::mlx {
 
 namespace mx = ::mlx::core;
 
-// MLX's sizes have 32 bits.
+// MLX's sizes are 32-bit.
 inline int Size(int64_t n) {
   WEFT_CHECK(n >= 0 && n <= INT32_MAX, "an array's dimensions fit 32 bits");
   return static_cast<int>(n);
 }
 
-// In which floats of a type are held; F32 for all but halves.
+// The MLX type for floats of a file's type: halves stay as they are, all others become F32.
 inline mx::Dtype FloatTypeOf(DType type) {
   if (type == DType::kF16) return mx::float16;
   return type == DType::kBF16 ? mx::bfloat16 : mx::float32;
@@ -40,7 +40,7 @@ mx::array FromHost(std::span<const T> values, mx::Shape shape) {
   return mx::array(values.data(), std::move(shape));
 }
 
-// Runs fn(), which returns a Status or a StatusOr; what it throws becomes one.
+// Runs fn(), which returns a Status or a StatusOr; an exception becomes a status, too.
 template <typename Fn>
 auto WithoutExceptions(std::string_view what, Fn fn) -> decltype(fn()) {
   try {
@@ -49,7 +49,7 @@ auto WithoutExceptions(std::string_view what, Fn fn) -> decltype(fn()) {
     return ResourceExhausted("no memory for ", what, " of the mlx backend");
   } catch (const std::exception& error) {
     const std::string_view text = error.what();
-    // MLX throws its own kind where memory cannot be had.
+    // MLX throws its own exceptions when it runs out of memory.
     if (text.find("malloc") != text.npos || text.find("allocate") != text.npos) {
       return ResourceExhausted("no memory for ", what,
                                " of the mlx backend: ", Printable(text, 200));

@@ -65,8 +65,7 @@ std::vector<mx::array> MlxState::Pools() const {
 
 void MlxState::TakeBack() {
   const auto take_back = [](Pool* pool) {
-    // Until it is computed, a pool's new array holds the one that it was made of, as its first
-    // input.
+    // Until it is computed, a pool's new array holds the array it was made from as its first input.
     while (pool->rows && pool->rows->status() == mx::array::Status::unscheduled &&
            pool->rows->has_primitive()) {
       const mx::array before = pool->rows->inputs()[0];
@@ -94,7 +93,7 @@ Status MlxState::Grow(std::span<Pool* const> pools, int64_t n_kept, int64_t n_ro
   }
   if (n_rows > INT32_MAX) return ResourceExhausted("more positions than MLX can number");
   return WithoutExceptions("state", [&]() -> Status {
-    // All or none.
+    // All pools grow, or none.
     std::vector<mx::array> larger;
     for (const Pool* const pool : pools) {
       mx::Shape shape = {Size(n_rows), Size(pool->width)};
@@ -117,7 +116,7 @@ Status MlxState::Grow(std::span<Pool* const> pools, int64_t n_kept, int64_t n_ro
 
 namespace {
 
-// Of a pool that must hold `wanted`: some more, so that growing one by one copies little.
+// Some extra room, so that growing one by one rarely copies.
 int64_t Roomier(int64_t wanted) { return wanted + wanted / 4; }
 
 }  // namespace

@@ -1,14 +1,15 @@
-// Keys, values and recurrent state as MLX arrays.
+// KV cache and recurrent state as MLX arrays.
 //
-// One pool for the keys of a layer and one for its values, in each of which every head has its
-// rows: row page * page_tokens + i is position i of the page. So the rows of a head lie as MLX's
-// products want them, which would copy others. One pool for each of the spec's SlotStates: row s is
-// slot s. A step writes its rows in place: it makes the array with its rows in it out of the pool
-// and puts that in the pool's place, and MLX takes over the memory of what nobody else holds. So
-// nobody keeps a second handle of a pool, and all are computed before a part of a step ends.
+// Each layer has a pool for keys and one for values. In a pool, each head has its own rows: row
+// page * page_tokens + i is position i of the page. This is the layout that MLX's products read
+// without copying. Each of the spec's SlotStates has a pool whose row s is slot s.
 //
-// Outside of steps the pools are plain memory, which everybody may read and write: MLX's devices
-// share theirs with the processor.
+// A step writes in place: it builds an array that is the pool with the new rows, and stores it as
+// the pool. MLX reuses the old array's memory if nobody else holds it. So keep no second handle of
+// a pool; all pools are computed before a part of a step ends.
+//
+// Outside of steps, pools are plain memory that anybody may read and write, because MLX's devices
+// share their memory with the CPU.
 #ifndef WEFT_BACKEND_MLX_MLX_STATE_H_
 #define WEFT_BACKEND_MLX_MLX_STATE_H_
 
@@ -34,20 +35,20 @@ class MlxState final : public StateStore {
 
   int page_tokens() const { return layout_.page_tokens; }
 
-  // For steps. Keys and values of a layer: [heads, n_pages * page_tokens, values of a head].
-  // REQUIRES: the group has pages; for values, the layer has some.
+  // For steps. A layer's keys or values: [heads, n_pages * page_tokens, values of a head].
+  // REQUIRES: the group has pages; for values, the layer stores some.
   mx::array& keys(int kv_layer) { return *layers_[static_cast<size_t>(kv_layer)].keys.rows; }
   mx::array& values(int kv_layer) { return *layers_[static_cast<size_t>(kv_layer)].values.rows; }
   // [n_slots, floats of the state]. REQUIRES: there are slots.
   mx::array& slot_states(int index) { return *states_[static_cast<size_t>(index)].rows; }
-  // All pools, to be computed.
+  // All pools, to compute them.
   std::vector<mx::array> Pools() const;
-  // After a step that failed: pools that were not computed are what they were before it.
+  // After a failed step: restores pools whose writes were not computed.
   void TakeBack();
 
   int64_t n_pages(int group) const override { return n_pages_[static_cast<size_t>(group)]; }
   Status GrowPages(int group, int64_t n_pages) override;
-  // A pool is one array: its memory stays.
+  // A pool is one array, so single pages free no memory.
   void DiscardPages(int group, std::span<const PageId> pages) override {}
   Status CopyPage(int group, PageId from, PageId to, int n_tokens) override;
   Status ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) const override;
@@ -65,8 +66,8 @@ class MlxState final : public StateStore {
  private:
   struct Pool {
     int64_t n_heads = 0;    // 0: there is no pool
-    int64_t width = 0;      // of a head's row, in values
-    int64_t row_bytes = 0;  // likewise
+    int64_t width = 0;      // values per head and row
+    int64_t row_bytes = 0;  // bytes per head and row
     std::optional<mx::array> rows;
     std::byte* row(int64_t head, int64_t i) const {
       return const_cast<std::byte*>(rows->data<std::byte>()) +
@@ -78,9 +79,9 @@ class MlxState final : public StateStore {
   };
 
   static Pool MakePool(int64_t n_heads, int64_t width, mx::Dtype type);
-  // Pools of a group's pages, in the order in which a page holds their rows.
+  // The pools of a group, in the order in which a page lists their rows.
   std::vector<Pool*> PoolsOf(int group) const;
-  // `by_head`: an array's first dimension is that of heads.
+  // `by_head`: the arrays' first dimension is the head.
   Status Grow(std::span<Pool* const> pools, int64_t n_kept, int64_t n_rows, mx::Dtype type,
               bool by_head);
   Status CheckPage(int group, PageId page) const;

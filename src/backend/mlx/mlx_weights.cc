@@ -16,13 +16,13 @@ namespace weft::mlx {
 
 namespace {
 
-// Of a tensor in the file, packed before its memory is given back.
+// Bytes of a tensor to pack before the file's memory is released.
 constexpr int64_t kPieceBytes = 16 << 20;
 
 }  // namespace
 
-// Walks the spec once: gives every matrix its arrays and every operation its handles of them,
-// then packs all matrices. The first error is kept, and ends the load.
+// Walks the spec once: creates every matrix's arrays, binds every operation to them, then packs all
+// matrices. The first error is kept, and ends the load.
 class Binder {
  public:
   Binder(MlxWeights* weights, const LoadOptions& options)
@@ -51,7 +51,7 @@ class Binder {
   const TensorInfo& Info(TensorRef ref) const {
     return file_.tensors()[static_cast<size_t>(ref.index)];
   }
-  // An array whose values are written later.
+  // An array to be filled later.
   mx::array Take(mx::Shape shape, mx::Dtype type);
   Matrix MatrixOf(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out, int64_t count,
                   bool stacked);
@@ -76,7 +76,7 @@ class Binder {
   const Path* const last_to_write_ = LastToWriteState(spec_);
   Status status_;
   std::vector<Job> jobs_;
-  // Which job packs (tensor, first row, outputs, widened).
+  // The job that packs (tensor, first row, outputs, widened).
   std::map<std::tuple<int, int64_t, int64_t, bool>, size_t> job_of_;
 };
 
@@ -92,7 +92,7 @@ Matrix Binder::MatrixOf(TensorRef weight, int64_t first_row, int64_t n_in, int64
   const TensorInfo& tensor = Info(weight);
   Matrix matrix{.packing = PackingOf(tensor.type), .levels = {}, .scales = {}, .biases = {}};
   if (!status_.ok()) return matrix;
-  // MLX gathers among matrices of F32 alone.
+  // MLX gathers only among F32 matrices.
   const bool widened = stacked && matrix.packing.form == Form::kFloat;
   const auto [known, is_new] =
       job_of_.try_emplace({weight.index, first_row, n_out, widened}, jobs_.size());
@@ -252,7 +252,7 @@ void Binder::PackOneRow(const Job& job, int64_t row) const {
   const TensorInfo& tensor = file_.tensors()[static_cast<size_t>(job.tensor)];
   const int64_t in_file = row / job.n_out * job.rows_per_slice + job.first_row + row % job.n_out;
   const std::byte* const from = tensor.data.data() + in_file * tensor.row_bytes();
-  // Handles of their own: data() of a constant array is constant.
+  // Separate handles, because data() of a const array is const.
   mx::array levels = *job.matrix.levels;
   const Packing& packing = job.matrix.packing;
   if (packing.form == Form::kFloat) {
@@ -278,7 +278,7 @@ void Binder::PackOneRow(const Job& job, int64_t row) const {
   PackRow(tensor.type, from, job.n_in, out);
 }
 
-// Piece by piece, so that little of the file is in memory beside what was packed.
+// Packs piece by piece, so that little of the file is in memory in addition to the packed matrix.
 void Binder::PackJob(const Job& job, bool is_last) {
   const TensorInfo& tensor = file_.tensors()[static_cast<size_t>(job.tensor)];
   const int64_t n_rows = job.n_out * job.count;

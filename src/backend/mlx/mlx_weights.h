@@ -1,8 +1,8 @@
 // A model's weights as MLX arrays, and the spec's operations bound to them.
 //
-// Immutable once loaded; any thread. The arrays are made of host memory, not computed, so they
-// belong to no thread's stream. Keeps the file open for the rows of embedding tables, which are
-// read where they lie.
+// Immutable once loaded; any thread. The arrays hold host memory and are never computed, so they
+// belong to no thread's stream. Keeps the file open, because rows of embedding tables are read from
+// it directly.
 #ifndef WEFT_BACKEND_MLX_MLX_WEIGHTS_H_
 #define WEFT_BACKEND_MLX_MLX_WEIGHTS_H_
 
@@ -25,7 +25,7 @@ namespace weft::mlx {
 // A matrix [n_out, n_in], or a stack of them [count, n_out, n_in].
 struct Matrix {
   Packing packing;
-  std::optional<mx::array> levels;  // the values, where they are floats
+  std::optional<mx::array> levels;  // the values if they are floats
   std::optional<mx::array> scales, biases;
   explicit operator bool() const { return levels.has_value(); }
 };
@@ -46,17 +46,17 @@ struct BoundStack {
 
 struct BoundNorm {
   Norm spec;
-  std::optional<mx::array> weight;  // times the spec's factor; [width] or [groups, width]
-  std::optional<mx::array> bias;    // likewise shaped
+  std::optional<mx::array> weight;  // multiplied by the spec's factor; [width] or [groups, width]
+  std::optional<mx::array> bias;    // same shape
   explicit operator bool() const { return static_cast<bool>(spec); }
 };
 
 struct BoundConvolution {
-  std::optional<mx::array> kernel;  // [n_taps, n_channels]: the file's, transposed
+  std::optional<mx::array> kernel;  // [n_taps, n_channels]: transposed from the file
   std::optional<mx::array> bias;    // [n_channels]
 };
 
-// The form that an operation's tensors have here.
+// The bound form of an operation's tensors (see operations.h).
 struct InArrays {
   using Vector = std::optional<mx::array>;
   using Linear = BoundLinear;
@@ -65,7 +65,7 @@ struct InArrays {
   using Convolution = BoundConvolution;
 };
 
-// An operation over arrays, by the names that its tensors have in its spec.
+// An operation bound to arrays, with the names that they have in its spec.
 template <typename Operation>
 struct Bound : Operation::template Tensors<InArrays> {
   const Operation* spec = nullptr;
@@ -73,7 +73,7 @@ struct Bound : Operation::template Tensors<InArrays> {
 
 using BoundOp = BoundOpOf<Bound>;
 
-// What this backend does not compute, by the name that it is refused by.
+// For operations that this backend lacks: their name in the error message.
 template <typename Operation>
 inline constexpr std::string_view kRefusedName = "";
 template <>
@@ -102,7 +102,7 @@ inline constexpr std::string_view kRefusedName<ChannelMix> = "channel mix of RWK
 using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
 
 struct BoundBlock : BoundBlockOf<BoundNorm, BoundPath> {
-  // Nothing after it writes state: behind it, rows that nobody wants end.
+  // No later block writes state, so rows without wanted results end here.
   bool last_to_write = false;
 };
 
@@ -114,14 +114,14 @@ struct BoundPerLayerInput {
 struct BoundModel {
   BoundNorm input_norm;
   std::optional<BoundPerLayerInput> per_layer_input;
-  std::vector<BoundBlock> blocks;  // of all layers, in order
+  std::vector<BoundBlock> blocks;  // all layers' blocks, in order
   BoundNorm output_norm;
   BoundLinear output;
 };
 
 class MlxWeights : public Weights {
  public:
-  // Errors name the tensor. May throw what MLX throws.
+  // Errors name the tensor. May throw MLX's exceptions.
   static StatusOr<std::shared_ptr<const MlxWeights>> Load(std::shared_ptr<const ModelFile> file,
                                                           ModelSpec spec,
                                                           const LoadOptions& options);

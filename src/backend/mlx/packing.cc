@@ -21,14 +21,14 @@ constexpr Packing PackingOf(const Format& format) {
           .spread = format.halves};
 }
 
-// Levels of a table count from its lowest entry.
+// Level 0 stands for the lowest entry of a table.
 constexpr int LowestOf(LevelTable table) {
   int lowest = 0;
   for (const int8_t value : ValuesOf(table)) lowest = std::min<int>(lowest, value);
   return lowest;
 }
 
-// Levels one after the other, the lowest bits first.
+// Writes levels one after the other, lowest bits first.
 class LevelWriter {
  public:
   LevelWriter(int bits, uint32_t* words) : bits_(bits), words_(words) {}
@@ -52,7 +52,7 @@ struct Group {
   float scale, bias;
 };
 
-// Of part `s` of a block, 16 or 32 values.
+// Scale and bias of part `s` of a block, 16 or 32 values.
 template <Format kFormat>
 Group GroupOf(const BlockParts& parts, int s) {
   Group group = {};

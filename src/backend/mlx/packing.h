@@ -1,10 +1,11 @@
-// From the blocks of model files to what MLX multiplies: affine groups of 32 levels, or MXFP4.
+// Converts the blocks of model files to the forms that MLX multiplies: affine groups of 32 levels,
+// or MXFP4.
 //
-// Each weight keeps its value. MLX reads a level as scale * level + bias with 32-bit floats for
-// both, which hold the product of a half and a small integer, and so the scales of the K types.
-// Types with a scale per 16 inputs are spread: their sixteens become groups of 32 whose second
-// half is nothing, and the inputs are spread likewise. Levels that stand for entries of a table
-// become these entries, as bytes.
+// Every weight keeps its exact value. MLX computes scale * level + bias with 32-bit floats, which
+// hold the product of a half and a small integer, and so the scales of K types. Types with a scale
+// per 16 inputs are "spread": each 16 weights become a group of 32 whose second half is zero, and
+// inputs are spread in the same way. Levels that index a table become the table's entries, as
+// bytes.
 //
 // Pure functions; any thread.
 #ifndef WEFT_BACKEND_MLX_PACKING_H_
@@ -17,7 +18,7 @@
 
 namespace weft::mlx {
 
-// How a matrix lies in memory.
+// A packed matrix's representation.
 enum class Form {
   kFloat,   // as in the file
   kAffine,  // levels, and per 32 of them a scale and a bias
@@ -26,9 +27,9 @@ enum class Form {
 
 struct Packing {
   Form form = Form::kFloat;
-  int bits = 0;         // of a level
+  int bits = 0;         // per level
   bool spread = false;  // a group of 32 holds 16 weights
-  // Words of 32 bits with levels, and groups, of a row of n weights.
+  // 32-bit words of levels, and groups, in a row of n weights.
   int64_t Words(int64_t n) const { return Levels(n) * bits / 32; }
   int64_t Groups(int64_t n) const { return Levels(n) / 32; }
   double BitsPerWeight() const;
@@ -40,8 +41,7 @@ struct Packing {
 // REQUIRES: CanDequantize(type).
 Packing PackingOf(DType type);
 
-// Where the parts of a packed row go: of kMxfp4, `scales` holds a byte per group and `biases` is
-// null.
+// Destination of a packed row. For kMxfp4, `scales` holds a byte per group and `biases` is null.
 struct PackedRow {
   uint32_t* words;
   void* scales;  // floats in kAffine

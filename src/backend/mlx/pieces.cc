@@ -1,4 +1,4 @@
-// The pieces that operations are made of; see step_context.h.
+// The building blocks of operations; see step_context.h.
 #include <algorithm>
 #include <cmath>
 
@@ -9,16 +9,16 @@ namespace weft::mlx {
 namespace {
 
 constexpr int kGroup = 32;
-// Of a matrix of halves, turned into F32 for one product at a time.
+// Part of a matrix of halves that is widened to F32 for one product at a time.
 constexpr int64_t kWidenedBytes = 64 << 20;
-// With fewer weights, a lane would save less than it takes to wait for it.
+// With fewer weights per lane, waiting for the lane costs more than it saves.
 constexpr int64_t kWeightsOfLane = 1 << 15;
 
 std::string ModeOf(const Packing& packing) {
   return packing.form == Form::kMxfp4 ? "mxfp4" : "affine";
 }
 
-// Puts sixteens of the last dimension into groups of 32, as the weights are.
+// Spreads each 16 inputs over a group of 32, as in the packed weights.
 mx::array Spread(const mx::array& x, const Packing& packing) {
   if (!packing.spread) return x;
   mx::Shape split = x.shape();
@@ -43,7 +43,7 @@ mx::array MultiplyFloats(const mx::array& x, const mx::array& values) {
   return parts.size() == 1 ? parts[0] : mx::concatenate(parts, -1);
 }
 
-// Rows [first, last) of an array that was made of host memory, where they lie.
+// Rows [first, last) of an array in host memory, without copying.
 mx::array RowsOf(const mx::array& x, int first, int last) {
   mx::array rows({last - first, x.shape(1)}, x.dtype(), nullptr, {});
   rows.copy_shared_buffer(x, x.strides(), {true, true, false}, rows.size(),
@@ -123,7 +123,7 @@ mx::array ApplyNorm(const BoundNorm& norm, const mx::array& x) {
   if (!norm) return x;
   const Norm& spec = norm.spec;
   const mx::array groups = AsHeads(x, x.shape(1) / spec.width);
-  // One kernel of a GPU's, where all groups have the same weights; the factor is in them.
+  // One fused GPU kernel if all groups share the weights, which already include the factor.
   const bool is_fused = norm.weight && norm.weight->ndim() == 1;
   const std::optional<mx::array> weight = is_fused ? norm.weight : std::nullopt;
   mx::array out = spec.kind == NormKind::kLayer

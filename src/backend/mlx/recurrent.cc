@@ -1,7 +1,7 @@
 // The operations of step_context.h that keep recurrent state.
 //
-// Sequences with equally many rows go through them together. Their tokens are taken one after the
-// other, so that how a prompt is cut changes no sum.
+// Sequences with the same number of rows are computed together. Tokens are computed one after the
+// other, so that splitting a prompt changes no sum.
 #include <cmath>
 #include <vector>
 
@@ -39,7 +39,7 @@ mx::array At(const mx::array& x, int t) {
   return mx::squeeze(mx::slice(x, start, stop), 1);
 }
 
-// State: the n_taps - 1 latest inputs, oldest first.
+// The state holds the n_taps - 1 latest inputs, oldest first.
 mx::array Convolve(StepContext* context, const Convolution& spec, const BoundConvolution& op,
                    const mx::array& x) {
   const int n_old = Size(spec.n_taps - 1), width = Size(spec.n_channels);
@@ -67,7 +67,7 @@ mx::array Convolve(StepContext* context, const Convolution& spec, const BoundCon
   return context->InStepOrder(parts);
 }
 
-// Brings the last dimension to the length `factor`, or less where it is shorter than `epsilon`.
+// Scales the last dimension to length `factor`; shorter if its length is below `epsilon`.
 mx::array Normalized(const mx::array& x, double epsilon, double factor) {
   const mx::array length = mx::sqrt(mx::sum(mx::square(x), -1, /*keepdims=*/true));
   return x * (Number(factor) / mx::maximum(length, Number(epsilon)));
@@ -168,7 +168,7 @@ mx::array RunOp(StepContext* context, const Bound<StateSpace>& op, const mx::arr
   const mx::array steps = Softplus(Columns(in, inner + n_channels, spec.n_heads) + *op.step_bias);
   const mx::array decays = mx::exp(steps * *op.rate);
   const mx::array inputs = Columns(xbc, 0, inner);
-  // [rows, heads * state_dim]: of a head, its group's.
+  // [rows, heads * state_dim]: for each head, the values of its group.
   const auto by_head = [&](int64_t first) {
     const mx::array groups = AsHeads(Columns(xbc, first, n_of_groups), spec.n_groups);
     return AsRows(mx::repeat(groups, spec.n_heads / spec.n_groups, 1));

@@ -95,7 +95,7 @@ mx::array StepContext::InStepOrder(const std::vector<mx::array>& groups) const {
   return step_order_ ? mx::take(all, *step_order_, 0) : all;
 }
 
-// In double on the host: an angle of a late position has few bits left in F32.
+// Computed in double on the host: an F32 angle of a late position has few accurate bits left.
 void StepContext::MakeTurns() {
   for (const Rope& rope : spec_.ropes) {
     std::vector<float> cosines, sines;

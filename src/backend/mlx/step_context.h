@@ -1,8 +1,8 @@
-// What the operations of one step share: which rows there are, where their state lies, and the
-// pieces that they are made of. Belongs to the thread that runs the step.
+// Shared by the operations of one step: its rows, the location of their state, and the operations'
+// building blocks. Belongs to the thread that runs the step.
 //
-// A batch of rows is an array [rows, width] of F32, in the order of sequences and tokens.
-// Everything here builds a graph; nothing is computed before StepRun asks for it.
+// A batch of rows is an F32 array [rows, width], in the order of sequences and tokens. Everything
+// here only builds a graph; nothing is computed before StepRun asks for it.
 #ifndef WEFT_BACKEND_MLX_STEP_CONTEXT_H_
 #define WEFT_BACKEND_MLX_STEP_CONTEXT_H_
 
@@ -20,24 +20,24 @@
 
 namespace weft::mlx {
 
-// Rows of a group's pools, in the order of positions.
+// Rows of a group's pools, ordered by position.
 struct PoolRows {
   mx::array rows;  // [n]
-  // Where they begin, if they lie one after the other: then they are read where they lie.
+  // The first row if the rows are contiguous: then they are sliced instead of gathered.
   std::optional<int64_t> first;
   mx::array Of(const mx::array& pool) const;  // [heads, n, width]
 };
 
 // One sequence's rows in the step.
 struct SequenceRows {
-  int64_t first = 0;  // row of the step
+  int64_t first = 0;  // row in the step
   int64_t count = 0;
-  int64_t position = 0;  // of the first row
-  // Per KvGroup: what any of the rows sees, up to the last row's own position.
+  int64_t position = 0;  // position of the first row
+  // Per KvGroup: all positions that any of the rows sees, up to the last row's own.
   std::vector<PoolRows> seen;
 };
 
-// Sequences with equally many rows, whose recurrent states advance together.
+// Sequences with the same number of rows, whose recurrent states advance together.
 struct RowGroup {
   int64_t count = 0;  // rows of each sequence
   mx::array rows;     // [sequences * count], rows of the step
@@ -46,7 +46,7 @@ struct RowGroup {
 
 class StepContext {
  public:
-  // REQUIRES: the step is valid. What `step` points to stays.
+  // REQUIRES: the step is valid. The data that `step` points to outlives the context.
   StepContext(const MlxWeights& weights, MlxState* state, const Lanes& lanes, const Step& step);
 
   const ModelSpec& spec() const { return spec_; }
@@ -55,28 +55,29 @@ class StepContext {
   int64_t n_rows() const { return n_rows_; }
   const std::vector<SequenceRows>& sequences() const { return sequences_; }
   const std::vector<RowGroup>& row_groups() const { return row_groups_; }
-  // Brings rows from the order of the groups, one after the other, into that of the step.
+  // Reorders rows from the order of the groups to that of the step.
   mx::array InStepOrder(const std::vector<mx::array>& groups) const;
 
-  // The rows through a matrix, over all lanes.
+  // Multiplies the rows by a matrix, using all lanes.
   mx::array Apply(const BoundLinear& linear, const mx::array& x) const;
-  // Puts rows into the pools of a layer. `values` is null where it has none.
+  // Writes rows to a layer's pools. `values` is null if the layer stores none.
   void Store(int kv_layer, const mx::array& keys, const mx::array* values);
-  // Turns the heads [rows, heads, dim] from value `offset` of each on; rope -1: not at all.
+  // Rotates heads [rows, heads, dim] from value `offset` of each on; rope -1: no rotation.
   mx::array Rotate(const mx::array& heads, int rope, int64_t offset) const;
 
-  // Leaves only the last rows of each sequence, those that results are wanted of. Nothing that
-  // writes state may follow. Returns `stream` without the others.
+  // Keeps only the last rows of each sequence, whose results are wanted, and returns their part of
+  // `stream`. Nothing that writes state may follow.
   mx::array KeepWanted(const mx::array& stream);
 
-  // Queries [rows, n], each row times what the temperature says of its position.
+  // Queries [rows, n], each row scaled by the temperature at its position.
   mx::array Warm(const QueryTemperature& temperature, const mx::array& queries) const;
 
-  std::optional<mx::array> kept;              // the stream as a block that keeps it found it
+  std::optional<mx::array> kept;              // the stream at the beginning of the block that keeps
+                                              // it
   std::optional<mx::array> per_layer_inputs;  // [rows, layers * width]
 
  private:
-  // Where in a group's pools a position lies.
+  // The row of a position in a group's pools.
   int32_t PoolRow(std::span<const PageId> table, int64_t position) const;
   void FindSeen(const Step& step, size_t s, SequenceRows* rows) const;
   void GroupRows(const Step& step);
@@ -88,9 +89,9 @@ class StepContext {
   const Step& step_;
   int64_t n_rows_ = 0;
   std::vector<SequenceRows> sequences_;
-  std::vector<mx::array> stored_rows_;  // per KvGroup: where in the pools the step's rows lie
+  std::vector<mx::array> stored_rows_;  // per KvGroup: pool rows of the step's rows
   std::vector<RowGroup> row_groups_;
-  std::optional<mx::array> step_order_;  // of the groups' rows; none: they are in order
+  std::optional<mx::array> step_order_;  // order of the groups' rows; none: already in order
   struct Turns {
     mx::array cosine, sine;  // [rows, 1, pairs]
   };
@@ -106,7 +107,7 @@ mx::array AsHeads(const mx::array& x, int64_t n);
 // All dimensions but the first as one.
 mx::array AsRows(const mx::array& x);
 mx::array Multiply(const mx::array& x, const Matrix& matrix);
-// Each lane has a part of the outputs, which are the same however many there are.
+// Each lane computes a range of the outputs. The result does not depend on the number of lanes.
 mx::array MultiplyInLanes(const Lanes& lanes, const mx::array& x, const Matrix& matrix);
 // x: [rows, 1 or n, n_in], members: [rows, n] -> [rows, n, n_out].
 mx::array ApplyMembers(const BoundStack& stack, const mx::array& x, const mx::array& members);
@@ -122,7 +123,7 @@ mx::array Softcap(float cap, const mx::array& x);
 
 // --- operations: rows to rows, all of width d_model -------------------------------------
 
-// `raw` is the residual stream as the block found it.
+// `raw` is the residual stream at the beginning of the block.
 mx::array RunOp(StepContext* context, const Bound<Attention>& op, const mx::array& x,
                 const mx::array& raw);
 mx::array RunOp(StepContext* context, const Bound<LatentAttention>& op, const mx::array& x,
@@ -141,7 +142,7 @@ mx::array RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const m
                 const mx::array& raw);
 mx::array RunOp(StepContext* context, const Bound<PerLayerGate>& op, const mx::array& x,
                 const mx::array& raw);
-// Those that no model has which this backend loads.
+// Operations that this backend refuses when it loads a model.
 template <typename Operation>
 requires(!kRefusedName<Operation>.empty()) mx::array
     RunOp(StepContext* /*context*/, const Bound<Operation>& /*op*/, const mx::array& x,
