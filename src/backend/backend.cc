@@ -16,7 +16,7 @@ namespace weft {
 
 namespace {
 
-// Every backend that is compiled in; the first is nobody's default.
+// Every backend that is compiled in. The first one is not a default.
 std::span<const Backend* const> AllBackends() {
   static const std::array backends = {
       CpuBackend(),  EmulatedBackend(),  ReferenceBackend(),
@@ -30,7 +30,7 @@ std::span<const Backend* const> AllBackends() {
   return backends;
 }
 
-// Backends that are compiled in where what they need is found.
+// Backends that are compiled in only if their dependency is found.
 constexpr std::pair<std::string_view, std::string_view> kOptional[] = {
     {"cuda", "NVIDIA's compiler"}, {"mlx", "MLX"}};
 

@@ -79,8 +79,8 @@ TEST(BackendRegistryTest, EveryBackendHasDevicesAndNamesThem) {
   }
 }
 
-// A step of two sequences over a model with a full and a windowed group, which is
-// in order; every case below spoils one thing.
+// A valid step of two sequences over a model with a full and a windowed group; every case below
+// breaks one thing.
 //
 //   pages of 4 tokens; pool of 10 pages in group 0, 8 in group 1 (window 6); 3 slots
 //   sequence 0: positions 0..5,  writes entries 0, 1
@@ -159,19 +159,19 @@ TEST(ValidateStepTest, AcceptsWhatIsInOrder) {
   World world;
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
   world.tables[1][0].push_back(kNoPage);  // entries beyond the last position are ignored
-  world.tables[1][1][0] = 1000;           // and so are those behind the window
+  world.tables[1][1][0] = 1000;           // and so are those before the window
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
-  // A page that both only read may be shared.
+  // Two sequences may share a page that both only read.
   world.positions[0] = 12;
   world.tables[0] = {{3, 4, 6, 7, 8}, {kNoPage, 4, 6, 7, 0}};
   world.tables[1] = {{3, 4, 5}, {3, 4, 5}};
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
-  // Of some rows only the best.
+  // Only the best tokens of some rows.
   world.n_best = {0, 50};
   world.n_best_tokens = 100;
   world.n_logit_values = 100;
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
-  // Which are changed before, and weighed.
+  // With changes and weights for these rows.
   world.changes[1] = {{.logits = world.changed_logits}, {.allowed = world.allowed}};
   world.temperatures[1] = 0.5f;
   world.n_weights = 2;
@@ -179,7 +179,7 @@ TEST(ValidateStepTest, AcceptsWhatIsInOrder) {
   world.changes[1] = {};
   world.temperatures[1] = 0;
   world.n_weights = 0;
-  // No logits at all are a step too.
+  // A step without any logits is valid.
   world.n_best_tokens = 0;
   world.n_logits = {0, 0};
   world.n_logit_values = 0;
@@ -189,11 +189,11 @@ TEST(ValidateStepTest, AcceptsWhatIsInOrder) {
   world.n_vector_values = 7 * 30;
   world.spec.output = {};
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
-  // Vectors in place of tokens.
+  // Input embeddings.
   world.tokens[0] = {1, -2, 3, -7, 5, 99};
   world.rows[0] = {std::vector<float>(30), std::vector<float>(30)};
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
-  // Without recurrent state slots do not matter.
+  // Without recurrent state, slots are ignored.
   world.spec.slots.clear();
   world.slots = {kNoSlot, kNoSlot};
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();

@@ -1,5 +1,5 @@
-// The parts of a spec over a backend's own form of its tensors. A backend has a `Norm` and a
-// `Bound<Operation>` of its own; the shape around them is the spec's.
+// The blocks and paths of a spec over a backend's own form of tensors. A backend defines its own
+// `Norm` and `Bound<Operation>`; the structure around them is the spec's.
 #ifndef WEFT_BACKEND_BOUND_SPEC_H_
 #define WEFT_BACKEND_BOUND_SPEC_H_
 
@@ -13,7 +13,7 @@ namespace weft {
 
 template <template <typename> typename Bound, typename... Operations>
 std::variant<Bound<Operations>...> BindAll(const std::variant<Operations...>&);
-// One of the spec's operations, bound.
+// A variant of all bound operations.
 template <template <typename> typename Bound>
 using BoundOpOf = decltype(BindAll<Bound>(std::declval<Op>()));
 
@@ -36,7 +36,7 @@ struct BoundBlockOf {
   Norm stream_norm;
 };
 
-// Binds each tensor of an operation by the binder's `Of`.
+// Binds each tensor of an operation with the binder's `Of`.
 template <typename Binder>
 struct TensorBinder : OperationVisitor {
   explicit TensorBinder(Binder* its_binder) : binder(its_binder) {}

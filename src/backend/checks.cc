@@ -109,8 +109,8 @@ class StepValidator {
     return OkStatus();
   }
 
-  // The pages of one group: all there, inside the pool, and those that are written
-  // named once in the whole step.
+  // Checks the pages of one group: all present and inside the pool, and each written page named
+  // only once in the whole step.
   Status CheckGroup(size_t group) const {
     const int64_t n_pages = state_.n_pages(static_cast<int>(group));
     std::vector<bool> written(static_cast<size_t>(n_pages), false);
@@ -165,8 +165,8 @@ class StepValidator {
   }
 
  private:
-  // Page table entries [begin, end) that the sequence can see; those from
-  // `first_written` on are written.
+  // Page table entries [begin, end) that the sequence sees; entries from `first_written` on are
+  // written.
   struct Range {
     int64_t begin, first_written, end;
   };

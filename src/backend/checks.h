@@ -1,4 +1,4 @@
-// What every backend checks before it touches anything, so that each says the same.
+// Checks that every backend makes before it changes anything, so that all give the same errors.
 #ifndef WEFT_BACKEND_CHECKS_H_
 #define WEFT_BACKEND_CHECKS_H_
 
@@ -13,22 +13,25 @@
 
 namespace weft {
 
-// The errors name what the backend has. What is left at 0 for the backend to choose, is chosen.
+// The errors say what the backend supports. CheckedOptions fills in options that are 0 with the
+// backend's choice.
 Status CheckDevice(const Backend& backend, int device);
 StatusOr<StateOptions> CheckedOptions(const Backend& backend, StateOptions options);
 Status CheckOptions(const Backend& backend, const ExecutorOptions& options);
-// MemoryOf a backend whose devices have the host's memory.
+// MemoryOf for a backend whose devices use the host's memory.
 StatusOr<MemoryInfo> HostMemory(const Backend& backend, int device);
-// Of weights that lie in the host's memory.
+// For weights in the host's memory.
 Status CheckHostHolds(int64_t weight_bytes);
-// Refuses what only a prediction head has, of a backend without them.
+// Refuses prediction heads, for backends without them.
 Status CheckNoHiddenInput(const Backend& backend, const ModelSpec& spec);
-// Whether gated queries, if that is what they are, are as wide as the values and normed by head.
+// True unless queries are gated and either differ in width from the values or are not normed by
+// head.
 bool GatesByHead(const Attention& op);
 
-// Sizes, page tables long enough, ids inside the pools, tokens inside the vocabulary, no page
-// written by two sequences, texts whole where the model sees what follows, rows and hidden values
-// only where backend and model take them, room for the results.
+// ValidateStep checks sizes, that page tables are long enough, that ids are inside the pools and
+// tokens inside the vocabulary, that no page is written by two sequences, that texts are whole if
+// the model sees later tokens, that input embeddings and hidden values appear only if backend and
+// model take them, and that the results have room.
 struct StepLimits {
   int64_t tokens = 0;
   int64_t best = 0;   // BackendCapabilities::max_best
@@ -39,10 +42,9 @@ struct StepLimits {
 Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLimits& limits,
                     const Step& step);
 
-// Writes the best tokens of a row as Step::best has them.
+// Writes a row's best tokens in the form of Step::best.
 void PutBest(std::span<const float> logits, std::span<TokenLogit> best);
-// Puts the rows of logits that the step wants, one after the other in `rows`, where it wants them:
-// whole or the best of them.
+// Distributes consecutive rows of logits to the step's results: whole rows, or the best of each.
 void PutLogits(const Step& step, size_t n_vocab, std::span<const float> rows);
 
 }  // namespace weft

@@ -9,7 +9,7 @@ namespace weft {
 
 namespace {
 
-// Where each state begins, and at last where the slot ends.
+// The beginning of each state, and finally the end of the slot.
 std::vector<int64_t> Offsets(const std::vector<int64_t>& n_floats) {
   constexpr int64_t kAlignment = 64;
   std::vector<int64_t> offsets = {0};

@@ -1,9 +1,9 @@
-// A StateStore in host memory: pages in a PageMemory per group, slots in another, each state of
-// a slot a run of floats at the same place in every slot.
+// A StateStore in host memory: one PageMemory per group for pages, and another for slots. Each
+// state has the same offset in every slot.
 //
-// How a position's keys and values lie in a page is a backend's own, and so are copying and
-// clearing positions. A cleared slot is all zeros and holds no memory until it is written, so
-// clearing is also how memory goes back to the system.
+// The backend defines how a position's keys and values are stored in a page, and so how positions
+// are copied and cleared. A cleared slot is all zeros and holds no memory until it is written, so
+// clearing also returns its memory to the system.
 //
 // Threads: as StateStore; page() and SlotValues() may be called by helper threads too.
 #ifndef WEFT_BACKEND_HOST_STATE_H_
@@ -24,7 +24,7 @@ namespace weft {
 class HostState : public StateStore {
  public:
   int page_tokens() const { return layout_.page_tokens; }
-  // Counts a page or a slot as held: it is about to be written. REQUIRES: it is in range.
+  // Marks a page or slot as held, before it is written. REQUIRES: it is in range.
   void TouchPage(int group, PageId page) { pages_[group].Touch(page); }
   void TouchSlot(SlotId slot) { slots_.Touch(slot); }
   // The floats of one state, aligned to 64 bytes. REQUIRES: slot and index in range;
@@ -50,15 +50,15 @@ class HostState : public StateStore {
   int64_t held_bytes() const override;
 
  protected:
-  // `slot_floats[i]` floats for state i; none: a model without recurrent state.
+  // State i has `slot_floats[i]` floats; empty for a model without recurrent state.
   HostState(int page_tokens, const std::vector<int64_t>& slot_floats);
-  // The next group. To be called by the constructor for each.
+  // Adds the next group. The constructor calls it for each group.
   void AddGroup(int64_t page_bytes);
 
   std::byte* page(int group, PageId page) const { return pages_[group].page(page); }
-  // The first `n_tokens` positions, at least one, of one page to another.
+  // Copies the first `n_tokens` positions, at least one, from one page to another.
   virtual void CopyTokens(int group, const std::byte* from, std::byte* to, int n_tokens) const = 0;
-  // Zeroes the positions from `n_tokens` on in a copy of a page.
+  // Zeroes positions from `n_tokens` on in a copy of a page.
   virtual void ClearFrom(int group, int n_tokens, std::byte* page) const = 0;
 
  private:
@@ -70,7 +70,7 @@ class HostState : public StateStore {
   Status CheckSlotSize(size_t n_bytes) const;
 
   std::vector<PageMemory> pages_;      // per group
-  std::vector<int64_t> slot_offsets_;  // bytes, per state; and at last where a slot ends
+  std::vector<int64_t> slot_offsets_;  // bytes, per state; finally the end of a slot
   PageMemory slots_;
 };
 

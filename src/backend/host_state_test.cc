@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Slots beside two groups of pages; a position takes four bytes of a page.
+// Two groups of pages, and slots. A position takes four bytes of a page.
 class PlainState : public HostState {
  public:
   explicit PlainState(const std::vector<int64_t>& slot_floats) : HostState(16, slot_floats) {

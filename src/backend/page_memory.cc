@@ -16,8 +16,8 @@ namespace weft {
 
 namespace {
 
-// Small enough that a small model's state does not reserve much, large enough that
-// a big machine needs a few thousand mappings at most.
+// Small enough that a small model's state reserves little address space, large enough that a big
+// machine needs a few thousand mappings at most.
 constexpr int64_t kSlabBytes = int64_t{32} << 20;
 
 int64_t SystemPageBytes() {
@@ -108,7 +108,7 @@ void PageMemory::Discard(std::span<const PageId> ids) {
     --n_touched_;
     held.push_back(id);
   }
-  // Neighbours are given back by one call.
+  // One system call frees a whole run of neighbours.
   std::sort(held.begin(), held.end());
   for (size_t begin = 0, end; begin < held.size(); begin = end) {
     std::byte* const first = page(held[begin]);

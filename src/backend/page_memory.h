@@ -1,12 +1,12 @@
-// Host memory for pages by id: grows by whole slabs of address space, takes memory
-// from the system when a page is first written, and gives it back page by page.
+// Host memory for pages by id: reserves address space in slabs, takes memory from the system when a
+// page is first written, and returns it page by page.
 //
-// For backends whose state lies in ordinary memory. One PageMemory serves one
-// KvGroup, or all slots. Pages never move, so a pointer is good until the object dies.
-// Page contents are undefined after Grow and after Discard.
+// For backends with state in ordinary memory. One PageMemory serves one KvGroup, or all slots.
+// Pages never move, so pointers stay valid until the object is destroyed. Page contents are
+// undefined after Grow and after Discard.
 //
-// Threads: Grow, Touch and Discard belong to the engine's thread; page() may be called by
-// helper threads too while none of those runs.
+// Threads: Grow, Touch and Discard belong to the engine's thread; helper threads may call page()
+// while none of these runs.
 #ifndef WEFT_BACKEND_PAGE_MEMORY_H_
 #define WEFT_BACKEND_PAGE_MEMORY_H_
 
@@ -28,25 +28,23 @@ class PageMemory {
   PageMemory(PageMemory&& other) noexcept;
   PageMemory& operator=(PageMemory&&) = delete;
 
-  // Makes ids [0, n_pages) usable; fewer than there are already changes nothing.
-  // RESOURCE_EXHAUSTED, and nothing has changed, when the pages would not fit into
-  // the machine's memory or the system refuses.
+  // Makes ids [0, n_pages) usable; does nothing if there are already as many. RESOURCE_EXHAUSTED,
+  // with nothing changed, if the pages would exceed the machine's memory or the system refuses.
   Status Grow(int64_t n_pages);
 
-  // The first byte of a page, aligned to 64. REQUIRES: 0 <= id < n_pages(). Call
-  // Touch before writing to it.
+  // The page's first byte, aligned to 64. REQUIRES: 0 <= id < n_pages(). Call Touch before writing.
   std::byte* page(PageId id) const {
     return slabs_[static_cast<size_t>(id) >> slab_shift_] +
            (static_cast<int64_t>(id) & slab_mask_) * stride_bytes_;
   }
 
-  // Counts the page as held: it is about to be written. REQUIRES: id is in range.
+  // Marks the page as held, before it is written. REQUIRES: id is in range.
   void Touch(PageId id);
 
-  // Gives the pages' memory back to the system. REQUIRES: ids are in range.
+  // Returns the pages' memory to the system. REQUIRES: ids are in range.
   void Discard(std::span<const PageId> ids);
 
-  // Makes the page all zeros, which holds no memory. REQUIRES: id is in range.
+  // Makes the page all zeros; it then holds no memory. REQUIRES: id is in range.
   void Zero(PageId id);
 
   int64_t n_pages() const { return static_cast<int64_t>(touched_.size()); }
@@ -56,8 +54,8 @@ class PageMemory {
  private:
   int64_t slab_bytes() const { return (slab_mask_ + 1) * stride_bytes_; }
 
-  // Bytes from page to page: whole pages of the system's memory, so that each of
-  // ours can be given back by itself.
+  // Distance between pages: a multiple of the system's page size, so that each page's memory can be
+  // returned by itself.
   const int64_t stride_bytes_;
   int slab_shift_ = 0;  // log2 of the pages in a slab
   int64_t slab_mask_ = 0;

@@ -1,4 +1,4 @@
-// Prediction heads on the backends that compute them: against plain sums over the file's values,
+// Prediction heads on the backends that support them: against plain loops over the file's values,
 // and against each other.
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,7 @@ std::vector<float> RandomHidden(int64_t n_values) {
   return hidden;
 }
 
-// A head on a backend, with memory for one text.
+// A head on a backend, with state for one text.
 class Head {
  public:
   Head(const char* backend, const std::shared_ptr<const ModelFile>& file)
@@ -70,8 +70,8 @@ class Head {
   std::unique_ptr<Executor> executor_;
 };
 
-// What the head of a qwen35 file says, written down once more from what is known of such heads:
-// nothing of the spec or of a backend is used.
+// An independent implementation of a qwen35 file's head, from public knowledge of such heads: it
+// uses neither the spec nor a backend.
 class PlainHead {
  public:
   explicit PlainHead(const ModelFile& file) : file_(file) {}
@@ -134,7 +134,7 @@ class PlainHead {
     return head;
   }
   Values Attend(const Values& x, double position) {
-    const Values queries = Times(kLayer + "attn_q", x);  // and gates, head by head
+    const Values queries = Times(kLayer + "attn_q", x);  // queries and gates, alternating by head
     keys_.push_back(
         Turned(Normed(Times(kLayer + "attn_k", x), Of(kLayer + "attn_k_norm")), position));
     values_.push_back(Times(kLayer + "attn_v", x));
@@ -200,7 +200,7 @@ TEST(PredictionHeadTest, BackendsAgree) {
     const auto cpu = Head("cpu", file).Compute(tokens, hidden, 0);
     const auto gpu = Head("emu", file).Compute(tokens, hidden, 0);
     ASSERT_TRUE(reference.ok() && cpu.ok() && gpu.ok());
-    EXPECT_LT(LargestDifference(*reference, *cpu), 0.15);  // of weights of 8 bits
+    EXPECT_LT(LargestDifference(*reference, *cpu), 0.15);  // 8-bit weights
     EXPECT_LT(LargestDifference(*reference, *gpu), 0.15);
   }
 }
@@ -236,7 +236,7 @@ TEST(PredictionHeadTest, NeedsItsHiddenValues) {
   }
 }
 
-// Beside the model only what is the head's own takes memory.
+// Next to its model, a head takes memory only for its own tensors.
 TEST(PredictionHeadTest, SharesTheModelsMatrices) {
   const auto file = FileOf("qwen35-mtp");
   Head head("cpu", file);
@@ -262,7 +262,7 @@ TEST(PredictionHeadTest, IsRefusedByNameWhereNoneIsComputed) {
   }
 }
 
-// What a head that takes values from before the output norm is given.
+// Heads may take values from before the output norm.
 TEST(PredictionHeadTest, VectorsComeFromBothSidesOfTheOutputNorm) {
   const auto file = FileOf("glm4moe-mtp");
   const auto spec = BuildModelSpec(*file, {});

@@ -1,4 +1,4 @@
-// What a step gives beside whole rows of logits, on every backend: the same as is found in them.
+// A step's reduced results, on every backend: the same as those computed from whole rows of logits.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -45,7 +45,7 @@ class ResultsTest : public ::testing::TestWithParam<std::string> {
   }
 
   bool same_bits() const { return (*FindBackend(GetParam()))->capabilities().same_bits; }
-  // A backend that sums in another order for another step may swap two that are close.
+  // A backend that adds in another order in another step may swap two close tokens.
   void ExpectSame(const TokenLogit& got, const TokenLogit& wanted) const {
     if (same_bits()) {
       EXPECT_EQ(got.token, wanted.token);
@@ -81,7 +81,7 @@ TEST_P(ResultsTest, TheBestTokensAreThoseOfTheWholeRow) {
   }
 }
 
-// Sequences that want whole rows, the best of some, and nothing, in any order.
+// Sequences that want whole rows, the best tokens of some rows, or nothing, in any order.
 TEST_P(ResultsTest, ASequenceGetsWhatItWantsBesideOthers) {
   const auto whole = runner_->Feed(runner_->Add(), tokens_);
   ASSERT_TRUE(whole.ok()) << whole.status();
@@ -115,7 +115,7 @@ TEST_P(ResultsTest, ASequenceGetsWhatItWantsBesideOthers) {
   }
 }
 
-// The sampler chooses from the best tokens what it chooses from the row.
+// Sampling from the best tokens chooses the same token as sampling from the whole row.
 TEST_P(ResultsTest, TheSamplerChoosesTheSame) {
   const auto whole = runner_->Feed(runner_->Add(), tokens_);
   ASSERT_TRUE(whole.ok()) << whole.status();

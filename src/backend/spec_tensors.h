@@ -1,5 +1,5 @@
-// The tensors that a spec names, as every backend reads them: all of them, to check their types
-// and count their bytes, and each as floats.
+// The tensors of a spec, as all backends read them: the list of all, to check types and count
+// bytes, and their values as floats.
 #ifndef WEFT_BACKEND_SPEC_TENSORS_H_
 #define WEFT_BACKEND_SPEC_TENSORS_H_
 
@@ -14,24 +14,24 @@
 
 namespace weft {
 
-// Each tensor once, in the order of the file.
+// Each tensor once, in the file's order.
 std::vector<TensorRef> TensorsOf(const ModelSpec& spec);
 
-// An error that names the first tensor whose type cannot be decoded.
+// An error naming the first tensor whose type cannot be decoded.
 Status CheckWeightTypes(const ModelFile& file, const ModelSpec& spec);
 
 // All values of a tensor: values() of them. REQUIRES: CanDequantize(type).
 void Decode(const TensorInfo& tensor, float* out);
 std::vector<float> ValuesOf(const TensorInfo& tensor);
-// Empty when the reference is.
+// Empty if the reference is empty.
 std::vector<float> ValuesOf(const ModelFile& file, TensorRef ref);
 
-// The rows of a table that have these numbers, one after the other: of the embedding, what stands
-// for tokens in StepSequence::rows. Reads the file. REQUIRES: the table has them.
+// Rows of a table by number, concatenated. Rows of the embedding table can serve as
+// StepSequence::rows. Reads the file. REQUIRES: the table has these rows.
 StatusOr<std::vector<float>> ReadTableRows(const ModelFile& file, TensorRef table,
                                            std::span<const TokenId> numbers);
 
-// The kernel of a convolution as (n_taps, n_channels), from the file's (n_channels, n_taps).
+// A convolution's kernel as (n_taps, n_channels), from the file's (n_channels, n_taps).
 void PutTapsFirst(const Convolution& convolution, const float* kernel, float* out);
 
 }  // namespace weft

@@ -23,7 +23,8 @@ float Activated(HeadActivation activation, double x) {
   return static_cast<float>(x);
 }
 
-// In a fixed number of sums side by side, which the compiler can keep in one register.
+// With a fixed number of independent sums, so that the order is fixed and the compiler can
+// vectorize.
 double Dot(const float* a, const float* b, int64_t n) {
   constexpr int64_t kLanes = 8;
   double sums[kLanes] = {};

@@ -1,9 +1,8 @@
-// From a text's rows to what its turn answers with: one vector, a vector for each token, or
-// scores.
+// Turns a text's rows into its turn's result: one vector, a vector per token, or scores.
 //
-// Rows are taken in order and summed in double, so that neither steps nor neighbours change a
-// bit. What stands behind the pooling is small, and computed here from the file's weights as
-// floats, the same for every backend.
+// Rows are added in order and in double, so that neither steps nor neighbours change a bit. The
+// layers after pooling are small; they are computed here from the file's weights as floats, the
+// same for every backend.
 #ifndef WEFT_BACKEND_TEXT_HEAD_H_
 #define WEFT_BACKEND_TEXT_HEAD_H_
 
@@ -26,9 +25,9 @@ class TextHead {
                                                         const ModelSpec& spec);
 
   Pooling pooling() const { return pooling_; }
-  // Values of what it gives.
+  // Number of values per result.
   int64_t width() const { return width_; }
-  // Of a pooled row.
+  // The result for a pooled row.
   std::vector<float> Apply(std::vector<float> pooled) const;
 
  private:
@@ -52,12 +51,12 @@ class TextHead {
 class TextPooler {
  public:
   void Add(Pooling pooling, std::span<const float> row);
-  // The pooled rows, through the head. REQUIRES: there was a row.
+  // The results: pooled rows after the head. REQUIRES: there was a row.
   std::vector<std::vector<float>> Finish(const TextHead& head);
 
  private:
-  std::vector<double> sums_;              // of a mean
-  std::vector<std::vector<float>> rows_;  // that are wanted
+  std::vector<double> sums_;              // for the mean
+  std::vector<std::vector<float>> rows_;  // for the other kinds of pooling
   int64_t count_ = 0;
 };
 
