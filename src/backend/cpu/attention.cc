@@ -1,4 +1,4 @@
-// Attention of the usual kind: queries, keys and values of all rows, and their storing.
+// Standard attention: projects queries, keys and values of all rows and stores the keys and values.
 #include <cstring>
 #include <initializer_list>
 #include <span>
@@ -11,7 +11,7 @@ namespace weft::cpu {
 
 namespace {
 
-// Norms and rotates one row's keys, and puts keys and values into their tiles.
+// Norms and rotates one row's keys, and writes keys and values into their tiles.
 //   k: (n_kv_heads, k_dim), v: (n_kv_heads, v_dim); both are overwritten
 void StoreRow(StepContext* context, const Bound<Attention>& op, int64_t row, float* k, float* v) {
   const Attention& spec = *op.spec;
@@ -39,21 +39,21 @@ struct AttentionScratch {
   const Bound<Attention>& op;
   Arena* arena;
   const Attention& spec = *op.spec;
-  RowsView q = arena->Rows(spec.n_heads * spec.k_dim * (spec.gated_query ? 2 : 1));  // and gates
+  RowsView q = arena->Rows(spec.n_heads * spec.k_dim * (spec.gated_query ? 2 : 1));  // with gates
   RowsView k = arena->Rows(spec.n_kv_heads * spec.k_dim);
   RowsView v = arena->Rows(spec.n_kv_heads * spec.v_dim);
-  RowsView gate = arena->Rows(op.gate.matrix.n_out);        // of the heads
-  RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // what they give
+  RowsView gate = arena->Rows(op.gate.matrix.n_out);        // for the heads' outputs
+  RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // the heads' outputs
   RowsView index_q = arena->Rows(op.index_q.matrix.n_out);
   RowsView index_k = arena->Rows(op.index_k.matrix.n_out);
   Int8View input = arena->Int8(op.q.matrix.n_in);
   Int8View inner = arena->Int8(op.out.matrix.n_in);
 };
 
-// From one head's query to the next; a gate stands behind each that has one.
+// Distance between two heads' queries. With gated queries, each head's gate follows its query.
 int64_t QueryStride(const Attention& spec) { return spec.k_dim * (spec.gated_query ? 2 : 1); }
 
-// By the gates behind the queries, or those of a matrix of their own.
+// Applies the gates that follow the queries, or those of a separate matrix.
 void GateHeads(StepContext* context, const Attention& spec, const RowsView& q, const RowsView& gate,
                const RowsView& heads) {
   Compute& compute = context->compute;
@@ -94,7 +94,7 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   const RowsView &q = scratch.q, &k = scratch.k, &v = scratch.v, &heads = scratch.heads;
   const int64_t head_stride = QueryStride(spec);
 
-  // Those of the three that there are, side by side.
+  // Computes the products whose matrix exists, in one batch.
   using Projection = std::pair<const BoundLinear*, RowsView>;
   const auto project = [&](std::initializer_list<Projection> projections) {
     const int64_t n = context->n_rows();
@@ -121,7 +121,7 @@ void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, 
   const auto store = [&](int64_t row) { StoreRow(context, op, row, k.row(row), v.row(row)); };
 
   if (spec.writes_kv) TouchPages(context, spec.kv_layer);
-  if (spec.choice) {  // its layer is of the same group
+  if (spec.choice) {  // the index keys' layer is in the same group
     project({{&op.index_k, scratch.index_k}});
     StoreIndexKeys(context, spec.choice, op.index_k_norm, scratch.index_k);
   }

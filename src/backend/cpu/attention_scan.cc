@@ -10,7 +10,7 @@ namespace weft::cpu {
 
 namespace {
 
-// Consecutive rows of one sequence, and the pages through which they see the layer.
+// Consecutive rows of one sequence, and the page table of the layer's group.
 struct RowBlock {
   int64_t begin, end;
   int64_t last;  // the position of the last row
@@ -18,20 +18,21 @@ struct RowBlock {
   int64_t n_rows() const { return end - begin; }
 };
 
-// Blocks [begin, end) that are taken through a kv head together, in one job: those
-// whose sequences begin with the same pages, which then are read once for all of them.
+// Blocks [begin, end) that one job computes together for a kv head: their sequences begin with the
+// same pages, which are read once for all of them.
 struct BlockGroup {
   int64_t begin, end;
   int64_t n_rows;
-  int64_t n_tiles;  // that the blocks see, shared ones counted for each
-  int64_t n_read;   // positions, shared ones counted once
-  int64_t work;     // positions that each row sees, summed
+  int64_t n_tiles;  // tiles that the blocks see, shared ones counted once per block
+  int64_t n_read;   // positions read, shared ones counted once
+  int64_t work;     // sum over rows of the positions they see
   int64_t first_span, n_spans;
-  int64_t n_splits = 1;    // tasks that the spans are given to
-  float* parts = nullptr;  // if there are several, for each row, query head and span
+  int64_t n_splits = 1;    // number of tasks that divide the spans
+  float* parts = nullptr;  // with several splits: partial sums per row, query head and span
 };
 
-// Some spans of what a group's rows see, and query heads [head_begin, head_end) of a kv head.
+// Spans [span_begin, span_end) of the positions that a group's rows see, for query heads
+// [head_begin, head_end) of a kv head.
 struct AttentionTask {
   const BlockGroup* group;
   int kv_head;
@@ -40,14 +41,14 @@ struct AttentionTask {
   int64_t work;
 };
 
-// Query heads of one kv head that stay together.
+// Query heads of one kv head are not split below this number.
 constexpr int64_t kFewestHeads = 4;
-// With so many tasks the threads end at about the same time.
+// With this many tasks per thread, threads finish at about the same time.
 constexpr int64_t kTasksPerThread = 4;
-// Groups are made smaller, and read shared pages more often, only until each thread has as many
-// kv heads and spans.
+// Groups are made smaller, and so read shared pages more often, only until each thread has this
+// many pairs of kv head and span.
 constexpr int64_t kFewestPerThread = 2;
-// Memory for parts: no more than 64 MB.
+// Memory for partial sums: at most 64 MB.
 constexpr int64_t kMostPartFloats = 16 << 20;
 
 std::vector<RowBlock> SplitRows(const StepContext& context, int kv_layer,
@@ -67,8 +68,8 @@ std::vector<RowBlock> SplitRows(const StepContext& context, int kv_layer,
   return blocks;
 }
 
-// The positions that a row sees: the last `length` up to its own, or all if that is 0; of these,
-// those of its own run of `chunk`, unless that is 0.
+// The positions that a row sees: the last `length` up to its own (0: all), but only those within
+// the same chunk of `chunk` positions (0: no chunks).
 struct Window {
   int64_t length;
   int64_t chunk;
@@ -78,16 +79,16 @@ struct Window {
   }
 };
 
-// Positions, from the first on, that both see through the same pages; whole blocks of
-// the attention kernels.
+// Number of leading positions that both blocks see through the same pages, in whole blocks of the
+// attention kernels.
 int64_t SharedPositions(const RowBlock& a, const RowBlock& b, int64_t page_tokens) {
   const auto differ = std::ranges::mismatch(a.table, b.table).in1;
   const int64_t shared = (differ - a.table.begin()) * page_tokens;
   return std::min({shared, a.last + 1, b.last + 1}) / kAttentionBlock * kAttentionBlock;
 }
 
-// Puts blocks that share pages side by side, and groups them; at least `fewest` groups
-// while there are as many blocks.
+// Sorts blocks so that those with shared pages are adjacent, and groups them. Forms at least
+// `fewest` groups, if there are enough blocks.
 std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, Window window, int64_t most_rows,
                                     int64_t fewest, std::vector<RowBlock>* blocks) {
   if (window.length == 0) {
@@ -136,7 +137,7 @@ class LayerAttention {
   std::span<const RowBlock> BlocksOf(const BlockGroup& group) const {
     return std::span(blocks_).subspan(group.begin, group.end - group.begin);
   }
-  // Floats of a group's parts; and the part of its row number `row`.
+  // The size of a group's partial sums in floats, and the address of one.
   int64_t PartFloats(const BlockGroup& group) const {
     return group.n_rows * scan_.n_heads * group.n_spans * part_floats_;
   }
@@ -153,7 +154,7 @@ class LayerAttention {
   void SplitSpans(int64_t n_tasks_wanted);
   std::vector<AttentionTask> MakeTasks(int64_t n_tasks_wanted) const;
   void RunTask(const AttentionTask& task, Workspace* work) const;
-  // What the task's rows see from position `begin` to before `end`.
+  // Attends to the positions in [begin, end) that the task's rows see.
   void RunJob(const AttentionTask& task, int64_t begin, int64_t end, Workspace* work) const;
   void JoinSpans(const BlockGroup& group) const;
 
@@ -211,15 +212,15 @@ void LayerAttention::CountWork() {
   }
   int64_t n_seen = 0;
   for (const StepRow& row : context_.rows) n_seen += row.position + 1 - window_.First(row.position);
-  if (shape_.type == DType::kQ8_0) {  // a weight of a value takes two bytes
+  if (shape_.type == DType::kQ8_0) {  // 8-bit values have weights of two bytes, so they cost twice
     stats.attention_int8_macs += n_seen * scan_.n_heads * (shape_.k_dim + 2 * shape_.v_dim);
   } else {
     stats.attention_macs += n_seen * scan_.n_heads * (shape_.k_dim + shape_.v_dim);
   }
 }
 
-// Gives each group as many tasks for a kv head as its share of the work asks for; memory for
-// parts to those that have several.
+// Gives each group tasks per kv head in proportion to its work, and memory for partial sums to
+// groups with several tasks.
 void LayerAttention::SplitSpans(int64_t n_tasks_wanted) {
   int64_t total = 0, used = 0;
   for (const BlockGroup& group : groups_) total += group.work;
@@ -242,7 +243,7 @@ void LayerAttention::SplitSpans(int64_t n_tasks_wanted) {
 std::vector<AttentionTask> LayerAttention::MakeTasks(int64_t n_tasks_wanted) const {
   int64_t n_tasks = 0;
   for (const BlockGroup& group : groups_) n_tasks += n_kv_heads_ * group.n_splits;
-  // If there are still few, the heads that share a kv head are split, too.
+  // If there are still too few tasks, the query heads of a kv head are split, too.
   int64_t n_head_splits = 1;
   while (n_tasks * n_head_splits < n_tasks_wanted &&
          heads_per_kv_head_ >= 2 * kFewestHeads * n_head_splits) {
@@ -266,7 +267,7 @@ std::vector<AttentionTask> LayerAttention::MakeTasks(int64_t n_tasks_wanted) con
       }
     }
   }
-  // What takes longest goes first, so that the threads end together.
+  // Longest tasks first, so that the threads finish together.
   std::ranges::stable_sort(tasks, std::greater(), &AttentionTask::work);
   return tasks;
 }
@@ -290,7 +291,7 @@ void LayerAttention::RunJob(const AttentionTask& task, int64_t begin, int64_t en
   job.scale = scan_.scale;
   job.softcap = scan_.softcap;
   job.in_parts = group.n_splits > 1;
-  // Blocks that share a job see everything from the first position on.
+  // Blocks that share a job have no window, so they see everything from the first position on.
   const int64_t first_seen = window_.First(context_.rows[blocks[0].begin].position);
   job.first_tile = std::max(begin, first_seen) / kKvTileTokens;
   size_t n_queries = 0;

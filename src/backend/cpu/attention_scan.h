@@ -1,5 +1,5 @@
-// What the attention operations share: the scan of pages, once queries and keys are there.
-// Owner thread only, like the StepContext.
+// The scan over pages that attention operations share, once queries and keys are computed. Owner
+// thread only, like the StepContext.
 #ifndef WEFT_BACKEND_CPU_ATTENTION_SCAN_H_
 #define WEFT_BACKEND_CPU_ATTENTION_SCAN_H_
 
@@ -9,7 +9,7 @@
 
 namespace weft::cpu {
 
-// What is left of an attention operation once queries and keys are there.
+// An attention operation's scan, once queries and keys are computed.
 struct Scan {
   int kv_layer;
   int n_heads;
@@ -22,9 +22,9 @@ struct Scan {
   int64_t chunk = 0;  // see Attention
 };
 
-// All rows' attention to what they see of the layer.
+// Computes attention for all rows of the step.
 void AttendRows(StepContext* context, const Scan& scan);
-// Tells the state which pages of the layer's group the step writes. Before it stores keys.
+// Marks the pages of the layer's group that the step writes. Call it before storing keys.
 void TouchPages(StepContext* context, int kv_layer);
 
 }  // namespace weft::cpu

@@ -1,6 +1,6 @@
-// Attention among all tokens of each text of a step. Keys and values are put into tiles that
-// live as long as the operation, one text after the other, each from a tile of its own on:
-// what a text gives depends on nothing but its own tokens.
+// Attention among all tokens of each text of a step. Keys and values go into tiles that live only
+// as long as the operation. Each text begins at a new tile, so its results depend only on its own
+// tokens.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -16,7 +16,7 @@ KvShape KvShapeOf(const BidirectionalAttention& op) { return {DType::kF32, op.k_
 
 int64_t TilesOf(int64_t n_tokens) { return (n_tokens + kKvTileTokens - 1) / kKvTileTokens; }
 
-// The tiles of the step's texts: text by text, in it head by head.
+// The tiles of the step's texts: ordered by text, then by head.
 class TextTiles {
  public:
   TextTiles(const BidirectionalAttention& op, StepContext* context)
@@ -35,7 +35,7 @@ class TextTiles {
   int64_t Tokens(int64_t text) const {
     return context_.first_rows[text + 1] - context_.first_rows[text];
   }
-  // The one that holds the text's token `position`.
+  // The tile that holds token `position` of the text.
   std::byte* Tile(int64_t text, int head, int64_t position) const {
     const int64_t tile =
         first_tiles_[text] + head * TilesOf(Tokens(text)) + position / kKvTileTokens;
@@ -46,7 +46,7 @@ class TextTiles {
   const StepContext& context_;
   const int n_heads_;
   const int64_t tile_bytes_;
-  std::vector<int64_t> first_tiles_;  // of each text
+  std::vector<int64_t> first_tiles_;  // per text
   std::byte* memory_;
 };
 
@@ -55,7 +55,7 @@ struct TextRows {
   int64_t text;
   int64_t begin, end;
 };
-// The same through the query heads of one kv head.
+// The same rows, for the query heads of one kv head.
 struct HeadRows {
   int64_t text;
   int64_t begin, end;
@@ -71,7 +71,7 @@ std::vector<TextRows> SplitTexts(const StepContext& context, int64_t heads_per_k
       blocks.push_back({s, begin, std::min(begin + most, context.first_rows[s + 1])});
     }
   }
-  // The longest texts first, so that the threads end together.
+  // The longest texts first, so that the threads finish together.
   std::stable_sort(blocks.begin(), blocks.end(), [&](const TextRows& a, const TextRows& b) {
     const auto tokens = [&](const TextRows& block) {
       return context.first_rows[block.text + 1] - context.first_rows[block.text];
@@ -88,7 +88,7 @@ struct BidirectionalScratch {
   RowsView q = arena->Rows(spec.n_heads * spec.k_dim);
   RowsView k = arena->Rows(spec.n_kv_heads * spec.k_dim);
   RowsView v = arena->Rows(spec.n_kv_heads * spec.v_dim);
-  RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // what they give
+  RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // the heads' outputs
   Int8View input = arena->Int8(op.q.matrix.n_in);
   Int8View inner = arena->Int8(op.out.matrix.n_in);
 };

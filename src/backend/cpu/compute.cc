@@ -31,14 +31,15 @@ void Compute::Multiply(std::span<const Product> products) {
     (WantsInt8(product.matrix) ? stats_.int8_macs : stats_.float_macs) +=
         product.n_rows * product.matrix.n_out * product.matrix.n_in;
   }
-  // Long runs of tiles, which stream; short enough that the threads end together.
+  // Runs of tiles long enough to stream from memory, but short enough that the threads finish
+  // together.
   const int64_t grain = std::max<int64_t>(1, tiles / (pool_->n_threads() * int64_t{8}));
   pool_->ParallelFor(tiles, pool_->n_threads() == 1 ? tiles : grain,
                      [&](int64_t begin, int64_t end, int) { RunTiles(products, begin, end); });
   stats_.matmul_ns += NanosSince(start);
 }
 
-// Tiles [begin, end), counted through all products.
+// Tiles [begin, end), counted across all products.
 void Compute::RunTiles(std::span<const Product> products, int64_t begin, int64_t end) const {
   int64_t first = 0;
   for (const Product& product : products) {

@@ -1,5 +1,5 @@
-// What the operations of a step share: threads, kernels, and the products of rows
-// with packed matrices. One per executor; its owner's thread only.
+// Shared by the operations of a step: threads, kernels, and products of rows with packed matrices.
+// One per executor; its owner's thread only.
 #ifndef WEFT_BACKEND_CPU_COMPUTE_H_
 #define WEFT_BACKEND_CPU_COMPUTE_H_
 
@@ -20,13 +20,13 @@
 
 namespace weft::cpu {
 
-// What work on one value costs, in steps of vector work on a float: for ForEach. A row costs
-// the sum of what is done to its values.
+// Costs of work on one value, relative to vector work on a float, for ForEach. The cost of a row is
+// the sum over its values.
 inline constexpr int64_t kStep = 1;        // an addition, a product, a copy, rounding to bytes
-inline constexpr int64_t kDecode = 2;      // out of a stored type
-inline constexpr int64_t kNormRotate = 2;  // through a norm and a rope
-inline constexpr int64_t kExp = 4;         // exp, tanh, sigmoid and what is made of them
-inline constexpr int64_t kConvolve = 6;    // through a few taps
+inline constexpr int64_t kDecode = 2;      // from a stored type
+inline constexpr int64_t kNormRotate = 2;  // norm and rope
+inline constexpr int64_t kExp = 4;         // exp, tanh, sigmoid and the like
+inline constexpr int64_t kConvolve = 6;    // a convolution with a few taps
 inline constexpr int64_t kAngle = 50;      // a cosine and a sine in double
 
 // One product of a batch: out = W x + bias, then times `scale`.
@@ -51,8 +51,8 @@ class Compute {
   StageStats& stats() { return stats_; }
   const StageStats& stats() const { return stats_; }
 
-  // Calls fn(i, worker) for i in [0, n), on the caller alone where items of `cost_each`
-  // (values times what one costs) would not pay for waking the others.
+  // Calls fn(i, worker) for i in [0, n). Runs on the caller alone if the items, at `cost_each`
+  // (values times the cost of one), are not worth waking the other threads.
   template <typename Fn>
   void ForEach(int64_t n, int64_t cost_each, Fn fn) {
     const int64_t parts = pool_->n_threads() * int64_t{4};
@@ -63,19 +63,18 @@ class Compute {
                        });
   }
 
-  // The rows as activations for any of `matrices`: quantized to `int8` where one of
-  // them wants that.
+  // Prepares rows as input of `linears`: quantized to `int8` if one of them needs that.
   ActivationRows Input(const RowsView& x, int64_t n_rows,
                        std::initializer_list<const BoundLinear*> linears, const Int8View& int8);
 
-  // All products side by side: one piece of work for the threads.
+  // Computes all products as one parallel loop over their tiles.
   void Multiply(std::span<const Product> products);
   void Multiply(std::initializer_list<Product> products) {
     Multiply(std::span<const Product>(products.begin(), products.size()));
   }
 
-  // Applies a norm to the groups of one row; nothing when there is none and `out`
-  // is `x`, a copy when it is not.
+  // Applies a norm to the groups of one row. Without a norm, copies x to `out` unless they are the
+  // same.
   void NormRow(const BoundNorm& norm, const float* x, int64_t width, float* out) const;
 
   // Quantizes to.width values to row `row` of `to`.
@@ -100,7 +99,7 @@ class Compute {
   }
 
  private:
-  // A few microseconds of vector work.
+  // A few microseconds of vector work, about the cost of waking threads.
   static constexpr int64_t kCostWorthSharing = 32768;
 
   void RunTiles(std::span<const Product> products, int64_t begin, int64_t end) const;
@@ -115,7 +114,7 @@ inline bool WantsInt8(const PackedMatrix& matrix) {
   return matrix.tiles != nullptr && ActivationFormOf(matrix.type) == ActivationForm::kInt8;
 }
 
-// Rows that are quantized already where `matrix` wants that.
+// Rows as input of `matrix`; `int8` holds the quantized rows if the matrix needs them.
 inline ActivationRows Quantized(const RowsView& x, const PackedMatrix& matrix,
                                 const Int8View& int8) {
   return {x.values, x.stride, WantsInt8(matrix) ? int8.Rows(0) : Int8Rows()};

@@ -1,9 +1,9 @@
-// The `cpu` backend: weights packed once into the kernels' tiles, a step's rows of
-// all sequences computed side by side.
+// The `cpu` backend: weights packed once into the kernels' tiles; the rows of all sequences of a
+// step are computed together.
 //
-// Same bits: every kernel sums in an order that depends on shapes and absolute
-// positions alone, so a sequence's logits do not depend on the rest of a step,
-// on chunks, threads or page ids, nor on the instruction set.
+// Same bits: the order of every kernel's sums depends only on shapes and absolute positions, so a
+// sequence's logits do not depend on the rest of a step, on chunks, threads or page ids, nor on the
+// instruction set.
 #ifndef WEFT_BACKEND_CPU_CPU_BACKEND_H_
 #define WEFT_BACKEND_CPU_CPU_BACKEND_H_
 

@@ -1,5 +1,5 @@
-// The cpu backend against the reference on a made-up model that has every block and
-// every rarer field of the spec, on every instruction set; and its own promises.
+// The cpu backend against the reference on a made-up model with every block and every rarer field
+// of the spec, on every instruction set; and the promises that only this backend makes.
 #include "backend/cpu/cpu_backend.h"
 
 #include <unistd.h>
@@ -42,7 +42,7 @@ using testing::RunTokens;
 constexpr int64_t kWidth = 64;
 constexpr int64_t kVocab = 96;
 
-// Random tensors of a model file in memory.
+// Random tensors for a model file in memory.
 class Weightbox {
  public:
   explicit Weightbox(DType matrix_type) : matrix_type_(matrix_type) {}
@@ -56,7 +56,7 @@ class Weightbox {
     return Add(DType::kF32, dims, std::as_bytes(std::span(values)));
   }
 
-  // The bias of a fused tensor. Its first n_before values must not be read.
+  // The bias of a fused tensor. Its first n_before values are NaN, because nobody may read them.
   TensorRef Bias(int64_t n_before, int64_t n) {
     std::vector<float> values(static_cast<size_t>(n_before),
                               std::numeric_limits<float>::quiet_NaN());
@@ -65,7 +65,7 @@ class Weightbox {
     return Add(DType::kF32, {n_before + n}, std::as_bytes(std::span(values)));
   }
 
-  // Rows of n_in values, with a spread that keeps products near 1.
+  // Rows of n_in values, scaled so that products stay near 1.
   TensorRef Matrix(std::vector<int64_t> dims) {
     const float spread = 1 / std::sqrt(static_cast<float>(dims[0]));
     if (matrix_type_ == DType::kF32) return Vector(dims, 0, spread);
@@ -88,7 +88,7 @@ class Weightbox {
     return {static_cast<int>(kept_.size()) - 1};
   }
 
-  // The file's bytes, in memory that stays.
+  // The file's bytes; the memory lives as long as this object.
   std::span<const std::byte> Bytes() {
     bytes_ = std::make_unique<std::string>(writer_.ToBytes());
     return std::as_bytes(std::span(*bytes_));
@@ -108,7 +108,7 @@ class Weightbox {
   std::unique_ptr<std::string> bytes_;
 };
 
-// Two models, for so many blocks in one would make every rounding large.
+// Two models, because with all blocks in one model rounding errors would grow too large.
 enum class Blocks { kUsual, kRarer };
 
 // Builds a made-up model: see the functions of its layers.
@@ -123,7 +123,7 @@ class ModelMaker {
   std::shared_ptr<const ModelFile> Build() { return box_.Build(); }
 
  private:
-  // The last two thirds of a tensor's rows, as of a fused one.
+  // The last two thirds of a tensor's rows, as in a fused tensor.
   Linear MakeLinear(int64_t n_in, int64_t n_out, bool bias = false) {
     Linear linear;
     linear.weight = box_.Matrix({n_in, n_out + n_out / 2});
@@ -322,7 +322,7 @@ void ModelMaker::AddAttentionLayers() {
   last_block().residual_scale = 0.7f;
   last_block().stream_scale = box_.Vector({1}, 1.1f, 0.01f);
 
-  // Norms over the whole width or with a weight that spans it, a window.
+  // Norms over the whole width, or with a weight that spans it; a window.
   Attention windowed = MakeAttention(1, 6, 1);
   windowed.q_norm = Rms(6 * 48);
   windowed.k_norm = MakeNorm(NormKind::kRms, 48, 2 * 48);
@@ -330,13 +330,14 @@ void ModelMaker::AddAttentionLayers() {
   windowed.v_norm.width = 32;
   AddBlock(Rms(), {{{}, windowed, {}}});
 
-  // Reads another layer's cache.
+  // Reads another layer's KV cache.
   Attention reader = MakeAttention(0, 2, 0);
   reader.writes_kv = false;
   reader.k = reader.v = Linear();
   AddBlock(Rms(), {{{}, reader, {}}});
 
-  // Values from the keys' projection; no rope; many heads on one, which few rows split.
+  // Values from the keys' projection; no rope; many heads on one kv head, which are split if there
+  // are few rows.
   Attention shared = MakeAttention(3, 12, -1);
   shared.v = Linear();
   shared.v_from_k = true;
@@ -368,7 +369,7 @@ LatentAttention ModelMaker::MakeLatentAttention(int kv_layer) {
 }
 
 void ModelMaker::AddRarerAttention() {
-  // Norms after the rotation, gates of heads, queries that grow; a chunk within a window.
+  // Norms after the rotation, gates per head, queries with a temperature; chunks within a window.
   spec_.kv_layers.push_back({1, 2, 32, 32});
   spec_.kv_groups[1].kv_layers = {0};
   Attention chunked = MakeAttention(0, 4, 1);
@@ -381,7 +382,7 @@ void ModelMaker::AddRarerAttention() {
   AddBlock(Rms(), {{{}, chunked, Rms()}});
   last_block().paths[0].scale = 0.5f;
 
-  // Gates of values.
+  // Gates per value.
   Attention gated = MakeAttention(AddKvLayer(2, 48, 32), 4, 0);
   gated.gate = MakeLinear(kWidth, 4 * 32);
   AddBlock(Rms(), {{{}, gated, {}}});
@@ -405,7 +406,7 @@ void ModelMaker::AddRarerAttention() {
 }
 
 void ModelMaker::AddChosenKeys() {
-  // The best keys, and a layer that attends to the same; the best blocks of each key head.
+  // Chooses the best keys; a layer that attends to the same keys; the best blocks per key head.
   LatentAttention chooser = MakeLatentAttention(AddKvLayer(1, 64, 0));
   chooser.temperature = {.scale = 0.2f, .length = 16, .offset = 0};
   chooser.choice = {.kind = KeyChoice::Kind::kKeys,
@@ -461,7 +462,7 @@ void ModelMaker::AddRarerFeedForward() {
   add(Activation::kGeluTanh, true, {}, 0.8f);
   last_block().stream_factor = 0.7f;
 
-  // Routed by the stream as an earlier block found it; weights on what enters.
+  // Routed by the stream of an earlier block; weights applied to the experts' inputs.
   MixtureOfExperts op;
   op.router = MakeLinear(kWidth, 12);
   op.weights = RouterWeights::kSigmoid;
@@ -475,7 +476,7 @@ void ModelMaker::AddRarerFeedForward() {
 }
 
 void ModelMaker::AddChannelStates() {
-  // Columns that are not whole tiles.
+  // Columns that do not fill whole tiles.
   constexpr int64_t kHeads = 2, kDim = 24, kAll = kHeads * kDim;
   ChannelDeltaNet net;
   net.n_heads = static_cast<int>(kHeads);
@@ -502,7 +503,7 @@ void ModelMaker::AddChannelStates() {
   AddBlock(Rms(), {{{}, net, {}}});
   last_block().residual_scale = 0.5f;
 
-  // More channels than a task takes, and states that are no whole vector.
+  // More channels than one task computes, and states that do not fill whole vectors.
   constexpr int64_t kChannels = 96, kState = 22, kRank = 32;
   SelectiveScan scan;
   scan.n_channels = kChannels;
@@ -564,7 +565,7 @@ void ModelMaker::AddTimeMix() {
 void ModelMaker::AddSideStreams() {
   constexpr int64_t kStreams = 3, kSides = kStreams - 1;
   spec_.n_side_streams = static_cast<int>(kSides);
-  const auto small = [&](int64_t n_in, int64_t n_out) {  // too small for bytes
+  const auto small = [&](int64_t n_in, int64_t n_out) {  // too small for 8-bit weights
     Linear linear;
     linear.weight = box_.Vector({n_in, n_out}, 0, 0.3f);
     linear.n_in = n_in;
@@ -601,7 +602,7 @@ void ModelMaker::AddSideStreams() {
 }
 
 void ModelMaker::AddRecurrentLayers() {
-  // Half of what they say, lest so many layers blow up every rounding.
+  // Halves each layer's output, so that rounding errors stay small over so many layers.
   const auto add = [&](std::vector<Path> paths) {
     AddBlock(Rms(), std::move(paths));
     last_block().residual_scale = 0.5f;
@@ -612,7 +613,7 @@ void ModelMaker::AddRecurrentLayers() {
   convolution.out = MakeLinear(96, kWidth);
   add({{{}, convolution, {}}});
 
-  // Columns that are not whole tiles; tiled key heads, gates apart.
+  // Columns that do not fill whole tiles; tiled key heads, separate gates.
   GatedDeltaNet tiled = MakeDeltaNet(2, 4, 20, 24);
   tiled.beta = MakeLinear(kWidth, 4);
   tiled.decay = MakeLinear(kWidth, 4);
@@ -624,7 +625,7 @@ void ModelMaker::AddRecurrentLayers() {
   interleaved.beta_decay = MakeLinear(kWidth, 4);
   add({{{}, interleaved, {}}});
 
-  // Beside attention, and alone.
+  // In parallel with attention, and alone.
   add({{{}, MakeAttention(4, 2, 1), {}}, {Rms(), MakeStateSpace(4, 2, 24, 17), {}}});
   StateSpace plain = MakeStateSpace(2, 1, 64, 32);
   plain.norm = Norm();
@@ -668,7 +669,7 @@ void ModelMaker::AddMixtures() {
     op.down = MakeStack(32, kWidth, 12, extras);
     return op;
   };
-  // Beside a dense path; routed by a norm of the raw stream.
+  // In parallel with a dense path; routed by a norm of the raw stream.
   MixtureOfExperts grouped = make(RouterWeights::kSigmoid, true);
   grouped.selection_bias = box_.Vector({12}, 0, 0.3f);
   grouped.n_groups = 4;
@@ -696,13 +697,13 @@ std::vector<TokenId> Tokens(size_t n) {
   return tokens;
 }
 
-// All of them, where that does not take minutes.
+// All types, except in builds where that would take minutes.
 std::vector<DType> KvTypes() {
   if (testing::kSlowBuild) return {DType::kF16, DType::kQ8_0};
   return CpuBackend()->capabilities().kv_types;
 }
 
-// The made-up model on the cpu backend's kernels of one instruction set.
+// The made-up model on the cpu backend with the kernels of one instruction set.
 LoadedModel OnCpu(const std::shared_ptr<const ModelFile>& file, const ModelSpec& spec, Isa isa) {
   auto weights = cpu::CpuWeights::Load(file, spec, {.n_threads = 2}, isa);
   EXPECT_TRUE(weights.ok()) << weights.status();
@@ -711,7 +712,7 @@ LoadedModel OnCpu(const std::shared_ptr<const ModelFile>& file, const ModelSpec&
 
 class CpuBackendTest : public ::testing::Test {
  protected:
-  // One model for all tests of a matrix type.
+  // One model per matrix type, shared by all tests.
   struct Made {
     explicit Made(DType type, Blocks blocks = Blocks::kUsual)
         : maker(type, blocks), file(maker.Build()) {}
@@ -757,7 +758,8 @@ TEST_F(CpuBackendTest, EveryBlockMatchesTheReferenceOnEveryInstructionSet) {
   }
 }
 
-// The biases choose and do not weigh: logits stay finite, and tell who was chosen.
+// The biases affect the choice but not the weights: logits stay finite, and show which experts were
+// chosen.
 TEST_F(CpuBackendTest, ChoosesExpertsLikeTheReferenceWhereScoresAreNoNumbers) {
   for (const std::vector<size_t>& broken : {std::vector<size_t>{0}, {3}, {4, 7, 8}, {9, 10, 11}}) {
     ModelMaker maker(DType::kF32);
@@ -787,7 +789,7 @@ TEST_F(CpuBackendTest, EightBitActivationsStayCloseToTheReference) {
   ASSERT_TRUE(weights.ok()) << weights.status();
   const std::vector<float> expected = Run({ReferenceBackend(), *weights});
   const std::vector<float> logits = Run(Load(Quantized()));
-  // Where a router's scores lie close, rounding chooses another expert: that is most of it.
+  // Most of the divergence: rounding chooses another expert if a router's scores are close.
   EXPECT_LE(testing::MeanKl(expected, logits, kVocab), 0.06);
 }
 
@@ -824,8 +826,8 @@ TEST_F(CpuBackendTest, TheSameBitsHoweverItIsRun) {
   }
 }
 
-// Histories of several spans, which threads share where there are few rows. Some sequences have
-// the others' pages, and end earlier.
+// Contexts of several spans, which threads share if there are few rows. Some sequences share the
+// others' pages, and end earlier.
 TEST_F(CpuBackendTest, TheSameBitsHoweverLongHistoriesAreShared) {
   constexpr int64_t kShort = kAttentionSpan + 88, kLong = 2 * kAttentionSpan + 16, kSteps = 8;
   const std::vector<TokenId> tokens = Tokens(kLong + 3 * kSteps);
@@ -858,7 +860,7 @@ TEST_F(CpuBackendTest, TheSameBitsHoweverLongHistoriesAreShared) {
       feed(kShort, kLong);
       for (int i = 0; i < 3; ++i) fork(kLong);
       for (int step = 0; step < kSteps; ++step) {
-        for (const int64_t n : {1, 2}) {  // rows of each
+        for (const int64_t n : {1, 2}) {  // rows per sequence
           for (const size_t n_sequences : {size_t{1}, size_t{3}, sequences.size()}) {
             if (n_sequences < sequences.size() && step % 2 == 0) continue;
             std::vector<ModelRunner::Part> parts;
@@ -883,8 +885,8 @@ TEST_F(CpuBackendTest, TheSameBitsHoweverLongHistoriesAreShared) {
   }
 }
 
-// Rows whose logits nobody wants end with the last operation that writes state, of
-// whatever kind: the model is cut after each of its layers in turn.
+// Rows without wanted logits are dropped after the last operation that writes state, whatever its
+// kind: the model is cut after each of its layers in turn.
 TEST_F(CpuBackendTest, TheSameBitsWhoeverWantsLogits) {
   const std::vector<TokenId> tokens = Tokens(21);
   const std::span<const TokenId> all(tokens);
@@ -923,8 +925,8 @@ TEST_F(CpuBackendTest, TheSameBitsWhoeverWantsLogits) {
   }
 }
 
-// A long step pauses between any two blocks, and others, one of them with more rows than it
-// has threads, go through meanwhile.
+// A long step pauses between any two blocks while others run, one of them with more rows than
+// threads.
 TEST_F(CpuBackendTest, TheSameBitsBesideAPausedStep) {
   const std::vector<TokenId> tokens = Tokens(21);
   const std::span<const TokenId> all(tokens);
@@ -998,7 +1000,7 @@ TEST_F(CpuBackendTest, TellsOfAFileThatBecameShorter) {
   std::filesystem::remove(path);
 }
 
-// A model in a file, and a folder for packed copies of it.
+// A model in a file, and a folder for its packed copies.
 class PackedCopyTest : public CpuBackendTest {
  protected:
   PackedCopyTest() {
@@ -1100,7 +1102,7 @@ TEST_F(PackedCopyTest, AnyDamageIsFound) {
   const std::vector<float> expected = Run(Load(Quantized()));
   std::mt19937 random(3);
   for (int i = 0; i < 40; ++i) {
-    // Each field of the head, the table, and the body; not what fills up the head's last page.
+    // Each field of the head, the table, and the body; not the padding of the head's last page.
     const size_t at = i < 5   ? static_cast<size_t>(8 * i + i)
                       : i < 8 ? 40 + random() % 8
                               : 4096 + random() % (whole->size() - 4096);
@@ -1118,7 +1120,7 @@ TEST_F(PackedCopyTest, TellsOfACopyThatBecameShorter) {
   const Loaded loaded = LoadFile();
   EXPECT_TRUE(loaded.model.weights->CheckUnchanged().ok());
   std::filesystem::resize_file(Copies().front(), 4096);
-  (void)RunTokens(loaded.model, Tokens(5));  // zeros, but no crash
+  (void)RunTokens(loaded.model, Tokens(5));  // reads as zeros, but does not crash
   EXPECT_EQ(loaded.model.weights->CheckUnchanged().code(), StatusCode::kDataLoss);
 }
 
@@ -1137,7 +1139,7 @@ TEST_F(PackedCopyTest, CopiesMakeRoom) {
   LoadFile(Quantized().maker.spec(), 2 * bytes);
   EXPECT_EQ(Copies().size(), 2u);
   EXPECT_FALSE(std::filesystem::exists(first));
-  // The older of the two has just been used.
+  // Use the older of the two.
   rewrite(1);
   EXPECT_FALSE(LoadFile(Quantized().maker.spec(), 2 * bytes).was_packed);
   rewrite(3);
@@ -1146,7 +1148,7 @@ TEST_F(PackedCopyTest, CopiesMakeRoom) {
   EXPECT_FALSE(LoadFile(Quantized().maker.spec(), 2 * bytes).was_packed);
   rewrite(2);
   EXPECT_TRUE(LoadFile(Quantized().maker.spec(), 2 * bytes).was_packed);
-  // What is larger than all may be removes nothing.
+  // A copy larger than the limit evicts nothing.
   rewrite(4);
   EXPECT_TRUE(LoadFile(Quantized().maker.spec(), bytes - 1).was_packed);
   EXPECT_EQ(Copies().size(), 2u);
@@ -1223,7 +1225,7 @@ TEST_F(CpuBackendTest, RefusesOptionsOutsideItsCapabilities) {
   EXPECT_FALSE(refused({.n_threads = 1}));
 }
 
-// 0 where the system does not list them.
+// 0 if the system does not list them.
 int64_t ThreadsOfThisProcess() {
   std::error_code error;
   const std::filesystem::directory_iterator threads("/proc/self/task", error);
@@ -1296,7 +1298,7 @@ TEST_F(CpuBackendTest, PagesReadTheSameWhateverTheyHeldBefore) {
 TEST_F(CpuBackendTest, SlotsReadTheSameWhereverTheyLie) {
   const LoadedModel model = Load(Floats());
   std::vector<std::vector<std::byte>> slots;
-  for (const uint64_t seed : {0, 3}) {  // from the second on: after use, in any order
+  for (const uint64_t seed : {0, 3}) {  // from the second round on: after use, in any order
     RunnerOptions options;
     options.page_seed = seed;
     options.executor.n_threads = 1 + static_cast<int>(seed);
@@ -1344,7 +1346,7 @@ TEST_F(CpuBackendTest, StageStatisticsCountMultiplyAdds) {
   ASSERT_TRUE(runner.ok());
   const Executor& executor = (*runner)->executor();
   const int sequence = (*runner)->Add();
-  // The third and the fourth row do the same, but for one more position to attend to.
+  // The third and the fourth row cost the same, except for one more position to attend to.
   std::vector<StageStats> stats;
   for (const int n : {2, 1, 1}) {
     ASSERT_TRUE((*runner)->Feed(sequence, Tokens(n)).ok());
@@ -1358,7 +1360,8 @@ TEST_F(CpuBackendTest, StageStatisticsCountMultiplyAdds) {
   EXPECT_EQ(of_fourth, of_third / 3 * 4);
 }
 
-// More than in floats, because a weight of a value takes two bytes; a score is one product.
+// More operations than in floats, because a value's weight takes two bytes; a score takes one
+// product.
 TEST_F(CpuBackendTest, StageStatisticsCountAttentionInIntegersApart) {
   const LoadedModel model = Load(Floats());
   const auto stats_with = [&](DType kv_type) {
@@ -1376,7 +1379,7 @@ TEST_F(CpuBackendTest, StageStatisticsCountAttentionInIntegersApart) {
   EXPECT_LT(integers.attention_int8_macs, 2 * floats.attention_macs);
 }
 
-// Models of the reference data: every instruction set gives the scalar bits.
+// On the reference models, every instruction set gives the bits of the scalar kernels.
 TEST(CpuGoldens, AllInstructionSetsGiveTheSameBits) {
   WEFT_REQUIRE_GOLDENS();
   for (const char* name :

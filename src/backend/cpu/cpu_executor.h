@@ -13,7 +13,7 @@
 
 namespace weft::cpu {
 
-// BackendCapabilities::max_best. Beyond, whole rows are no dearer.
+// BackendCapabilities::max_best. With more, whole rows cost no more.
 inline constexpr int64_t kMaxBest = 512;
 
 class CpuExecutor : public Executor {
@@ -32,7 +32,7 @@ class CpuExecutor : public Executor {
   }
   StageStats stage_stats() const override { return compute_.stats(); }
 
-  // The threads of the executor that the options name, or as many of its own as they say.
+  // The thread pool of the executor that the options name, or a new one of the size they give.
   static std::shared_ptr<ThreadPool> PoolOf(const ExecutorOptions& options);
 
  private:
@@ -47,9 +47,9 @@ class CpuExecutor : public Executor {
   Scratch scratch_, beside_scratch_;
   Compute compute_;
   std::vector<Workspace> workspaces_;
-  std::vector<float> logits_;  // of either context's step: none pauses while it needs them
+  std::vector<float> logits_;  // shared by both contexts: no step pauses while it needs them
   StepContext context_;
-  StepContext beside_;  // of a step while another is paused
+  StepContext beside_;  // for a step that runs while another is paused
 };
 
 }  // namespace weft::cpu

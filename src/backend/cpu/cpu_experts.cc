@@ -40,7 +40,7 @@ class CpuExperts final : public HostExperts {
     const Bound<MixtureOfExperts>& op = *mixtures_[static_cast<size_t>(mixture)];
     const MixtureOfExperts& spec = *op.spec;
     const std::span<const int32_t> experts(rows.experts, static_cast<size_t>(rows.n * spec.n_used));
-    // They come from a device, which may be damaged.
+    // The experts' numbers come from a device, which may be faulty.
     const bool are_sound = std::ranges::all_of(
         experts, [&](int32_t expert) { return expert >= 0 && expert < spec.n_experts; });
     if (!are_sound) {

@@ -1,4 +1,4 @@
-// The experts of a device's mixtures, on the CPU: see host_experts.h.
+// Computes the experts of a device's mixtures on the CPU: see host_experts.h.
 #ifndef WEFT_BACKEND_CPU_CPU_EXPERTS_H_
 #define WEFT_BACKEND_CPU_CPU_EXPERTS_H_
 
@@ -11,7 +11,7 @@
 
 namespace weft::cpu {
 
-// Of weights whose every path is a mixture. Shares threads as the options say.
+// REQUIRES: every path of the weights' spec is a mixture. Shares threads as the options say.
 StatusOr<std::shared_ptr<HostExperts>> NewHostExperts(std::shared_ptr<const CpuWeights> weights,
                                                       const ExecutorOptions& options);
 

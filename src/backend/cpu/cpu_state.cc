@@ -12,7 +12,8 @@ CpuState::CpuState(const ModelSpec& spec, DType type, int page_tokens)
       tiles_per_page_(page_tokens / kKvTileTokens),
       layers_(spec.kv_layers.size()) {
   if (type == DType::kQ8_0) layout_.form = 2;  // form 1 stored keys dimension by dimension
-  // Values that are the first part of the keys are held a second time, position major.
+  // If values are the first part of the keys, they are also stored separately, position by
+  // position, for the kernels.
   const std::vector<int64_t> v_dims = ValueDims(spec);
   for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
     int64_t bytes = 0;

@@ -1,7 +1,7 @@
-// Keys, values and recurrent state of all sequences, as the kernels want them.
+// KV cache and recurrent state of all sequences, in the kernels' layout.
 //
-// A page of a group holds, for each KvLayer of the group and each of its heads, the
-// tiles of the page's positions one after the other.
+// A page of a group holds, for each KvLayer of the group and each of its heads, the tiles of the
+// page's positions one after the other.
 #ifndef WEFT_BACKEND_CPU_CPU_STATE_H_
 #define WEFT_BACKEND_CPU_CPU_STATE_H_
 
@@ -26,8 +26,8 @@ class CpuState final : public HostState {
   const KvShape& shape(int kv_layer) const { return layers_[kv_layer].shape; }
   int group(int kv_layer) const { return layers_[kv_layer].group; }
 
-  // The tile that holds `position` of a sequence whose page table of the layer's
-  // group is `table`. REQUIRES: its page is in the pool.
+  // The tile that holds `position` of a sequence, whose page table of the layer's group is `table`.
+  // REQUIRES: its page is in the pool.
   std::byte* Tile(int kv_layer, int head, std::span<const PageId> table, int64_t position) const {
     const LayerPlace& place = layers_[kv_layer];
     const int64_t page_tokens = layout_.page_tokens;
@@ -53,8 +53,8 @@ class CpuState final : public HostState {
   std::vector<std::vector<int>> layers_of_group_;
 };
 
-// The floats that each SlotState takes here: convolutions keep rows of inputs, heads
-// their states as the kernels lay them out.
+// Number of floats of each SlotState in this backend: rows of inputs for convolutions, states in
+// the kernels' layout for heads.
 std::vector<int64_t> SlotFloats(const ModelSpec& spec);
 
 }  // namespace weft::cpu

@@ -50,7 +50,7 @@ StatusOr<bool> CpuStepRun::ComputeUntil(FunctionRef<bool()> pause) {
   return true;
 }
 
-// What comes before the first block.
+// Computes everything before the first block.
 Status CpuStepRun::ComputeInputs() {
   ++compute_.stats().steps;
   compute_.stats().rows += context_->n_rows();
@@ -120,7 +120,7 @@ Status CpuStepRun::AddPositionsAndTypes() {
   return OkStatus();
 }
 
-// A prediction head's input, from embeddings and hidden values.
+// Builds a prediction head's input from embeddings and hidden values.
 void CpuStepRun::JoinHidden() {
   const BoundHiddenInput& bound = *weights_.model().hidden_input;
   const RowsView& stream = context_->scratch.stream;
@@ -158,10 +158,10 @@ Status CpuStepRun::ComputePerLayerInputs() {
 }
 
 void CpuStepRun::RunBlock(const BoundBlock& block) {
-  // An operation may drop rows: how many there are is asked again each time.
+  // An operation may drop rows, so n_rows() is read again each time.
   const int64_t width = weights_.spec().d_model;
   const RowsView& stream = context_->scratch.stream;
-  // Rows through a norm, or the rows themselves where there is none.
+  // The normed rows; without a norm, the rows themselves.
   const auto normed = [&](const BoundNorm& norm, const RowsView& x, const RowsView& to) {
     if (!norm) return x;
     compute_.ForEach(context_->n_rows(), width * kStep, [&](int64_t row, int) {
@@ -203,7 +203,7 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
   });
 }
 
-// The wanted rows behind the output norm: vectors, and what gives logits.
+// Norms the wanted rows and computes vectors and logits from them.
 void CpuStepRun::ComputeOutputs() {
   context_->KeepWantedRows();
   const int64_t n = context_->n_rows();
@@ -227,8 +227,8 @@ void CpuStepRun::ComputeOutputs() {
   if (n_logits > 0) ComputeLogits(x, n_logits);
 }
 
-// All go into the step's buffer where whole rows are wanted, else into memory of our own. Rows that
-// follow each other are one product in any case, because it reads the largest matrix.
+// Logits go directly into the step's buffer if whole rows are wanted, otherwise into our own
+// memory. Consecutive rows are computed as one product, because it reads the largest matrix.
 void CpuStepRun::ComputeLogits(const RowsView& vectors, int64_t n_logits) {
   const int64_t n_vocab = weights_.spec().n_vocab;
   const bool whole = step_.best.empty();
@@ -270,7 +270,7 @@ void CpuStepRun::ComputeLogitsOf(const RowsView& vectors, int64_t first, int64_t
   }
 }
 
-// The rows where they are wanted, whole or the best of them.
+// Distributes rows of logits to the step's results: whole rows, or the best tokens of each.
 void CpuStepRun::PutResults(const RowsView& rows) {
   struct Place {
     TokenLogit* best;  // null: the whole row

@@ -1,6 +1,5 @@
-// One step's way through the model on the CPU: its inputs, the blocks one after the other,
-// the logits. Between two blocks it can rest while another run, with a context of its own,
-// goes through. Owner thread only.
+// Runs one step on the CPU: its inputs, the blocks one after the other, the logits. It can pause
+// between two blocks while another run, with its own context, computes. Owner thread only.
 #ifndef WEFT_BACKEND_CPU_CPU_STEP_RUN_H_
 #define WEFT_BACKEND_CPU_CPU_STEP_RUN_H_
 
@@ -16,7 +15,7 @@ namespace weft::cpu {
 
 class CpuStepRun : public StepRun {
  public:
-  // REQUIRES: the step is valid; the context is not in use. It is until the run is gone.
+  // REQUIRES: the step is valid; the context is not in use. The run uses it for its lifetime.
   static StatusOr<std::unique_ptr<StepRun>> Begin(const CpuWeights& weights, StepContext* context,
                                                   const Step& step);
   ~CpuStepRun() override { context_->in_use = false; }
@@ -28,7 +27,7 @@ class CpuStepRun : public StepRun {
 
   StatusOr<bool> ComputeUntil(FunctionRef<bool()> pause);
   Status ComputeInputs();
-  // The table's row of each row of the step, index(row), as floats; none where that is negative.
+  // Reads the table's row index(row) for each row of the step, as floats; skips negative indices.
   Status ReadTable(const BoundTable& table, FunctionRef<int64_t(const StepRow&)> index,
                    const RowsView& to);
   Status Embed();
@@ -38,7 +37,7 @@ class CpuStepRun : public StepRun {
   void RunBlock(const BoundBlock& block);
   void ComputeOutputs();
   void ComputeLogits(const RowsView& vectors, int64_t n_logits);
-  // Of rows [first, first + n) of `vectors`.
+  // For rows [first, first + n) of `vectors`.
   void ComputeLogitsOf(const RowsView& vectors, int64_t first, int64_t n, float* logits);
   void PutResults(const RowsView& rows);
 

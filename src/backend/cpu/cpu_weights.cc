@@ -14,11 +14,11 @@
 
 namespace weft::cpu {
 
-// Of a tensor in the file, packed before its memory is given back.
+// Bytes of a tensor to pack before the file's memory is released.
 constexpr int64_t kPieceBytes = 16 << 20;
 
-// Matrices lie in common buffers of this size, or in one of their own: most are too small
-// to be worth huge pages, without which reading them waits for page tables.
+// Matrices share buffers of this size; a larger one gets its own. Most matrices are too small for
+// huge pages of their own, and without huge pages reads wait for page table walks.
 constexpr size_t kBufferBytes = size_t{128} << 20;
 
 Status BoundTable::Read(int64_t row, std::byte* raw, float* out) const {
@@ -28,8 +28,8 @@ Status BoundTable::Read(int64_t row, std::byte* raw, float* out) const {
   return OkStatus();
 }
 
-// Walks the spec once: gives every matrix its memory and every operation its
-// pointers, then packs all matrices. The first error is kept, and ends the load.
+// Walks the spec once: assigns memory to every matrix and pointers to every operation, then packs
+// all matrices. The first error is kept, and ends the load.
 class Binder {
  public:
   explicit Binder(CpuWeights* weights)
@@ -38,17 +38,17 @@ class Binder {
   Status Bind();
   Status Pack(const LoadOptions& options, ThreadPool* pool);
 
-  // After Bind, without Pack: whether the copy that the weights have holds these very matrices.
+  // After Bind, without Pack: whether the weights' packed copy holds exactly these matrices.
   bool CopyFits() const;
-  // After Pack.
+  // Writes the packed copy. Call it after Pack.
   void Keep(const PackedCopies& copies) const;
 
  private:
   friend struct TensorBinder<Binder>;
-  // A run of equal matrices of one tensor, to be packed to `tiles`.
+  // A run of equal matrices of one tensor, to pack into `tiles`.
   struct Job {
     int tensor;
-    int64_t first_row;  // in each slice
+    int64_t first_row;  // within each slice
     int64_t n_out, n_in;
     int64_t rows_per_slice;
     int64_t count;
@@ -61,11 +61,11 @@ class Binder {
   }
   const TensorInfo& Info(TensorRef ref) const { return file_.tensors()[ref.index]; }
   bool CheckType(const TensorInfo& tensor);
-  // Memory for packed tiles; null when there is none. With a copy, their place in it: it cannot be
-  // written to, and means something only if CopyFits.
+  // Memory for packed tiles; null if there is none left. With a packed copy, the address in that
+  // copy: it is read-only, and meaningful only if CopyFits.
   std::byte* Take(int64_t bytes);
   std::byte* TakeFromCopy(int64_t bytes);
-  // Of which matrices there are, and in which order.
+  // Hash of the list of matrices and their order.
   uint64_t Layout() const;
 
   std::byte* Matrices(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
@@ -77,7 +77,7 @@ class Binder {
   const float* Of(TensorRef ref, int64_t* n_values = nullptr);
 
   BoundConvolution Of(const Convolution& convolution);
-  // What this backend cannot do of an operation is an error.
+  // Fails for operations that this backend lacks.
   void CheckOp(const auto& /*op*/) {}
   void CheckOp(const Attention& op);
   BoundPath Of(const Path& path);
@@ -89,9 +89,9 @@ class Binder {
   const Path* const last_to_write_ = LastToWriteState(spec_);
   Status status_;
   std::vector<Job> jobs_;
-  std::vector<std::span<std::byte>> rooms_;  // what is free of each buffer of matrices
+  std::vector<std::span<std::byte>> rooms_;  // free space of each buffer of matrices
   int64_t taken_from_copy_ = 0;
-  std::map<int, const float*> vector_of_;  // where each went
+  std::map<int, const float*> vector_of_;  // address of each decoded vector
 };
 
 bool Binder::CheckType(const TensorInfo& tensor) {
@@ -112,7 +112,7 @@ std::byte* Binder::TakeFromCopy(int64_t bytes) {
 
 std::byte* Binder::Take(int64_t bytes) {
   if (weights_.copy_ != nullptr) return TakeFromCopy(bytes);
-  const auto size = static_cast<size_t>(bytes);  // whole cache lines, as all tiles
+  const auto size = static_cast<size_t>(bytes);  // whole cache lines, as for all tiles
   for (std::span<std::byte>& room : rooms_) {
     if (room.size() < size) continue;
     std::byte* const taken = room.data();
@@ -321,7 +321,7 @@ Status Binder::Pack(const LoadOptions& options, ThreadPool* pool) {
       const int64_t row = i / tiles * job.rows_per_slice + job.first_row + i % tiles * kTileOutputs;
       return tensor.data.data() + row * tensor.row_bytes();
     };
-    // Piece by piece, so that little of the file is in memory beside what was packed.
+    // Piece by piece, so that little of the file is in memory in addition to the packed tiles.
     const bool is_last = --jobs_left[job.tensor] == 0;
     const int64_t n_tiles = tiles * job.count;
     const int64_t piece = is_last

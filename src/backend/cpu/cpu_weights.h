@@ -1,9 +1,9 @@
-// A model's weights on the CPU: every matrix packed once, vectors as floats, and
-// the spec's operations bound to them.
+// A model's weights on the CPU: every matrix packed once, vectors as floats, and the spec's
+// operations bound to them.
 //
-// Immutable once loaded; any thread. Keeps the file open for the rows of embedding
-// tables, which are read when they are used: of a mapped table whole runs of pages
-// around each row would count as this process's memory.
+// Immutable once loaded; any thread. Keeps the file open, because rows of embedding tables are read
+// when they are used. If the table were mapped, whole runs of pages around each row would count as
+// this process's memory.
 #ifndef WEFT_BACKEND_CPU_CPU_WEIGHTS_H_
 #define WEFT_BACKEND_CPU_CPU_WEIGHTS_H_
 
@@ -26,8 +26,8 @@
 
 namespace weft::cpu {
 
-// The spec's types with pointers in place of tensor references. What the spec says
-// beside tensors is read through `spec`.
+// The spec's types with pointers instead of tensor references. All other fields of the spec are
+// read through `spec`.
 struct BoundLinear {
   PackedMatrix matrix;
   const float* bias = nullptr;
@@ -51,18 +51,18 @@ struct BoundStack {
 struct BoundNorm {
   Norm spec;
   const float* weight = nullptr;
-  int64_t weight_values = 0;    // one group's, or the whole row's
+  int64_t weight_values = 0;    // of one group, or of the whole row
   const float* bias = nullptr;  // as long as the weight
   explicit operator bool() const { return static_cast<bool>(spec); }
 };
 
 struct BoundConvolution {
   const Convolution* spec = nullptr;
-  const float* kernel = nullptr;  // (n_taps, n_channels): the file's, transposed
+  const float* kernel = nullptr;  // (n_taps, n_channels): transposed from the file
   const float* bias = nullptr;
 };
 
-// The form that an operation's tensors have here.
+// The bound form of an operation's tensors (see operations.h).
 struct Packed {
   using Vector = const float*;
   using Linear = BoundLinear;
@@ -71,28 +71,28 @@ struct Packed {
   using Convolution = BoundConvolution;
 };
 
-// An operation over packed tensors, by the names that they have in its spec.
+// An operation bound to packed tensors, with the names that they have in its spec.
 template <typename Operation>
 struct Bound : Operation::template Tensors<Packed> {
   const Operation* spec = nullptr;
-  // Nothing after it writes state: here rows without logits end.
+  // No later operation writes state, so rows without wanted results are dropped here.
   bool last_to_write = false;
 };
 
 using BoundOp = BoundOpOf<Bound>;
 
-// The most taps of a convolution that this backend takes.
+// Max taps of a convolution.
 inline constexpr int64_t kMaxConvolutionTaps = 64;
 
 using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
 using BoundBlock = BoundBlockOf<BoundNorm, BoundPath>;
 
-// Rows of a table in the file, read and decoded one by one.
+// A table in the file whose rows are read and decoded one by one.
 struct BoundTable {
   const ModelFile* file = nullptr;
   const TensorInfo* tensor = nullptr;
   int64_t n_values() const { return tensor->dims[0]; }
-  // Row `row`, stored as row_bytes() in `raw`, as floats in `out`.
+  // Reads row `row`: its row_bytes() stored bytes into `raw`, its values as floats into `out`.
   Status Read(int64_t row, std::byte* raw, float* out) const;
   int64_t row_bytes() const { return tensor->row_bytes(); }
 };
@@ -115,15 +115,14 @@ struct BoundModel {
   BoundNorm input_norm;
   std::optional<BoundPerLayerInput> per_layer_input;
   std::optional<BoundHiddenInput> hidden_input;
-  std::vector<BoundBlock> blocks;  // of all layers, in order
+  std::vector<BoundBlock> blocks;  // all layers' blocks, in order
   BoundNorm output_norm;
   BoundLinear output;
 };
 
 class CpuWeights : public Weights {
  public:
-  // Packs with the executors' kernels of `isa` in mind (the packed form is the same
-  // for all). Errors name the tensor.
+  // Packs with the kernels of `isa`; the packed form is the same for all. Errors name the tensor.
   static StatusOr<std::shared_ptr<const CpuWeights>> Load(std::shared_ptr<const ModelFile> file,
                                                           ModelSpec spec,
                                                           const LoadOptions& options, Isa isa);
@@ -151,7 +150,7 @@ class CpuWeights : public Weights {
         copy_(std::move(copy)),
         beside_(std::move(beside)) {}
 
-  // Which matrices of a tensor: its index, the first row, how many; and where they are packed.
+  // Identifies a packed matrix: tensor index, first row, number of rows.
   using MatrixKey = std::tuple<int, int64_t, int64_t>;
 
   const std::shared_ptr<const ModelFile> file_;

@@ -14,23 +14,23 @@ namespace weft::cpu {
 namespace {
 
 struct Routes {
-  std::vector<int32_t> experts;  // n_used for each row, in the order of choice
+  std::vector<int32_t> experts;  // n_used for each row, best first
   std::vector<float> weights;
 };
 
-// Rows sent to experts: pair p = (row, choice) has a place among the pairs of its expert, which
-// lie side by side.
+// Rows sent to experts. Each pair p = (row, choice) has a place; the places of an expert's pairs
+// are adjacent.
 struct Routing {
   std::vector<int64_t> places;     // per pair
   std::vector<int64_t> sources;    // per place: its row
-  std::vector<float> factors;      // per place: of what enters its expert; empty: none
+  std::vector<float> factors;      // per place: factor of the expert's input; empty: none
   std::vector<int64_t> begins;     // per expert, and the end
-  std::vector<int64_t> int8_rows;  // per place: its quantized row; an expert's begin a panel
+  std::vector<int64_t> int8_rows;  // per place: its quantized row; each expert begins a new panel
 };
 
-// Indices of the n best scores among `candidates`, best first, ties to the earlier.
-// Not a sort: scores of a damaged model may be NaN, which has no order.
-// REQUIRES: there are that many candidates.
+// Indices of the n best scores among `candidates`, best first; ties go to the earlier one. Not a
+// sort, because scores of a damaged model may be NaN, which has no order. REQUIRES: there are at
+// least n candidates.
 void KeepBest(const float* scores, int n, std::vector<int>* candidates) {
   for (auto place = candidates->begin(); place != candidates->begin() + n; ++place) {
     auto best = place;
@@ -48,7 +48,7 @@ std::vector<int> Numbers(int begin, int end) {
   return numbers;
 }
 
-// The experts that may be chosen, ascending.
+// The experts that may be chosen, in ascending order.
 std::vector<int> Candidates(const MixtureOfExperts& spec, const float* scores) {
   if (spec.n_groups_used >= spec.n_groups) return Numbers(0, spec.n_experts);
   const int size = spec.n_experts / spec.n_groups;
@@ -70,7 +70,7 @@ std::vector<int> Candidates(const MixtureOfExperts& spec, const float* scores) {
   return experts;
 }
 
-// Chooses the experts of one row. `scores` are the router's logits, and overwritten.
+// Chooses one row's experts. `scores` are the router's logits; they are overwritten.
 void RouteRow(const Compute& compute, const Bound<MixtureOfExperts>& op, float* scores,
               int32_t* experts, float* weights) {
   const MixtureOfExperts& spec = *op.spec;
@@ -136,8 +136,7 @@ Routing SortPairs(const MixtureOfExperts& spec, std::span<const int32_t> experts
   return routing;
 }
 
-// Adds the products of every expert that has pairs. Rows of input and output are
-// places.
+// Adds the products of every expert that has pairs. Input and output rows are ordered by place.
 void AddExpertProducts(const BoundStack& stack, const Routing& routing, const RowsView& x,
                        const Int8View& int8, const RowsView& out, std::vector<Product>* products) {
   for (size_t expert = 0; expert + 1 < routing.begins.size(); ++expert) {
@@ -160,12 +159,12 @@ void AddExpertProducts(const BoundStack& stack, const Routing& routing, const Ro
   }
 }
 
-// Rows of `pairs` by place.
+// Scratch rows, one per pair, ordered by place.
 struct ExpertScratch {
   const Bound<MixtureOfExperts>& op;
   Arena* arena;
   int64_t pairs = arena->n_rows() * op.spec->n_used;
-  // Each expert's last panel may hold one row alone.
+  // Each expert's last panel may hold only one row.
   int64_t int8_pairs = pairs + op.spec->n_experts * (kPanelRows - 1);
   RowsView gathered = arena->Rows(op.up.first.n_in, pairs);
   Int8View input = arena->Int8(op.up.first.n_in, int8_pairs);

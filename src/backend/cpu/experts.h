@@ -1,5 +1,5 @@
-// Mixtures of experts: what the experts do with rows that a router has sent to them, whether that
-// is the cpu backend's own or a device's (cpu_experts.h). Owner thread only.
+// Computes the experts of a mixture for rows that were routed to them, by the cpu backend itself or
+// by a device (cpu_experts.h). Owner thread only.
 #ifndef WEFT_BACKEND_CPU_EXPERTS_H_
 #define WEFT_BACKEND_CPU_EXPERTS_H_
 
@@ -10,10 +10,10 @@
 
 namespace weft::cpu {
 
-// Takes what RunExperts will of the scratch memory.
+// Reserves the scratch memory that RunExperts needs.
 void PlanExperts(const Bound<MixtureOfExperts>& op, Arena* arena);
-// Each row's sum of what its experts give, times their weights. REQUIRES: the experts are there,
-// and the arena is for as many rows.
+// Writes each row's weighted sum of its experts' outputs. REQUIRES: the operation has experts, and
+// the arena has the same number of rows.
 void RunExperts(Compute* compute, const Bound<MixtureOfExperts>& op, const RoutedRows& rows,
                 Arena* arena, const RowsView& out);
 

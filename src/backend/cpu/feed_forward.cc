@@ -1,4 +1,4 @@
-// The feed-forward operations of a step, but mixtures of experts (experts.cc).
+// The feed-forward operations of a step, except mixtures of experts (experts.cc).
 #include <algorithm>
 #include <cmath>
 
@@ -20,7 +20,7 @@ struct DenseScratch {
   Int8View inner = arena->Int8(op.down.matrix.n_in);
 };
 
-// Leaves what of a row's gates is above their mean and so many deviations.
+// Subtracts from a row's gates their mean plus a multiple of their deviation, and clamps at zero.
 void KeepLargest(float sparsity, int64_t n, float* gates) {
   if (sparsity == 0) return;
   double mean = 0, squares = 0;

@@ -13,7 +13,7 @@ namespace weft::cpu {
 
 namespace {
 
-// The `count` best numbers, ascending. Ties go to the lower one; NaN is the worst.
+// Indices of the `count` best scores, ascending. Ties go to the lower index; NaN is the worst.
 std::vector<int64_t> BestNumbers(std::vector<float>* scores, int64_t count) {
   std::vector<int64_t> numbers(scores->size());
   std::iota(numbers.begin(), numbers.end(), int64_t{0});
@@ -30,7 +30,7 @@ std::vector<int64_t> BestNumbers(std::vector<float>* scores, int64_t count) {
   return numbers;
 }
 
-// Index scores of one row: of all heads together, or of each alone.
+// Index scores of one row: summed over all heads, or per head.
 class RowScores {
  public:
   RowScores(const StepContext& context, const KeyChoice& choice, int64_t row)
@@ -43,7 +43,7 @@ class RowScores {
 
   int64_t n_seen() const { return row_.position + 1; }
 
-  // Calls fn(position, products) for each tile: q . k of its positions, head by head.
+  // Calls fn(position, products) for each tile, with q . k of its positions, head by head.
   template <typename Fn>
   void ForTiles(const float* queries, Fn fn) {
     std::vector<float> products(static_cast<size_t>(choice_.n_heads) * kKvTileTokens);
@@ -63,7 +63,7 @@ class RowScores {
   }
 
  private:
-  // Dimension by dimension, zeros where nothing is seen.
+  // Loads a tile dimension by dimension, with zeros at positions that are not seen.
   void LoadTile(int64_t first) {
     const KvShape& shape = context_.state.shape(choice_.kv_layer);
     const std::byte* const tile = context_.state.Tile(choice_.kv_layer, 0, table_, first);
@@ -102,7 +102,7 @@ std::vector<int64_t> BestKeys(const StepContext& context, const KeyChoice& choic
   return BestNumbers(&scores, choice.count);
 }
 
-// Of each head, the positions of its best blocks.
+// Adds, for each head, the positions of its best blocks.
 void BestBlocks(const StepContext& context, const KeyChoice& choice, int64_t row,
                 const float* queries, std::vector<int64_t>* chosen) {
   RowScores of_row(context, choice, row);
@@ -174,7 +174,7 @@ void ChooseKeys(StepContext* context, const KeyChoice& choice, const RowsView& q
 
 namespace {
 
-// Puts the chosen positions of a kv head side by side, as floats, and attends to them there.
+// Gathers the chosen positions of a kv head as floats, and attends to them there.
 void AttendRow(StepContext* context, const ChosenScan& scan, int64_t row, int kv_head,
                std::span<const int64_t> chosen, Workspace* work) {
   const KvShape& stored = context->state.shape(scan.kv_layer);

@@ -1,4 +1,4 @@
-// Attention to keys that a KeyChoice picks: which they are, and the scan of them alone.
+// Attention to keys that a KeyChoice picks: chooses the keys, and scans only those.
 //
 // A row's choice depends only on the keys that it sees. Owner thread only.
 #ifndef WEFT_BACKEND_CPU_KEY_CHOICE_H_
@@ -10,16 +10,16 @@
 
 namespace weft::cpu {
 
-// Norms, rotates and stores the index keys of all rows, which are overwritten.
+// Norms, rotates and stores the index keys of all rows; `keys` is overwritten.
 void StoreIndexKeys(StepContext* context, const KeyChoice& choice, const BoundNorm& norm,
                     const RowsView& keys);
-// Leaves the choice of every row in context->chosen. `queries` are normed, and are rotated here;
-// `weights`: of choices by keys, scaled.
+// Writes every row's choice to context->chosen. `queries` are normed, and rotated here; `weights`,
+// scaled, are used only by choices of single keys.
 void ChooseKeys(StepContext* context, const KeyChoice& choice, const RowsView& queries,
                 const RowsView& weights);
 
-// What is left of attention once queries are there: row r, head h at r * query_stride +
-// h * k_dim, sums at (r * n_heads + h) * v_dim.
+// The scan over chosen keys, once queries are computed: row r, head h at r * query_stride + h *
+// k_dim; sums at (r * n_heads + h) * v_dim.
 struct ChosenScan {
   int kv_layer;
   int n_heads;

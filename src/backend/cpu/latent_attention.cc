@@ -11,8 +11,8 @@ namespace weft::cpu {
 
 namespace {
 
-// One product per head: head h of `x`, x_head_stride behind the one before it, to head h of
-// `out`. `int8`: rows for each head, in panels of their own.
+// One product per head: head h of `x`, at h * x_head_stride, into head h of `out`. `int8`:
+// quantized rows for each head, in separate panels.
 void MultiplyHeads(StepContext* context, const BoundStack& stack, int n_heads, const RowsView& x,
                    int64_t x_head_stride, const Int8View& int8, const RowsView& out,
                    int64_t out_head_stride) {
@@ -50,12 +50,12 @@ struct LatentScratch {
   Int8View low_int8 = arena->Int8(op.q_b.matrix.n_in);
   RowsView q = arena->Rows(spec.n_heads * (spec.nope_dim + spec.rope_dim));  // as projected
   Int8View q_int8 = arena->Int8(spec.nope_dim, int8_heads);
-  // In the latent space.
+  // Queries, keys and sums in the latent space.
   RowsView queries = arena->Rows(spec.n_heads * (spec.latent_dim + spec.rope_dim));
   RowsView keys = arena->Rows(spec.latent_dim + spec.rope_dim);
   RowsView sums = arena->Rows(spec.n_heads * spec.latent_dim);
   Int8View sums_int8 = arena->Int8(spec.latent_dim, int8_heads);
-  RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // what they give
+  RowsView heads = arena->Rows(spec.n_heads * spec.v_dim);  // the heads' outputs
   Int8View inner = arena->Int8(op.out.matrix.n_in);
   RowsView index_q = arena->Rows(op.index_q.matrix.n_out);
   RowsView index_k = arena->Rows(op.index_k.matrix.n_out);
@@ -73,7 +73,7 @@ void ChooseLatentKeys(StepContext* context, const Bound<LatentAttention>& op, co
     compute.vec().scale(op.spec->index_scale, scratch.index_weights.width,
                         scratch.index_weights.row(row));
   }
-  // Its layer is of the group whose pages were touched.
+  // Index keys are in the same group, whose pages are already touched.
   StoreIndexKeys(context, op.spec->choice, op.index_k_norm, scratch.index_k);
   ChooseKeys(context, op.spec->choice, scratch.index_q, scratch.index_weights);
 }
@@ -165,7 +165,7 @@ struct UnfoldedScratch {
   Int8View inner = arena->Int8(op.out.matrix.n_in);
 };
 
-// Puts a row's keys, nope part by head and one rope part, and values into their tiles.
+// Writes a row's keys (nope part per head, one shared rope part) and values into their tiles.
 void StoreUnfolded(StepContext* context, const UnfoldedLatentAttention& spec,
                    const UnfoldedScratch& scratch, int64_t row) {
   float* const key = scratch.key.row(row);

@@ -23,18 +23,18 @@ namespace {
 constexpr std::string_view kSuffix = ".packed";
 constexpr char kLockName[] = "lock";
 constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'P', 'A', 'C', 'K'};
-// Of the body, hashed one by one.
+// The body is hashed in pieces of this size.
 constexpr size_t kHashedBytes = size_t{4} << 20;
-// The body begins at a multiple of this.
+// The body's offset is a multiple of this.
 constexpr size_t kAlignment = 4096;
 
-// In the machine's byte order: copies do not travel.
+// In the machine's byte order, because copies never leave the machine.
 struct Head {
   char magic[8] = {};
   uint64_t form = 0;  // kPackedForm
   uint64_t layout = 0;
   uint64_t body_bytes = 0;
-  uint64_t hash = 0;  // of the fields above and the table of hashes
+  uint64_t hash = 0;  // of the fields above and of the table of hashes
 };
 
 size_t PieceCount(uint64_t body_bytes) {
@@ -58,7 +58,7 @@ std::string KeyOf(const std::string& stamp) {
   return text;
 }
 
-// Hashes a body that comes in parts of any size, piece by piece.
+// Hashes a body that arrives in parts of any size, one piece of kHashedBytes at a time.
 class PieceHasher {
  public:
   PieceHasher() : state_(XXH3_createState()) { XXH3_64bits_reset(state_); }
@@ -88,11 +88,11 @@ class PieceHasher {
   }
 
   XXH3_state_t* const state_;
-  size_t n_ = 0;  // of the present piece
+  size_t n_ = 0;  // bytes of the current piece
   std::vector<uint64_t> table_;
 };
 
-// In `dir`, when it was last read, and how long it is.
+// A copy in `dir`, the time it was last used, and its size.
 struct CopyInfo {
   std::string name;
   timespec used;
@@ -115,7 +115,7 @@ StatusOr<std::vector<CopyInfo>> CopiesIn(int dir_fd, const std::string& dir) {
   return copies;
 }
 
-// What a writer that died has left.
+// Removes temporary files of writers that died.
 void RemoveUnfinished(int dir_fd, const std::string& dir) {
   const auto names = NamesIn(dir_fd, dir);
   if (!names.ok()) return;
@@ -152,7 +152,7 @@ Status PackedCopy::Parse(const std::string& path, ThreadPool* pool) {
   if (HashOf(head, table) != head.hash) return damaged();
   layout_ = head.layout;
   body_ = bytes.subspan(BodyOffset(head.body_bytes));
-  // Also maps the pages, which computing would otherwise wait for.
+  // Also maps the pages, so that computing need not wait for them.
   file_->WillNeed(body_);
   std::atomic<bool> is_whole{true};
   pool->ParallelFor(static_cast<int64_t>(table.size()), 1, [&](int64_t begin, int64_t end, int) {
@@ -183,7 +183,7 @@ std::string PackedCopies::path() const { return StrCat(options_.dir, "/", name_)
 
 std::unique_ptr<PackedCopy> PackedCopies::Find(ThreadPool* pool) const {
   if (name_.empty()) return nullptr;
-  // The time of reading, and not that of writing: copies in use must not seem to change.
+  // Sets the access time, not the modification time: a copy in use must not seem to change.
   const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW},
                              {.tv_sec = 0, .tv_nsec = UTIME_OMIT}};
   utimensat(dir_.get(), name_.c_str(), times, AT_SYMLINK_NOFOLLOW);
@@ -191,7 +191,7 @@ std::unique_ptr<PackedCopy> PackedCopies::Find(ThreadPool* pool) const {
   if (copy.ok()) return *std::move(copy);
   if (copy.status().code() == StatusCode::kNotFound) return nullptr;
   LogLine(StrCat("the model is packed anew: ", Message(copy.status())));
-  // One that just cannot be opened may be good for others.
+  // A copy that merely cannot be opened now may still be good for others.
   if (copy.status().code() == StatusCode::kDataLoss) unlinkat(dir_.get(), name_.c_str(), 0);
   return nullptr;
 }

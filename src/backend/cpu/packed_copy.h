@@ -1,11 +1,12 @@
-// Copies on disk of packed weights, which later starts map instead of packing the weights again.
-// Programs that compute with the same copy share its memory.
+// Copies of packed weights on disk, which later starts map instead of packing the weights again.
+// Processes that use the same copy share its memory.
 //
-//   DIR/KEY.packed   the copy for one model file; KEY tells the file and the packed form
+//   DIR/KEY.packed   the copy for one model file; KEY identifies the file and the packed form
 //   DIR/lock         held while a copy is written
 //
 // A copy is a head, the hash of each piece of the body, and the body: the tiles of all matrices,
-// side by side. Nothing that is read is trusted: the whole copy is verified before it is used.
+// one after the other. Nothing in the file is trusted: the whole copy is verified before it is
+// used.
 //
 // Threads: one at a time.
 #ifndef WEFT_BACKEND_CPU_PACKED_COPY_H_
@@ -33,7 +34,7 @@ class PackedCopy {
   // Verifies the copy with all threads of the pool. DATA_LOSS for a damaged one.
   static StatusOr<std::unique_ptr<PackedCopy>> Open(const std::string& path, ThreadPool* pool);
 
-  // What its writer said of the order of matrices.
+  // The writer's hash of the matrices' order.
   uint64_t layout() const { return layout_; }
   std::span<const std::byte> body() const { return body_; }
   Status CheckUnchanged() const { return file_->CheckUnchanged(); }
@@ -47,18 +48,18 @@ class PackedCopy {
   std::span<const std::byte> body_;
 };
 
-// The folder of copies, for one model file.
+// The folder of packed copies, for one model file.
 class PackedCopies {
  public:
-  // Creates the folder if it is missing. Without one, and for a model that is in no file, nothing
-  // is found or written.
+  // Creates the folder if it is missing. If the options name no folder, or the model is not in a
+  // file, nothing is found or written.
   static StatusOr<PackedCopies> Open(const PackedCopyOptions& options, const ModelFile& file);
 
   // The model's copy; null if there is none. A damaged one is removed, and the log says so.
   std::unique_ptr<PackedCopy> Find(ThreadPool* pool) const;
 
-  // Writes the model's copy, whose body is `tiles`. The copies that have not been used for longest
-  // make room for it. The log says what was written, or why it was not.
+  // Writes the model's copy, whose body is `tiles`. Evicts the least recently used copies to make
+  // room. Logs what was written, or why nothing was.
   void Write(uint64_t layout, std::span<const std::span<const std::byte>> tiles) const;
 
  private:
@@ -70,7 +71,7 @@ class PackedCopies {
 
   PackedCopyOptions options_;
   FileDescriptor dir_;
-  std::string name_;  // of the model's copy; empty if there is to be none
+  std::string name_;  // of the model's copy; empty: none is kept
 };
 
 }  // namespace weft::cpu

@@ -1,6 +1,6 @@
-// The operations of a step that keep recurrent state: convolutions, delta nets, state
-// spaces. Their linears are products of all rows at once; between them each sequence's
-// rows are taken in order, many heads and columns at a time.
+// The operations of a step that keep recurrent state: convolutions, delta nets, state spaces. Their
+// linears are products of all rows at once. Between these, each sequence's rows are computed in
+// order, with many heads and columns in parallel.
 #include <cmath>
 
 #include "backend/cpu/recurrent_parts.h"
@@ -28,8 +28,8 @@ namespace {
 struct ConvolutionScratch {
   const Bound<ShortConvolution>& op;
   Arena* arena;
-  RowsView in = arena->Rows(op.in.matrix.n_out);      // b, c, x side by side, then b, c, b x
-  RowsView result = arena->Rows(op.out.matrix.n_in);  // what the convolution gives
+  RowsView in = arena->Rows(op.in.matrix.n_out);      // b, c, x, then b, c, b x
+  RowsView result = arena->Rows(op.out.matrix.n_in);  // the convolution's output
   Int8View input = arena->Int8(op.in.matrix.n_in);
   Int8View inner = arena->Int8(op.out.matrix.n_in);
 };
@@ -72,7 +72,8 @@ struct DeltaNetScratch {
   const Bound<GatedDeltaNet>& op;
   Arena* arena;
   RowsView projected = arena->Rows(op.qkv.matrix.n_out);  // q, k, v
-  RowsView qkv = arena->Rows(op.qkv.matrix.n_out);        // convolved; v, then what the heads give
+  RowsView qkv = arena->Rows(op.qkv.matrix.n_out);        // convolved; v is replaced by the heads'
+                                                          // outputs
   RowsView gate = arena->Rows(op.gate.matrix.n_out);
   RowsView gates = arena->Rows(int64_t{4} * op.spec->n_v_heads);  // see ComputeGates
   Int8View input = arena->Int8(op.qkv.matrix.n_in);
@@ -99,8 +100,8 @@ void ProjectDeltaNet(Compute* compute, const Bound<GatedDeltaNet>& op, const Row
   compute->Multiply(std::span<const Product>(products, n_products));
 }
 
-// The gates of one row: [betas, steps, decays] from [betas, decays] as projected, or
-// from both kinds together, by key head, in the last two parts.
+// The gates of one row: [betas, steps, decays] from the projected [betas, decays], or from both
+// interleaved by key head, in the last two parts.
 void ComputeGates(const Compute& compute, const Bound<GatedDeltaNet>& op, float* gates) {
   const GatedDeltaNet& spec = *op.spec;
   const int64_t n = spec.n_v_heads;
@@ -179,7 +180,8 @@ struct StateSpaceScratch {
   const Bound<StateSpace>& op;
   Arena* arena;
   RowsView in = arena->Rows(op.in.matrix.n_out);  // z, then x, B and C, then the steps
-  RowsView xbc = arena->Rows(op.convolution.spec->n_channels);  // convolved; x, then the heads'
+  RowsView xbc = arena->Rows(op.convolution.spec->n_channels);  // convolved; x is replaced by the
+                                                                // heads' outputs
   RowsView gates = arena->Rows(int64_t{2} * op.spec->n_heads);  // steps and decays
   Int8View input = arena->Int8(op.in.matrix.n_in);
   Int8View inner = arena->Int8(op.out.matrix.n_in);

@@ -1,4 +1,4 @@
-// The operations whose state decays channel by channel: Kimi's delta net, Mamba 1.
+// The operations whose state decays per channel: Kimi's delta net, Mamba 1.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -16,7 +16,7 @@ struct ChannelDeltaScratch {
   Arena* arena;
   int64_t n = op.q.matrix.n_out;
   RowsView projected = arena->Rows(3 * n);  // q, k, v
-  RowsView qkv = arena->Rows(3 * n);        // convolved; v, then what the heads give
+  RowsView qkv = arena->Rows(3 * n);        // convolved; v is replaced by the heads' outputs
   RowsView decays = arena->Rows(n);
   RowsView gate = arena->Rows(n);
   RowsView betas = arena->Rows(op.spec->n_heads);
@@ -110,7 +110,7 @@ void RunOp(StepContext* context, const Bound<ChannelDeltaNet>& op, const RowsVie
 
 namespace {
 
-// Channels that a task takes.
+// Channels per task.
 constexpr int64_t kScanChannels = 64;
 
 struct ScanScratch {
@@ -118,7 +118,7 @@ struct ScanScratch {
   Arena* arena;
   int64_t n = op.spec->n_channels;
   RowsView in = arena->Rows(2 * n);
-  RowsView values = arena->Rows(n);  // convolved, then what the channels give
+  RowsView values = arena->Rows(n);  // convolved, then the channels' outputs
   RowsView selected = arena->Rows(op.select.matrix.n_out);
   RowsView steps = arena->Rows(n);
   Int8View input = arena->Int8(op.in.matrix.n_in);
@@ -127,7 +127,7 @@ struct ScanScratch {
   Int8View inner = arena->Int8(op.out.matrix.n_in);
 };
 
-// Steps, B and C of all rows, from the convolved values.
+// Computes steps, B and C of all rows from the convolved values.
 void SelectRows(Compute* compute, const Bound<SelectiveScan>& op, int64_t n_rows,
                 const ScanScratch& scratch) {
   const int64_t rank = op.step.matrix.n_in, n_state = op.spec->state_dim;

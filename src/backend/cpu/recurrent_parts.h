@@ -1,4 +1,4 @@
-// What the operations with recurrent state share: convolutions, and heads whose states advance.
+// Shared by the operations with recurrent state: convolutions, and advancing the heads' states.
 // Owner thread only, like the StepContext.
 #ifndef WEFT_BACKEND_CPU_RECURRENT_PARTS_H_
 #define WEFT_BACKEND_CPU_RECURRENT_PARTS_H_
@@ -11,7 +11,7 @@
 
 namespace weft::cpu {
 
-// Rows [begin, end) of a step belong to one sequence.
+// Rows [begin, end) of a step, which belong to one sequence.
 struct RowRange {
   int64_t begin, end;
 };
@@ -26,8 +26,8 @@ inline float* StateOf(const StepContext& context, int64_t sequence, int slot_ind
 
 // --- convolution -----------------------------------------------------------------------
 
-// One row: inputs that lie before the step come from the sequence's state, which holds
-// the n_taps - 1 latest ones, oldest first.
+// Convolves one row. Inputs from before the step come from the sequence's state, which holds the
+// latest n_taps - 1 inputs, oldest first.
 inline void ConvolveRow(const StepContext& context, const BoundConvolution& op,
                         const RowsView& inputs, int64_t row, float* out) {
   const Convolution& spec = *op.spec;
@@ -44,7 +44,7 @@ inline void ConvolveRow(const StepContext& context, const BoundConvolution& op,
                                  out);
 }
 
-// Leaves each sequence's latest inputs in its state. Once all rows are convolved.
+// Saves each sequence's latest inputs to its state. Call it once all rows are convolved.
 inline void KeepInputs(StepContext* context, const BoundConvolution& op, const RowsView& inputs) {
   const int64_t n_old = op.spec->n_taps - 1, width = op.spec->n_channels;
   context->compute.ForEach(
@@ -62,22 +62,22 @@ inline void KeepInputs(StepContext* context, const BoundConvolution& op, const R
 
 // --- heads -----------------------------------------------------------------------------
 
-// What a recurrent operation's heads have in common. Row r's gates of head h lie at
-// r * gate_stride + h.
+// The common parameters of a recurrent operation's heads. Row r's gates of head h are at r *
+// gate_stride + h.
 struct Heads {
   int slot = 0;
   int64_t n_heads = 0;
   int64_t n_rows = 0, n_columns = 0;  // of a head's state
   RowsView values;                    // head h at h * n_columns; results overwrite them
-  const float *decays = nullptr, *gains = nullptr;  // decays may be the operation's own matter
+  const float *decays = nullptr, *gains = nullptr;  // decays: null if the operation applies its own
   int64_t gate_stride = 0;
 };
 
-// The least columns that a task takes, so that its keys are worth reading.
+// Min columns per task; with fewer, reading the keys would dominate.
 inline constexpr int64_t kFewestColumns = 2 * kStateTileColumns;
 
-// Runs advance(job, head) for every sequence and head, in several parts of its columns
-// where there are few. The job lacks keys and queries.
+// Runs advance(job, head) for every sequence and head; if these are few, in several ranges of
+// columns. The job lacks keys and queries.
 template <typename Fn>
 void AdvanceHeads(StepContext* context, const Heads& heads, Fn advance) {
   const int64_t n_sequences = context->n_sequences();
@@ -106,7 +106,7 @@ void AdvanceHeads(StepContext* context, const Heads& heads, Fn advance) {
     job.gate_stride = heads.gate_stride;
     advance(&job, rows.begin, head);
   };
-  // Read and written once by every row of a sequence's chunk, if it stays in the cache.
+  // A head's state is read and written once per chunk of a sequence, if it stays in the cache.
   context->compute.stats().kv_bytes +=
       2 * n_sequences * heads.n_heads * head_floats * static_cast<int64_t>(sizeof(float));
   context->compute.TimeAttention([&] {

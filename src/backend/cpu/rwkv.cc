@@ -10,7 +10,7 @@ namespace weft::cpu {
 
 namespace {
 
-// What a row's token came after: the row before it, or what the slot keeps.
+// The input of the token before a row's: the row before it, or the slot's copy.
 const float* InputBefore(const StepContext& context, int shift_slot, const RowsView& x,
                          int64_t row) {
   const int64_t sequence = context.rows[static_cast<size_t>(row)].sequence;
@@ -18,7 +18,7 @@ const float* InputBefore(const StepContext& context, int shift_slot, const RowsV
                                                : StateOf(context, sequence, shift_slot);
 }
 
-// Once all rows are mixed.
+// Saves each sequence's last input. Call it once all rows are mixed.
 void KeepLastInputs(StepContext* context, int shift_slot, const RowsView& x) {
   for (int64_t sequence = 0; sequence < context->n_sequences(); ++sequence) {
     const RowRange rows = RowsOf(*context, sequence);
@@ -53,7 +53,7 @@ struct TimeMixScratch {
   RowsView Mixed(MixPart part) const { return mixed.Columns(part * n, n); }
 };
 
-// out = b(act(a(x))), and with `bias` the sigmoid of that and the bias.
+// out = b(act(a(x))); with `bias`, the sigmoid of that plus the bias.
 void FindGate(StepContext* context, const BoundLinear& a, const BoundLinear& b, const float* bias,
               const RowsView& x, void (*act)(int64_t, float*), const TimeMixScratch& scratch,
               const RowsView& out) {
@@ -126,7 +126,7 @@ void FinishRow(StepContext* context, const Bound<TimeMix>& op, const TimeMixScra
   vec.add(renewed, n, k);
 }
 
-// One token through a head's state, (key channel, value channel).
+// Advances a head's state, (key channel, value channel), by one token.
 void AdvanceHead(const TimeMixScratch& scratch, int64_t row, int64_t at, int64_t dim,
                  std::span<float> removed, float* state) {
   const float *const r = scratch.r.row(row) + at, *const w = scratch.w.row(row) + at;

@@ -1,8 +1,8 @@
-// Scratch memory of steps: an arena that gives out named, sized views.
+// Scratch memory of steps: an arena that hands out named, sized views.
 //
-// What something needs is declared once, as a struct of views that it takes of an arena
-// when it is made. Over memory these are the views; without, the arena only counts, and
-// that is the plan.
+// A user declares its needs once, as a struct of views that it takes from an arena on construction.
+// Over memory, these are usable views; without memory the arena only counts bytes, which is how the
+// needed memory is planned.
 #ifndef WEFT_BACKEND_CPU_SCRATCH_H_
 #define WEFT_BACKEND_CPU_SCRATCH_H_
 
@@ -22,7 +22,7 @@ struct RowsView {
   int64_t stride = 0;
   int64_t width = 0;
   float* row(int64_t i) const { return values + i * stride; }
-  // Of each row the values [first, first + n).
+  // The values [first, first + n) of each row.
   RowsView Columns(int64_t first, int64_t n) const { return {values + first, stride, n}; }
 };
 
@@ -32,20 +32,20 @@ struct Int8View {
   int64_t width = 0;
   // The blocks of the panel that holds `row`.
   ActivationBlock* Panel(int64_t row) const { return blocks + row / kPanelRows * (width / 32); }
-  // Those rows from `row`, a multiple of kPanelRows, on.
+  // The quantized rows from `row` on, a multiple of kPanelRows.
   Int8Rows Rows(int64_t row) const { return {Panel(row)}; }
 };
-// Rows that begin a panel of their own end at a multiple of its rows.
+// Rounds up to whole panels, for rows that begin a new panel.
 inline int64_t WholePanels(int64_t n_rows) { return PanelCount(n_rows) * kPanelRows; }
 
 class Arena {
  public:
-  // For steps of n_rows rows. Without memory it counts. REQUIRES: the memory begins at a
-  // cache line, and is as much as was counted for as many rows or more.
+  // For steps of n_rows rows. Without memory it only counts bytes. REQUIRES: the memory begins at a
+  // cache line, and has at least the bytes counted for this number of rows.
   explicit Arena(int64_t n_rows, std::span<std::byte> memory = {})
       : n_rows_(n_rows), memory_(memory) {}
 
-  // One row of the step each, or that many; every view begins at a cache line.
+  // `n_rows` rows, by default one per row of the step; every view begins at a cache line.
   RowsView Rows(int64_t width) { return Rows(width, n_rows_); }
   RowsView Rows(int64_t width, int64_t n_rows) {
     return {Take<float>(width * n_rows), width, width};

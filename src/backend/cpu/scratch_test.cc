@@ -29,7 +29,7 @@ TEST(ArenaTest, GivesWhatItPlans) {
           static_cast<void*>(views.pairs.values)}) {
       EXPECT_EQ(reinterpret_cast<uintptr_t>(begin) % kCacheLineBytes, 0u);
     }
-    // One view ends where the next begins, or before.
+    // Views do not overlap.
     EXPECT_LE(static_cast<void*>(views.narrow.row(n_rows)), views.bytes.blocks);
     EXPECT_LE(static_cast<void*>(views.bytes.Panel(WholePanels(n_rows))), views.pairs.values);
     EXPECT_LE(static_cast<void*>(views.pairs.row(2 * n_rows)), memory.data() + memory.size());

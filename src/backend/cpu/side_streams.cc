@@ -25,7 +25,7 @@ void BringToLengthOf(const Compute& compute, const float* like, int64_t n, float
   compute.vec().scale(static_cast<float>(factor), n, x);
 }
 
-// Member `member` of a stack over rows of x.
+// Multiplies x by member `member` of a stack.
 void MultiplyMember(StepContext* context, const BoundStack& stack, int64_t member,
                     const RowsView& x, const Int8View& int8, const RowsView& out) {
   BoundLinear linear;
@@ -42,7 +42,7 @@ struct StackScratch {
   Int8View input = arena->Int8(stack.first.n_in);
 };
 
-// Of PredictSides and CorrectSides.
+// For PredictSides and CorrectSides.
 template <typename Operation>
 struct RouterScratch {
   const Bound<Operation>& op;
@@ -131,7 +131,7 @@ void RunOp(StepContext* context, const Bound<PredictSides>& op, const RowsView& 
   FindCoefficients(context, op, x, scratch);
   context->compute.ForEach(n_rows, n * n * width * kStep, [&](int64_t row, int) {
     const float* const c = scratch.coefficients.row(row);
-    // The sums are of the streams as they were.
+    // The sums use the streams' old values.
     std::vector<float> before(context->scratch.sides.row(row),
                               context->scratch.sides.row(row) + (n - 1) * width);
     std::fill_n(out.row(row), width, 0.0f);
@@ -154,7 +154,7 @@ struct CorrectScratch : RouterScratch<CorrectSides> {
         gate(arena->Rows(op.gate.matrix.n_out)),
         gate_int8(arena->Int8(op.gate.matrix.n_in)),
         proj_int8(arena->Int8(op.proj.matrix.n_in)) {}
-  RowsView news;  // z - a, then the scaled stream, then what is added
+  RowsView news;  // z - a, then the scaled stream, then the update to add
   RowsView gate;
   Int8View gate_int8, proj_int8;
 };

@@ -90,7 +90,7 @@ void StepContext::Begin(const Step& new_step) {
 void StepContext::KeepWantedRows() {
   if (!has_unwanted_rows()) return;
   int64_t n_kept = 0;
-  const size_t n_chosen = chosen.size() / rows.size();  // of a row
+  const size_t n_chosen = chosen.size() / rows.size();  // per row
   for (int64_t s = 0; s < n_sequences(); ++s) {
     const int64_t end = first_rows[s + 1];
     first_rows[s] = n_kept;

@@ -1,5 +1,5 @@
-// One step on its way through the model: its rows, and the scratch memory that the
-// operations share. Owner thread only.
+// One step in progress: its rows, and the scratch memory that the operations share. Owner thread
+// only.
 #ifndef WEFT_BACKEND_CPU_STEP_CONTEXT_H_
 #define WEFT_BACKEND_CPU_STEP_CONTEXT_H_
 
@@ -14,26 +14,26 @@
 
 namespace weft::cpu {
 
-// One row per token. d_model wide.
+// Rows of d_model values, one per token.
 struct StreamRows {
   StreamRows(const ModelSpec& spec, Arena* arena);
   // The residual stream, the block's normalised input, a path's input, a path's output, and
   // the sum of paths.
   RowsView stream, block_input, path_input, path_output, path_sum;
-  RowsView kept;          // the stream as a block found it; empty when no block keeps it
-  RowsView first_values;  // see TimeMix; empty when the model has none
-  RowsView sides;         // side streams, side by side; empty when the model has none
-  RowsView per_layer;     // n_layers * width; empty when the model has none
+  RowsView kept;          // the stream at a block that keeps its input; empty if no block does
+  RowsView first_values;  // see TimeMix; empty if the model has none
+  RowsView sides;         // all side streams; empty if the model has none
+  RowsView per_layer;     // n_layers * width; empty if the model has none
 };
 
-// Memory for steps of up to `max_rows` rows: theirs, and what operations, one after the
-// other, take for themselves.
+// Memory for steps of up to `max_rows` rows: the rows themselves, and memory that operations use
+// one after the other.
 class Scratch : public StreamRows {
  public:
-  // RESOURCE_EXHAUSTED when it cannot be had.
+  // RESOURCE_EXHAUSTED if there is no memory.
   static StatusOr<Scratch> New(const ModelSpec& spec, const BoundModel& model, int64_t max_rows);
 
-  // All that is not the rows', for `n_rows` of them.
+  // All memory after the rows, for steps of `n_rows` rows.
   Arena ForRows(int64_t n_rows) { return Arena(n_rows, memory_.As<std::byte>().subspan(used_)); }
   int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
 
@@ -44,8 +44,7 @@ class Scratch : public StreamRows {
   size_t used_;  // by the rows
 };
 
-// What the per-layer inputs take: rows of the table; what a prediction head's input does, and the
-// logits.
+// Scratch of per-layer inputs (rows of the table), of a prediction head's input, and of the logits.
 struct PerLayerScratch {
   const ModelSpec& spec;
   Arena* arena;
@@ -69,11 +68,11 @@ struct StepRow {
   int64_t position;
   TokenId token;
   int64_t type;                   // see TokenTypes
-  const float* vector = nullptr;  // in place of the token
-  const float* hidden = nullptr;  // beside it: see HiddenInput
+  const float* vector = nullptr;  // input embedding instead of the token
+  const float* hidden = nullptr;  // in addition to the token: see HiddenInput
 };
 
-// Cosines and sines of every row's position, per rope of the spec.
+// Cosines and sines of every row's position, for each rope of the spec.
 class RopeTables {
  public:
   void Fill(const ModelSpec& spec, const std::vector<StepRow>& rows, Compute* compute);
@@ -88,7 +87,7 @@ class RopeTables {
   std::vector<std::vector<float>> values_;  // (row, cosines then sines)
 };
 
-// A worker's own memory: scratch, and what it needs to describe its attention job.
+// A worker's memory: scratch, and arrays that describe its attention job.
 struct Workspace {
   AlignedBuffer scratch;
   std::vector<const std::byte*> tiles;
@@ -103,29 +102,28 @@ struct StepContext {
   Scratch& scratch;
   CpuState& state;
   std::vector<Workspace>& workspaces;  // one per thread
-  std::vector<float>& logits;          // rows of which the best are wanted, until these are found
+  std::vector<float>& logits;          // rows of logits whose best tokens are wanted
   const Step* step = nullptr;
   std::vector<StepRow> rows;
   std::vector<int64_t> first_rows;  // per sequence, and the end
-  int64_t n_wanted = 0;             // rows of which anything is wanted
+  int64_t n_wanted = 0;             // rows that have a result
   RopeTables ropes;
-  // Positions that each row attends to, ascending, for each key head that chose: by row, then by
-  // key head. See KeyChoice.
+  // Positions that each row attends to, ascending, by row and then by key head. See KeyChoice.
   std::vector<std::vector<int64_t>> chosen;
-  AlignedBuffer text_tiles, attention_parts;  // of one operation; grow
+  AlignedBuffer text_tiles, attention_parts;  // used by one operation at a time; grow
   bool in_use = false;                        // by a run
 
-  // Makes the rows those of `new_step`.
+  // Replaces the rows by those of `new_step`.
   void Begin(const Step& new_step);
-  // Drops the rows of which nobody wants anything, here and in the scratch memory's rows.
-  // Once no state is left to write for them.
+  // Drops rows without a wanted result, here and in the scratch memory. Call it once no operation
+  // is left that writes state.
   void KeepWantedRows();
   bool has_unwanted_rows() const { return n_rows() > n_wanted; }
 
   int64_t n_rows() const { return static_cast<int64_t>(rows.size()); }
   int64_t n_sequences() const { return static_cast<int64_t>(step->sequences.size()); }
   void Rotate(int rope, int64_t row, float* head) const;
-  // Multiplies a row's queries by what their temperature says.
+  // Scales a row's queries by their temperature.
   void Warm(const QueryTemperature& temperature, int64_t row, int64_t n, float* queries) const;
   // The sequence's page table of a KvLayer's group.
   std::span<const PageId> TableOf(int kv_layer, int sequence) const {
@@ -133,8 +131,8 @@ struct StepContext {
   }
 };
 
-// The operations: out = op(x), rows of d_model. `raw` is the block's input before
-// any norm. PlanOp takes what RunOp will of the scratch memory.
+// The operations: out = op(x), rows of d_model. `raw` is the block's input before any norm. PlanOp
+// reserves the scratch memory that RunOp needs.
 void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, const RowsView& raw,
            const RowsView& out);
 void PlanOp(const Bound<Attention>& op, Arena* arena);
@@ -193,11 +191,11 @@ void RunOp(StepContext* context, const Bound<SelectiveScan>& op, const RowsView&
            const RowsView& raw, const RowsView& out);
 void PlanOp(const Bound<SelectiveScan>& op, Arena* arena);
 
-// Queries that a worker takes through one kv head together, at most.
+// Max queries that a worker computes together for one kv head.
 inline constexpr int64_t kQueriesPerTask = 128;
-// Makes room for attention jobs that see so many tiles, so that no worker has to.
+// Makes room for attention jobs of `n_tiles` tiles, so that no worker has to allocate.
 void SizeWorkspaces(StepContext* context, int64_t n_tiles, int64_t heads_per_kv_head);
-// The most scratch floats that any attention job of the spec needs.
+// Max scratch floats of any attention job of the spec.
 int64_t MaxAttentionScratch(const ModelSpec& spec, const CpuState& state);
 
 }  // namespace weft::cpu
