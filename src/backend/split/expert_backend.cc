@@ -88,7 +88,7 @@ int64_t FileBytesOf(const ModelFile& file, const ModelSpec& spec) {
   return bytes;
 }
 
-// The device first: it is what a model is likelier too large for.
+// The device first, because its memory is the more likely to be too small.
 StatusOr<std::shared_ptr<const Weights>> ExpertBackend::Load(std::shared_ptr<const ModelFile> file,
                                                              ModelSpec spec,
                                                              const LoadOptions& options) const {
@@ -100,7 +100,7 @@ StatusOr<std::shared_ptr<const Weights>> ExpertBackend::Load(std::shared_ptr<con
   const auto device_bytes = static_cast<double>(FileBytesOf(*file, parts.device));
   const double share =
       device_bytes / (device_bytes + static_cast<double>(FileBytesOf(*file, parts.host)));
-  // No packed copies: one is of a whole file.
+  // No packed copies, because a copy holds a whole file.
   LoadOptions part = {.device = options.device, .n_threads = options.n_threads};
   if (options.progress) part.progress = [&](double done) { options.progress(done * share); };
   WEFT_ASSIGN_OR_RETURN(auto on_device, device_.Load(file, std::move(parts.device), part));

@@ -1,8 +1,8 @@
-// A device and the host's backend as one, for mixtures of experts whose weights the device has no
-// room for: the experts of the first layers stay with the host, all else is the device's.
+// A device and the host's backend as one, for mixtures of experts whose weights do not fit on the
+// device: the experts of the first layers stay on the host, everything else is on the device.
 //
-// Products on the host round otherwise than on the device, so how many layers that are belongs to
-// what is computed; the name says it ("cuda+cpu-experts:24"), and with it the files of sessions.
+// The host's products round differently, so the number of these layers affects the results. It is
+// part of the name ("cuda+cpu-experts:24"), and so of session files.
 #ifndef WEFT_BACKEND_SPLIT_EXPERT_BACKEND_H_
 #define WEFT_BACKEND_SPLIT_EXPERT_BACKEND_H_
 
@@ -13,9 +13,9 @@
 
 namespace weft {
 
-// Loads models that have mixtures in the first `n_layers` layers. Devices, state and memory are the
-// device's. UNIMPLEMENTED if it cannot leave experts to a host. Both backends must outlive the
-// object.
+// Loads models with mixtures in the first `n_layers` layers. Devices, state and memory are the
+// device's. UNIMPLEMENTED if the device backend cannot leave experts to a host. Both backends must
+// outlive the object.
 StatusOr<std::unique_ptr<const Backend>> NewExpertBackend(const Backend* host,
                                                           const Backend* device, int n_layers);
 

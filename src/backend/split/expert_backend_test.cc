@@ -1,5 +1,5 @@
 // Experts on the host, beyond the conformance tests of whole models: pauses with other steps in
-// between, failures, refusals, options, and how many layers' experts the host gets.
+// between, failures, refusals, options, and the choice of how many layers' experts the host gets.
 #include "backend/split/expert_backend.h"
 
 #include <algorithm>
@@ -89,7 +89,7 @@ TEST_F(HostExpertsTest, WhatCannotBeDividedIsRefused) {
               IsError(StatusCode::kInvalidArgument, "mixtures of experts"));
 }
 
-// Layers behind the first have the experts of the first, so each frees as much.
+// All layers have equal experts, so each frees the same number of bytes.
 TEST_F(HostExpertsTest, AsFewExpertsStayAsMemoryNeeds) {
   const int64_t whole = WholeBytes(*Emulator(), *tiny_.file, tiny_.spec);
   const auto choose = [&](int64_t bytes) {
@@ -107,7 +107,7 @@ TEST_F(HostExpertsTest, AsFewExpertsStayAsMemoryNeeds) {
   EXPECT_EQ(ChooseExpertLayers(0, *Emulator(), *dense.file, dense.spec), 0);
 }
 
-// A device that computes what the emulator does.
+// A device with limited memory that computes as the emulator does.
 class EmulatedDevice : public WrappedBackend {
  public:
   explicit EmulatedDevice(int64_t free_bytes)
@@ -149,7 +149,7 @@ TEST(HostExpertsModelTest, ItsExpertsAreWhereTheOptionsSay) {
   EXPECT_EQ(computing(100 * kGiB, n_layers - 1, 2),
             StrCat("cpu:1+emu+cpu-experts:1:", n_layers - 1));
   EXPECT_EQ(computing(100 * kGiB, 1, 1), StrCat("cpu:", n_layers - 1, "+emu:1"));
-  // By memory: experts before layers.
+  // Chosen by memory: moving experts to the host is tried before moving layers.
   EXPECT_EQ(computing(100 * kGiB, kFit, kFit), "emu");
   EXPECT_EQ(computing(left_with(1), kFit, kFit), "emu+cpu-experts:1");
   EXPECT_EQ(computing(left_with(n_layers), kFit, kFit), all);

@@ -14,7 +14,7 @@ ExpertSplit SplitExperts(const ModelSpec& spec, int n_layers) {
   host.architecture = spec.architecture;
   host.n_vocab = spec.n_vocab;
   host.d_model = spec.d_model;
-  host.embedding = spec.embedding;  // nobody reads it
+  host.embedding = spec.embedding;  // never read
   const size_t n = std::min(static_cast<size_t>(n_layers), device.layers.size());
   for (size_t i = 0; i < n; ++i) {
     Layer experts;

@@ -1,8 +1,8 @@
-// A model whose mixtures of experts a device and the host compute together: the device all but the
-// experts, which are most of such a model's weights and little of a token's work.
+// A model whose mixtures of experts are computed by a device and the host together: the device
+// computes everything but the experts, which are most of the model's weights but little of the work
+// per token.
 //
-// In each of these mixtures a step goes down to the host and back, with d_model values for each
-// row.
+// In each mixture, a step moves to the host and back, with d_model values per row.
 #ifndef WEFT_BACKEND_SPLIT_EXPERT_SPEC_H_
 #define WEFT_BACKEND_SPLIT_EXPERT_SPEC_H_
 
@@ -12,14 +12,14 @@ namespace weft::split {
 
 struct ExpertSplit {
   ModelSpec device;  // its mixtures lack gate, up and down
-  ModelSpec host;    // a block for each of those mixtures, with gate, up and down alone
+  ModelSpec host;    // one block per such mixture, with only gate, up and down
 };
 
-// Of the mixtures in the first `n_layers` layers.
+// Moves the mixtures of the first `n_layers` layers to the host.
 ExpertSplit SplitExperts(const ModelSpec& spec, int n_layers);
 
-// How many of the first layers hold the mixtures that the first `n_layers` have, and none behind
-// the last of these; 0: they have none. All that name the same mixtures give the same.
+// The smallest number of first layers with the same mixtures as the first `n_layers`; 0: they have
+// none. So all numbers that mean the same split map to one.
 int LayersWithExperts(const ModelSpec& spec, int n_layers);
 
 }  // namespace weft::split

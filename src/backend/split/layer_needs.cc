@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-// Scratch memory of steps, buffers, and what a driver takes for itself.
+// Scratch memory of steps, buffers, and the driver's own memory.
 constexpr int64_t kWorkBytes = int64_t{512} << 20;
 constexpr int64_t kKvValueBytes = 2;
 
@@ -30,7 +30,7 @@ int64_t WeightBytesOf(const Backend& backend, const ModelFile& file, const Model
   return bytes;
 }
 
-// What its operations keep, whatever the spec's lists of state say.
+// Counts the state of a layer's operations, regardless of the spec's lists of state.
 struct StateCounter : OperationVisitor {
   explicit StateCounter(const ModelSpec& its_spec) : spec(its_spec) {}
   void Kv(const KvUse& use) {
@@ -91,7 +91,7 @@ int ChooseLastLayers(int64_t free_bytes, const Backend& backend, const ModelFile
                      const ModelSpec& spec) {
   const int n_layers = static_cast<int>(spec.layers.size());
   int n = LastLayersThatFit(free_bytes, NeedsOf(backend, file, spec));
-  // A whole model has its tables there, too.
+  // A whole model also has its tables on the device.
   if (n == n_layers && WholeBytes(backend, file, spec) > free_bytes) --n;
   while (n > 0 && n < n_layers && !split::Split(spec, n_layers - n).ok()) --n;
   return n;

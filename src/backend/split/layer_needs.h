@@ -1,4 +1,4 @@
-// What a model's layers take of a device, how many of them fit, and how many fit without their
+// The device memory that a model's layers need, how many layers fit, and how many fit without their
 // experts.
 #ifndef WEFT_BACKEND_SPLIT_LAYER_NEEDS_H_
 #define WEFT_BACKEND_SPLIT_LAYER_NEEDS_H_
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// Sessions of so many tokens are counted with.
+// Tokens of the session that estimates include.
 inline constexpr int64_t kCountedTokens = 8192;
 
 struct LayerNeeds {
@@ -21,27 +21,27 @@ struct LayerNeeds {
 };
 struct ModelNeeds {
   std::vector<LayerNeeds> layers;
-  int64_t output_bytes = 0;  // lies where the last layer does
+  int64_t output_bytes = 0;  // on the device of the last layer
 };
 
 ModelNeeds NeedsOf(const Backend& backend, const ModelFile& file, const ModelSpec& spec);
-// What a session of kCountedTokens takes, its keys and values in 16 bits.
+// State of a session of kCountedTokens, with 16-bit keys and values.
 int64_t StateBytesOf(const ModelSpec& spec);
 
-// All of a model: weights, what steps need, and the state of a session.
+// Bytes of the whole model: weights, steps, and the state of one session.
 int64_t WholeBytes(const Backend& backend, const ModelFile& file, const ModelSpec& spec);
 
-// How many of the last layers fit into so much memory, with what steps need and with the state of
-// a session. With none, the output does not fit either.
+// How many of the last layers fit into this memory, together with the needs of steps and the state
+// of a session. 0 also if the output alone does not fit.
 int LastLayersThatFit(int64_t free_bytes, const ModelNeeds& needs);
 
-// The same of a model as it can be cut, so maybe fewer: all its layers, or none, or as many as
-// NewSplitBackend takes.
+// The same for splits that NewSplitBackend accepts, so possibly fewer: all layers, none, or a valid
+// number in between.
 int ChooseLastLayers(int64_t free_bytes, const Backend& backend, const ModelFile& file,
                      const ModelSpec& spec);
 
-// Of how few of the first layers the experts must stay with the host so that all else fits. 0: of
-// none, or the model has no mixtures. Where all else does not fit either, of all.
+// The smallest number of first layers whose experts must stay on the host so that the rest fits. 0:
+// none, or the model has no mixtures. If the rest never fits, all layers.
 int ChooseExpertLayers(int64_t free_bytes, const Backend& backend, const ModelFile& file,
                        const ModelSpec& spec);
 

@@ -39,7 +39,7 @@ class SplitWeights final : public Weights {
   const SplitSpec split_;
 };
 
-// What both have of a list, in the order of the first.
+// The items in both lists, in the order of the first.
 template <typename T>
 std::vector<T> InBoth(const std::vector<T>& first, const std::vector<T>& second) {
   std::vector<T> both;
@@ -61,7 +61,7 @@ BackendCapabilities CapabilitiesOf(const BackendCapabilities& front,
           .same_bits = front.same_bits && back.same_bits};
 }
 
-// Memory in which a part has `part` of `whole` bytes of state, as if it were that of the whole.
+// Scales a part's memory to the whole: the part holds `part` of the `whole` bytes of state.
 int64_t ForWhole(int64_t bytes, int64_t part, int64_t whole) {
   return static_cast<int64_t>(static_cast<double>(bytes) * static_cast<double>(whole) /
                               static_cast<double>(part));
@@ -105,10 +105,10 @@ class SplitBackend final : public Backend {
   const size_t n_layers_, n_front_;
   const std::string name_;
   const BackendCapabilities capabilities_;
-  const int64_t front_state_bytes_, back_state_bytes_;  // of a session
+  const int64_t front_state_bytes_, back_state_bytes_;  // per session
 };
 
-// As much state as fits: the part that is full first ends it.
+// The memory for whole sessions is limited by the part that fills up first.
 StatusOr<MemoryInfo> SplitBackend::MemoryOf(int device) const {
   WEFT_ASSIGN_OR_RETURN(const MemoryInfo back, back_.MemoryOf(device));
   WEFT_ASSIGN_OR_RETURN(const MemoryInfo front, front_.MemoryOf(0));
@@ -125,7 +125,7 @@ StatusOr<MemoryInfo> SplitBackend::MemoryOf(int device) const {
                     .reserve_bytes = free_bytes - least(front.usable_bytes(), back.usable_bytes())};
 }
 
-// The device first: it is what a model is likelier too large for.
+// The device first, because its memory is the more likely to be too small.
 StatusOr<std::shared_ptr<const Weights>> SplitBackend::Load(std::shared_ptr<const ModelFile> file,
                                                             ModelSpec spec,
                                                             const LoadOptions& options) const {
@@ -135,7 +135,7 @@ StatusOr<std::shared_ptr<const Weights>> SplitBackend::Load(std::shared_ptr<cons
   }
   WEFT_ASSIGN_OR_RETURN(SplitSpec split, Split(spec, static_cast<int>(n_front_)));
   auto weights = std::make_shared<SplitWeights>(std::move(spec), std::move(split));
-  // No packed copies: one is of a whole file.
+  // No packed copies, because a copy holds a whole file.
   LoadOptions part = {.device = options.device, .n_threads = options.n_threads};
   const double back_share =
       static_cast<double>(n_layers_ - n_front_) / static_cast<double>(n_layers_);

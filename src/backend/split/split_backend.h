@@ -1,9 +1,9 @@
-// Two backends as one, for weights that a device has no room for: the front computes a model's
-// first layers, the back its last ones and the output.
+// Two backends as one, for weights that do not fit on a device: the front computes a model's first
+// layers, the back its last layers and the output.
 //
-// The device is the back: what a step wants is then found where the logits are, and the embedding
-// stays in the file. Each part has its own backend's bits, so where a model is cut belongs to what
-// it computes; the name says it ("cpu:12+cuda:20"), and with it the files of sessions.
+// The device is the back: results are then computed where the logits are, and the embedding stays
+// in the file. Each part has its own backend's bits, so the cut affects the results. It is part of
+// the name ("cpu:12+cuda:20"), and so of session files.
 #ifndef WEFT_BACKEND_SPLIT_SPLIT_BACKEND_H_
 #define WEFT_BACKEND_SPLIT_SPLIT_BACKEND_H_
 
@@ -15,9 +15,9 @@
 
 namespace weft {
 
-// For one model, of which the front computes `n_front` layers. UNIMPLEMENTED, saying why, if the
-// model cannot be cut there or a backend lacks what that takes. Devices are the back's; the front
-// uses its first. Both backends must outlive the object. REQUIRES: 1 <= n_front < the number of
+// For one model, of which the front computes `n_front` layers. UNIMPLEMENTED, with the reason, if
+// the model cannot be cut there or a backend lacks a capability. Devices are the back's; the front
+// uses its device 0. Both backends must outlive the object. REQUIRES: 1 <= n_front < the number of
 // layers.
 StatusOr<std::unique_ptr<const Backend>> NewSplitBackend(const Backend* front, const Backend* back,
                                                          const ModelSpec& spec, int n_front);

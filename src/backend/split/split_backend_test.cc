@@ -1,5 +1,5 @@
-// What conformance tests of whole models do not see: how state is divided, pauses and steps beside,
-// failures of one part, what is refused, how many layers a device takes, and engines over it all.
+// Beyond the conformance tests of whole models: how state is divided, pauses with other steps in
+// between, failures of one part, refusals, how many layers a device gets, and whole engines.
 #include "backend/split/split_backend.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::unique_ptr<const Backend> Both(const Backend* front, const Backend* back, c
   return both.ok() ? *std::move(both) : nullptr;
 }
 
-// gemma3 has two groups of pages, qwen35 recurrent state in the front and pages in the back.
+// gemma3 has two groups of pages; qwen35 has recurrent state in the front and pages in the back.
 class SplitStateTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(SplitStateTest, PagesAndSlotsAreDividedForkedAndMoved) {
@@ -93,7 +93,7 @@ TEST(SplitStateTest, WhenOnePartCannotGrowThePagesAreNotThere) {
   EXPECT_EQ((*state)->n_pages(0), 4);
 }
 
-// In every layer of both parts, and between them.
+// The first step pauses in every layer of both parts, and between them.
 TEST(SplitRunTest, AStepBesideAPausedOneDisturbsNothing) {
   const Tiny tiny("gemma3");
   const auto both = Both(Cpu(), Cpu(), tiny, 2);
@@ -189,7 +189,7 @@ TEST(SplitBackendTest, MemoryIsThatOfThePartThatIsFullFirst) {
     const int64_t bytes_;
   };
   const Sized small(kGiB), large(100 * kGiB);
-  const Tiny tiny("llama");  // of two equal layers
+  const Tiny tiny("llama");  // has two equal layers
   for (const auto& both : {Both(&small, &large, tiny), Both(&large, &small, tiny)}) {
     const auto memory = both->MemoryOf(0);
     ASSERT_TRUE(memory.ok()) << memory.status();
@@ -245,14 +245,14 @@ TEST(LayerNeedsTest, ALayerNeedsItsWeightsAndItsWindow) {
       << "one layer of six sees everything";
   int64_t sum = needs.output_bytes;
   for (const LayerNeeds& layer : needs.layers) sum += layer.weight_bytes;
-  // The embedding is the output's; vectors are floats in both.
+  // The embedding is counted as the output; vectors are floats in both sums.
   EXPECT_NEAR(static_cast<double>(sum), static_cast<double>(tiny.file->file_bytes()),
               0.2 * static_cast<double>(tiny.file->file_bytes()));
 }
 
 // --- models and engines ------------------------------------------------------------------------
 
-// A device with memory of its own; computes what the cpu does.
+// A device with memory of its own that computes as the cpu backend does.
 class Device : public WrappedBackend {
  public:
   explicit Device(int64_t free_bytes = 100 * kGiB) : free_bytes_(free_bytes) {}

@@ -6,7 +6,7 @@
 
 namespace weft::split {
 
-// One step on its way through both parts.
+// One step in progress through both parts.
 class SplitExecutor::Run : public StepRun {
  public:
   Run(SplitExecutor* executor, const Step& step) : executor_(*executor) {
@@ -15,7 +15,8 @@ class SplitExecutor::Run : public StepRun {
   }
   ~Run() override { --executor_.n_open_; }
 
-  // What the front computes: every row's vector, which is the stream, since it has no output norm.
+  // The front returns every row's vector, which is the residual stream, because its spec has no
+  // output norm.
   Status BeginFront() {
     WEFT_ASSIGN_OR_RETURN(front_run_, executor_.front_->Begin(front_step_));
     return OkStatus();
@@ -56,7 +57,7 @@ class SplitExecutor::Run : public StepRun {
                             .slot = sequence.slot,
                             .n_vectors = static_cast<int64_t>(n)};
       front_.push_back(std::move(front));
-      StepSequence back = sequence;  // and what it wants
+      StepSequence back = sequence;  // with its wanted results
       back.tokens = std::span(places_).first(n);
       back.rows.clear();
       for (size_t i = 0; i < n; ++i, row += width) back.rows.emplace_back(row, width);
@@ -79,10 +80,10 @@ class SplitExecutor::Run : public StepRun {
 
   SplitExecutor& executor_;
   std::unique_ptr<float[]> stream_;  // the front's vectors, in the order of the step's rows
-  std::vector<TokenId> places_;      // what the back has for tokens
+  std::vector<TokenId> places_;      // the back's tokens: placeholders for input embeddings
   std::vector<StepSequence> front_, back_;
   Step front_step_, back_step_;
-  // Null before it begins and once it is done. They read what is above.
+  // Null before they begin and once they are done. They read the members above.
   std::unique_ptr<StepRun> front_run_, back_run_;
 };
 
@@ -104,7 +105,7 @@ int64_t SplitExecutor::max_beside_tokens() const {
   return std::min(front_->max_beside_tokens(), back_->max_beside_tokens());
 }
 
-// Steps and rows count once.
+// Steps and rows are counted once, in the front.
 StageStats SplitExecutor::stage_stats() const {
   StageStats stats = front_->stage_stats();
   const StageStats back = back_->stage_stats();

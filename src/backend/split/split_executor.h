@@ -1,8 +1,8 @@
-// Runs steps of a model that two backends compute: the front's layers, and then the back's with
-// what the front left of every row.
+// Runs steps of a model that two backends compute: the front's layers, then the back's layers with
+// the front's output of every row.
 //
-// The back's run begins when the front's is done, so a step beside a paused one finds each part
-// either free or with its own step beside. Owner thread only.
+// The back's run begins when the front's is done. So a second step, begun while the first is
+// paused, finds each part either free or with only the paused run open. Owner thread only.
 #ifndef WEFT_BACKEND_SPLIT_SPLIT_EXECUTOR_H_
 #define WEFT_BACKEND_SPLIT_SPLIT_EXECUTOR_H_
 
@@ -19,7 +19,7 @@ namespace weft::split {
 
 class SplitExecutor final : public Executor {
  public:
-  // The executors are over the state's parts; `weights` are the whole model's and hold `split`. The
+  // The executors use the state's parts; `weights` are the whole model's and hold `split`. The
   // state outlives the object.
   SplitExecutor(std::shared_ptr<const Weights> weights, const SplitSpec& split, SplitState* state,
                 std::unique_ptr<Executor> front, std::unique_ptr<Executor> back,
@@ -48,10 +48,10 @@ class SplitExecutor final : public Executor {
   const std::shared_ptr<const Weights> weights_;
   const SplitSpec& split_;
   SplitState& state_;
-  // The back may use the front's threads.
+  // The back may share the front's threads.
   const std::unique_ptr<Executor> front_, back_;
   const StepLimits limits_;
-  int n_open_ = 0;  // runs
+  int n_open_ = 0;  // open runs
 };
 
 }  // namespace weft::split

@@ -11,14 +11,14 @@ namespace weft::split {
 
 namespace {
 
-// What state the layers of a part keep.
+// Collects the state that a part's layers use.
 struct StateUses : OperationVisitor {
   void Kv(const KvUse& use) { kv_layers.insert(use.layer); }
   void Slot(const SlotUse& use) { slots.insert(use.slot); }
   std::set<int> kv_layers, slots;
 };
 
-// The numbers that the kept ones of [0, n) get; -1 for the others.
+// New consecutive numbers for the kept ones of [0, n); -1 for the others.
 std::vector<int> NumbersOf(const std::set<int>& kept, size_t n) {
   std::vector<int> numbers(n, -1);
   int next = 0;
@@ -43,7 +43,7 @@ Status CheckCanBeSplit(const ModelSpec& spec) {
   return OkStatus();
 }
 
-// Keeps layers [first, last) and the state that is theirs.
+// Keeps layers [first, last) and their state.
 SpecPart PartOf(const ModelSpec& spec, size_t first, size_t last) {
   SpecPart part{.spec = spec, .groups = std::vector<int>(spec.kv_groups.size(), -1)};
   ModelSpec& cut = part.spec;
@@ -131,8 +131,8 @@ StatusOr<SplitSpec> Split(const ModelSpec& spec, int n_front) {
   back.positions = {};
   back.token_types = {};
   back.input_norm = {};
-  // Nobody reads the back's table: it takes no tokens. The output's matrix in its place takes no
-  // memory of its own.
+  // The back takes no tokens, so nobody reads its table. Naming the output's matrix costs no
+  // memory.
   const bool is_table =
       back.output && back.output.first_row == 0 && back.output.n_out == spec.n_vocab;
   if (is_table) back.embedding = back.output.weight;

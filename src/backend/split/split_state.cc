@@ -13,7 +13,7 @@ SplitState::SplitState(const SplitSpec& spec, std::unique_ptr<StateStore> front,
     : parts_{{{std::move(front), spec.front.groups}, {std::move(back), spec.back.groups}}} {
   layout_.page_tokens = this->front()->layout().page_tokens;
   layout_.page_bytes.resize(spec.front.groups.size(), 0);
-  // Goes up whenever one of theirs does.
+  // Increases whenever one of theirs does.
   layout_.form = this->front()->layout().form + this->back()->layout().form - 1;
   for (const Part& part : parts_) {
     const StateLayout& layout = part.store->layout();
@@ -54,7 +54,7 @@ Status SplitState::ForSlots(Fn fn) const {
 
 // --- pages -----------------------------------------------------------------------------
 
-// Ids that both have: one of them may have grown alone.
+// Ids that both parts have: one of them may have grown alone.
 int64_t SplitState::n_pages(int group) const {
   int64_t n = std::numeric_limits<int64_t>::max();
   const Status status = ForPages(group, [&](const StateStore* store, int own, size_t) {

@@ -1,5 +1,5 @@
-// The state of a model that two backends compute: a page is the front's part of it followed by the
-// back's, and so is a slot. Both know it by the same id.
+// The state of a model that two backends compute: a page, and likewise a slot, is the front's part
+// followed by the back's. Both parts use the same id.
 //
 // Threads: as StateStore.
 #ifndef WEFT_BACKEND_SPLIT_SPLIT_STATE_H_
@@ -48,11 +48,11 @@ class SplitState final : public StateStore {
     std::vector<int> groups;  // see SpecPart
   };
   Status CheckGroup(int group) const;
-  // fn(store, its number of the group, bytes of its pages) for each part that has some of the
-  // group's pages, until one fails.
+  // Calls fn(store, the store's number of the group, bytes of its pages) for each part that has
+  // layers in the group, until one fails.
   template <typename Fn>
   Status ForPages(int group, Fn fn) const;
-  // fn(store, bytes of its slots) for each part that has some of a slot.
+  // Calls fn(store, bytes of its slots) for each part that has recurrent state.
   template <typename Fn>
   Status ForSlots(Fn fn) const;
 

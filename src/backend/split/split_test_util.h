@@ -1,4 +1,4 @@
-// Tiny models on backends, for the tests of this folder.
+// Tiny models on backends, for this folder's tests.
 #ifndef WEFT_BACKEND_SPLIT_SPLIT_TEST_UTIL_H_
 #define WEFT_BACKEND_SPLIT_SPLIT_TEST_UTIL_H_
 
@@ -45,7 +45,7 @@ inline std::unique_ptr<testing::ModelRunner> NewRunner(const testing::LoadedMode
   return runner.ok() ? *std::move(runner) : nullptr;
 }
 
-// A step of `tokens`, and what others had computed one by one in its pauses.
+// Logits of a step of `tokens`, and those of other tokens computed one by one in its pauses.
 struct PausedRun {
   std::vector<float> logits, beside;
   int n_pauses = 0;
