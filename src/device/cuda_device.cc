@@ -10,19 +10,19 @@ namespace weft::device {
 
 namespace {
 
-constexpr int kLeastCompute = 75;  // 10 * major + minor, of kernels_gpu's kernels
+constexpr int kLeastCompute = 75;  // 10 * major + minor; the minimum of kernels_gpu's kernels
 
 cuda::DevicePointer Address(const std::byte* p) {
   return static_cast<cuda::DevicePointer>(reinterpret_cast<uintptr_t>(p));
 }
 
-// After these the context is good for nothing more.
+// Errors after which the context can no longer be used.
 bool EndsContext(cuda::Result result) {
   constexpr std::array kEnding = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719};
   return std::ranges::count(kEnding, result) > 0;
 }
 
-// Multiply-adds of bytes per multiprocessor and clock.
+// 8-bit multiply-adds per multiprocessor and clock cycle.
 int TensorMacs(int major, int minor) {
   if (major == 9 || major == 10) return 4096;
   return major == 8 && minor == 0 ? 2048 : 1024;
@@ -50,7 +50,7 @@ class CudaDevice::Current {
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
 
-  // Calls `fn` with the context, if it is to be had.
+  // Calls `fn` with the context current, if it can be made current.
   template <typename Fn>
   cuda::Result Do(Fn fn) const {
     return result_ == cuda::kSuccess ? fn() : result_;
@@ -74,7 +74,7 @@ Status CudaDevice::ToStatus(cuda::Result result, std::string_view what) const {
 
 StatusOr<cuda::Function> CudaDevice::FunctionOf(const Kernel& kernel) {
   const MutexLock lock(&mutex_);
-  cuda::Function& known = functions_[kernel.name];  // null: not found so far
+  cuda::Function& known = functions_[kernel.name];  // null: not found yet
   if (known != nullptr) return known;
   const Current current(*this);
   cuda::Result result = cuda::kNotFound;
@@ -100,7 +100,7 @@ class CudaMemory : public Memory {
       : Memory(data, bytes), device_(*device), pinned_(pinned) {
     if (!pinned_) device_.held_bytes_ += bytes;
   }
-  // An error here is that of work before, which its stream has told.
+  // An error here belongs to earlier work, whose stream has already reported it.
   ~CudaMemory() override {
     const CudaDevice::Current current(device_);
     current.Do([&] {
@@ -198,7 +198,7 @@ class CudaGraph : public Graph {
       status = device_.ToStatus(result, "hold a graph");
     }
     driver.graph_destroy(graph);
-    // Without memory for it, its kernels are launched one by one.
+    // If there is no memory for the graph, its kernels are launched one by one.
     if (result == cuda::kOutOfMemory) return OkStatus();
     if (status.ok()) launches_.clear();
     return status;
@@ -209,7 +209,7 @@ class CudaGraph : public Graph {
     LaunchShape shape;
     std::vector<std::byte> args;
   };
-  // One of the two has what there is to do.
+  // Either the instantiated graph or, without one, the list of launches; the other is empty.
   cuda::GraphExec exec() const { return exec_; }
   const std::vector<Captured>& launches() const { return launches_; }
 
@@ -220,7 +220,7 @@ class CudaGraph : public Graph {
   }
 
  private:
-  // One after the other.
+  // Adds the launches as a chain of nodes.
   Status AddNodes(cuda::Graph graph) {
     cuda::GraphNode last = nullptr;
     for (Captured& launch : launches_) {
@@ -319,7 +319,7 @@ class CudaStream : public Stream {
   void EnqueueLaunch(const Kernel& kernel, const LaunchShape& shape, const void* args) override {
     const auto function = device_.FunctionOf(kernel);
     if (!function.ok()) return Keep(function.status());
-    void* arguments[] = {const_cast<void*>(args)};  // copied by the call
+    void* arguments[] = {const_cast<void*>(args)};  // the driver copies them
     Enqueue(StrCat("launch ", kernel.name), [&] {
       return driver().launch_kernel(*function, Unsigned(shape.grid_x), Unsigned(shape.grid_y),
                                     Unsigned(shape.grid_z), Unsigned(shape.threads), 1, 1,
@@ -351,11 +351,11 @@ class CudaStream : public Stream {
   Status error_;
 };
 
-// Not ordered with the default stream, which nothing here uses.
+// Non-blocking: not ordered with the default stream, which nothing here uses.
 StatusOr<std::unique_ptr<Stream>> CudaDevice::MakeStream(Priority priority) {
   cuda::Stream stream = nullptr;
   const Current current(*this);
-  // Smaller numbers go first; a device without priorities says 0 and 0.
+  // Smaller numbers are higher priorities; a device without priorities returns 0 and 0.
   int low = 0, high = 0;
   cuda::Result result = current.Do([&] { return driver_.context_priorities(&low, &high); });
   if (result == cuda::kSuccess) {
@@ -389,7 +389,7 @@ StatusOr<CudaCard> CudaCardOf(const cuda::Driver& driver, int number) {
   ask(driver.device_get_attribute, &n_processors, cuda::kMultiprocessors);
   ask(driver.device_get_attribute, &memory_khz, cuda::kMemoryClock);
   ask(driver.device_get_attribute, &bus_bits, cuda::kMemoryBus);
-  card.bytes_per_s = 2e3 * memory_khz * bus_bits / 8;  // twice per clock
+  card.bytes_per_s = 2e3 * memory_khz * bus_bits / 8;  // two transfers per clock cycle
   card.int8_macs_per_s =
       1e3 * clock_khz * n_processors * TensorMacs(card.compute_major, card.compute_minor);
   card.name = name.data();
@@ -454,7 +454,7 @@ Status CudaDevice::Start(KernelImages images) {
   return OkStatus();
 }
 
-// What the driver says of kernels that it does not load, and what helps.
+// Turns the driver's refusal to load our kernels into advice.
 Status CudaDevice::StatusOfLoad(cuda::Result result, const CudaCard& card) const {
   const std::string build =
       StrCat("build this program with -DCMAKE_CUDA_ARCHITECTURES=", card.compute_major,

@@ -1,11 +1,11 @@
-// A device of NVIDIA's: runtime.h over the driver's functions.
+// An NVIDIA device: runtime.h on top of the driver API.
 //
-// Devices of one card share the card's primary context, which lives as long as one of them:
-// their memory, streams and kernels are their own. What the hardware takes for a kernel's fault
-// (an address that is not there) ends the context, and so everything of this process on that
-// card; it shows as an error of every call after it.
+// Devices of one card share the card's primary context, which lives as long as one of them; memory,
+// streams and kernels are separate. A hardware fault in a kernel (such as an invalid address)
+// destroys the context, and with it everything that this process has on the card; every later call
+// then fails.
 //
-// No call leaves its context current, so the program around this may use others.
+// No call leaves its context current, so the rest of the program may use other contexts.
 #ifndef WEFT_DEVICE_CUDA_DEVICE_H_
 #define WEFT_DEVICE_CUDA_DEVICE_H_
 
@@ -29,20 +29,21 @@ namespace weft::device {
 // Compiled kernels, as nvcc writes them: cubins or fat binaries.
 using KernelImages = std::span<const std::byte* const>;
 
-// What there is to know of a card without opening a CudaDevice.
+// A card's properties, available without opening a CudaDevice.
 struct CudaCard {
   std::string name;
   int compute_major = 0, compute_minor = 0;
-  // At its highest clocks: bytes from its memory, multiply-adds of bytes in its tensor cores.
+  // Peak rates at the highest clocks: memory bandwidth, and 8-bit multiply-adds of the tensor
+  // cores.
   double bytes_per_s = 0, int8_macs_per_s = 0;
 };
 int CountCudaCards(const cuda::Driver& driver);
 StatusOr<CudaCard> CudaCardOf(const cuda::Driver& driver, int number);
-// Its memory now, in bytes.
+// The card's memory at the moment, in bytes.
 struct CudaMemoryInfo {
   int64_t free_bytes = 0, total_bytes = 0;
-  // What to leave of it: the driver takes some by itself, and where a desktop is drawn, windows
-  // come and go.
+  // Bytes to leave free: the driver takes some for itself, and on a card with a desktop, windows
+  // open and close.
   int64_t reserve_bytes = 0;
 };
 StatusOr<CudaMemoryInfo> CudaMemoryOf(const cuda::Driver& driver, int number);
@@ -50,13 +51,13 @@ StatusOr<CudaMemoryInfo> CudaMemoryOf(const cuda::Driver& driver, int number);
 class CudaDevice : public Device {
  public:
   struct Options {
-    // Graphs as one launch each; otherwise their kernels are launched one by one, which is for
-    // measuring what graphs gain.
+    // Whether a graph is one launch. If false, its kernels are launched one by one, to measure the
+    // gain.
     bool graphs = true;
     std::chrono::milliseconds patience = std::chrono::minutes(2);
   };
 
-  // Device `number` of the driver's, from 0. `driver` outlives the device, and so do the images.
+  // Opens the driver's device `number`, counted from 0. `driver` and the images outlive the device.
   static StatusOr<std::shared_ptr<CudaDevice>> Open(const cuda::Driver& driver, int number,
                                                     KernelImages images, const Options& options);
   ~CudaDevice() override;
@@ -78,14 +79,14 @@ class CudaDevice : public Device {
   friend class CudaEvent;
   friend class CudaGraph;
   friend class CudaStream;
-  class Current;  // makes the context the thread's, for a scope
+  class Current;  // makes the context current in a scope
 
   CudaDevice(const cuda::Driver& driver, int number, const Options& options)
       : driver_(driver), number_(number), options_(options) {}
   Status Start(KernelImages images);
   StatusOr<cuda::Function> FunctionOf(const Kernel& kernel);
   Status StatusOfLoad(cuda::Result result, const CudaCard& card) const;
-  // What a call of the driver's came to. `what` goes on from "cannot".
+  // The status for a driver call's result. `what` completes a sentence that begins with "cannot".
   Status ToStatus(cuda::Result result, std::string_view what) const;
 
   const cuda::Driver& driver_;

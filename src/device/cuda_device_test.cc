@@ -1,4 +1,4 @@
-// What the runtime asks of NVIDIA's driver, with a driver that is not one.
+// The runtime's calls to NVIDIA's driver, tested with a fake driver.
 #include "device/cuda_device.h"
 
 #include <algorithm>
@@ -26,11 +26,11 @@ struct RaiseArgs {
   float added;
 };
 WEFT_KERNEL(RaiseAll, RaiseArgs) { a.x[ThreadIndex()] = a.x[ThreadIndex()] + a.added; }
-// Breaks the rules: what a device would not survive.
+// Breaks the dialect's rules, as a real device would not survive.
 WEFT_COOPERATIVE_KERNEL(WaitInBranch, RaiseArgs, 32) {
   if (ThreadIndex() < 3) Barrier();
 }
-// Has more shared memory than a kernel has unless somebody asks for it.
+// Needs more shared memory than a launch gets by default.
 WEFT_STAGING_KERNEL(RaiseThroughShared, RaiseArgs, 32, kSharedBytes) {
   WEFT_DYNAMIC_SHARED(float, staged, kSharedBytes / 4 - 32, 32);
   const int t = ThreadIndex();
@@ -55,8 +55,7 @@ class CudaDeviceTest : public ::testing::Test {
                             {.graphs = graphs, .patience = std::chrono::milliseconds(20)});
   }
 
-  // Everything that the runtime has, on a device: what comes out is 1 + 2 + 2 + 3 with zeros
-  // before.
+  // Uses everything that the runtime offers. Starting from zeros, the sum is 1 + 2 + 2 + 3.
   StatusOr<float> RunAll(CudaDevice* device) {
     WEFT_ASSIGN_OR_RETURN(const auto memory, device->Allocate(kBytes));
     WEFT_ASSIGN_OR_RETURN(const auto copy, device->Allocate(kBytes));
@@ -114,7 +113,7 @@ TEST_F(CudaDeviceTest, StreamsHavePriorities) {
   EXPECT_THAT(fake_.stream_priorities(), ::testing::ElementsAre(-5, 0));
 }
 
-// What a card would refuse is not known to the host before.
+// The host must check this itself, because only the card would notice.
 TEST_F(CudaDeviceTest, ALaunchWithMoreThreadsThanTheKernelIsCompiledForIsRefused) {
   const auto device = Open();
   ASSERT_TRUE(device.ok()) << device.status();
@@ -142,13 +141,13 @@ TEST_F(CudaDeviceTest, MemoryIsCountedAndRefusedWhereThereIsNone) {
   EXPECT_EQ((*device)->held_bytes(), 0);
 }
 
-// Whatever the driver refuses becomes a status, and nothing is left behind.
+// Every driver error becomes a status, and nothing leaks.
 TEST_F(CudaDeviceTest, EveryCallMayFail) {
   int n_functions = 0;
 #define WEFT_NAME_(member, symbol, arguments) #symbol,
   for (const std::string function : {WEFT_CUDA_FUNCTIONS(WEFT_NAME_)}) {
 #undef WEFT_NAME_
-    // What gives back is called with nobody to tell, and cannot without a context.
+    // Functions that free something have nobody to report to, and cannot run without a context.
     const bool gives_back =
         function.find("Push") != function.npos || function.find("Destroy") != function.npos ||
         function.find("Free") != function.npos || function.find("Release") != function.npos ||
@@ -162,9 +161,9 @@ TEST_F(CudaDeviceTest, EveryCallMayFail) {
         n_functions += n > 1 ? 1 : 0;
         break;
       }
-      // A stream's end asks too.
+      // Destroying a stream queries it, too.
       if (sum.ok() && n > 1 && function == "cuStreamQuery") break;
-      // Then kernels are launched one by one.
+      // Without a graph, kernels are launched one by one.
       const bool does_without = function == "cuGraphInstantiateWithFlags";
       EXPECT_THAT(sum.status().code(),
                   does_without ? Matcher<StatusCode>(StatusCode::kOk)

@@ -1,12 +1,12 @@
-// NVIDIA's driver, as far as cuda_device.cc calls it: a table of functions that is filled from
-// libcuda.so.1 at run time, so that one program also starts where there is none.
+// The subset of NVIDIA's driver API that cuda_device.cc calls: a table of functions, filled from
+// libcuda.so.1 at run time, so that the same program also starts on machines without the library.
 //
-// The declarations are ours, and no toolkit is needed to compile them; where there is one,
-// tools/cuda_kernels.py compares them with NVIDIA's header. Tests fill a table with
-// functions of their own (tests/support/fake_cuda.h).
+// The declarations are our own, so compiling needs no CUDA toolkit. If there is one,
+// tools/cuda_kernels.py compares them with NVIDIA's header. Tests fill a table with their own
+// functions (tests/support/fake_cuda.h).
 //
-// Threads: all functions may be called from any thread; those that need a context use the
-// calling thread's current one.
+// Threads: all functions may be called from any thread; those that need a context use the calling
+// thread's current one.
 #ifndef WEFT_DEVICE_CUDA_DRIVER_H_
 #define WEFT_DEVICE_CUDA_DRIVER_H_
 
@@ -32,11 +32,11 @@ using Graph = struct GraphTag*;
 using GraphNode = struct GraphNodeTag*;
 using GraphExec = struct GraphExecTag*;
 
-// Attributes of a device; clocks in kHz, the bus in bits. kDrawsDesktop: kernels have a time limit,
-// which is so where a display hangs on the device.
+// Device attributes; clocks in kHz, the bus in bits. kDrawsDesktop: kernels have a time limit,
+// which means that a display is attached to the device.
 inline constexpr int kClock = 13, kMultiprocessors = 16, kDrawsDesktop = 17, kMemoryClock = 36,
                      kMemoryBus = 37, kComputeMajor = 75, kComputeMinor = 76;
-// Of a kernel: bytes of shared memory that a launch may give it.
+// Attribute of a kernel: max bytes of dynamic shared memory per launch.
 inline constexpr int kMaxDynamicSharedBytes = 8;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
@@ -52,7 +52,7 @@ struct KernelNode {
   Context context;
 };
 
-// X(name here, name in the library, arguments).
+// X(our name, name in the library, arguments).
 #define WEFT_CUDA_FUNCTIONS(X)                                                            \
   X(get_error_name, cuGetErrorName, (Result, const char**))                               \
   X(get_error_string, cuGetErrorString, (Result, const char**))                           \
@@ -107,21 +107,21 @@ struct Driver {
 #undef WEFT_CUDA_MEMBER_
 };
 
-// A driver, or what is in the way: exactly one of them.
+// Either the driver's functions, or the problem that prevented loading them.
 struct LoadedDriver {
   Driver functions;
-  std::string problem;  // empty: the functions are there, and initialised
+  std::string problem;  // empty: functions are loaded and initialised
 };
 
-// Opens the library by name and initialises it. It stays open as long as the program runs.
+// Opens the library by name and initialises it. It stays open until the program ends.
 LoadedDriver LoadDriver(const char* library = "libcuda.so.1");
 
-// "CUDA_ERROR_OUT_OF_MEMORY: out of memory", as the driver has it.
+// The driver's text, such as "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
 std::string TextOf(const Driver& driver, Result result);
 
-// "CUDA 12.4": the newest that the driver knows.
+// The newest CUDA version that the driver supports, such as "CUDA 12.4".
 std::string VersionOf(const Driver& driver);
-// Which releases of the driver know what a program of ours is made of.
+// Driver releases that can load our compiled kernels.
 inline constexpr char kReleases[] = "release 525 or later; kernels made by CUDA 13 need 580";
 
 }  // namespace weft::device::cuda

@@ -1,5 +1,5 @@
-// Compares cuda_driver.h with NVIDIA's header: compiles only where both say the same.
-// tools/cuda_kernels.py compiles it, nothing links it.
+// Compares cuda_driver.h with NVIDIA's header: compiles only if both agree.
+// tools/cuda_kernels.py compiles it; nothing links it.
 #include <cuda.h>
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace weft::device::cuda {
 
-// Enumerations are numbers, and handles pointers: what a call passes is the same.
+// We declare enumerations as integers and handles as pointers, which are passed in the same way.
 template <typename Ours, typename Theirs>
 constexpr bool PassedAlike = sizeof(Ours) == sizeof(Theirs) &&
                              std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&

@@ -1,45 +1,46 @@
-// The language that kernels are written in, beside C++: compiled by nvcc for a device, and by
-// the host's compiler for the emulator. Kernels include this and what it includes, nothing else
-// but headers of constants and structs.
+// The dialect of C++ for kernels: nvcc compiles it for a device, and the host's compiler for the
+// emulator. Kernels include only this header, its own includes, and headers of constants and
+// structs.
 //
 //   WEFT_KERNEL(Name, Args) { ... a.field ... }             one thread; `a` is a const Args
-//   WEFT_COOPERATIVE_KERNEL(Name, Args, threads) { ... }     may wait for other threads
-//   WEFT_RESIDENT_KERNEL(Name, Args, threads, blocks)        the same, with registers for so many
-//                                                            blocks of a multiprocessor
-//   WEFT_STAGING_KERNEL(Name, Args, threads, bytes)          the same, with shared memory that the
-//                                                            launch gives it, up to kSharedBytes
-//   WEFT_DEVICE                                              before a function of kernels
-//   WEFT_SHARED(type, name, n);                              an array of the block, of words
-//   WEFT_DYNAMIC_SHARED(type, name, first, n);               the same, in what the launch gives,
-//                                                            from its word `first` on
+//   WEFT_COOPERATIVE_KERNEL(Name, Args, threads) { ... }    may wait for other threads
+//   WEFT_RESIDENT_KERNEL(Name, Args, threads, blocks)       the same, with few enough registers for
+//                                                           `blocks` blocks per multiprocessor
+//   WEFT_STAGING_KERNEL(Name, Args, threads, bytes)         the same, with `bytes` of dynamic
+//                                                           shared memory, up to kSharedBytes
+//   WEFT_DEVICE                                             prefix of functions for kernels
+//   WEFT_SHARED(type, name, n);                             an array of words of the whole block
+//   WEFT_DYNAMIC_SHARED(type, name, first, n);              the same, in dynamic shared memory
+//                                                           from word `first` on
 //
-// The rules of kernels, which keep a device's bits equal to the emulator's:
+// The rules of kernels, which make a device's bits equal to the emulator's:
 //
-//   - A fused multiply-add is written Fma; nothing else is fused (nvcc gets -fmad=false). Only
-//     + - * / Fma SquareRoot and conversions, which IEEE defines, compute floats; exp and what
-//     is made of it are in kernels_gpu/math.h. No library's, no approximate ones.
-//   - No sum whose order depends on who comes first. Blocks meet by Arrive alone.
-//   - All threads of a block reach each barrier, at one place in the code; a thread may leave
+//   - A fused multiply-add is written Fma; the compiler fuses nothing (nvcc gets -fmad=false). Only
+//     + - * / Fma SquareRoot and conversions, which IEEE defines, compute floats; exp and functions
+//     based on it are in kernels_gpu/math.h. No library functions, no approximations.
+//   - No sum whose order depends on timing. Blocks synchronize only by Arrive.
+//   - All threads of a block reach each barrier, at the same place in the code; a thread may leave
 //     early only with its whole block, and all lanes of a warp take part in an exchange.
-//   - WEFT_SHARED stands at a kernel's top. Between a write to shared memory and another
-//     thread's use of it there is a barrier, also within a warp.
-//   - A copied word is used by the thread that copied it after its wait, by others after a
-//     barrier behind that; and each copy is waited for.
+//   - WEFT_SHARED is at the top of a kernel. Between a write to shared memory and another thread's
+//     use of it there is a barrier, also within a warp.
+//   - A copied word may be used by the thread that copied it after its wait, and by others after a
+//     barrier that follows the wait; each copy is waited for.
 //
-// Global memory, several words in one go, aligned to all of them; Load and Store for one value,
-// where the emulator is to count what a warp reads:
+// Global memory, several words in one access, aligned to the whole access. Load and Store are for
+// single values that the emulator should count as accesses of a warp:
 //   Load(p), Store(p, x), LoadWords2/4(p), StoreWords4(p, x)
-// Shared memory likewise, from element `word` on, a multiple of as many; arrays are aligned to 4:
+// Shared memory likewise, from element `word` on, a multiple of 2 or 4; arrays are aligned to 4
+// words:
 //   ReadWords2/4(shared, word), WriteWords4(shared, word, x)
-// From global to shared memory, while the threads go on (where a device cannot, at once):
+// Asynchronous copies from global to shared memory (synchronous on devices without them):
 //   CopyWords4(shared, word, from)    begins to copy
-//   CommitCopies()                    what was begun since the last one is a group
-//   WaitCopies<n>()                   waits for the thread's own groups, all but the newest n
+//   CommitCopies()                    the copies begun since the last call form a group
+//   WaitCopies<n>()                   waits for the thread's own groups, except the newest n
 //
-// Blocks of a launch, and of launches one after the other, that make something together:
-//   Arrive(count, n, all)    by one thread, between two barriers: adds n to *count, which begins as
-//                            0; whether that makes `all`. Then *count is 0 again, and the block may
-//                            read what the others wrote before they arrived.
+// Cooperation between blocks of one launch or of consecutive launches:
+//   Arrive(count, n, all)    called by one thread, between two barriers: adds n to *count, which
+//                            starts at 0; returns whether that makes `all`. If so, *count is reset
+//                            to 0, and the block may read what the others wrote before arriving.
 //
 // Other names of the dialect: ThreadIndex, ThreadCount, BlockX/Y/Z, Barrier, ShuffleXor, Shuffle,
 // CountTile, kProcessorSharedBytes, DotBytes, MultiplyTile16, MultiplyTile32, Fma, SquareRoot,
@@ -57,18 +58,18 @@ namespace weft::device {
 
 // --- tiles of bytes -----------------------------------------------------------------------
 //
-// A warp multiplies 16 rows by 8 columns, 16 or 32 signed bytes long, and adds that to sums; all
-// of it is exact. Lane l, with g = l / 4 and k = l % 4, gives four bytes of each:
+// A warp multiplies 16 rows by 8 columns of 16 or 32 signed bytes each, and adds the products to
+// integer sums, exactly. Lane l, with g = l / 4 and k = l % 4, provides four bytes at a time:
 //   a0, a1: of rows g and g + 8, bytes 4 k ...; a2, a3: of the same rows, bytes 16 + 4 k ...
 //   b0, b1: of column g, bytes 4 k ... and 16 + 4 k ...
-// and has the sums of rows g, g, g + 8, g + 8 with columns 2 k, 2 k + 1, 2 k, 2 k + 1.
+// and holds the sums of rows g, g, g + 8, g + 8 with columns 2 k, 2 k + 1, 2 k, 2 k + 1.
 
 WEFT_DEVICE uint32_t ShuffleWord(uint32_t word, int lane) {
   return BitsOf(Shuffle(FloatOf(word), lane));
 }
 
 #if defined(__CUDACC__)
-// Where no device does it in one go.
+// For devices without an instruction for it.
 WEFT_DEVICE void MultiplyTileByLanes(uint32_t a0, uint32_t a1, uint32_t b, int* sums) {
   const int lane = ThreadIndex() % 32, rows = lane / 4 * 4, columns = lane % 4 * 8;
   for (int k = 0; k < 4; ++k) {
@@ -97,7 +98,7 @@ WEFT_DEVICE void MultiplyTile32(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t 
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 #elif defined(__CUDA_ARCH__)
-// Tiles of 8 rows and 16 bytes, whose lanes have the same parts.
+// A tile of 8 rows and 16 bytes, with the same assignment of parts to lanes.
 WEFT_DEVICE void MultiplyTile8(uint32_t a, uint32_t b, int* sums) {
   asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
                : "+r"(sums[0]), "+r"(sums[1])
@@ -128,7 +129,7 @@ WEFT_DEVICE void MultiplyTile32(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t 
 
 WEFT_DEVICE float Max(float a, float b) { return a < b ? b : a; }
 WEFT_DEVICE float Min(float a, float b) { return b < a ? b : a; }
-// Not the instructions, which older devices do not have.
+// Not the hardware instructions, which older devices lack.
 WEFT_DEVICE float BfloatToFloat(uint16_t bits) {
   return FloatOf(static_cast<uint32_t>(bits) << 16);
 }

@@ -1,4 +1,4 @@
-// The device's side of the dialect, for nvcc; see dialect.h.
+// The dialect for nvcc; see dialect.h.
 #ifndef WEFT_DEVICE_DIALECT_CUDA_H_
 #define WEFT_DEVICE_DIALECT_CUDA_H_
 
@@ -29,7 +29,7 @@ namespace weft::device {
 
 extern __shared__ __align__(16) uint32_t dynamic_shared[];
 
-// Shared memory of a multiprocessor, for its resident blocks.
+// Shared memory of a multiprocessor, divided among its resident blocks.
 #if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
 inline constexpr int kProcessorSharedBytes = 228 << 10;
 #elif __CUDA_ARCH__ == 800
@@ -61,7 +61,8 @@ WEFT_DEVICE bool Arrive(int32_t* count, int n, int all) {
   return true;
 }
 
-// Without the assumption a pointer that was itself loaded may be anything's, and so is the load.
+// Without the assumption, the compiler emits slower generic loads through pointers that were
+// themselves loaded.
 template <typename T>
 WEFT_DEVICE const T* Global(const void* p) {
   __builtin_assume(__isGlobal(p));

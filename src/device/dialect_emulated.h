@@ -1,4 +1,4 @@
-// The emulated side of the dialect; see dialect.h.
+// The dialect for the emulator; see dialect.h.
 #ifndef WEFT_DEVICE_DIALECT_EMULATED_H_
 #define WEFT_DEVICE_DIALECT_EMULATED_H_
 
@@ -31,7 +31,7 @@
   static_assert((bytes) <= ::weft::device::kSharedBytes, "of each device"); \
   WEFT_KERNEL_OF_KIND_(Name, Args, true, threads, bytes)
 
-// An array in the block's memory, which watches who uses it.
+// An array in the block's shared memory; the emulator checks every access.
 #define WEFT_SHARED(type, name, n)                                                     \
   const ::weft::device::SharedArray<type> name {                                       \
     ::weft::device::emulator::TakeShared(n, ::weft::device::emulator::Site::current()) \
@@ -72,7 +72,7 @@ class SharedArray {
     emulator::Site site;
   };
   Element operator[](const Index& index) const { return Element(first_ + index.at, index.site); }
-  // In the block's memory.
+  // The word's index in the block's memory.
   int WordAt(int i) const { return first_ + i; }
 
  private:
@@ -91,7 +91,7 @@ inline void Barrier(const emulator::Site& site = emulator::Site::current()) {
   emulator::WaitForBlock(site);
 }
 
-// Of keys and values, read by a warp; for tests.
+// Counts tiles of the KV cache that a warp reads; for tests.
 inline void CountTile() { ++emulator::n_tiles; }
 
 inline bool Arrive(int32_t* count, int n, int all,
@@ -169,7 +169,7 @@ inline float ShuffleXor(float value, int mask,
   return Shuffle(value, (ThreadIndex() & 31) ^ mask, site);
 }
 
-// c plus the products of four signed bytes.
+// c plus the dot product of four signed bytes.
 inline int DotBytes(uint32_t a, uint32_t b, int c) {
   for (int i = 0; i < 4; ++i) {
     c += static_cast<int8_t>(a >> (8 * i)) * static_cast<int8_t>(b >> (8 * i));
@@ -177,7 +177,7 @@ inline int DotBytes(uint32_t a, uint32_t b, int c) {
   return c;
 }
 
-// The lane's sums of one half of a tile (dialect.h), whose parts are words `a`, `a + 1` and `b`.
+// Adds one half of a tile (dialect.h) to a lane's sums; its parts are words `a`, `a + 1` and `b`.
 inline void AddTileOfLanes(const emulator::LaneWords* lanes, int a, int b, int* sums) {
   const emulator::LaneWords* const rows = lanes + ThreadIndex() % 32 / 4 * 4;
   const emulator::LaneWords* const columns = lanes + ThreadIndex() % 4 * 8;

@@ -13,10 +13,10 @@ namespace weft::device {
 
 namespace {
 
-// Work that a question about an event lets run.
+// Pieces of work that run per poll of an event.
 constexpr int kPiecesPerPoll = 16;
 
-// True for the one call that a counter was set for.
+// True exactly once: when the counter reaches zero.
 bool Strikes(std::atomic<int64_t>* counter) { return *counter > 0 && --*counter == 0; }
 
 class EmulatedMemory : public Memory {
@@ -36,7 +36,8 @@ class EmulatedMemory : public Memory {
 };
 
 StatusOr<std::unique_ptr<Memory>> AllocateHost(int64_t bytes, std::atomic<int64_t>* held) {
-  // Rubbish, but only where it is cheap: the beginning. Large memory is the system's, untouched.
+  // Only the beginning is filled with garbage, to stay cheap. Large memory comes from the system
+  // untouched.
   constexpr int64_t kRubbishBytes = 64 << 10;
   WEFT_CHECK(bytes > 0, "memory of a device has a size");
   const size_t rounded = (static_cast<size_t>(bytes) + 255) / 256 * 256;
@@ -81,12 +82,12 @@ class EmulatedGraph : public Graph {
 
 }  // namespace
 
-// Shared by its events, which let it get on.
+// The work queue of a stream. Its events share it, because polling them runs queued work.
 class EmulatedQueue {
  public:
   void Push(std::function<Status()> work) { work_.push_back(std::move(work)); }
   bool empty() const { return work_.empty(); }
-  // Runs the next piece.
+  // Runs the next piece of work.
   void RunOne() {
     const std::function<Status()> work = std::move(work_.front());
     work_.pop_front();

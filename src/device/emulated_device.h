@@ -1,9 +1,9 @@
-// A device whose memory is the host's and whose kernels the emulator runs.
+// A device whose memory is the host's and whose kernels run in the emulator.
 //
-// It is as lazy as it may be: enqueued work runs when somebody waits for it or asks about it,
-// a few pieces per question, on the asking thread. So a host that reads a result too early, or
-// changes what a copy has still to read, gets it wrong here as it would on a device. Memory
-// begins as rubbish, and what is freed is counted.
+// It is as lazy as the contract allows: enqueued work runs only when somebody waits for it or polls
+// an event, a few pieces per poll, on the polling thread. So a host that reads a result too early,
+// or changes the source of a pending copy, fails here as it would on a device. Memory starts as
+// garbage, and held bytes are counted.
 //
 // Faults can be planted, each once: see Faults.
 #ifndef WEFT_DEVICE_EMULATED_DEVICE_H_
@@ -22,14 +22,16 @@ namespace weft::device {
 
 class EmulatedDevice : public Device {
  public:
-  // What goes wrong: counts down, and strikes when it gets from 1 to 0. At 0 nothing does.
+  // Planted faults: a counter counts down, and the call that takes it from 1 to 0 fails. 0: no
+  // fault.
   struct Faults {
     std::atomic<int64_t> until_allocation_fails = 0;
     std::atomic<int64_t> until_launch_fails = 0;
-    std::atomic<int64_t> until_event_is_lost = 0;  // recorded, and never passed
+    std::atomic<int64_t> until_event_is_lost = 0;  // recorded, but never passed
   };
 
-  // Tiles of bytes cost the emulator several times what other products do, and have their bits.
+  // `multiplies_tiles`: has tensor-core tiles. They are several times slower to emulate than other
+  // products, and give the same bits.
   explicit EmulatedDevice(emulator::Order order = emulator::Order::kAscending,
                           bool multiplies_tiles = false)
       : order_(order), multiplies_tiles_(multiplies_tiles) {}
@@ -45,12 +47,12 @@ class EmulatedDevice : public Device {
 
   Faults& faults() { return faults_; }
   void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
-  // Launches that have run.
+  // Number of kernels launched so far.
   int64_t n_launches() const { return n_launches_; }
-  // Graphs that were enqueued, and launches beside them.
+  // Number of enqueued graphs, and of launches outside graphs.
   int64_t n_graphs() const { return n_graphs_; }
   int64_t n_single_launches() const { return n_single_launches_; }
-  // Tiles of keys and values, 32 positions of a head, that warps have read.
+  // Number of tiles of the KV cache (32 positions of a head) read by warps.
   int64_t n_tiles() const { return n_tiles_; }
   int64_t pinned_bytes() const { return pinned_bytes_; }
 

@@ -61,7 +61,7 @@ TEST_F(EmulatedDeviceTest, WorkHappensInOrderAndNotBeforeSomebodyWaits) {
   EXPECT_EQ(device_.n_launches(), 2);
 }
 
-// A host that changes what a copy has still to read is not protected from itself.
+// A pending copy reads its source when it runs, so changing the source changes the result.
 TEST_F(EmulatedDeviceTest, CopiesReadWhatIsThereWhenTheyRun) {
   Load();
   SetHost(7);

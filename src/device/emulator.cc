@@ -25,12 +25,12 @@ enum class Stage { kReady, kAtBarrier, kAtExchange, kDone };
 
 struct Thread {
   Stage stage = Stage::kReady;
-  Site site;            // where it waits
-  LaneWords given;      // to an exchange
-  int shared_used = 0;  // words that it has asked for
+  Site site;            // the place where it waits
+  LaneWords given;      // contribution to an exchange
+  int shared_used = 0;  // words requested so far
 };
 
-// Who used a word of shared memory since the last barrier.
+// The threads that used a word of shared memory since the last barrier.
 struct WordUse {
   static constexpr int kNobody = -1, kSeveral = -2;
   int epoch = -1;
@@ -42,7 +42,7 @@ struct WordUse {
 struct Copy {
   int word;
   const void* from;
-  int group;  // of the thread's
+  int group;  // the thread's copy group
   Site site;
 };
 struct Copies {
@@ -50,7 +50,7 @@ struct Copies {
   int n_groups = 0;  // committed
 };
 
-// What runs on this thread, and the first rule that it broke.
+// The launch that runs on this thread, and the first rule that it broke.
 struct Launch {
   const Kernel* kernel = nullptr;
   const void* args = nullptr;
@@ -65,10 +65,10 @@ struct Launch {
 };
 thread_local Launch launch;
 
-// One block at a time of one launch, on the calling thread's stack and its fibers'.
+// Runs the blocks of a launch one at a time, on the calling thread's stack and its fibers'.
 class Block {
  public:
-  // What is wrong is in `launch`.
+  // Errors are reported in `launch`.
   void Run(int n_threads, Order order);
 
   void WaitForBlock(const Site& site) { Stop(Stage::kAtBarrier, site); }
@@ -81,7 +81,7 @@ class Block {
   void BeginCopy(int word, const void* from, const Site& site);
   void CommitCopies() { ++copies().n_groups; }
   void WaitCopies(int n_left);
-  // Whether that is on the running thread's stack, or what a warp exchanged.
+  // Whether the address is on the running thread's stack or in a warp's exchanged words.
   bool Holds(const void* p) const {
     const auto at = reinterpret_cast<uintptr_t>(p);
     return fibers_[static_cast<size_t>(place.thread)]->Holds(p) ||
@@ -91,14 +91,14 @@ class Block {
  private:
   static void Body(void* self);
   void Stop(Stage stage, const Site& site);
-  // Lets every thread that is ready run until it waits or ends.
+  // Resumes every ready thread until it waits or ends.
   void RunReady(Order order);
-  // Lets go on those that waited for what has come; false if there are none.
+  // Makes threads ready whose exchange or barrier is complete; false if there are none.
   bool Release();
   bool ReleaseWarp(int first);
   bool ReleaseBlock();
   void Reset(int n_threads);
-  // Whether a block has that word; it need not where a rule was broken before.
+  // Whether the word exists. It may not if a rule was broken before.
   bool IsWord(int word, const Site& site);
   WordUse& UseOf(int word);
   void NoteWrite(int word, const Site& site);
@@ -108,18 +108,18 @@ class Block {
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Thread> threads_;
-  std::vector<LaneWords> taken_;  // what each thread gave to its warp's last exchange
-  std::vector<Copies> copies_;    // of each thread
+  std::vector<LaneWords> taken_;  // each thread's contribution to its warp's last exchange
+  std::vector<Copies> copies_;    // per thread
   std::array<uint32_t, kSharedWords> shared_;
   std::array<WordUse, kSharedWords> uses_;
-  // Whether a copy into the word is under way.
+  // Whether a copy into the word is pending.
   std::array<bool, kSharedWords> awaited_ = {};
   int n_awaited_ = 0;
-  int n_rubbish_ = kSharedWords;  // the words that a block may have written
+  int n_rubbish_ = kSharedWords;  // number of words that a block may have written
   int epoch_ = 0;
 };
 
-// Each thread's own; made at its first launch that cooperates. Null while none runs.
+// One per thread, created at its first cooperative launch. `running` is null while none runs.
 thread_local std::unique_ptr<Block> own_block;
 thread_local Block* running = nullptr;
 
@@ -228,7 +228,8 @@ void Block::BeginCopy(int word, const void* from, const Site& site) {
   copies().under_way.push_back({word, from, copies().n_groups, site});
 }
 
-// What has landed is there for the thread; for others it is as if the thread had written it now.
+// Completes copies. Waiting makes them visible to this thread; for the race check, others see them
+// as writes made now.
 void Block::WaitCopies(int n_left) {
   std::vector<Copy>& under_way = copies().under_way;
   const int end = copies().n_groups - n_left;
@@ -244,7 +245,7 @@ void Block::WaitCopies(int n_left) {
   under_way.erase(under_way.begin(), left);
 }
 
-// At the end of a thread.
+// Called at the end of a thread.
 void Block::CheckCopies() {
   if (copies().under_way.empty()) return;
   launch.Complain("ends before it has waited for the copy that it began", place.thread,
@@ -305,7 +306,7 @@ void Block::Reset(int n_threads) {
   }
   while (fibers_.size() < n) fibers_.push_back(std::make_unique<Fiber>());
   std::fill_n(shared_.begin(), n_rubbish_, kRubbish);
-  if (n_awaited_ > 0) awaited_.fill(false);  // behind a launch that broke a rule
+  if (n_awaited_ > 0) awaited_.fill(false);  // left over if a previous launch broke a rule
   n_awaited_ = 0;
   n_rubbish_ = launch.kernel->dynamic_bytes / 4;
   ++epoch_;
@@ -330,7 +331,7 @@ void Block::Run(int n_threads, Order order) {
   running = nullptr;
 }
 
-// A kernel whose threads do not know one another: plain calls, on the caller's stack.
+// Runs a kernel whose threads are independent: plain calls on the caller's stack.
 void RunFree(int n_threads, Order order) {
   for (int i = 0; i < n_threads; ++i) {
     place.thread = order == Order::kAscending ? i : n_threads - 1 - i;

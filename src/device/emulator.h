@@ -1,22 +1,22 @@
-// Runs kernels on the host, block by block, each thread of a block a fiber.
+// Runs kernels on the host, block by block, with a fiber for each thread of a block.
 //
-// A thread runs until it waits for others (a barrier, an exchange between the lanes of a warp)
-// or ends; then the next one does. Results are those of a device wherever the kernel is correct,
-// and where it is not the emulator says so as far as it sees:
+// A thread runs until it waits for others (at a barrier, or in an exchange between the lanes of a
+// warp) or ends; then the next thread runs. Results equal a device's for correct kernels. The
+// emulator reports these faults of incorrect ones:
 //
 //   - a barrier that some threads of the block do not reach, or reach at another place in the
 //     code (a barrier in a divergent branch);
 //   - an exchange that some lanes of the warp do not take part in;
 //   - shared memory that one thread writes and another reads or writes with no barrier between
-//     (a missing barrier), whichever of them came first;
-//   - shared memory into which a copy is under way that is used by whoever has not waited for it,
-//     and a copy that nobody waits for;
-//   - several words loaded, stored or copied in one go that are not aligned to all of them;
-//   - a count of arrivals that gets beyond what was to arrive;
+//     (a missing barrier), in either order;
+//   - shared memory that a thread uses while a copy into it is pending, and a copy that nobody
+//     waits for;
+//   - an access to several words that is not aligned to all of them;
+//   - a count of arrivals that exceeds the expected number;
 //   - more shared memory or threads than devices have, or than the kernel is declared with.
 //
-// It does not see races in global memory. Blocks and threads can be taken in reverse order,
-// which shows results that depend on it.
+// It does not see races in global memory. Blocks and threads can run in reverse order, which
+// reveals results that depend on the order.
 //
 // Threads: Run may be called from any number of threads at once.
 #ifndef WEFT_DEVICE_EMULATOR_H_
@@ -35,14 +35,14 @@
 
 namespace weft::device::emulator {
 
-enum class Order { kAscending, kDescending };  // of blocks, and of threads in them
+enum class Order { kAscending, kDescending };  // order of blocks, and of threads in a block
 
-// Runs a whole launch. INTERNAL, with the kernel, the thread and the place, where the kernel
-// broke a rule; the launch ends there.
+// Runs a whole launch. If the kernel breaks a rule, returns INTERNAL with the kernel, the thread
+// and the source line, and the launch ends there.
 Status Run(const Kernel& kernel, const LaunchShape& shape, const void* args,
            Order order = Order::kAscending);
 
-// --- what the dialect's emulated side is made of ----------------------------------------
+// --- building blocks of the dialect's emulated side -------------------------------------
 
 struct ThreadPlace {
   int thread = 0, n_threads = 1;
@@ -50,13 +50,13 @@ struct ThreadPlace {
   int grid_x = 1;
 };
 extern constinit thread_local ThreadPlace place;
-// What CountTile has counted on this thread.
+// CountTile's count on this thread.
 extern constinit thread_local int64_t n_tiles;
 
 #ifdef __cpp_lib_source_location
 using Site = std::source_location;
 #else
-// Compilers without it (Clang 14) see no difference between two places of one line.
+// Compilers without std::source_location (Clang 14) cannot tell two places in one line apart.
 class Site {
  public:
   static constexpr Site current(const char* file = __builtin_FILE(),
@@ -76,66 +76,67 @@ class Site {
 };
 #endif
 
-// Sees what the launches of a thread do, one block after the other; for tests. What is done is
-// done by the thread at `place`.
+// Observes a thread's launches, one block after the other; for tests. The acting thread is the one
+// at `place`.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void OnLaunch(const Kernel& /*kernel*/) {}
-  // That all threads of the block have reached.
+  // All threads of the block have reached a barrier.
   virtual void OnBarrier() {}
   virtual void OnBlockEnd(const Kernel& /*kernel*/) {}
-  // `n_words` words of shared memory in one go.
+  // One access to `n_words` words of shared memory.
   virtual void OnShared(int /*word*/, int /*n_words*/, const Site& /*site*/) {}
-  // From global memory to shared memory.
+  // A copy from global to shared memory.
   virtual void OnCopy(const void* /*from*/, size_t /*bytes*/, const Site& /*site*/) {}
-  // Of global memory, at an address in the code: by kernels that are compiled to tell of it
-  // (tests/support/watched_accesses.h).
+  // An access to global memory, by the instruction at `code`. Only kernels compiled with
+  // instrumentation report it (tests/support/watched_accesses.h).
   virtual void OnGlobal(const void* /*p*/, size_t /*bytes*/, bool /*writes*/, uintptr_t /*code*/) {}
-  // Of the block at the count of others (dialect.h); whether it is the last.
+  // The block arrives at a count (Arrive in dialect.h); `last`: it is the last one.
   virtual void OnArrival(const void* /*count*/, bool /*last*/) {}
-  // What the emulated device does with its memory: gives it, takes it back, copies to it (`from`
-  // null: fills it).
+  // Operations of the emulated device on its memory: allocate, free, and copy or fill (null
+  // `from`).
   virtual void OnAllocation(const void* /*p*/, size_t /*bytes*/) {}
   virtual void OnFree(const void* /*p*/) {}
   virtual void OnDeviceCopy(const void* /*to*/, const void* /*from*/, size_t /*bytes*/) {}
 };
 extern constinit thread_local Observer* observer;
-// Whether that is not the device's memory but the running thread's: its stack, the kernel's
-// arguments, what its warp exchanged.
+// Whether the address belongs to the running thread and not to device memory: its stack, the
+// kernel's arguments, or its warp's exchanged words.
 bool IsOwn(const void* p);
 
 void WaitForBlock(const Site& site);
-// What the lanes of a warp give to each other in one exchange.
+// One lane's words in an exchange.
 struct LaneWords {
   uint32_t w[6] = {};
 };
-// Gives that; what all lanes of the warp give, which stays until the next exchange.
+// Contributes this lane's words, and returns those of all lanes of the warp, valid until the next
+// exchange.
 const LaneWords* ExchangeInWarp(const LaneWords& words, const Site& site);
 
-// The next `n_words` words of the block's shared memory, aligned to four; the same for all of its
-// threads, which all ask in the same order. Words hold rubbish at first.
+// Allocates the next `n_words` words of the block's shared memory, aligned to four. All threads
+// allocate in the same order and get the same words. Words start as garbage.
 int TakeShared(int n_words, const Site& site);
-// Words of what the launch gives, from its word `first` on.
+// Words of the launch's dynamic shared memory, from word `first` on.
 int TakeDynamic(int first, int n_words, const Site& site);
 uint32_t ReadShared(int word, const Site& site);
 void WriteShared(int word, uint32_t value, const Site& site);
-// Four in one go, the first of which is aligned to that.
+// One access to four words; the first must be aligned to four.
 Words4 ReadSharedWords(int word, const Site& site);
 void WriteSharedWords(int word, const Words4& x, const Site& site);
 
-// Copies of the calling thread from global memory, four words each: begun, put into a group with
-// the others since the last call, and waited for but for the newest `n_left` groups. The bytes are
-// read when they are waited for.
+// The calling thread's copies from global memory, four words each: begin one, commit those begun
+// since the last call as a group, wait for all but the newest `n_left` groups. The bytes are read
+// during the wait.
 void BeginCopy(int word, const void* from, const Site& site);
 void CommitCopies();
 void WaitCopies(int n_left);
 
-// See Arrive of dialect.h; a count that gets beyond `all` breaks a rule.
+// See Arrive in dialect.h; a count above `all` breaks a rule.
 bool Arrive(int32_t* count, int n, int all, const Site& site);
 
 void ComplainOfAlignment(const Site& site);
-// A load or store of so many bytes in one go.
+// Checks one load or store of `bytes` bytes.
 inline void CheckAligned(const void* p, size_t bytes, const Site& site) {
   if (reinterpret_cast<uintptr_t>(p) % bytes != 0) ComplainOfAlignment(site);
 }

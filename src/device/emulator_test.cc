@@ -22,11 +22,11 @@ using ::testing::HasSubstr;
 struct SumArgs {
   const float* x;
   float* out;  // per block
-  int32_t n;   // values of a block
+  int32_t n;   // values per block
   int32_t fault;
 };
 
-// The sum of a block's values, by a tree in shared memory; with faults to be found.
+// Sums a block's values with a tree in shared memory; optionally with a fault.
 enum Fault { kNone, kNoBarrier, kBranchBarrier, kEarlyReturn, kTwoBarriers };
 
 WEFT_COOPERATIVE_KERNEL(BlockSums, SumArgs, 64) {
@@ -69,14 +69,14 @@ WEFT_COOPERATIVE_KERNEL(TooMuchShared, ShuffleArgs, 32) {
   a.out[ThreadIndex()] = ThreadIndex() == 0 ? static_cast<float>(more[0]) : 0.0f;
 }
 
-// Copies four rows of 32 words, two under way at a time, and adds up what its neighbour copied.
+// Copies four rows of 32 words, with two copies pending at a time, and adds up a neighbour's words.
 enum CopyFault {
   kCopiesWell,
-  kNoWait,           // reads before the copy was waited for
-  kWaitsForTooFew,   // the same, with a wait
-  kNoBarrierBehind,  // reads what another thread copied
-  kCopiesTooEarly,   // over what another thread has still to read
-  kWritesOver,       // what a copy is under way to
+  kNoWait,           // reads before waiting for the copy
+  kWaitsForTooFew,   // reads after waiting for too few groups
+  kNoBarrierBehind,  // reads another thread's copy
+  kCopiesTooEarly,   // overwrites words that another thread has yet to read
+  kWritesOver,       // writes to the target of a pending copy
   kNeverWaits,
   kCopiesToOddWord,
   kLeavesUncommitted
@@ -142,7 +142,7 @@ WEFT_KERNEL(LoadWide, WideArgs) {
         Load(reinterpret_cast<const uint16_t*>(a.from)) + (y.w[0] == x.w[2] ? 1 : 0));
 }
 
-// Every thread says where it was, in the order in which it was there.
+// Every thread records its position, in the order in which threads run.
 struct TraceArgs {
   int32_t* trace;
   int32_t* n;
@@ -174,7 +174,7 @@ TEST_P(BlockSumsTest, AMissingBarrierIsFound) {
   EXPECT_THAT(std::string(Message(status)),
               AllOf(HasSubstr("BlockSums"), HasSubstr("since the last barrier"),
                     HasSubstr("emulator_test.cc")));
-  // And nothing stays behind.
+  // The next launch is not affected.
   EXPECT_TRUE(Sum(kNone).ok());
 }
 
@@ -261,7 +261,7 @@ TEST_P(CopiesTest, AUseBeforeTheWaitIsFound) {
   EXPECT_THAT(ComplaintAbout(kWritesOver), HasSubstr("writes shared memory before the copy"));
 }
 
-// Which of the two uses comes first is the order's matter.
+// The order decides which of the two uses is first, so either complaint is right.
 TEST_P(CopiesTest, AMissingBarrierIsFound) {
   for (const int fault : {kNoBarrierBehind, kCopiesTooEarly}) {
     EXPECT_THAT(ComplaintAbout(fault),

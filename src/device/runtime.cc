@@ -6,7 +6,8 @@ namespace weft::device {
 
 StatusOr<bool> WaitUntil(const Device& device, FunctionRef<StatusOr<bool>()> poll,
                          FunctionRef<bool()> give_up) {
-  // A block of a small step takes a device less time than a sleep takes at least.
+  // A block of a small step takes less time than the shortest sleep, so poll without sleeping
+  // first.
   constexpr auto kWakeful = std::chrono::microseconds(200);
   constexpr auto kMostRest = std::chrono::microseconds(200);
   const auto begin = std::chrono::steady_clock::now();

@@ -1,21 +1,21 @@
-// A device as the host drives it: memory, streams of work, events, captured launches.
+// A device as the host uses it: memory, streams of work, events, captured launches.
 //
-//   Device   gives memory and makes the others. Several may exist for one piece of hardware;
-//            none knows of another, and nothing is global.
-//   Memory   a run of bytes of the device, or of the host where the device can reach it
-//            ("pinned"). Frees itself; not while enqueued work still uses it.
-//   Stream   work in order: launches, copies, fills, events. Enqueuing returns at once. What an
-//            error of enqueued work is about is told by whoever waits for it.
-//   Event    a place in a stream that can be waited for, asked about, and waited for by another
-//            stream.
-//   Graph    launches that are enqueued together again and again, with the same arguments.
+//   Device   allocates memory and creates the other objects. Several may exist for one piece of
+//            hardware; they do not know of each other, and nothing is global.
+//   Memory   a run of bytes on the device, or on the host if the device can access it ("pinned").
+//            Frees itself; destroy it only when no enqueued work uses it.
+//   Stream   work in order: launches, copies, fills, events. Enqueuing returns at once. An error of
+//            enqueued work is reported to whoever waits for it.
+//   Event    a position in a stream that the host or another stream can wait for, and that the host
+//            can poll.
+//   Graph    launches that are enqueued together repeatedly, with the same arguments.
 //
-// Work that was enqueued uses the arguments of its launch, copied, and the memory that these
-// and copies point to, which must stay until it is done. Pointers to device memory are the
-// device's; the host never looks at what they point to.
+// Enqueued work uses a copy of its launch's arguments, and the memory that they and copies point
+// to, which must stay valid until the work is done. The host never dereferences pointers to device
+// memory.
 //
-// Threads: a Device's methods may be called from any thread; the other objects, and what is
-// made of them, belong to one thread at a time.
+// Threads: a Device's methods may be called from any thread; the other objects, and objects made
+// from them, belong to one thread at a time.
 #ifndef WEFT_DEVICE_RUNTIME_H_
 #define WEFT_DEVICE_RUNTIME_H_
 
@@ -37,7 +37,7 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // Aligned to 256.
+  // Aligned to 256 bytes.
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   template <typename T>
@@ -56,7 +56,8 @@ class Memory {
 class Event {
  public:
   virtual ~Event() = default;
-  // Whether the place is passed; true before it was ever recorded. Lets the device get on.
+  // Whether the stream has passed the event; true if it was never recorded. Lets emulated work
+  // advance.
   virtual StatusOr<bool> Poll() = 0;
 };
 
@@ -67,7 +68,7 @@ class Graph {
   void Add(const KernelOf<Args>& kernel, const LaunchShape& shape, const Args& args) {
     AddLaunch(kernel, shape, &args);
   }
-  // Once all launches are there. RESOURCE_EXHAUSTED when the device cannot hold it.
+  // Call it once all launches are added. RESOURCE_EXHAUSTED if the device cannot hold the graph.
   virtual Status Finish() = 0;
 
  protected:
@@ -82,28 +83,28 @@ class Stream {
   void Launch(const KernelOf<Args>& kernel, const LaunchShape& shape, const Args& args) {
     EnqueueLaunch(kernel, shape, &args);
   }
-  // REQUIRES: graph is finished, and made by the same device.
+  // REQUIRES: the graph is finished, and was made by the same device.
   virtual void Replay(const Graph& graph) = 0;
-  // Host memory is pinned.
+  // REQUIRES: host memory is pinned.
   virtual void CopyToDevice(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void CopyToHost(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void CopyOnDevice(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void Fill(std::byte* to, uint8_t value, int64_t bytes) = 0;
-  // An event recorded again is the later place.
+  // Recording an event again moves it to the later position.
   virtual void Record(Event* event) = 0;
-  // What is enqueued after this begins once `event`, of any stream of the device, is passed.
+  // Work enqueued after this begins once `event`, of any stream of the device, is passed.
   virtual void WaitFor(const Event& event) = 0;
 
-  // The first error of what was enqueued and has run or been refused since the last call.
+  // Returns and clears the first error since the last call, of work that has run or was refused.
   virtual Status TakeError() = 0;
-  // Waits for everything. Its first error, which it takes.
+  // Waits for all work. Returns and clears its first error.
   virtual Status Synchronize() = 0;
 
  protected:
   virtual void EnqueueLaunch(const Kernel& kernel, const LaunchShape& shape, const void* args) = 0;
 };
 
-// Of a stream: where work of several is ready, the device begins with that of kUsual.
+// Priority of a stream: if several have work ready, the device begins with kUsual.
 enum class Priority { kUsual, kLow };
 
 class Device {
@@ -113,7 +114,7 @@ class Device {
   virtual const std::string& name() const = 0;
   // Bytes of device memory that this object's Memory holds now.
   virtual int64_t held_bytes() const = 0;
-  // RESOURCE_EXHAUSTED when there are not so many. REQUIRES: bytes > 0.
+  // RESOURCE_EXHAUSTED if there is not enough memory. REQUIRES: bytes > 0.
   virtual StatusOr<std::unique_ptr<Memory>> Allocate(int64_t bytes) = 0;
   virtual StatusOr<std::unique_ptr<Memory>> AllocatePinned(int64_t bytes) = 0;
   StatusOr<std::unique_ptr<Stream>> NewStream(Priority priority = Priority::kUsual) {
@@ -121,16 +122,16 @@ class Device {
   }
   virtual StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
   virtual std::unique_ptr<Graph> NewGraph() = 0;
-  // Whether it multiplies tiles of bytes (dialect.h) in one go.
+  // Whether it has an instruction for tiles of bytes (dialect.h).
   virtual bool multiplies_tiles() const = 0;
-  // After this a device that says nothing is taken for lost.
+  // A device that makes no progress for this long is considered lost.
   virtual std::chrono::milliseconds patience() const = 0;
 
  protected:
   virtual StatusOr<std::unique_ptr<Stream>> MakeStream(Priority priority) = 0;
 };
 
-// Waits until `poll` says true (true) or `give_up`, asked every now and then, does (false).
+// Waits until `poll` returns true (true) or `give_up`, called from time to time, does (false).
 // DEADLINE_EXCEEDED after the device's patience.
 StatusOr<bool> WaitUntil(const Device& device, FunctionRef<StatusOr<bool>()> poll,
                          FunctionRef<bool()> give_up);

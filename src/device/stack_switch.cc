@@ -25,8 +25,8 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// weft_switch_stacks(void** from, void* to): pushes what a function must preserve, leaves the
-// stack pointer in *from and goes on where `to` was left. C++ has no word for it.
+// weft_switch_stacks(void** from, void* to): pushes the callee-saved registers, saves the stack
+// pointer to *from and continues at `to`. In assembly, because C++ cannot express it.
 #define WEFT_TEXT_OF(x) #x
 #define WEFT_TEXT(x) WEFT_TEXT_OF(x)
 #define WEFT_SWITCH WEFT_TEXT(__USER_LABEL_PREFIX__) "weft_switch_stacks"
@@ -65,14 +65,14 @@ namespace weft::device {
 
 namespace {
 
-// The fiber that the thread is about to enter for the first time.
+// The fiber that the thread is entering for the first time.
 thread_local Fiber* entered = nullptr;
 
 void Switch(void** from, void* to) {
   if constexpr (kHasStackSwitch) weft_switch_stacks(from, to);
 }
 
-// What weft_switch_stacks takes from a new stack, lowest address first.
+// Writes the values that weft_switch_stacks pops from a new stack, lowest address first.
 uintptr_t* Prepare(std::byte* end, void (*enter)()) {
   auto top = reinterpret_cast<uintptr_t>(end) & ~uintptr_t{63};
   auto* at = reinterpret_cast<uintptr_t*>(top);
@@ -81,7 +81,7 @@ uintptr_t* Prepare(std::byte* end, void (*enter)()) {
   for (int i = 0; i < 20; ++i) at[i] = 0;
   at[11] = reinterpret_cast<uintptr_t>(enter);  // x30
 #else
-  *--at = 0;  // no return address, and the alignment that a call leaves
+  *--at = 0;  // no return address, and the alignment after a call
   *--at = reinterpret_cast<uintptr_t>(enter);
   for (int i = 0; i < 6; ++i) *--at = 0;
 #endif

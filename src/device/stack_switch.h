@@ -14,10 +14,10 @@ inline constexpr bool kHasStackSwitch = true;
 inline constexpr bool kHasStackSwitch = false;
 #endif
 
-// A call stack of its own, for one function at a time. Belongs to the thread that made it.
+// A separate call stack that runs one function at a time. Belongs to the thread that made it.
 //
-// What is on an abandoned stack is never destroyed: code that runs there keeps nothing that
-// needs a destructor across Suspend.
+// Objects on an abandoned stack are never destroyed, so code on it must not keep anything with a
+// destructor across Suspend.
 class Fiber {
  public:
   static constexpr size_t kStackBytes = 64 << 10;
@@ -27,14 +27,14 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // The next Resume calls body(argument) on the stack. What it was doing before is abandoned.
-  // `body` ends by suspending for good, never by returning.
+  // The next Resume calls body(argument) on the stack; any previous call is abandoned. `body` must
+  // end by suspending, never by returning.
   void Start(void (*body)(void*), void* argument);
   // Continues on the fiber's stack until it suspends. REQUIRES: not called on a fiber.
   void Resume();
-  // Goes back to who resumed this fiber. REQUIRES: called on its stack.
+  // Returns to the code that resumed this fiber. REQUIRES: called on its stack.
   void Suspend();
-  // Whether that lies on the stack.
+  // Whether the address is on this stack.
   bool Holds(const void* p) const {
     const auto bottom = reinterpret_cast<uintptr_t>(stack_.get());
     return reinterpret_cast<uintptr_t>(p) - bottom < kStackBytes;
@@ -45,12 +45,12 @@ class Fiber {
   static void LeaveForGood(void* self);
 
   const std::unique_ptr<std::byte[]> stack_;
-  void* own_ = nullptr;     // where this fiber goes on
-  void* caller_ = nullptr;  // where its resumer does
+  void* own_ = nullptr;     // saved stack pointer of this fiber
+  void* caller_ = nullptr;  // saved stack pointer of its resumer
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
-  // What sanitizers want to know. The address sanitizer's second stack lives as long as the
-  // fiber: one for each body would fill the memory with those of bodies that ended.
+  // State for the sanitizers. The address sanitizer's fake stack lives as long as the fiber; with
+  // one per body, those of ended bodies would fill the memory.
   struct Sanitizers {
     void* fake_stack = nullptr;
     const void* caller_bottom = nullptr;

@@ -1,5 +1,5 @@
-// What a kernel loads, stores or copies in one go: words that lie one behind the other, of which
-// the first is aligned to all of them.
+// Words that a kernel loads, stores or copies in one access: contiguous, and aligned to the whole
+// access.
 #ifndef WEFT_DEVICE_WORDS_H_
 #define WEFT_DEVICE_WORDS_H_
 
