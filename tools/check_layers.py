@@ -59,7 +59,7 @@ ALLOWED = {
     "chat": {"base", "json", "jinja", "reply", "tokenizer", "constraint"},
     "answer/masks": {"base", "tokenizer", "constraint", "engine/loading", "weft"},
     "answer": {"base", "base/files", "async", "json", "sampling", "tokenizer", "constraint", "reply",
-               "chat", "answer/masks", "weft"},
+               "chat", "zip", "answer/masks", "weft"},
     "http": {"base", "async", "json"},
     "host": {"base", "base/files", "async", "json", "sampling", "formats", "tokenizer", "constraint", "engine",
              "reply", "chat", "answer", "answer/masks", "http", "weft"},

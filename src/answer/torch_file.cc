@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
+#include <span>
+#include <string>
 
 #include "base/strings.h"
+#include "zip/zip_reader.h"
 
 namespace weft::serve {
 namespace {
@@ -18,68 +22,22 @@ Status MoreThanATensor() {
       "tensor.detach().contiguous().cpu(), or use safetensors or NumPy");
 }
 
-// --- the archive ------------------------------------------------------------------------
+// Members of the archive by name, without their common folder. torch.save compresses none.
+using Members = std::map<std::string, std::string_view, std::less<>>;
 
-// Members as they are stored, by name; their common folder is left out.
-class Archive {
- public:
-  static StatusOr<Archive> Open(std::string_view bytes) {
-    constexpr size_t kEndBytes = 22;
-    if (bytes.size() < kEndBytes) return Damaged();
-    // No comment is expected behind the last record.
-    const size_t end = bytes.rfind("PK\x05\x06");
-    if (end == bytes.npos || bytes.size() - end < kEndBytes) return Damaged();
-    Archive archive(bytes);
-    const auto n_members = archive.Get<uint16_t>(end + 10);
-    size_t at = archive.Get<uint32_t>(end + 16);
-    for (int i = 0; i < n_members; ++i) {
-      WEFT_RETURN_IF_ERROR(archive.ReadMember(&at));
-    }
-    return archive;
+StatusOr<Members> MembersOf(std::string_view bytes) {
+  const auto zip = ZipReader::Open(std::as_bytes(std::span(bytes)));
+  if (!zip.ok()) return Damaged();
+  Members members;
+  for (const ZipMember& member : zip->members()) {
+    const auto view = zip->View(member);
+    if (!view.ok()) return Damaged();
+    const size_t slash = member.name.find('/');
+    members.emplace(member.name.substr(slash == std::string::npos ? 0 : slash + 1),
+                    std::string_view(reinterpret_cast<const char*>(view->data()), view->size()));
   }
-
-  // Nullopt if there is none.
-  std::optional<std::string_view> Find(const std::string& name) const {
-    const auto found = members_.find(name);
-    if (found == members_.end()) return std::nullopt;
-    return found->second;
-  }
-
- private:
-  explicit Archive(std::string_view bytes) : bytes_(bytes) {}
-
-  bool Has(size_t at, size_t n) const { return at <= bytes_.size() && n <= bytes_.size() - at; }
-  // REQUIRES: it has them.
-  template <typename T>
-  T Get(size_t at) const {
-    T value;
-    std::memcpy(&value, bytes_.data() + at, sizeof(T));
-    return value;
-  }
-
-  // The entry of the directory at `*at`, which then is the next one's.
-  Status ReadMember(size_t* at) {
-    constexpr size_t kEntryBytes = 46, kLocalBytes = 30;
-    if (!Has(*at, kEntryBytes) || bytes_.substr(*at, 4) != "PK\x01\x02") return Damaged();
-    const auto method = Get<uint16_t>(*at + 10);
-    const auto packed = Get<uint32_t>(*at + 20), size = Get<uint32_t>(*at + 24);
-    const size_t name_size = Get<uint16_t>(*at + 28);
-    const size_t others = size_t{Get<uint16_t>(*at + 30)} + Get<uint16_t>(*at + 32);
-    const size_t local = Get<uint32_t>(*at + 42);
-    if (!Has(*at + kEntryBytes, name_size + others) || !Has(local, kLocalBytes)) return Damaged();
-    std::string_view name = bytes_.substr(*at + kEntryBytes, name_size);
-    *at += kEntryBytes + name_size + others;
-    const size_t begin =
-        local + kLocalBytes + Get<uint16_t>(local + 26) + Get<uint16_t>(local + 28);
-    if (method != 0 || packed != size || !Has(begin, size)) return Damaged();
-    if (const size_t slash = name.find('/'); slash != name.npos) name.remove_prefix(slash + 1);
-    members_.emplace(name, bytes_.substr(begin, size));
-    return OkStatus();
-  }
-
-  const std::string_view bytes_;
-  std::map<std::string, std::string_view> members_;
-};
+  return members;
+}
 
 // --- the pickle -------------------------------------------------------------------------
 
@@ -299,20 +257,23 @@ bool IsInOrder(const std::vector<int64_t>& shape, const std::vector<int64_t>& st
 }  // namespace
 
 StatusOr<TorchTensor> ReadTorchFile(std::string_view bytes) {
-  WEFT_ASSIGN_OR_RETURN(const Archive archive, Archive::Open(bytes));
-  const auto pickle = archive.Find("data.pkl");
-  if (!pickle) return InvalidArgument("the archive is not one of torch.save");
-  if (archive.Find("byteorder").value_or("little") != "little") {
+  WEFT_ASSIGN_OR_RETURN(const Members members, MembersOf(bytes));
+  const auto pickle = members.find("data.pkl");
+  if (pickle == members.end()) return InvalidArgument("the archive is not one of torch.save");
+  const auto order = members.find("byteorder");
+  if (order != members.end() && order->second != "little") {
     return InvalidArgument("the numbers of torch.save are big-endian");
   }
-  WEFT_ASSIGN_OR_RETURN(const Value tensor, TensorReader(*pickle).Read());
+  WEFT_ASSIGN_OR_RETURN(const Value tensor, TensorReader(pickle->second).Read());
   const Value& storage = tensor.items[0];
   const auto shape = IntegersOf(tensor.items[2]), strides = IntegersOf(tensor.items[3]);
-  const auto data = archive.Find(StrCat("data/", storage.items[0].text));
-  if (!data) return Damaged();
+  const auto data = members.find(StrCat("data/", storage.items[0].text));
+  if (data == members.end()) return Damaged();
   if (!shape || !strides || !IsInOrder(*shape, *strides)) return MoreThanATensor();
-  return TorchTensor{
-      .storage = storage.text, .shape = *shape, .bytes = *data, .offset = tensor.items[1].integer};
+  return TorchTensor{.storage = storage.text,
+                     .shape = *shape,
+                     .bytes = data->second,
+                     .offset = tensor.items[1].integer};
 }
 
 }  // namespace weft::serve
