@@ -90,6 +90,24 @@ class HelpTest(CliTest):
                   says="draft model")
         self.fail("run", "-m", self.llama, "--speculate", "draft", TEXT, says="--draft-model")
 
+    def test_a_spec_file_describes_a_model(self):
+        specs = pathlib.Path(__file__).resolve().parents[2] / "examples/specs"
+        tokens = self.write("spec_tokens.json", json.dumps(self.tokens()))
+
+        def logits(model, *more):
+            out = self.dir / "spec.f32"
+            self.succeed("logits", "-m", model, *more, "--tokens", tokens, "--out", out)
+            return out.read_bytes()
+        spec = specs / "llama.weft.json"
+        self.assertEqual(logits(self.llama, "--spec", spec), logits(self.llama))
+        # Of an architecture that nobody has built in, with its spec file next to it.
+        loom = self.write("loom.gguf", self.llama.read_bytes().replace(b"llama", b"loomy"))
+        self.assertIn("'loomy' is not one of", self.succeed("inspect", "-m", loom).text)
+        self.write("loom.weft.json", spec.read_text().replace("llama", "loomy"))
+        self.assertIn("for       text", self.succeed("inspect", "-m", loom).text)
+        self.fail("logits", "-m", loom, "--spec", specs / "qwen2.weft.json", "--tokens", tokens,
+                  "--out", self.dir / "spec.f32", says="architecture is 'qwen2'")
+
     def test_every_command_explains_itself(self):
         overview = self.succeed("--help").text
         for command in COMMANDS:
