@@ -68,6 +68,7 @@ std::vector<Class> Classes() {
           {"qwen3", "Qwen3ForCausalLM"},
           {"gemma2", "Gemma2ForCausalLM", false, true, true},
           {"gemma3", "Gemma3ForCausalLM", false, true, true},
+          {"gemma3", "Gemma3ForConditionalGeneration", false, true, true},
           {"olmo2", "Olmo2ForCausalLM", false, false, true},
           {"smollm3", "SmolLM3ForCausalLM", true},
           {"granite", "GraniteForCausalLM", true},
@@ -218,7 +219,17 @@ TEST_F(FolderTest, HoldsTheReferenceModels) {
     const auto gguf = ModelFile::Open(testing::GoldensDir() + "/models/" + saved.model + ".gguf");
     ASSERT_TRUE(gguf.ok()) << gguf.status();
     const std::string architecture(*(*gguf)->GetString("general.architecture"));
-    Write("config.json", ConfigOf(saved, **gguf));
+    // Where text is one of a model's senses, its configuration is a part, and says less.
+    const bool has_vision = saved.class_name.ends_with("ForConditionalGeneration");
+    Json config = ConfigOf(saved, **gguf);
+    if (has_vision) {
+      for (const char* name : {"rms_norm_eps", "rope_theta", "rope_local_base_freq"}) {
+        config.erase(name);
+      }
+      config.erase("architectures");
+      config = {{"architectures", {saved.class_name}}, {"text_config", config}};
+    }
+    Write("config.json", config);
     std::vector<StoredTensor> shards[2];
     for (const TensorInfo& tensor : (*gguf)->tensors()) {
       // The configuration has them.
@@ -226,9 +237,11 @@ TEST_F(FolderTest, HoldsTheReferenceModels) {
       const bool is_k = tensor.name.ends_with("attn_k.weight");
       const int64_t n_heads = *(*gguf)->GetInt(
           StrCat(architecture, is_k ? ".attention.head_count_kv" : ".attention.head_count"));
-      shards[tensor.name.ends_with("norm.weight") ? 0 : 1].push_back(
-          Stored(saved, tensor, n_heads));
+      StoredTensor stored = Stored(saved, tensor, n_heads);
+      if (has_vision) stored.name = "language_model." + stored.name;
+      shards[tensor.name.ends_with("norm.weight") ? 0 : 1].push_back(std::move(stored));
     }
+    if (has_vision) shards[0].push_back({"vision_tower.x", "F32", {1}, "abcd"});
     WriteSafeTensors(In("model-00001-of-00002.safetensors"), shards[0]);
     WriteSafeTensors(In("model-00002-of-00002.safetensors"), shards[1]);
 
@@ -422,6 +435,20 @@ TEST_F(FolderTest, TakesTokensTemplateAndAdvice) {
   EXPECT_EQ(*(*file)->GetString("tokenizer.chat_template"), "new");
   Write("tokenizer.json", {{"model", {{"type", "Unigram"}, {"vocab", Json::object()}}}});
   EXPECT_THAT(Error(), HasSubstr("'Unigram' is read from GGUF files only"));
+}
+
+TEST_F(FolderTest, ReadsTheBasesOfNewConfigurations) {
+  Write("config.json", Json::parse(R"({
+    "architectures": ["Gemma3ForCausalLM"], "rope_theta": 5, "rope_local_base_freq": 6,
+    "rope_parameters": {
+      "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 1000000},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 20000}}})"));
+  WriteSafeTensors(In("model.safetensors"), {{"x", "F32", {1}, "abcd"}});
+  const auto file = ModelFile::Open(folder_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(*(*file)->GetFloat("gemma3.rope.freq_base"), 1e6);
+  EXPECT_EQ(*(*file)->GetFloat("gemma3.rope.freq_base_swa"), 2e4);
+  EXPECT_EQ(*(*file)->GetFloat("gemma3.rope.scaling.factor"), 8);
 }
 
 TEST_F(FolderTest, StretchesPositionsAsLlama3Does) {

@@ -69,6 +69,18 @@ constexpr ConfigKey kConfigKeys[] = {
     {"logits_scaling", "logit_scale", false},
 };
 
+struct ConfigDefault {
+  std::string_view name;
+  double value;
+};
+// What Gemma 3's configurations leave to the class.
+constexpr ConfigDefault kGemma3Defaults[] = {
+    {"head_dim", 256},          {"max_position_embeddings", 131072},
+    {"num_attention_heads", 8}, {"num_key_value_heads", 4},
+    {"rms_norm_eps", 1e-6},     {"rope_local_base_freq", 1e4},
+    {"rope_theta", 1e6},
+};
+
 class ConfigReader {
  public:
   ConfigReader(const Json& config, const FolderForm& form, HuggingFaceModel* out)
@@ -137,7 +149,15 @@ class ConfigReader {
     for (const char* const name : {"rope_parameters", "rope_scaling"}) {
       const Json* const json = fields_.Value(name);
       if (json == nullptr || !json->is_object() || json->empty()) continue;
-      JsonFields rope(*json, StrCat(name, "."));
+      // Newer ones also tell layers that see all from those that see a window.
+      const auto full = json->find("full_attention");
+      const auto local = json->find("sliding_attention");
+      const bool is_parted = full != json->end() && full->is_object();
+      if (local != json->end() && local->is_object() && local->contains("rope_theta") &&
+          (*local)["rope_theta"].is_number()) {
+        SetNumber("rope.freq_base_swa", (*local)["rope_theta"].get<double>());
+      }
+      JsonFields rope(is_parted ? *full : *json, StrCat(name, "."));
       ReadRopeFields(rope);
       std::vector<std::string> unknown;
       const Status status = rope.Finish(&unknown);
@@ -258,7 +278,13 @@ std::string KnownFolderForms() {
 }
 
 Status ReadFolderConfig(const Json& config, const FolderForm& form, HuggingFaceModel* out) {
-  return ConfigReader(config, form, out).Read();
+  Json complete = config;
+  if (form.architecture == "gemma3") {
+    for (const ConfigDefault& absent : kGemma3Defaults) {
+      if (!complete.contains(absent.name)) complete[std::string(absent.name)] = absent.value;
+    }
+  }
+  return ConfigReader(complete, form, out).Read();
 }
 
 }  // namespace weft

@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/files/mapped_file.h"
@@ -34,7 +35,13 @@ struct HuggingFaceModel {
   std::deque<std::vector<std::byte>> bytes;
 
   std::string_view Own(std::string text) { return texts.emplace_back(std::move(text)); }
+  // Replaces what the key had before.
   void Set(std::string key, MetaValue value) {
+    for (ModelFile::KeyValue& entry : metadata) {
+      if (entry.key != key) continue;
+      entry.value = std::move(value);
+      return;
+    }
     metadata.push_back({Own(std::move(key)), std::move(value)});
   }
 };
