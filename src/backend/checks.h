@@ -24,8 +24,7 @@ StatusOr<MemoryInfo> HostMemory(const Backend& backend, int device);
 Status CheckHostHolds(int64_t weight_bytes);
 // Refuses prediction heads, for backends without them.
 Status CheckNoHiddenInput(const Backend& backend, const ModelSpec& spec);
-// True unless queries are gated and either differ in width from the values or are not normed by
-// head.
+// False for gated queries that differ in width from the values or are normed, but not by head.
 bool GatesByHead(const Attention& op);
 
 // ValidateStep checks sizes, that page tables are long enough, that ids are inside the pools and

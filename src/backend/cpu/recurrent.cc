@@ -72,8 +72,7 @@ struct DeltaNetScratch {
   const Bound<GatedDeltaNet>& op;
   Arena* arena;
   RowsView projected = arena->Rows(op.qkv.matrix.n_out);  // q, k, v
-  RowsView qkv = arena->Rows(op.qkv.matrix.n_out);        // convolved; v is replaced by the heads'
-                                                          // outputs
+  RowsView qkv = arena->Rows(op.qkv.matrix.n_out);        // convolved; v becomes the outputs
   RowsView gate = arena->Rows(op.gate.matrix.n_out);
   RowsView gates = arena->Rows(int64_t{4} * op.spec->n_v_heads);  // see ComputeGates
   Int8View input = arena->Int8(op.qkv.matrix.n_in);
@@ -180,8 +179,7 @@ struct StateSpaceScratch {
   const Bound<StateSpace>& op;
   Arena* arena;
   RowsView in = arena->Rows(op.in.matrix.n_out);  // z, then x, B and C, then the steps
-  RowsView xbc = arena->Rows(op.convolution.spec->n_channels);  // convolved; x is replaced by the
-                                                                // heads' outputs
+  RowsView xbc = arena->Rows(op.convolution.spec->n_channels);  // convolved; x becomes outputs
   RowsView gates = arena->Rows(int64_t{2} * op.spec->n_heads);  // steps and decays
   Int8View input = arena->Int8(op.in.matrix.n_in);
   Int8View inner = arena->Int8(op.out.matrix.n_in);

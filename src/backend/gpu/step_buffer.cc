@@ -85,8 +85,7 @@ void StepBuffer::FillRows(const Step& step) {
     int64_t type = 0;
     auto position = static_cast<int32_t>(sequence.position);
     for (const TokenId token : sequence.tokens) {
-      Host(view_.tokens)[row] = IsRow(token) ? -1 : token;  // row of the table; -1 for an input
-                                                            // embedding
+      Host(view_.tokens)[row] = IsRow(token) ? -1 : token;  // -1: input embedding
       Host(view_.types)[row] = static_cast<int32_t>(type);
       Host(view_.positions)[row] = position++;
       Host(view_.sequences)[row++] = number;

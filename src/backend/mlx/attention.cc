@@ -16,8 +16,7 @@ constexpr int64_t kScoreBytes = 64 << 20;
 // Which keys a query sees, counted from the first key in memory.
 struct Sight {
   enum class Kind { kAll, kUpToOwn, kMask } kind = Kind::kAll;
-  std::optional<mx::array> mask;  // [queries, keys] of bool; or [heads, queries, keys] to add to
-                                  // the scores
+  std::optional<mx::array> mask;  // [queries, keys] of bool; or [heads, queries, keys] to add
 };
 
 struct Scan {

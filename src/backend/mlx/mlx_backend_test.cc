@@ -106,8 +106,7 @@ TEST(MlxBackendTest, SaysThatBitsMayDifferAndWhatIsHeld) {
   EXPECT_EQ(mlx.FormOf(DType::kQ6_K, false).bits_per_weight, 16);
   EXPECT_EQ(mlx.FormOf(DType::kMXFP4, true).bits_per_weight, 4.25);
   EXPECT_EQ(mlx.FormOf(DType::kBF16, false).bits_per_weight, 16);
-  EXPECT_EQ(mlx.FormOf(DType::kBF16, true).bits_per_weight, 32);  // MLX gathers only among F32
-                                                                  // matrices
+  EXPECT_EQ(mlx.FormOf(DType::kBF16, true).bits_per_weight, 32);  // MLX gathers only F32
 }
 
 // --- state -----------------------------------------------------------------------------

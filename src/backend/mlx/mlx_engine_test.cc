@@ -119,8 +119,7 @@ TEST(MlxMemoryTest, TheEnginesFiguresAreMlxs) {
     sessions.push_back(*engine->CreateSession({}));
     ASSERT_TRUE(RunTurn(engine.get(), sessions.back(), Turn(RandomTokens(90, i), 4)).started);
   }
-  ASSERT_TRUE(engine->CheckIntegrity().ok());  // runs between two steps, when no step's arrays are
-                                               // left
+  ASSERT_TRUE(engine->CheckIntegrity().ok());  // between steps, no step's arrays are left
   const EngineStats stats = engine->Stats();
   const int64_t held = ReportedBytes() - before;
   // Pools grow by a quarter more than requested.

@@ -72,8 +72,7 @@ class StepContext {
   // Queries [rows, n], each row scaled by the temperature at its position.
   mx::array Warm(const QueryTemperature& temperature, const mx::array& queries) const;
 
-  std::optional<mx::array> kept;              // the stream at the beginning of the block that keeps
-                                              // it
+  std::optional<mx::array> kept;              // the stream before the block that keeps it
   std::optional<mx::array> per_layer_inputs;  // [rows, layers * width]
 
  private:
