@@ -46,8 +46,8 @@ WEFT_DEVICE float ActivateValue(const ActivateArgs& a, float gate, bool has_up, 
   return has_up ? value * up : value;
 }
 
-// Puts block `block` of a row, kQuantizeLanes lanes each. Lanes that are to put nothing take part,
-// and read a block all the same.
+// Activates and quantizes block `block` of a row, with kQuantizeLanes lanes. Lanes without a block
+// of their own still take part, and read a valid block.
 WEFT_DEVICE void ActivateBlock(const ActivateBytesArgs& a, int64_t row, int block, bool there) {
   const bool has_up = a.rows.up.values != nullptr;
   const int64_t at =

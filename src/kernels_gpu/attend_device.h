@@ -1,10 +1,10 @@
-// Attention of a block of threads to the splits of one item (attention.h).
+// Attention of one thread block to the splits of one item (attention.h).
 //
-// A warp has kQueries of the item's queries, and sees all positions of a split at once: a lane
-// multiplies four positions by each of them. Then it has four dimensions of each sum, or more, and
-// goes through the values position by position. Keys and values come through stages in shared
-// memory, which the block fills together while it computes: of keys some dimensions of the whole
-// split, of values some positions.
+// A warp has kQueries of the item's queries and computes a whole split at once. For the scores, a
+// lane multiplies four positions by each query. For the sums, a lane has four or more dimensions,
+// and takes the values position by position. The block loads keys and values together into stages
+// in shared memory, while it computes: a stage holds some dimensions of the whole split's keys, or
+// the values of some positions.
 #ifndef WEFT_KERNELS_GPU_ATTEND_DEVICE_H_
 #define WEFT_KERNELS_GPU_ATTEND_DEVICE_H_
 
@@ -17,8 +17,9 @@
 
 namespace weft::device {
 
-// In words: stages, places in pages, what the queries are; then for each warp its queries,
-// dimension by dimension, and weights of two blocks of positions, position by position.
+// Layout of shared memory, in words: stages, addresses in pages, facts about the queries; then for
+// each warp its queries, dimension by dimension, and the weights of two blocks of positions,
+// position by position.
 template <int kStages>
 struct AttendPlaces {
   static constexpr int kUnits = kStages * kStageWords;
@@ -27,12 +28,12 @@ struct AttendPlaces {
 };
 enum QueryFact { kRowFact, kHeadFact, kPositionFact, kFirstFact, kLastFact, kMaxFact, kWeightFact };
 
-// The attention of one block of threads.
+// Attention computed by one thread block.
 template <typename Kv, int kVectors, AttendKind kKind, typename Shared>
 struct Attender {
   static constexpr int kQueries = AttendQueries(kVectors, kKind);
   static constexpr int kStages = AttendStages(kVectors, kKind);
-  static constexpr int kEach = kVectors < 4 ? kVectors : 4;  // dimensions side by side
+  static constexpr int kEach = kVectors < 4 ? kVectors : 4;  // contiguous dimensions
   static constexpr int kRuns = kVectors / kEach;
   using Shape = StageShape<Kv, kVectors>;
   using Places = AttendPlaces<kStages>;
@@ -40,16 +41,16 @@ struct Attender {
   const AttendArgs& a;
   Shared& words;
   AttendItem item;
-  int n_queries = 0;               // of the block
-  int lane, its_queries, weights;  // of the warp: the first query; words of shared memory
-  int q_words;                     // likewise
-  int first, last;                 // what the block sees
-  int all_from, all_to;            // what all queries of the warp see
-  int any_from, any_to;            // what one of them sees
+  int n_queries = 0;               // queries of the block
+  int lane, its_queries, weights;  // the warp's first query; first word of its weights
+  int q_words;                     // the first word of the warp's queries
+  int first, last;                 // positions that the block sees
+  int all_from, all_to;            // positions that all queries of the warp see
+  int any_from, any_to;            // positions that any query of the warp sees
   float sums[kQueries]
             [kVectors];       // lane's dimensions: kEach from kEach * lane on, 32 * kEach behind
-  float scores[kQueries][4];  // of the lane's positions; then their weights
-  float factors[kQueries];    // by which the lane's block of positions scales what came before
+  float scores[kQueries][4];  // of the lane's positions; later their weights
+  float factors[kQueries];    // scale earlier sums to the maximum of the lane's block of positions
 
   WEFT_DEVICE Attender(const AttendArgs& args, Shared& shared, const AttendItem& its_item)
       : a(args), words(shared), item(its_item), lane(ThreadIndex() % 32) {}
@@ -61,7 +62,7 @@ struct Attender {
     return static_cast<int>(words[FactAt(query, fact)]);
   }
 
-  // Finds the block's queries; the last warps' may be the last one again. False if there are none.
+  // Finds the block's queries; the last warps may repeat the last query. False if there are none.
   WEFT_DEVICE bool FindQueries() {
     const int n_kv_heads = a.n_heads / a.heads_per_kv_head;
     const int all = item.n_rows * a.heads_per_kv_head, each = ThreadCount() / 32 * kQueries;
@@ -86,7 +87,7 @@ struct Attender {
     return true;
   }
 
-  // What the queries see, and what they are. Behind a barrier.
+  // Finds the range of visible positions and loads the queries. Call it after a barrier.
   WEFT_DEVICE void LoadQueries() {
     first = Fact(0, kFirstFact);
     last = Fact(0, kLastFact);
@@ -111,7 +112,7 @@ struct Attender {
     }
   }
 
-  // kQueries words of shared memory.
+  // Reads kQueries words of shared memory.
   WEFT_DEVICE void ReadOfQueries(int word, float* x) const {
     if constexpr (kQueries == 2) {
       const Words2 two = ReadWords2(words, word);
@@ -142,7 +143,7 @@ struct Attender {
     }
   }
 
-  // A stage of keys, dimensions from `dim` on.
+  // Multiplies by a stage of keys, dimensions from `dim` on.
   WEFT_DEVICE void MultiplyKeys(int stage, int split, int dim) {
     const int mine = split * kSplitTokens + 4 * lane;
     if (mine + 3 < any_from || mine > any_to) return;
@@ -165,7 +166,7 @@ struct Attender {
     }
   }
 
-  // The sum over the positions of each block: as a tree over neighbours at 16, 8, 4, 2 and 1.
+  // The sum over the positions of each block, as a tree over neighbours at 16, 8, 4, 2 and 1.
   WEFT_DEVICE static float BlockSum(const float* x) {
     float pairs[4];
     WEFT_UNROLL
@@ -202,8 +203,8 @@ struct Attender {
     }
   }
 
-  // Turns one query's scores into weights, negative where it does not see a position. Blocks follow
-  // each other: each has the maximum of those before it.
+  // Turns one query's scores into weights, negative at positions it does not see. Blocks are
+  // handled in order: each uses the maximum of itself and all blocks before it.
   WEFT_DEVICE void WeighQuery(int split, int q) {
     const int query = its_queries + q, begin = split * kSplitTokens, mine = begin + 4 * lane;
     const int from = Fact(query, kFirstFact), to = Fact(query, kLastFact);
@@ -250,8 +251,8 @@ struct Attender {
     }
   }
 
-  // The weights of a block of positions, for the warp's values behind the next barrier: position
-  // by position, of which every fourth is a neighbour.
+  // The weights of a block of positions, for use after the next barrier. Positions with the same
+  // remainder modulo 4 are adjacent.
   WEFT_DEVICE int WeightsAt(int block, int token) const {
     return weights + (block % 2 * kBlockTokens + token % 4 * 8 + token / 4) * kQueries;
   }
@@ -274,7 +275,7 @@ struct Attender {
     }
   }
 
-  // One position's values. kAll: all of the warp's queries see it.
+  // Adds one position's values. kAll: all of the warp's queries see it.
   template <bool kAll>
   WEFT_DEVICE void AddValue(int stage, int row, int token, int its_weights) {
     float x[kQueries];
@@ -303,7 +304,7 @@ struct Attender {
     }
   }
 
-  // A stage of values, of positions from `position` on.
+  // Adds a stage of values, of positions from `position` on.
   WEFT_DEVICE void AddValues(int stage, int row, int position) {
     if (position + Shape::kTokens <= any_from || position > any_to) return;
     if (kRuns == 1 && kEach * lane >= a.kv.v_dim) return;
@@ -324,7 +325,7 @@ struct Attender {
     }
   }
 
-  // Puts one query's sums of a split where they belong: alone, or with those of the splits before.
+  // Writes one query's sums of a split to its part: its own, or one shared with the splits before.
   WEFT_DEVICE void PutSums(int split, int q) {
     const int query = its_queries + q;
     if (query >= n_queries) return;
@@ -332,7 +333,7 @@ struct Attender {
     const PartPlaces places(a, row, Fact(query, kFirstFact), Fact(query, kLastFact));
     if (split < places.first || split > places.last) return;
     float* const part = PartAt(a, places.base + places.Of(split), Fact(query, kHeadFact));
-    const int n_dims = PartFloats(a.kv.v_dim) - 4;  // up to three of them nobody's
+    const int n_dims = PartFloats(a.kv.v_dim) - 4;  // up to three floats are padding
     float* const tail = part + n_dims;
     float max = FloatOf(words[FactAt(query, kMaxFact)]);
     float weight = FloatOf(words[FactAt(query, kWeightFact)]);
@@ -377,8 +378,7 @@ struct Attender {
     }
   }
 
-  // What comes into stages, one after the other: of each split its keys, then those of its values
-  // that somebody sees.
+  // Order of the stages: for each split, first its keys and then the values of visible positions.
   struct Cursor {
     int split, part;
   };
@@ -417,7 +417,7 @@ struct Attender {
     Barrier();
     Cursor next = {item.first, 0};
     for (int s = 0; s < kStages - 1; ++s) Produce(staging, next, s * kStageWords);
-    int at = 0;  // the stage that is used next
+    int at = 0;  // the stage to use next
     const auto step = [&] {
       WaitCopies<kStages - 2>();
       Barrier();

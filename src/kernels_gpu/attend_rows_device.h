@@ -1,4 +1,4 @@
-// What a row sees of its sequence, and where its sums are put together (attention.h).
+// The positions that a row sees, and the parts that its sums go to (attention.h).
 #ifndef WEFT_KERNELS_GPU_ATTEND_ROWS_DEVICE_H_
 #define WEFT_KERNELS_GPU_ATTEND_ROWS_DEVICE_H_
 
@@ -10,7 +10,7 @@ namespace weft::device {
 constexpr int kBlockTokens = 32;
 constexpr int kSplitBlocks = kSplitTokens / kBlockTokens;
 
-// What a row sees of its sequence: positions, and the splits that these are in.
+// A row's own position, and the first and last position that it sees.
 struct Sight {
   int position, first, last;
 
@@ -28,9 +28,9 @@ struct Sight {
   }
 };
 
-// Where sums of a row's splits go: those before `cut` together, each of the others alone.
+// The parts of a row's splits: splits before `cut` share one, each other split has its own.
 struct PartPlaces {
-  int base, first, last, cut;  // the first and the last split that it sees
+  int base, first, last, cut;  // the first and the last split that the row sees
 
   WEFT_DEVICE PartPlaces(const AttendArgs& a, int row, int first_seen, int last_seen) {
     const RowParts parts = a.step.row_parts[a.kv.group * a.step.max_rows + row];
@@ -43,7 +43,7 @@ struct PartPlaces {
   WEFT_DEVICE int n() const { return Of(last) + 1; }
 };
 
-// A part: the values' sums, then the maximum and the weight.
+// A part: the sums of the values, then the maximum and the weight.
 WEFT_DEVICE float* PartAt(const AttendArgs& a, int64_t part, int head) {
   return a.partials + (part * a.n_heads + head) * PartFloats(a.kv.v_dim);
 }

@@ -1,5 +1,5 @@
-// Stages of keys and values in shared memory: how they lie there, and how a block fills them with
-// asynchronous copies from pages.
+// Stages of keys and values in shared memory: their layout, and the asynchronous copies with which
+// a block fills them from pages.
 #ifndef WEFT_KERNELS_GPU_ATTEND_STAGE_DEVICE_H_
 #define WEFT_KERNELS_GPU_ATTEND_STAGE_DEVICE_H_
 
@@ -10,9 +10,8 @@
 
 namespace weft::device {
 
-// Keys of a stage: blocks of 32 positions, each dimension by dimension, and a row to spare, so that
-// the lanes of different blocks read different banks. Values: a row of dimensions for each
-// position.
+// Keys of a stage: blocks of 32 positions, each dimension by dimension, plus a spare row, so that
+// the lanes of different blocks read different banks. Values: a row of dimensions per position.
 template <typename Kv, int kVectors>
 struct StageShape {
   static constexpr int kKeyDims = Kv::kBytes == 4 ? 16 : 32;
@@ -28,17 +27,17 @@ struct StageShape {
   static_assert(kValueScales + (Kv::kScaled ? kTokens * kVectors / 2 : 0) <= kStageWords);
 };
 
-// What one item's stages are made of. Pages are found in units of 16 positions: where the head's
-// keys and values of a unit begin.
+// Fills one item's stages. Pages are looked up in units of 16 positions; `units` holds the
+// addresses of each unit's keys and values.
 template <typename Kv, int kVectors, typename Shared>
 struct Stager {
   using Shape = StageShape<Kv, kVectors>;
   static constexpr int kBytes = Kv::kBytes;
   const AttendArgs& a;
   Shared& words;
-  const int kv_head, table, first, last;  // of the item: its page table, positions that are seen
-  const int units;                        // words of shared memory
-  // Words of a position's values; their pieces, and how many bits count them.
+  const int kv_head, table, first, last;  // the item's page table, and the visible positions
+  const int units;                        // first word in shared memory
+  // Words per position's values; the number of 16-byte pieces, and its bits.
   int value_row, value_pieces, value_shift;
 
   WEFT_DEVICE Stager(const AttendArgs& args, Shared& shared, int head, int its_table, int from,
@@ -56,19 +55,19 @@ struct Stager {
     while (1 << value_shift < value_pieces) ++value_shift;
   }
 
-  // --- pages, which are those of texts if they have one token ---------------------------------
+  // --- pages; a page of one token belongs to a text -------------------------------------------
 
   WEFT_DEVICE bool in_pages() const { return a.kv.page_shift >= kLeastPageShift; }
   WEFT_DEVICE int InPage(int position) const { return position & ((1 << a.kv.page_shift) - 1); }
-  // The head's keys or values of a position. In place of a page that nobody sees, which may not be
-  // there, another, from which nobody takes anything.
+  // The head's keys or values of a position. An invisible position's page may be absent, so another
+  // page is read instead, and its contents are ignored.
   WEFT_DEVICE const std::byte* PlaceIn(const KvPlane& plane, int position) const {
     const int page =
         Max(first >> a.kv.page_shift, Min(last >> a.kv.page_shift, position >> a.kv.page_shift));
     return PlaceOf(a.kv.pool, a.step.pages[table + page]) + plane.offset +
            (kv_head * plane.head + InPage(position) * plane.token) * kBytes;
   }
-  // Finds a split's units, for all threads behind the next barrier: words for keys and for values.
+  // Looks up a split's units, for all threads to use after the next barrier.
   WEFT_DEVICE void FindUnits(int split) {
     const int i = ThreadIndex();
     if (!in_pages() || i >= 2 * kSplitUnits) return;
@@ -88,7 +87,7 @@ struct Stager {
 
   // --- keys --------------------------------------------------------------------------------------
 
-  // Of a split, dimensions from `dim` on: of each a few pieces for a block of positions.
+  // Copies a split's keys, dimensions from `dim` on, in 16-byte pieces.
   WEFT_DEVICE void PutKeys(int stage, int split, int dim) {
     constexpr int kRowPieces = kBlockTokens * kBytes / 16, kPieceTokens = 16 / kBytes;
     const int n_dims = Min(Shape::kKeyDims, a.kv.k_dim - dim), begin = split * kSplitTokens;
@@ -106,7 +105,7 @@ struct Stager {
     }
     if constexpr (Kv::kScaled) PutKeyScales(stage, begin, dim);
   }
-  // From one position to the next, keys are a byte, scales two.
+  // The distance between two positions is one byte for keys and two for scales.
   WEFT_DEVICE void PutKeyScales(int stage, int begin, int dim) {
     const KvPlane& keys = a.kv.keys;
     const int64_t to_scales = keys.scale_offset - keys.offset - kv_head * keys.head +
@@ -117,7 +116,7 @@ struct Stager {
                  Found(UnitAt(position)) + to_scales + InPage(unit) + position % kUnitTokens * 2);
     }
   }
-  // Of texts, which are floats: a position for each thread.
+  // For texts, which are floats: one position per thread.
   WEFT_DEVICE void GatherKeys(int stage, int begin, int dim, int n_dims) {
     if constexpr (kBytes == 4) {
       for (int at = ThreadIndex(); at < kSplitTokens; at += ThreadCount()) {
@@ -131,7 +130,7 @@ struct Stager {
 
   // --- values ------------------------------------------------------------------------------------
 
-  // Of Shape::kTokens positions: a thread has one piece of every so many of them.
+  // Copies the values of Shape::kTokens positions in 16-byte pieces, which the threads share.
   WEFT_DEVICE void PutValues(int stage, int position) {
     const bool pieces = in_pages() && a.kv.values.dim == 1 && a.kv.v_dim * kBytes % 16 == 0;
     if (!pieces) {
@@ -151,8 +150,8 @@ struct Stager {
     }
     if constexpr (Kv::kScaled) PutValueScales(stage, position);
   }
-  // Values that lie otherwise, as those that are the beginning of keys: word by word, a position
-  // for each lane.
+  // For values with another layout, such as those that are the beginning of keys: word by word, one
+  // position per lane.
   WEFT_DEVICE void GatherValues(int stage, int position) {
     constexpr int kEach = 4 / kBytes;
     const int n_words = CeilDiv(a.kv.v_dim, kEach) * Shape::kTokens;
@@ -171,7 +170,7 @@ struct Stager {
     if (!in_pages()) return PlaceIn(a.kv.values, position);
     return Found(UnitAt(position) + 2) + position % kUnitTokens * a.kv.values.token * kBytes;
   }
-  // As halves, those of a position together; two of them are a word.
+  // Scales are halves, two per word; those of one position are adjacent.
   WEFT_DEVICE void PutValueScales(int stage, int position) {
     constexpr int kRun = Shape::kTokens < kUnitTokens ? Shape::kTokens : kUnitTokens;
     const int bytes = CeilDiv(a.kv.v_dim, kScaleDims) * 2;

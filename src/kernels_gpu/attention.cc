@@ -1,4 +1,4 @@
-// Keys and values into pages, and the kernels of attention.
+// The kernels of attention.
 #include "kernels_gpu/attention.h"
 
 #include "device/dialect.h"
@@ -13,7 +13,7 @@ namespace weft::device {
 
 // --- attention -------------------------------------------------------------------------------
 
-// Blocks of a multiprocessor: so many as its shared memory has room for, while registers suffice.
+// Blocks per multiprocessor: as many as fit into its shared memory, limited by registers.
 template <typename Kv>
 constexpr int AttendBlocks(AttendKind kind) {
   const int room = kProcessorSharedBytes / (4 * AttendWords(kind) + 1024);
@@ -36,7 +36,7 @@ WEFT_SOME_KV_KERNELS(WEFT_DEFINE_ATTEND_SOME_)
 
 // --- merging ---------------------------------------------------------------------------------
 
-// What a thread sums up: four dimensions of a row's head.
+// A thread's sums: four dimensions of a row's head.
 struct Merged {
   float max, weight, sums[4];
 };
@@ -46,9 +46,8 @@ WEFT_DEVICE void LoadPart(const float* part, float* sums) {
   for (int i = 0; i < 4; ++i) sums[i] = FloatOf(four.w[i]);
 }
 
-// Joins parts `begin` to before `end`, at most 32, which are `step` floats from each other. The
-// maxima before and with each come from a scan, so that what is scaled by what is known before the
-// sums come.
+// Merges parts [begin, end), at most 32, which are `step` floats apart. A scan computes the running
+// maxima first, so that all scale factors are known before the sums arrive.
 WEFT_DEVICE void JoinParts(const float* parts, const float* tails, int64_t step, int begin, int end,
                            Merged& merged) {
   constexpr int kAtOnce = 8;
@@ -103,7 +102,7 @@ WEFT_COOPERATIVE_KERNEL(MergeParts, AttendArgs, kMostValueDims / 4) {
   const PartPlaces places(a, row, sight.first, sight.last);
   const int n_floats = PartFloats(a.kv.v_dim), dim = 4 * ThreadIndex(), n = places.n();
   const int64_t step = static_cast<int64_t>(a.n_heads) * n_floats;
-  // Threads without a dimension read the last ones.
+  // Threads beyond the last dimension read the last ones.
   const float* const part = PartAt(a, places.base, head);
   const float* const tails = part + n_floats - 4;
   const float* const parts = part + Min(dim, n_floats - 8);

@@ -1,9 +1,9 @@
-// Keys and values in pages, and attention to them: the kernels' arguments.
+// The KV cache in pages, and attention to it: the kernels' arguments.
 //
-// A page of a group holds, for each layer, its keys, head by head, dimension by dimension, the
-// page's positions side by side; and its values, head by head, position by position. So the
-// lanes of a warp read neighbours: of keys 32 positions, of values 32 dimensions. Keys and
-// values of Q8_0 are signed bytes with a half as scale for 32 dimensions of one position.
+// For each layer, a page of a group holds the keys (head by head, dimension by dimension, with the
+// page's positions adjacent) and the values (head by head, position by position). So the lanes of a
+// warp read adjacent addresses: 32 positions of keys, 32 dimensions of values. In Q8_0, keys and
+// values are signed bytes, with a half as the scale of 32 dimensions of one position.
 #ifndef WEFT_KERNELS_GPU_ATTENTION_H_
 #define WEFT_KERNELS_GPU_ATTENTION_H_
 
@@ -11,8 +11,8 @@
 
 namespace weft::device {
 
-// Where one layer's keys, or its values, lie in a page: offsets in bytes, the rest in elements
-// (and in scales) from one to the next.
+// The layout of one layer's keys, or values, in a page: offsets in bytes, all strides in elements
+// (or in scales).
 struct KvPlane {
   int64_t offset = 0, head = 0, token = 0, dim = 0;
   int64_t scale_offset = 0, scale_head = 0, scale_token = 0, scale_group = 0;
@@ -22,26 +22,26 @@ inline constexpr int kScaleDims = 32;
 struct KvView {
   PoolView pool;
   KvPlane keys, values;
-  int32_t page_shift = 0;  // log2 of a page's positions
-  int32_t group = 0;       // whose page tables they are
+  int32_t page_shift = 0;  // log2 of the positions per page
+  int32_t group = 0;       // selects the page tables
   int32_t k_dim = 0, v_dim = 0;
 };
 
 enum class KvType : int32_t { kF32, kF16, kBF16, kQ8_0 };
 inline constexpr int kKvTypes = 4;
 
-// A row's queries normed and rotated in place; its keys likewise, and its values normed, and both
-// stored where its position belongs. Each part may be absent: queries where n_heads is 0, values
-// (only keys are stored), norms, the rotation of as many pairs of the table as RopeArgs has.
-// x: runs of kHeadWarps heads of q, k and v, y: rows; kHeadWarps warps.
+// Norms and rotates a row's queries in place; norms and rotates its keys, norms its values, and
+// stores both at the row's position. Each part is optional: queries (n_heads is 0), values (only
+// keys are stored), norms, and the rotation of n_pairs pairs, as in RopeArgs. x: runs of kHeadWarps
+// heads of q, k and v, y: rows; kHeadWarps warps.
 struct HeadsArgs {
   StepView step;
   KvView kv;
   Rows q, k, v;  // head h of k and v at h * k_dim, h * v_dim
   int64_t q_head = 0;
   int32_t n_heads = 0, n_kv_heads = 0;
-  NormPart q_norm, k_norm, v_norm;  // of heads of up to kMostHeadNorm values
-  int32_t norms_last = 0;           // those of queries and keys come after the rotation
+  NormPart q_norm, k_norm, v_norm;  // for heads of up to kMostHeadNorm values
+  int32_t norms_last = 0;           // norm queries and keys after the rotation
   const float* rope = nullptr;
   int32_t n_pairs = 0, adjacent = 0;
 };
@@ -54,20 +54,20 @@ WEFT_DECLARE_KERNEL(FinishHeadsF16, HeadsArgs);
 WEFT_DECLARE_KERNEL(FinishHeadsBF16, HeadsArgs);
 WEFT_DECLARE_KERNEL(FinishHeadsQ8_0, HeadsArgs);
 
-// Softmax attention of query heads of rows to the positions that these see.
+// Softmax attention of the rows' query heads to the positions that each row sees.
 //
-// The order of sums: positions in splits of kSplitTokens at multiples of that number, in a split
-// blocks of 32. A block's scores are each one fused multiply-add per dimension, ascending; its
-// maximum and the sum of its weights are a tree over the 32 positions; its values enter one by
-// one, ascending. Splits are merged in order. Which rows and heads are computed together, and which
-// splits one after the other, changes nothing.
+// The order of sums: positions are divided into splits of kSplitTokens at multiples of that number,
+// and splits into blocks of 32. Each score is one fused multiply-add per dimension, ascending. A
+// block's maximum and its sum of weights are trees over the 32 positions; its values are added one
+// by one, ascending. Splits are merged in order. Which rows and heads are computed together, and
+// which splits one after the other, does not change the result.
 //
-// Work comes as a list of items (AttendItem, in the step's buffer): rows that see the same pages,
-// and some of their splits. A block takes an item for one head of keys and values, with as many of
-// its query heads and rows as it has queries; so keys and values are read once for all of them.
-// What it has summed up is a part, which MergeParts joins with the row's other parts. An item with
-// the first splits of its rows gives one part for all of them up to the row's cut; all others have
-// one split.
+// Work is a list of items (AttendItem, in the step's buffer): rows that see the same pages, and
+// some of their splits. A thread block computes an item for one kv head, with as many of the item's
+// queries (query heads of all rows) as fit, so it reads keys and values once for all of them. Its
+// sums form a part, which MergeParts merges with the row's other parts. An item with several splits
+// (the first ones of its rows, up to the row's cut) yields one part; all other items have one
+// split.
 inline constexpr int kSplitTokens = 128;
 struct AttendArgs {
   StepView step;
@@ -77,24 +77,24 @@ struct AttendArgs {
   Rows out;  // head h at h * v_dim
   int32_t n_heads = 0, heads_per_kv_head = 1;
   int32_t window = 0;     // causal attention; 0: from the first position on
-  int32_t chunk = 0;      // and from the first of a row's own run of so many; 0: no such limit
-  int32_t both_ways = 0;  // or to the whole text
-  int32_t reach = -1;     // then, as far; -1: to the ends
+  int32_t chunk = 0;      // and only within the row's chunk of this many positions; 0: no chunks
+  int32_t both_ways = 0;  // sees the whole text instead
+  int32_t reach = -1;     // then up to this distance; -1: no limit
   float scale = 1, softcap = 0;
   const float* sinks = nullptr;  // per query head
   const float* slopes = nullptr;
-  Int8View bytes;             // of the merged rows; with them no floats, without `out`
+  Int8View bytes;             // merged rows as bytes; without `out`, only bytes are written
   float* partials = nullptr;  // (part, head, PartFloats): a row's from RowParts::base on
-  int32_t list = 0;           // which of the group's lists of items
+  int32_t list = 0;           // which list of the group's items
 };
 constexpr int PartFloats(int v_dim) { return (v_dim + 3) / 4 * 4 + 4; }
 
-// The kernels of each type of keys and values, by how many vectors of 32 dimensions a value has at
-// most, and by how many queries a warp has: few, so that there are more warps for few items; some,
-// where there are many items of a row; many, for the rows of a prompt. x: heads of keys and values,
-// as often as an item's queries take blocks; y: items.
+// The kernels of each KV type, by the max number of vectors of 32 dimensions per value, and by the
+// number of queries per warp: few, for more warps if there are few items; some, if there are many
+// items of single rows; many, for the rows of a prompt. x: kv heads, times the blocks that an
+// item's queries need; y: items.
 enum class AttendKind { kFew, kSome, kMany };
-constexpr int AttendQueries(int vectors, AttendKind kind) {  // of a warp
+constexpr int AttendQueries(int vectors, AttendKind kind) {  // per warp
   if (kind != AttendKind::kMany) return kind == AttendKind::kFew ? 2 : 4;
   return vectors <= 4 ? 8 : vectors == 8 ? 4 : 2;
 }
@@ -104,8 +104,8 @@ constexpr int AttendStages(int vectors, AttendKind kind) {
 inline constexpr int kMostAttendWarps = 4;
 inline constexpr int kMostItemRows = 16;
 inline constexpr int kMostSomeVectors = 4;
-// A block's shared memory, in words, and what of it is taken by a stage, by places in pages, by
-// facts of the queries.
+// A block's shared memory in words, and the words for a stage, for addresses in pages, and for
+// facts about queries.
 constexpr int AttendWords(AttendKind kind) { return kind == AttendKind::kSome ? 6656 : 11520; }
 inline constexpr int kStageWords = 2304;
 inline constexpr int kSplitsKnown = 4, kUnitTokens = 16, kSplitUnits = kSplitTokens / kUnitTokens;
@@ -121,7 +121,7 @@ constexpr int AttendWarps(int vectors, AttendKind kind, int k_dim) {
   const int warps = left / AttendWarpWords(vectors, kind, k_dim);
   return warps < kMostAttendWarps ? warps : kMostAttendWarps;
 }
-// Pages of fewer positions are those of texts, which have one.
+// Smaller pages belong to texts; they hold one position.
 inline constexpr int kLeastPageShift = 4;
 
 #define WEFT_KV_KERNELS(X, type) X(type, 2) X(type, 4) X(type, 8) X(type, 16)
@@ -136,8 +136,8 @@ inline constexpr int kLeastPageShift = 4;
   WEFT_DECLARE_KERNEL(AttendSome##type##_##vectors, AttendArgs);
 WEFT_ALL_KV_KERNELS(WEFT_DECLARE_ATTEND_)
 WEFT_SOME_KV_KERNELS(WEFT_DECLARE_ATTEND_SOME_)
-// Joins the parts of a row's head. x: query heads, y: rows; a thread for four dimensions. Into
-// bytes only where a value is a multiple of 32 dimensions.
+// Merges the parts of a row's head. x: query heads, y: rows; one thread per four dimensions. Writes
+// bytes only if a value's dimensions are a multiple of 32.
 WEFT_DECLARE_KERNEL(MergeParts, AttendArgs);
 inline constexpr int kMostValueDims = 512;
 

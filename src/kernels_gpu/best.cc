@@ -7,10 +7,10 @@ namespace weft::device {
 
 constexpr int kBestWarps = kBestThreads / 32;
 constexpr uint32_t kInfinityBits = 0x7F800000u;
-// Of a slice, before it is changed.
+// State of a slice, before changes.
 constexpr int kNothing = 0, kSomething = 1, kBroken = 2;
 
-// Better than any token that there is, and worse than any.
+// Placeholders that are better, or worse, than any token.
 WEFT_DEVICE BestToken BestOfAll() { return {-1, FloatOf(kInfinityBits)}; }
 WEFT_DEVICE BestToken WorstOfAll() { return {0x7FFFFFFF, FloatOf(kInfinityBits | 0x80000000u)}; }
 WEFT_DEVICE bool IsNone(const BestToken& a) { return a.token == 0x7FFFFFFF; }
@@ -19,7 +19,8 @@ WEFT_DEVICE bool IsBetter(const BestToken& a, const BestToken& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// The best of all threads' tokens, in each of them. The arrays are shared, a word per warp.
+// The best of all threads' tokens, returned to every thread. The arrays are shared memory, one word
+// per warp.
 template <typename Floats, typename Words>
 WEFT_DEVICE BestToken BestOfBlock(BestToken mine, Floats& logits, Words& tokens) {
   for (int mask = 16; mask > 0; mask /= 2) {
@@ -41,7 +42,7 @@ WEFT_DEVICE BestToken BestOfBlock(BestToken mine, Floats& logits, Words& tokens)
   return mine;
 }
 
-// Whether some thread of the block says so.
+// Whether `mine` is true in any thread of the block.
 template <typename Floats>
 WEFT_DEVICE bool AnyOfBlock(bool mine, Floats& shared) {
   const float warp = WarpMax(mine ? 1.0f : 0.0f);
@@ -74,7 +75,7 @@ WEFT_COOPERATIVE_KERNEL(ChangeRows, BestArgs, kBestThreads) {
     broken = broken || (!is_number && bits != BitsOf(never));
     if (!Allows(a, mask, token)) values[token] = never;
   }
-  // Its barriers are also between what is read above and written below.
+  // Its barriers also separate the reads above from the writes below.
   const bool any_broken = AnyOfBlock(broken, shared);
   const bool any_number = AnyOfBlock(something, shared);
   if (t == 0) {
@@ -122,7 +123,7 @@ WEFT_COOPERATIVE_KERNEL(FindBest, BestArgs, kBestThreads) {
 WEFT_COOPERATIVE_KERNEL(MergeBest, BestArgs, kBestThreads) {
   WEFT_SHARED(float, logits, kBestWarps);
   WEFT_SHARED(int32_t, tokens, kBestWarps);
-  // How many of each slice are taken. Thread t looks at slices t, t + kBestThreads ...
+  // Number of tokens already taken from each slice. Thread t handles slices t, t + kBestThreads ...
   WEFT_SHARED(int32_t, taken, kMostBestSlices);
   const int row = BlockY(), t = ThreadIndex();
   if (row >= *a.n_rows || a.n_best[row] == 0) return;
@@ -164,7 +165,7 @@ WEFT_COOPERATIVE_KERNEL(MergeBest, BestArgs, kBestThreads) {
   }
 }
 
-// e^x for -87 <= x <= 0, as base/best_tokens.cc has it.
+// e^x for -87 <= x <= 0, with the same bits as base/best_tokens.cc.
 WEFT_DEVICE float ExpOfNegative(float x) {
   const float z = x * 1.44269504f + 12582912.0f;
   const float n = z - 12582912.0f;
@@ -177,7 +178,7 @@ WEFT_DEVICE float ExpOfNegative(float x) {
   return FloatOf(BitsOf(y) + (BitsOf(z) << 23));
 }
 
-// Of each part of kWeightPart values, by as many threads as there are lanes.
+// For each part of kWeightPart values, with one thread per lane of the definition.
 WEFT_COOPERATIVE_KERNEL(WeighRows, BestArgs, kWeightThreads) {
   WEFT_SHARED(float, lanes, kWeightThreads);
   const int row = BlockY(), t = ThreadIndex();

@@ -1,6 +1,6 @@
-// What tokens are chosen from: rows of logits, changed by biases, penalties and masks, their best
-// tokens and their weights, so that a step sends a few numbers to the host in place of
-// vocabularies. All are those of base/best_tokens.h, by its definitions.
+// Sampling candidates: rows of logits, changed by biases, penalties and masks, then their best
+// tokens and weights, so that a step downloads a few numbers instead of whole vocabularies. Defined
+// by base/best_tokens.h.
 #ifndef WEFT_KERNELS_GPU_BEST_H_
 #define WEFT_KERNELS_GPU_BEST_H_
 
@@ -8,8 +8,8 @@
 
 namespace weft::device {
 
-// As TokenLogit. The first that a row does not have has a logit of NaN; or of minus infinity, if it
-// is the first of all and only changes took the others.
+// As TokenLogit. The first missing token has a logit of NaN; or of minus infinity, if it is the
+// row's first and only changes removed all others.
 struct BestToken {
   int32_t token;
   float logit;
@@ -20,24 +20,24 @@ struct TokenChange {
   float bias, repetition, penalty;
 };
 
-// In order: ChangeRows, in place; FindBest, of each slice of a row; MergeBest, of the row;
+// Launch in order: ChangeRows (in place), FindBest (per slice of a row), MergeBest (per row),
 // WeighRows. x: slices, or 1 (MergeBest), y: rows; kBestThreads threads, or kWeightThreads
 // (WeighRows).
 struct BestArgs {
   Rows logits;
   int32_t n_vocab = 0;
   int32_t n_slices = 0;
-  const int32_t* n_best = nullptr;         // per row; 0: nobody asks
-  const int32_t* first_changes = nullptr;  // per row, and the end: into `changes`
-  const int32_t* masks = nullptr;          // per row: where its bits begin in `allowed`; -1: all
-  const float* temperatures = nullptr;     // per row; 0: nobody asks for its weight
-  const TokenChange* changes = nullptr;    // of a row: each token once
+  const int32_t* n_best = nullptr;         // per row; 0: none wanted
+  const int32_t* first_changes = nullptr;  // per row, and the end: index into `changes`
+  const int32_t* masks = nullptr;          // per row: its mask's first word in `allowed`; -1: none
+  const float* temperatures = nullptr;     // per row; 0: no weight wanted
+  const TokenChange* changes = nullptr;    // each token at most once per row
   const uint32_t* allowed = nullptr;
   int32_t* sound = nullptr;    // (row, slice): see ChangeRows
   BestToken* parts = nullptr;  // (row, slice, most)
   BestToken* out = nullptr;    // (row, most)
   int32_t most = 0;
-  double* weights = nullptr;  // (row, n_weights): of parts of kWeightPart values
+  double* weights = nullptr;  // (row, n_weights): sums of kWeightPart values
   int32_t n_weights = 0;
   const int32_t* n_rows = nullptr;
 };

@@ -1,5 +1,5 @@
-// The kernels as nvcc compiled them, a fat binary per source. Only in programs that are built
-// with it. Each is called what its source is, without the extension.
+// The kernels compiled by nvcc, one fat binary per source file, named as the source without
+// extension. Only in builds with nvcc.
 #ifndef WEFT_KERNELS_GPU_CUDA_IMAGES_H_
 #define WEFT_KERNELS_GPU_CUDA_IMAGES_H_
 

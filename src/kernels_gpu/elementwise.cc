@@ -1,4 +1,4 @@
-// Kernels that take values one by one: copies, sums, activations, rotation.
+// Elementwise kernels: copies, sums, activations, rotation.
 #include "device/dialect.h"
 #include "kernels_gpu/activate_device.h"
 #include "kernels_gpu/kernels.h"

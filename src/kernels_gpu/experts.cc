@@ -6,7 +6,7 @@
 
 namespace weft::device {
 
-// The sum is one thread's, in order.
+// One thread adds the sum, in order.
 WEFT_DEVICE void SoftmaxInPlace(float* x, int n) {
   float max = x[0];
   for (int i = 1; i < n; ++i) max = Max(max, x[i]);
@@ -26,18 +26,18 @@ WEFT_DEVICE int MinOfWarp(int value) {
   return value;
 }
 
-// One row's choice, by a warp: lane l has the experts l, l + 32 ... Scores may be NaN in a damaged
-// model: a best one is found all the same.
+// Routes one row with one warp: lane l has experts l, l + 32 ... In a damaged model scores may be
+// NaN, and experts must still be chosen.
 template <typename Scores, typename GroupScores>
 struct RowRouter {
   const RouteArgs& a;
   Scores& scores;             // shared
-  GroupScores& group_scores;  // likewise
+  GroupScores& group_scores;  // shared memory, too
   const int lane;
-  uint64_t groups = ~uint64_t{0};  // that may be chosen from, a bit each
-  uint32_t chosen = 0;             // of the lane's experts, a bit each
+  uint64_t groups = ~uint64_t{0};  // groups to choose from, one bit each
+  uint32_t chosen = 0;             // the lane's experts chosen so far, one bit each
 
-  // The same bits as SoftmaxInPlace: only the sum depends on an order, and each lane adds it all.
+  // The same bits as SoftmaxInPlace: only the sum depends on order, and each lane adds all of it.
   WEFT_DEVICE void Softmax() {
     float max = MinusInfinity();
     for (int i = lane; i < a.n_experts; i += 32) max = Max(max, static_cast<float>(scores[i]));
@@ -59,7 +59,7 @@ struct RowRouter {
     const float score = scores[expert];
     return a.selection_bias != nullptr ? score + a.selection_bias[expert] : score;
   }
-  // The sum of a group's two best.
+  // The sum of a group's two best scores.
   WEFT_DEVICE float GroupScore(int group) const {
     const int size = a.n_experts / a.n_groups, begin = group * size;
     int first = begin, second = -1;
@@ -86,8 +86,8 @@ struct RowRouter {
     }
   }
 
-  // The first of the best that are left: as one that is replaced by any that is greater. So a first
-  // one that is NaN stays, and no other NaN is chosen.
+  // The first of the best remaining experts, as a loop finds it that replaces its candidate only by
+  // a greater one: a NaN at the start stays, and no other NaN is chosen.
   WEFT_DEVICE int ChooseNext() {
     const int size = a.n_experts / a.n_groups;
     int first = a.n_experts, best = a.n_experts;
@@ -119,7 +119,7 @@ struct RowRouter {
   }
 };
 
-// From the scores of the chosen experts.
+// Computes weights from the scores of the chosen experts.
 WEFT_DEVICE void WeighChosen(const RouteArgs& a, float* weights) {
   if (a.router == Router::kSoftmaxOfChosen) SoftmaxInPlace(weights, a.n_used);
   if (a.renormalize != 0) {
@@ -155,7 +155,7 @@ WEFT_COOPERATIVE_KERNEL(RouteRows, RouteArgs, kRouteThreads) {
   if (lane == 0) WeighChosen(a, weights);
 }
 
-// A block's pairs: their experts, in shared memory.
+// Loads the experts of a block's pairs into shared memory.
 template <typename Shared>
 WEFT_DEVICE int LoadPairs(const SortArgs& a, int n_pairs, Shared& experts) {
   const int first = BlockX() * kSortPairs, n = Min(kSortPairs, n_pairs - first);
@@ -182,7 +182,7 @@ WEFT_COOPERATIVE_KERNEL(CountPairs, SortArgs, kSortThreads) {
 
 WEFT_COOPERATIVE_KERNEL(SortPairs, SortArgs, kSortThreads) {
   WEFT_SHARED(int32_t, experts, kSortPairs);
-  WEFT_SHARED(int32_t, counts, kMostExperts);  // of all blocks' pairs
+  WEFT_SHARED(int32_t, counts, kMostExperts);  // counts of all blocks' pairs
   const int n_pairs = *a.n_rows * a.n_used, n_runs = Max(1, CeilDiv(n_pairs, kSortPairs));
   if (BlockX() >= n_runs) return;
   const int n = LoadPairs(a, n_pairs, experts);

@@ -6,10 +6,10 @@
 
 namespace weft::device {
 
-// As RouterWeights of model/operations.h.
+// Values as in RouterWeights of model/operations.h.
 enum class Router : int32_t { kSoftmax, kSigmoid, kSoftmaxOfChosen };
 
-// Chooses the experts of each row; `scores` are the router's logits. x: rows, a warp for each.
+// Chooses each row's experts; `scores` are the router's logits. x: rows, one warp each.
 struct RouteArgs {
   Rows scores;
   const float* selection_bias = nullptr;
@@ -25,9 +25,9 @@ inline constexpr int kRouteThreads = 32;
 inline constexpr int kMostGroups = 64;
 WEFT_DECLARE_KERNEL(RouteRows, RouteArgs);
 
-// Gives every pair (row, choice) a place among those of its expert, in the order of pairs, and
-// cuts each expert's places into tiles. x: runs of kSortPairs pairs; kSortThreads threads. Where
-// there may be several runs, each run's are counted by CountPairs before.
+// Gives every pair (row, choice) a place among the pairs of its expert, in the order of pairs, and
+// divides each expert's places into tiles. x: runs of kSortPairs pairs; kSortThreads threads. If
+// there may be several runs, CountPairs counts each run's pairs first.
 struct SortArgs {
   const int32_t* experts = nullptr;  // (row, choice)
   int32_t n_experts = 0, n_used = 0;
@@ -47,9 +47,8 @@ inline constexpr int kMostExperts = 1024;
 WEFT_DECLARE_KERNEL(CountPairs, SortArgs);
 WEFT_DECLARE_KERNEL(SortPairs, SortArgs);
 
-// out = the sum of the chosen experts' results times their weights (absent: 1), in the order of
-// choice.
-// x: columns, y: rows.
+// out = the sum of the chosen experts' outputs times their weights (absent: 1), in the order of
+// choice. x: columns, y: rows.
 struct MixArgs {
   Rows given;  // per place
   const int32_t* places = nullptr;

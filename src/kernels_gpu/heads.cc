@@ -1,5 +1,5 @@
-// What lies between the products of queries, keys and values and attention to them: norms of
-// heads, their rotation, and the way into pages. A warp takes a head.
+// Everything between the products of queries, keys and values and attention: norms of heads, their
+// rotation, and storing them in pages. One warp per head.
 #include "device/dialect.h"
 #include "kernels_gpu/attention.h"
 #include "kernels_gpu/kv_device.h"
@@ -7,7 +7,7 @@
 
 namespace weft::device {
 
-// Of a head's values in shared memory, in the order of a NormRows of 32 threads.
+// Norms a head's values in shared memory, adding in the order of a NormRows of 32 threads.
 template <typename Shared>
 WEFT_DEVICE void NormHead(const NormPart& norm, int head, Shared& values, int base) {
   const int lane = ThreadIndex() % 32;
@@ -33,7 +33,7 @@ WEFT_DEVICE void NormHead(const NormPart& norm, int head, Shared& values, int ba
   }
 }
 
-// As RotateRows.
+// The same as RotateRows.
 template <typename Shared>
 WEFT_DEVICE void RotateHead(const HeadsArgs& a, int row, Shared& values, int base) {
   const float* const cosines = a.rope + static_cast<int64_t>(row) * 2 * a.n_pairs;
@@ -47,10 +47,10 @@ WEFT_DEVICE void RotateHead(const HeadsArgs& a, int row, Shared& values, int bas
   }
 }
 
-// What one warp does: the queries' heads come first, then those of keys, then those of values.
+// The head of one warp: first the queries' heads, then those of keys, then those of values.
 struct Head {
   const float* from = nullptr;
-  float* to = nullptr;  // of queries, if anything is done to them
+  float* to = nullptr;  // for queries, null if nothing changes
   int number = 0, width = 0;
   bool is_key = false, is_value = false;
 
@@ -70,7 +70,7 @@ struct Head {
       return;
     }
     number -= a.n_kv_heads;
-    if (a.v.values == nullptr || number >= a.n_kv_heads) return;  // nothing
+    if (a.v.values == nullptr || number >= a.n_kv_heads) return;  // beyond the last head
     is_value = true;
     width = a.kv.v_dim;
     from = a.v.values + row * a.v.stride + number * width;

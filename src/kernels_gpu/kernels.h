@@ -1,9 +1,9 @@
-// The kernels of the gpu backend and their arguments: what the host launches.
+// The kernels of the gpu backend and their arguments.
 //
-// Rows of floats are given by a pointer to row 0 and a stride in floats. Every kernel is
-// launched for as many rows as there may be and asks the step how many there are, so that one
-// captured launch serves every step of its size. The shape of a launch is beside the arguments:
-// "x: columns, y: rows" says what the grid's dimensions count.
+// Rows of floats are given by a pointer to row 0 and a stride in floats. Every kernel is launched
+// for the max number of rows and reads the actual number from the step, so that one captured launch
+// serves every step of its size. The comments of arguments give the shape of a launch: "x: columns,
+// y: rows" says what the grid's dimensions count.
 #ifndef WEFT_KERNELS_GPU_KERNELS_H_
 #define WEFT_KERNELS_GPU_KERNELS_H_
 
@@ -25,23 +25,23 @@ struct Rows {
   int64_t stride = 0;
 };
 
-// --- a step, as it lies in a buffer of the device ------------------------------------------
+// --- a step, in a buffer on the device -----------------------------------------------------
 
-// A part of a step's attention (attention.h): rows that see the same pages, StepView::item_rows
-// from `rows` on; splits from `first` to before `end`; where in StepView::pages the page table
-// begins.
+// A part of a step's attention (attention.h): n_rows rows that see the same pages, from index
+// `rows` of StepView::item_rows on; splits [first, end); the index of their page table in
+// StepView::pages.
 struct AttendItem {
   int32_t rows, n_rows, first, end, table;
 };
 struct ItemList {
-  int32_t first, n;  // of StepView::items
+  int32_t first, n;  // indices into StepView::items
 };
-// Where a row's sums are: its first part, and the split before which all of them are in that one.
+// A row's sums: its first part, and the split before which all splits share that part.
 struct RowParts {
   int32_t base, cut;
 };
 
-// Of one step; the arrays are filled before it begins, and stay where they are.
+// The step's arrays, filled before it begins. Their addresses never change.
 struct StepView {
   const int32_t* n_rows = nullptr;  // one number each
   const int32_t* n_sequences = nullptr;
@@ -53,16 +53,16 @@ struct StepView {
   const int32_t* slots = nullptr;         // per sequence
   const int32_t* pages = nullptr;         // all page tables
   const int32_t* table_begins = nullptr;  // into pages: [group][sequence]
-  int32_t max_sequences = 0;              // the length of such a row
-  // Of attention: items by group of layers, those of single rows and those of several.
+  int32_t max_sequences = 0;              // stride of table_begins' groups
+  // Attention: items by group of layers, in two lists: single rows, and several rows.
   const AttendItem* items = nullptr;
-  const ItemList* item_lists = nullptr;  // [group][of single rows, of several]
+  const ItemList* item_lists = nullptr;  // [group][single rows, several rows]
   const int32_t* item_rows = nullptr;
   const RowParts* row_parts = nullptr;  // [group][row]
-  int32_t max_rows = 0;                 // the length of such a row
+  int32_t max_rows = 0;                 // stride of row_parts' groups
 };
 
-// Memory by id: id i is at slabs[i >> shift] + (i & (1 << shift) - 1) * bytes.
+// Memory by id: item i is at slabs[i >> shift] + (i & (1 << shift) - 1) * bytes.
 struct PoolView {
   std::byte* const* slabs = nullptr;
   int32_t shift = 0;
@@ -73,21 +73,22 @@ struct PoolView {
 struct Int8View {
   int8_t* q = nullptr;      // (row, n_in)
   float* scales = nullptr;  // (row, n_in / 32)
-  int32_t* sums = nullptr;  // likewise: of the first and the last 16 q, in the low and high half
+  int32_t* sums = nullptr;  // (row, n_in / 32): sums of the first and the last 16 q, in the low and
+                            // high half
 };
 
 // --- elements -----------------------------------------------------------------------------
 
-// Threads of kernels that take a value each, or a few.
+// Thread counts of elementwise kernels.
 inline constexpr int kColumnThreads = 128;
 inline constexpr int kColumnsEach = 4;
 inline constexpr int kColumnsPerBlock = kColumnThreads * kColumnsEach;
 
-// to = from, head by head; from absent: zeros. With `index`, row i is from row index[i].
-// x: columns of a head, y: rows, z: heads.
+// to = from, head by head; without `from`, zeros. With `index`, row i is read from row index[i]. x:
+// columns of a head, y: rows, z: heads.
 struct CopyArgs {
   Rows from, to;
-  int64_t from_head = 0, to_head = 0;  // floats from head to head
+  int64_t from_head = 0, to_head = 0;  // floats between heads
   int32_t width = 0;
   const int32_t* index = nullptr;
   const int32_t* n_rows = nullptr;
@@ -113,7 +114,7 @@ struct ScaleArgs {
 };
 WEFT_DECLARE_KERNEL(ScaleRows, ScaleArgs);
 
-// The most rows that a grid's y counts. With more rows, z counts runs of this many.
+// Max rows counted by a grid's y. With more rows, z counts runs of this many.
 inline constexpr int kMostRunRows = 32768;
 
 // out = act(gate) * up, or act(gate); x: columns, y and z: rows. The kinds are
@@ -138,8 +139,8 @@ struct ActivateArgs {
 };
 WEFT_DECLARE_KERNEL(ActivateRows, ActivateArgs);
 
-// The same to bytes, of n_blocks blocks a row; `rows.out` is absent.
-// x: runs of kQuantizeBlocks blocks, y and z: rows; kQuantizeThreads threads.
+// The same, quantized to n_blocks blocks per row; `rows.out` is absent. x: runs of kQuantizeBlocks
+// blocks, y and z: rows; kQuantizeThreads threads.
 struct ActivateBytesArgs {
   ActivateArgs rows;
   Int8View out;
@@ -147,8 +148,8 @@ struct ActivateBytesArgs {
 };
 WEFT_DECLARE_KERNEL(ActivateBytes, ActivateBytesArgs);
 
-// x = x * sigmoid(gate), head by head; gate_step 0: one gate for a head. x: columns of a head,
-// y: rows, z: heads.
+// x = x * sigmoid(gate), head by head; gate_step 0: one gate per head. x: columns of a head, y:
+// rows, z: heads.
 struct GateArgs {
   Rows x, gate;
   int64_t x_head = 0, gate_head = 0;
@@ -169,8 +170,8 @@ struct WarmArgs {
 };
 WEFT_DECLARE_KERNEL(WarmRows, WarmArgs);
 
-// Turns the first 2 n_pairs values of each head. `table`: per row n_pairs cosines, then as many
-// sines. x: pairs, y: rows, z: heads.
+// Rotates the first 2 n_pairs values of each head. `table`: for each row n_pairs cosines, then as
+// many sines. x: pairs, y: rows, z: heads.
 struct RopeArgs {
   Rows x;
   int64_t head = 0;
@@ -181,21 +182,20 @@ struct RopeArgs {
 };
 WEFT_DECLARE_KERNEL(RotateRows, RopeArgs);
 
-// What a norm does to each group of `width` values. In other kernels' arguments, 0: there is none.
+// A norm of each group of `width` values. In other kernels' arguments, width 0 means no norm.
 struct NormPart {
   const float* weight = nullptr;
   const float* bias = nullptr;
-  int32_t weight_values = 0;  // one group's, or all groups'
+  int32_t weight_values = 0;  // of one group, or of all groups
   int32_t width = 0;
-  int32_t layer = 0;  // a layer norm
+  int32_t layer = 0;  // 1: layer norm, 0: RMS norm
   float epsilon = 0, factor = 1;
 };
 
-// A norm of each group; in place or not. x: groups, y: rows; a block of NormThreads(norm.width)
-// threads.
+// Norms each group, optionally in place. x: groups, y: rows; NormThreads(norm.width) threads.
 struct NormArgs {
   Rows x, out;
-  int64_t group = 0;  // floats from group to group
+  int64_t group = 0;  // floats between groups
   NormPart norm;
   const int32_t* n_rows = nullptr;
 };
@@ -203,12 +203,12 @@ inline constexpr int kMostNormThreads = 128;
 constexpr int NormThreads(int64_t width) { return width <= 256 ? 32 : kMostNormThreads; }
 WEFT_DECLARE_KERNEL(NormRows, NormArgs);
 
-// What lies between two products, a row in one block:
+// The work between two products, one row per block:
 //   x = y, or post(y), of a path, added to the stream: stream = (stream + x * y_scale) * scale
 //   out, bytes = norm(stream)
-// Without y, x or row index[r] of it is normed; without `norm` nothing is; floats and bytes are put
-// where there is room for them. width: a multiple of 32, up to what the kernel is for.
-// x: one, y: rows; StreamThreads(width) threads.
+// Without y, norms x or its row index[r]; without `norm`, copies. Writes floats and bytes if their
+// destination is set. width: a multiple of 32, up to the kernel's max. x: 1, y: rows;
+// StreamThreads(width) threads.
 struct StreamArgs {
   Rows x, y;
   const int32_t* index = nullptr;
@@ -219,7 +219,7 @@ struct StreamArgs {
   int32_t width = 0;
   const int32_t* n_rows = nullptr;
 };
-inline constexpr int kStreamEach = 4;  // neighbours that a thread takes
+inline constexpr int kStreamEach = 4;  // contiguous values per thread
 inline constexpr int kMostStreamThreads = 256;
 inline constexpr int kShortRow = 4096, kLongRow = 11264;
 constexpr int StreamThreads(int64_t width) {
@@ -230,8 +230,8 @@ constexpr int StreamThreads(int64_t width) {
 WEFT_DECLARE_KERNEL(AdvanceShortRows, StreamArgs);
 WEFT_DECLARE_KERNEL(AdvanceLongRows, StreamArgs);
 
-// Brings each head of `width` values to `length`, or less where it is shorter than epsilon.
-// x: heads, y: rows; 32 threads.
+// Scales each head of `width` values to `length`; shorter if its length is below epsilon. x: heads,
+// y: rows; 32 threads.
 struct LengthArgs {
   Rows x;
   int32_t width = 0;
@@ -242,8 +242,8 @@ WEFT_DECLARE_KERNEL(SetLengths, LengthArgs);
 
 // --- products -----------------------------------------------------------------------------
 
-// Row r of head h becomes row h * head_rows + r. x: runs of kQuantizeBlocks blocks of a row, y:
-// rows, z: heads.
+// Quantizes rows; row r of head h becomes row h * head_rows + r. x: runs of kQuantizeBlocks blocks
+// of a row, y: rows, z: heads.
 struct QuantizeArgs {
   Rows x;
   int64_t x_head = 0;
@@ -256,51 +256,51 @@ inline constexpr int kQuantizeThreads = 128;
 inline constexpr int kQuantizeBlocks = kQuantizeThreads / 8;
 WEFT_DECLARE_KERNEL(QuantizeRows, QuantizeArgs);
 
-// Rows that go through one member of a stack.
+// Rows that are multiplied by one member of a stack.
 struct MemberTile {
   int32_t member, first, count;
 };
 
-// out = W x + bias, times scale. x: runs of outputs, y: runs of rows, or tiles; z: members, each
-// over all rows.
+// out = (W x + bias) * scale. x: runs of outputs, y: runs of rows, or tiles; z: members, each over
+// all rows.
 struct MatmulArgs {
   MatrixView matrix;
   Rows x;                // for float weights
   Int8View q;            // for quantized ones
-  int64_t member_x = 0;  // floats from member to member, in x and out
+  int64_t member_x = 0;  // floats between members, in x and out
   int64_t member_out = 0;
-  int32_t member_rows = 0;  // rows of q from member to member
+  int32_t member_rows = 0;  // rows of q between members
   Rows out;
   const float* bias = nullptr;   // (member, n_out)
   const float* scale = nullptr;  // per member
   const int32_t* n_rows = nullptr;
-  const MemberTile* tiles = nullptr;  // in place of y and z
+  const MemberTile* tiles = nullptr;  // instead of y and z
   const int32_t* n_tiles = nullptr;
-  const int32_t* sources = nullptr;  // which row of the activations a row is; absent: the same
-  int32_t lanes = 32;                // of an output; a power of two. Of Multiply alone
-  // Of a feed-forward network, bytes of act(gate) * up: outputs are the columns of `up` and then
-  // those of `gate`, or of `gate` alone. The last block that puts one of the outputs that 32
-  // activations need makes their bytes. `arrivals` counts these outputs, per run of rows and 32
-  // activations: zeros before the launch and after it. Null: only outputs are put.
+  const int32_t* sources = nullptr;  // each row's source row in the activations; absent: itself
+  int32_t lanes = 32;                // lanes per output, a power of two; used only by Multiply
+  // For feed-forward networks: also computes act(gate) * up as bytes. The outputs are the columns
+  // of `up` followed by those of `gate`, or of `gate` alone. The last block to write one of the
+  // outputs that a group of 32 activations needs computes their bytes. `arrivals` counts these
+  // outputs, per run of rows and 32 activations; zeros before and after the launch. Null: no
+  // activation.
   ActivateBytesArgs then;
   int32_t* arrivals = nullptr;
 };
 inline constexpr int kMatmulThreads = 128;
-inline constexpr int kMatmulRows = 8;  // of a run or a tile
-// On tiles of bytes a block has a band of outputs, and up to kMatmulRows rows (MultiplyFew) or
-// kTileRows (MultiplyTiles); or kTileBands bands and kTileRows rows (MultiplyMany).
+inline constexpr int kMatmulRows = 8;  // per run or tile
+// With tensor-core tiles, a block has one band of outputs and up to kMatmulRows rows (MultiplyFew)
+// or kTileRows rows (MultiplyTiles); or kTileBands bands and kTileRows rows (MultiplyMany).
 inline constexpr int kTileRows = 32;
 inline constexpr int kTileBands = kMatmulThreads / 32;
-// Lanes that an output of so many inputs keeps busy.
+// Max lanes that an output of n_in inputs can keep busy.
 constexpr int MatmulLanes(int64_t n_in) {
   int lanes = 1;
   while (lanes < 32 && lanes * kChunkInputs < n_in) lanes *= 2;
   return lanes;
 }
 
-// row[index[r]] of a table to row r of out, times `scale`, in place of it or added to it. Where the
-// index is negative, the row stays.
-// x: blocks of 32 values, y: rows.
+// Copies row[index[r]] of a table to row r of out, times `scale`, or adds it. A negative index
+// leaves the row unchanged. x: blocks of 32 values, y: rows.
 struct EmbedArgs {
   MatrixView table;
   const int32_t* index = nullptr;
@@ -311,8 +311,8 @@ struct EmbedArgs {
 };
 inline constexpr int kEmbedThreads = 32;
 
-// Of each form: a product of one row, one of runs of kMatmulRows rows (or tiles), and a table;
-// of quantized ones products on tiles of bytes too.
+// Kernels of each form: a product of one row, one of runs of kMatmulRows rows (or tiles), and a
+// table lookup; for quantized forms also products with tensor-core tiles.
 #define WEFT_DECLARE_FORM_(name, ...)                 \
   WEFT_DECLARE_KERNEL(MultiplyOne##name, MatmulArgs); \
   WEFT_DECLARE_KERNEL(Multiply##name, MatmulArgs);    \

@@ -1,5 +1,5 @@
-// Elements of keys and values: where they lie in pages, how they are stored, and how they are read
-// again from words of shared memory.
+// Elements of the KV cache: their addresses in pages, how they are stored, and how they are read
+// back from words of shared memory.
 #ifndef WEFT_KERNELS_GPU_KV_DEVICE_H_
 #define WEFT_KERNELS_GPU_KV_DEVICE_H_
 
@@ -9,13 +9,13 @@
 
 namespace weft::device {
 
-// --- where things lie ------------------------------------------------------------------------
+// --- addresses -------------------------------------------------------------------------------
 
 WEFT_DEVICE std::byte* PlaceOf(const PoolView& pool, int id) {
   return pool.slabs[id >> pool.shift] + (id & ((1 << pool.shift) - 1)) * pool.bytes;
 }
 
-// The page of a sequence's position.
+// The page that holds a sequence's position.
 WEFT_DEVICE std::byte* PageOf(const StepView& step, const KvView& kv, int sequence, int position) {
   const int begin = step.table_begins[kv.group * step.max_sequences + sequence];
   return PlaceOf(kv.pool, step.pages[begin + (position >> kv.page_shift)]);
@@ -32,7 +32,7 @@ struct FloatKv {
   WEFT_DEVICE static void Read(Shared& words, int word, int first, float* x) {
     Element::template Read<kN>(words, word, first, x);
   }
-  // Up to 32 dimensions from `dim` on, one from each lane whose dimension is there.
+  // Stores up to 32 dimensions from `dim` on, one per lane; `there`: the lane's dimension exists.
   WEFT_DEVICE static void Put(std::byte* page, const KvPlane& p, int head, int token, int dim,
                               bool there, float x) {
     auto* const values = reinterpret_cast<typename Element::Stored*>(page + p.offset);
@@ -44,7 +44,7 @@ struct FloatKv {
 struct KvFloat32 {
   using Stored = float;
   using Raw = uint32_t;
-  // kN values that lie one behind the other from `word` on, in words of shared memory.
+  // Reads kN contiguous values, from index `first` after word `word` of shared memory.
   template <int kN, typename Shared>
   WEFT_DEVICE static void Read(Shared& words, int word, int first, float* x) {
     if constexpr (kN == 4) {
@@ -60,7 +60,7 @@ struct KvFloat32 {
   WEFT_DEVICE static float ToFloat(float x) { return x; }
   WEFT_DEVICE static float FromFloat(float x) { return x; }
 };
-// Halves of words.
+// Reads 16-bit values, two per word.
 template <typename Element, int kN, typename Shared>
 WEFT_DEVICE void ReadHalves(Shared& words, int word, int first, float* x) {
   uint32_t read[kN / 2];
@@ -102,7 +102,7 @@ struct KvInt8 {
   using Raw = uint8_t;
   static constexpr int kBytes = 1;
   static constexpr bool kScaled = true;
-  // Levels; each is to be multiplied by its scale. 2^23 + 128 + level is exact.
+  // Reads levels, to be multiplied by their scale. 2^23 + 128 + level is exact.
   template <int kN, typename Shared>
   WEFT_DEVICE static void Read(Shared& words, int word, int first, float* x) {
     const uint32_t four = words[word + first / 4];
@@ -115,7 +115,7 @@ struct KvInt8 {
   WEFT_DEVICE static int64_t ScaleAt(const KvPlane& p, int head, int token, int dim) {
     return head * p.scale_head + token * p.scale_token + dim / kScaleDims * p.scale_group;
   }
-  // `x` is 0 where it is not there. A NaN is no maximum.
+  // `x` is 0 in lanes without a dimension. NaN never becomes the maximum.
   WEFT_DEVICE static void Put(std::byte* page, const KvPlane& p, int head, int token, int dim,
                               bool there, float x) {
     const int lane = ThreadIndex() % 32;

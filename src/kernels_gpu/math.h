@@ -1,5 +1,6 @@
-// Functions of floats for kernels, from operations that every device rounds alike: the same
-// bits everywhere. The approximations are those of the CPU's kernels, and as exact.
+// Float functions for kernels, built from operations that every device rounds alike, so their bits
+// are the same everywhere. The approximations are the same as in the CPU's kernels, with the same
+// accuracy.
 #ifndef WEFT_KERNELS_GPU_MATH_H_
 #define WEFT_KERNELS_GPU_MATH_H_
 
@@ -28,7 +29,7 @@ WEFT_DEVICE float Exp(float input) {
   return input != input ? input : result;
 }
 
-// Below 0.625 an odd polynomial, so that small values keep their precision; above, by e^2x.
+// Below 0.625 an odd polynomial, to keep the precision of small values; above, by e^2x.
 WEFT_DEVICE float Tanh(float x) {
   const float magnitude = Abs(x);
   if (magnitude < 0.625f) {

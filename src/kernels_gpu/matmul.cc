@@ -1,4 +1,4 @@
-// Products and tables of every form of weights, and the activations that they want.
+// Products and table lookups for every weight form, and quantization of activations.
 #include "device/dialect.h"
 #include "kernels_gpu/kernels.h"
 #include "kernels_gpu/matmul_device.h"

@@ -1,8 +1,9 @@
-// Products of weights with rows of activations, for the kernels of every form.
+// Products of weights with rows of activations, shared by the kernels of all forms.
 //
-// The order of an output's sum: inputs in chunks of 128; in a chunk one accumulator, which blocks
-// of 32 (or single inputs of float weights) enter in order; chunk sums added in order. Lanes
-// take chunks, so the order is the same for any number of lanes, rows and tiles.
+// The order of an output's sum: inputs are divided into chunks of 128. A chunk has one accumulator,
+// to which blocks of 32 (or single inputs of float weights) are added in order; chunk sums are
+// added in order. Lanes take whole chunks, so the order is the same for any number of lanes, rows
+// and tiles.
 #ifndef WEFT_KERNELS_GPU_MATMUL_DEVICE_H_
 #define WEFT_KERNELS_GPU_MATMUL_DEVICE_H_
 
@@ -13,7 +14,7 @@
 
 namespace weft::device {
 
-// The rows that a block of threads computes, and through which member.
+// The rows that a thread block computes, and the stack member they are multiplied by.
 struct MatmulRows {
   int member, first, count;
   WEFT_DEVICE int SourceOf(const MatmulArgs& a, int r) const {
@@ -21,8 +22,8 @@ struct MatmulRows {
   }
 };
 
-// Adds a block's integer sums of products, of each half where the form has halves, to an output's
-// accumulator; `sums` and `scale` are the block's of the activations.
+// Adds a block's integer dot products (one per half if the form has halves) to an output's
+// accumulator; `sums` and `scale` belong to the block of activations.
 template <typename Form>
 WEFT_DEVICE void AddDots(const int* dot, int32_t sums, float scale, const UnitScales& s,
                          float* acc) {
@@ -44,7 +45,7 @@ WEFT_DEVICE void AddDots(const int* dot, int32_t sums, float scale, const UnitSc
 
 template <typename Form>
 struct QuantProduct {
-  // Adds a chunk of output row `row` to the accumulators of the rows.
+  // Adds one chunk of output row `row` to the accumulators of all rows.
   template <int kRows>
   WEFT_DEVICE static void AddChunk(const MatmulArgs& a, const MatmulRows& rows, int64_t row,
                                    int chunk, float* acc) {
@@ -105,7 +106,7 @@ struct FloatProduct {
   }
 };
 
-// The block's rows; false where there are none.
+// The thread block's rows; false if there are none.
 template <int kRows>
 WEFT_DEVICE bool FindRows(const MatmulArgs& a, MatmulRows* rows) {
   if (a.tiles != nullptr) {
@@ -126,8 +127,8 @@ WEFT_DEVICE void PutOutput(const MatmulArgs& a, const MatmulRows& rows, int r, i
   a.out.values[(rows.first + r) * a.out.stride + BlockZ() * a.member_out + output] = value;
 }
 
-// Once a block has put `n` outputs from `first` on: activates what is complete by that. `flag`: a
-// word of shared memory that nobody uses any more.
+// Called after a block has written `n` outputs from `first` on: activates the groups that this
+// completes. `flag`: a word of shared memory that is free.
 template <typename Shared>
 WEFT_DEVICE void ActivateOutputs(const MatmulArgs& a, const MatmulRows& rows, int first, int n,
                                  Shared& flag) {
@@ -153,8 +154,8 @@ WEFT_DEVICE void ActivateOutputs(const MatmulArgs& a, const MatmulRows& rows, in
   }
 }
 
-// Chunk sums meet in shared memory, where thread t adds those of the pairs t, t + kMatmulThreads
-// ... of outputs and rows.
+// Chunk sums are exchanged through shared memory, where thread t adds those of the pairs t, t +
+// kMatmulThreads ... of outputs and rows.
 template <typename Product, int kRows>
 WEFT_DEVICE void Multiply(const MatmulArgs& a) {
   WEFT_SHARED(float, parts, kMatmulThreads* kRows);
@@ -195,7 +196,7 @@ WEFT_DEVICE void Multiply(const MatmulArgs& a) {
   ActivateOutputs(a, rows, first_output, n_outputs, parts);
 }
 
-// One block of 32 values of a row.
+// Decodes one block of 32 values of a row.
 template <typename Form>
 WEFT_DEVICE void DecodeBlock(const MatrixView& m, int64_t row, int block, float* out) {
   const UnitAddress<Form> at(m, row, block);

@@ -1,10 +1,10 @@
 // A product of quantized weights with one row of activations, in the order of sums of
 // matmul_device.h.
 //
-// A block of threads has a band of outputs. Thread t has output t % 16 and takes kOneAtOnce chunks
-// of each pass, so that the lanes of a warp read neighbours, and half of them the same activations.
-// These lie in shared memory; the next pass's are copied while one is computed. Chunk sums meet
-// in shared memory, where they are added in order.
+// A thread block has a band of outputs. Thread t has output t % 16 and computes kOneAtOnce chunks
+// of each pass, so that the lanes of a warp read adjacent weights, and half of them the same
+// activations. Activations are in shared memory; those of the next pass are copied while one is
+// computed. Chunk sums are exchanged through shared memory and added in order.
 #ifndef WEFT_KERNELS_GPU_MATMUL_ONE_DEVICE_H_
 #define WEFT_KERNELS_GPU_MATMUL_ONE_DEVICE_H_
 
@@ -13,16 +13,16 @@
 namespace weft::device {
 
 constexpr int kOneAtOnce = 2;
-constexpr int kOneLanes = kMatmulThreads / kBandOutputs;  // threads of an output
+constexpr int kOneLanes = kMatmulThreads / kBandOutputs;  // threads per output
 constexpr int kPassChunks = kOneLanes * kOneAtOnce;
 constexpr int kPassUnits = kPassChunks * kChunkUnits;
-// From chunk to chunk of a pass in shared memory: lanes of two chunks meet no bank.
+// Stride of a pass's chunks in shared memory, such that lanes of two chunks have no bank conflicts.
 constexpr int kChunkWords = kChunkInputs / 4 + 4;
 constexpr int kPassWords = kPassChunks * kChunkWords;
 static_assert(2 * kPassUnits == kMatmulThreads, "a thread copies 16 bytes and a scale or sums");
 
-// A chunk of an output's weights, on its way from memory. Units that the row does not have are the
-// chunk's first, for nobody.
+// A chunk of an output's weights, being loaded. Units beyond the row's end repeat the chunk's first
+// unit, and are not used.
 template <typename Form>
 struct ChunkWeights {
   uint32_t words[kChunkUnits][Form::kBits];
@@ -42,14 +42,15 @@ struct ChunkWeights {
   }
 };
 
-// The activations of two passes, in shared memory.
+// The activations of two passes, in shared memory (double buffering).
 template <typename Bytes, typename Scales, typename Sums>
 struct PassInputs {
   Bytes& q;
   Scales& scales;
   Sums& sums;
 
-  // Begins to copy the units from `first` on of row `row`, of `n_units`, to a half of the memory.
+  // Begins to copy units from `first` on of row `row`, which has `n_units`, to one half of the
+  // memory.
   WEFT_DEVICE void Copy(const Int8View& x, int64_t row, int n_units, int first, int half) const {
     const int t = ThreadIndex(), unit = t / 2, of_pass = t % kPassUnits;
     const int64_t from = row * n_units + first;
@@ -67,7 +68,7 @@ struct PassInputs {
     }
   }
 
-  // The sum of a chunk of an output; `place` is the chunk's in both halves.
+  // A chunk's sum of one output; `place` is the chunk's index over both halves.
   template <typename Form>
   WEFT_DEVICE float Multiply(const ChunkWeights<Form>& weights, int place, int n_units) const {
     const Words4 its_scales = ReadWords4(scales, place * kChunkUnits);
@@ -107,7 +108,7 @@ WEFT_DEVICE void MultiplyOne(const MatmulArgs& a) {
   const int64_t row = a.matrix.RowOf(rows.member, BlockX() * kBandOutputs + place);
   const int64_t source = static_cast<int64_t>(BlockZ()) * a.member_rows + rows.SourceOf(a, 0);
   float total = 0.0f;
-  // Adds a pass's chunk sums, in order; the first threads have the outputs.
+  // Adds a pass's chunk sums, in order. The first kBandOutputs threads have one output each.
   const auto add_parts = [&](int pass) {
     if (t >= kBandOutputs) return;
     const int n_parts = Min(kPassChunks, n_chunks - pass * kPassChunks);

@@ -1,4 +1,4 @@
-// Products of quantized weights on tiles of bytes.
+// Products of quantized weights with tensor-core tiles.
 #include "device/dialect.h"
 #include "kernels_gpu/kernels.h"
 #include "kernels_gpu/matmul_tiles_device.h"

@@ -1,13 +1,13 @@
-// Products on tiles of bytes, in the order of sums of matmul_device.h.
+// Products with tensor-core tiles, in the order of sums of matmul_device.h.
 //
-// A warp multiplies a band of 16 outputs, the tiles' rows, by up to 8 or 32 rows of activations,
-// their columns, a chunk of 128 inputs at a time. In a product of few rows the four warps of a
-// block take the chunks of one band in turn, and chunk sums meet in shared memory, where they are
-// added in order; in one of many rows each warp has a band of its own, and its sums stay in
-// registers.
+// A warp multiplies a band of 16 outputs (the tiles' rows) by up to 8 or 32 rows of activations
+// (the tiles' columns), a chunk of 128 inputs at a time. With few rows, the four warps of a block
+// take the chunks of one band in turn; chunk sums are exchanged through shared memory and added in
+// order. With many rows, each warp has its own band, and its sums stay in registers.
 //
-// Activations lie in shared memory, a pass of four chunks at a time; the next pass's are copied
-// while one is computed. Weights go from memory to the lanes that feed the tiles with them.
+// Activations are in shared memory, a pass of four chunks at a time; those of the next pass are
+// copied while one is computed. Weights are loaded directly by the lanes that feed them to the
+// tiles.
 #ifndef WEFT_KERNELS_GPU_MATMUL_TILES_DEVICE_H_
 #define WEFT_KERNELS_GPU_MATMUL_TILES_DEVICE_H_
 
@@ -19,13 +19,14 @@ constexpr int kTileColumns = 8;
 constexpr int kTileWarps = kMatmulThreads / 32;
 constexpr int kTilePassChunks = 4;
 constexpr int kTilePassUnits = kTilePassChunks * kChunkUnits;
-// From row to row of a pass in shared memory: lanes that read together meet no bank twice.
+// Stride of a pass's rows in shared memory, without bank conflicts between lanes that read
+// together.
 constexpr int kTileRowWords = kTilePassUnits * kBlockInputs / 4 + 4;
 constexpr int kTileRowUnits = kTilePassUnits + 4;
-// Likewise of chunk sums.
+// The same for chunk sums.
 constexpr int kTilePartWords = kBandOutputs + 4;
 
-// How a block's shared memory is laid out; in words.
+// Layout of a block's shared memory, in words.
 template <int kMostRows, int kBands>
 struct TileRoom {
   static constexpr int kQ = 2 * kMostRows * kTileRowWords;
@@ -34,11 +35,11 @@ struct TileRoom {
   static constexpr int kBytes = 4 * (kQ + 2 * kUnits + kParts);
 };
 
-// What a lane needs of a unit's words: those of the groups k and k + 4, where k is lane % 4.
+// A lane's part of a unit's words: groups k and k + 4, where k is lane % 4.
 template <typename Form>
 struct LaneUnit {
   static constexpr bool kFour = Form::kHasFour, kTwo = Form::kHasTwo, kSingle = Form::kHasOne;
-  uint32_t nibbles = 0, pairs[2] = {0, 0}, bits = 0;  // or, with 8 bits, both groups in `pairs`
+  uint32_t nibbles = 0, pairs[2] = {0, 0}, bits = 0;  // with 8 bits, both groups are in `pairs`
 
   WEFT_DEVICE void Fetch(const UnitAddress<Form>& at, int k) {
     if constexpr (Form::kBits == 8) {
@@ -55,7 +56,7 @@ struct LaneUnit {
     }
     if constexpr (kSingle) bits = Load(planes + (kTwo ? 2 : 0));
   }
-  // Group k or, with i = 1, k + 4.
+  // Group k; with i = 1, group k + 4.
   WEFT_DEVICE uint32_t Group(int i, int k) const {
     if constexpr (Form::kBits == 8) return pairs[i];
     uint32_t levels = 0;
@@ -74,8 +75,8 @@ struct LaneUnit {
   }
 };
 
-// A chunk of the weights of a band, as a lane has them: of the outputs g and g + 8. Units that the
-// rows do not have are the chunk's first, for nobody.
+// A lane's part of a chunk of a band's weights: outputs g and g + 8. Units beyond the rows' end
+// repeat the chunk's first unit, and are not used.
 template <typename Form>
 struct TileWeights {
   LaneUnit<Form> units[2][kChunkUnits];
@@ -100,18 +101,18 @@ struct TileWeights {
   }
 };
 
-// The activations of two passes, in shared memory.
+// The activations of two passes, in shared memory (double buffering).
 template <int kMostRows, typename Bytes, typename Scales, typename Sums>
 struct TileInputs {
   Bytes& q;
   Scales& scales;
   Sums& sums;
 
-  // Begins to copy the units from `first` on of all rows to a half of the memory.
+  // Begins to copy units from `first` on of all rows to one half of the memory.
   WEFT_DEVICE void Copy(const MatmulArgs& a, const MatmulRows& rows, int n_units, int first,
                         int half) const {
     const int t = ThreadIndex(), n = Min(kTilePassUnits, n_units - first);
-    // 16 bytes for each lane: a warp has a row.
+    // 16 bytes per lane: one row per warp.
     for (int r = t / 32; r < rows.count; r += kTileWarps) {
       if (t % 32 >= 2 * n) continue;
       const int64_t from = SourceOf(a, rows, r) * n_units + first;
@@ -119,7 +120,7 @@ struct TileInputs {
                  a.q.q + from * kBlockInputs + t % 32 * 16);
     }
     if (n_units % 4 == 0) {
-      // Eight lanes have a row: four units of scales, or of sums, each.
+      // Eight lanes per row: each copies four units' scales, or sums.
       for (int r = t / 8; r < rows.count; r += kMatmulThreads / 8) {
         const int unit = t % 4 * 4, to = (half * kMostRows + r) * kTileRowUnits + unit;
         if (unit >= n) continue;
@@ -145,8 +146,8 @@ struct TileInputs {
     return static_cast<int64_t>(BlockZ()) * a.member_rows + rows.SourceOf(a, r);
   }
 
-  // Adds chunk `chunk` of the pass in `half` to the sums of a tile, whose columns are the rows from
-  // `first` on. kWhole: it has all its units.
+  // Adds chunk `chunk` of the pass in `half` to a tile's sums; the tile's columns are the rows from
+  // `first` on. kWhole: the chunk has all its units.
   template <typename Form, bool kWhole>
   WEFT_DEVICE void AddTile(const TileWeights<Form>& weights, int half, int chunk, int first,
                            int n_rows, int n_units, float* acc) const {
@@ -259,7 +260,7 @@ WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, const
   ActivateOutputs(a, rows, BlockX() * kBandOutputs, kBandOutputs, x.sums);
 }
 
-// Many rows: each warp has a band.
+// Many rows: each warp has its own band.
 template <typename Form, int kMostRows, typename Inputs>
 WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, const Inputs& x) {
   constexpr int kTiles = kMostRows / kTileColumns;
@@ -267,7 +268,7 @@ WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, cons
   const int n_units = a.matrix.n_in / kBlockInputs, n_chunks = CeilDiv(n_units, kChunkUnits);
   const int n_passes = CeilDiv(n_chunks, kTilePassChunks);
   const int n_bands = CeilDiv(a.matrix.n_out, kBandOutputs), band = BlockX() * kTileWarps + t / 32;
-  // A band that there is not computes the last one's sums, for nobody.
+  // A warp beyond the last band repeats the last one, and its sums are not used.
   const int64_t band_row = a.matrix.RowOf(rows.member, Min(band, n_bands - 1) * kBandOutputs);
   const auto units_of = [&](int chunk) { return Min(kChunkUnits, n_units - chunk * kChunkUnits); };
   float totals[kTiles][4] = {};

@@ -1,7 +1,7 @@
-// Norms: sums over a row, in an order that follows from its width.
+// Norms: sums over a row, in an order that depends only on its width.
 //
-// Thread t of T adds values t, t + T ... in order; the lanes of a warp are added as a tree, and
-// the warps in order.
+// Thread t of T adds values t, t + T ... in order; the lanes of a warp are added as a tree, and the
+// warps in order.
 #include "device/dialect.h"
 #include "kernels_gpu/kernels.h"
 #include "kernels_gpu/math.h"
@@ -11,7 +11,7 @@ namespace weft::device {
 
 constexpr int kMostWarps = kMostNormThreads / 32;
 
-// The sum of all threads' values, in all of them. `sums`: shared, kMostWarps words.
+// The sum of all threads' values, returned to all. `sums`: shared memory, kMostWarps words.
 template <typename Shared>
 WEFT_DEVICE float BlockSum(float value, Shared& sums) {
   const float warp = WarpSum(value);
@@ -55,14 +55,14 @@ WEFT_COOPERATIVE_KERNEL(NormRows, NormArgs, kMostNormThreads) {
   }
 }
 
-// --- between two products ------------------------------------------------------------------------
+// --- the stream between two products -------------------------------------------------------------
 
-// What a norm subtracts from each value and multiplies it by.
+// A norm subtracts `mean` from each value and multiplies it by `scale`.
 struct NormFactors {
   float mean = 0.0f, scale = 1.0f;
 };
 
-// The sum of the first n threads' values, in all of them.
+// The sum of the first n threads' values, returned to all.
 template <typename Shared>
 WEFT_DEVICE float SumOfFirst(int n, float value, Shared& sums) {
   const float warp = WarpSum(value);
@@ -74,7 +74,7 @@ WEFT_DEVICE float SumOfFirst(int n, float value, Shared& sums) {
   return total;
 }
 
-// Of a row in shared memory, which as many threads add as NormRows has.
+// For a row in shared memory, added by as many threads as NormRows has, so the bits are the same.
 template <typename Row, typename Shared>
 WEFT_DEVICE NormFactors FactorsOf(const NormPart& norm, Row& row, Shared& sums) {
   const int n = NormThreads(norm.width), first = ThreadIndex() < n ? ThreadIndex() : norm.width;
@@ -94,7 +94,7 @@ WEFT_DEVICE NormFactors FactorsOf(const NormPart& norm, Row& row, Shared& sums) 
   return factors;
 }
 
-// A thread's neighbours, from column `at` on.
+// Norms a thread's kStreamEach values, from column `at` on.
 WEFT_DEVICE void NormFour(const NormPart& norm, const NormFactors& factors, int at, float* values) {
   float other[kStreamEach];
   WEFT_UNROLL

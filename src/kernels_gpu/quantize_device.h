@@ -1,5 +1,5 @@
-// Activations as bytes: how kernels turn blocks of 32 values into levels, a scale and sums, and
-// where these lie.
+// Quantized activations: how kernels turn blocks of 32 values into levels, a scale and sums, and
+// how these are stored.
 #ifndef WEFT_KERNELS_GPU_QUANTIZE_DEVICE_H_
 #define WEFT_KERNELS_GPU_QUANTIZE_DEVICE_H_
 
@@ -8,18 +8,18 @@
 
 namespace weft::device {
 
-// Neighbouring lanes that share a block, and the values of each.
+// Adjacent lanes that share a block, and the number of values per lane.
 inline constexpr int kQuantizeLanes = 8;
 inline constexpr int kQuantizeEach = kBlockInputs / kQuantizeLanes;
-// The bits of 2^-110: a block below is taken as zero, so that 127 / max is finite.
+// The bits of 2^-110: a smaller block counts as zero, so that 127 / max is finite.
 inline constexpr uint32_t kSmallestBits = 17u << 23;
 
 WEFT_DEVICE uint32_t ExchangeWord(uint32_t word, int mask) {
   return BitsOf(ShuffleXor(FloatOf(word), mask));
 }
 
-// Puts block `block` of a row of n_blocks, of which `values` are this lane's. All lanes of the warp
-// take part, those of blocks that are not there too.
+// Quantizes block `block` of a row of n_blocks blocks; `values` are this lane's values. All lanes
+// of the warp take part; `there`: the block exists.
 WEFT_DEVICE void QuantizeBlock(const float* values, const Int8View& out, int64_t row, int block,
                                int n_blocks, bool there) {
   const int lane = ThreadIndex() % kQuantizeLanes;
@@ -46,7 +46,7 @@ WEFT_DEVICE void QuantizeBlock(const float* values, const Int8View& out, int64_t
     bytes |= (level & 0xFFu) << (8 * i);
     sum += level;
   }
-  // Of each half of the block.
+  // The sum of each half of the block.
   sum += ExchangeWord(sum, 1);
   sum += ExchangeWord(sum, 2);
   const uint32_t other = ExchangeWord(sum, 4);
@@ -54,13 +54,13 @@ WEFT_DEVICE void QuantizeBlock(const float* values, const Int8View& out, int64_t
   const int64_t at = row * n_blocks + block;
   reinterpret_cast<uint32_t*>(out.q + at * kBlockInputs)[lane] = bytes;
   if (lane != 0) return;
-  // A block that is not finite shows in every product of its row.
+  // A block with a non-finite value gets a scale of NaN, so that every product of its row is NaN.
   out.scales[at] = scaled ? max / 127.0f : finite ? 0.0f : FloatOf(0x7FC00000u);
   out.sums[at] = static_cast<int32_t>((other << 16) | (sum & 0xFFFFu));
 }
 
-// Four values that lie one behind the other, in one go where they are aligned. The others are
-// volatile, or the compiler makes one branch of both, and loads value by value.
+// Loads four contiguous values, in one access if they are aligned. The other branch is volatile,
+// because the compiler would otherwise merge both branches and load value by value.
 WEFT_DEVICE void LoadFour(const float* p, float* values) {
   if (reinterpret_cast<uintptr_t>(p) % 16 == 0) {
     const Words4 words = LoadWords4(p);

@@ -65,18 +65,18 @@ WEFT_KERNEL(ComputeGates, GatesArgs) {
   a.gains[at] = a.betas.values != nullptr ? Sigmoid(beta) : step;
 }
 
-// What a row brings to a column, and where its result goes.
+// A row's inputs to a column, and the destination of its result.
 struct ColumnRow {
   const float *key, *query;
   float* value;
   float decay, gain;
 };
 
-// A column of one head's state, and the rows that go through it.
+// A column of one head's state, and the rows that advance it.
 struct Column {
   int begin, end;  // rows of the step
   int head, key_head, column;
-  float* state;  // of the column; a row's is n_columns further
+  float* state;  // of the column; the stride between state rows is n_columns
   WEFT_DEVICE bool Find(const AdvanceArgs& a) {
     const int sequence = BlockZ();
     column = BlockX() * kAdvanceThreads + ThreadIndex();

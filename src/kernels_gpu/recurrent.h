@@ -1,8 +1,8 @@
 // Recurrent state: convolutions, delta nets, state spaces.
 //
-// A head's state lies row by row in its sequence's slot, so that the threads of a block, a column
-// each, read neighbours. A sequence's tokens are taken one after the other, and a state in
-// memory has the bits that it had in registers: how a prompt is cut changes nothing.
+// A head's state is stored row by row in its sequence's slot, so that the threads of a block, one
+// column each, read adjacent addresses. A sequence's tokens are computed one after the other, and a
+// state in memory has the same bits as in registers, so splitting a prompt changes nothing.
 #ifndef WEFT_KERNELS_GPU_RECURRENT_H_
 #define WEFT_KERNELS_GPU_RECURRENT_H_
 
@@ -10,15 +10,15 @@
 
 namespace weft::device {
 
-// One state of all slots.
+// One state in all slots.
 struct SlotView {
   PoolView pool;
-  int64_t offset = 0;  // bytes, in a slot
+  int64_t offset = 0;  // bytes within a slot
 };
 
-// out = bias, then one fused multiply-add per tap, the oldest first; `silu`: of that. Inputs
-// before the step come from the state, which holds the n_taps - 1 latest, oldest first.
-// x: columns, y: rows.
+// out = bias, then one fused multiply-add per tap, the oldest first; with `silu`, silu(out). Inputs
+// from before the step come from the state, which holds the latest n_taps - 1, oldest first. x:
+// columns, y: rows.
 struct ConvolveArgs {
   StepView step;
   SlotView state;
@@ -29,13 +29,13 @@ struct ConvolveArgs {
   int32_t silu = 0;
 };
 WEFT_DECLARE_KERNEL(ConvolveRows, ConvolveArgs);
-// Leaves each sequence's latest inputs in its state, once all rows are convolved. x: columns,
-// y: sequences.
+// Saves each sequence's latest inputs to its state, after all rows are convolved. x: columns, y:
+// sequences.
 WEFT_DECLARE_KERNEL(KeepInputs, ConvolveArgs);
 
-// Per row and head: decay = exp(rate * step), step = softplus(steps + bias); the gain is the
-// step, or with `betas` their sigmoid. With `interleaved`, `betas` holds for each of n_heads /
-// interleaved runs first that many betas and then as many steps. x: runs of 32 heads, y: rows.
+// Per row and head: decay = exp(rate * step), step = softplus(steps + bias); the gain is the step,
+// or with `betas` sigmoid(beta). If `interleaved` is not 0, `betas` holds both: for each of n_heads
+// / interleaved runs, first that many betas and then as many steps. x: runs of 32 heads, y: rows.
 struct GatesArgs {
   Rows betas, steps;
   const float* bias = nullptr;
@@ -48,17 +48,17 @@ struct GatesArgs {
 };
 WEFT_DECLARE_KERNEL(ComputeGates, GatesArgs);
 
-// Sends the rows of each sequence through the heads' states. x: runs of 32 columns, y: heads,
-// z: sequences.
+// Advances the heads' states by the rows of each sequence. x: runs of 32 columns, y: heads, z:
+// sequences.
 struct AdvanceArgs {
   StepView step;
   SlotView state;
   Rows queries, keys;  // key head k at k * n_rows
-  Rows values;         // head h at h * n_columns; overwritten by what the head gives
+  Rows values;         // head h at h * n_columns; overwritten by the outputs
   const float* gains = nullptr;
   const float* decays = nullptr;
   const float* skip = nullptr;  // state spaces: per head
-  Rows row_decays;              // channel delta nets, in place of decays: head h at h * n_rows
+  Rows row_decays;              // channel delta nets, instead of decays: head h at h * n_rows
   int32_t n_heads = 0, n_rows = 0, n_columns = 0;
   int32_t tiled = 0;  // head h reads key head h % n_key_heads, else h / (n_heads / n_key_heads)
   int32_t n_key_heads = 1;
@@ -80,9 +80,9 @@ struct ChannelGatesArgs {
 };
 WEFT_DECLARE_KERNEL(ComputeChannelGates, ChannelGatesArgs);
 
-// Sends the rows of each sequence through the channels' states, which lie by state value: with
-// d = softplus(steps): h = exp(d rate) h + d values b; values = c . h + skip values.
-// x: runs of kAdvanceThreads channels, y: sequences.
+// Advances the channels' states, stored by state value, by the rows of each sequence. With d =
+// softplus(steps): h = exp(d rate) h + d values b; values = c . h + skip values. x: runs of
+// kAdvanceThreads channels, y: sequences.
 struct ScanArgs {
   StepView step;
   SlotView state;

@@ -1,4 +1,4 @@
-// Where a sequence's recurrent state lies.
+// The address of a sequence's recurrent state.
 #ifndef WEFT_KERNELS_GPU_SLOT_DEVICE_H_
 #define WEFT_KERNELS_GPU_SLOT_DEVICE_H_
 

@@ -6,7 +6,7 @@
 
 namespace weft::device {
 
-// A column of this thread: number `i` of its kColumnsEach.
+// Column number `i` of this thread's kColumnsEach columns.
 WEFT_DEVICE int ColumnOf(int i) {
   return BlockX() * kColumnsPerBlock + i * kColumnThreads + ThreadIndex();
 }

@@ -6,7 +6,7 @@
 
 namespace weft::device {
 
-// Brings each head of x to the length of the row of `like`. x: heads, y: rows; 32 threads.
+// Scales each head of x to the length of the row of `like`. x: heads, y: rows; 32 threads.
 struct MatchArgs {
   Rows like, x;
   int32_t width = 0;
@@ -19,8 +19,8 @@ WEFT_DECLARE_KERNEL(MatchLengths, MatchArgs);
 struct StreamsArgs {
   Rows x, sides, coefficients, out;
   int32_t width = 0, n = 0;
-  // Of CorrectStreams: news = x - kept; s_i = s_i + (1 + c_i) news; out = c_0 news;
-  // scaled = (x + out) scale.
+  // For CorrectStreams: news = x - kept; s_i = s_i + (1 + c_i) news; out = c_0 news; scaled = (x +
+  // out) scale.
   Rows kept, scaled;
   const float* scale = nullptr;
   const int32_t* n_rows = nullptr;
@@ -29,7 +29,7 @@ inline constexpr int kMostStreams = 8;
 WEFT_DECLARE_KERNEL(PredictStreams, StreamsArgs);
 WEFT_DECLARE_KERNEL(CorrectStreams, StreamsArgs);
 
-// x = max(0, x - mean - sparsity * deviation) of a row's values. y: rows; 32 threads.
+// x = max(0, x - mean - sparsity * deviation), over a row's values. y: rows; 32 threads.
 struct SparseArgs {
   Rows x;
   int32_t width = 0;
@@ -47,8 +47,8 @@ struct SigmoidArgs {
 };
 WEFT_DECLARE_KERNEL(SigmoidRows, SigmoidArgs);
 
-// Part p of out = x + (before - x) lerp[p], `before` being the row before x's or, of a sequence's
-// first row in the step, its state. x: columns, y: rows.
+// Part p of out = x + (before - x) lerp[p]. `before` is the row before x's; for a sequence's first
+// row in the step, its state. x: columns, y: rows.
 struct ShiftArgs {
   StepView step;
   SlotView state;
@@ -58,7 +58,7 @@ struct ShiftArgs {
 };
 WEFT_DECLARE_KERNEL(ShiftRows, ShiftArgs);
 
-// The time mix of RWKV 7, of rows as they were projected: w, a and mix are sigmoids already.
+// The time mix of RWKV 7, on projected rows; w, a and mix are already sigmoids.
 // PrepareMix: w = exp(-e^-0.5 w); v = v + (first - v) mix, or without mix first = v; d = k removal;
 //   k = k (1 + (a - 1) renewal). x: columns, y: rows.
 // AdvanceMix: y of each head and row. x: runs of kAdvanceThreads columns, y: heads, z: sequences.

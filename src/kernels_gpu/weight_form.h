@@ -1,9 +1,9 @@
-// How weights lie on a device.
+// The layout of weights on a device.
 //
-// Quantized weights come in units of 32 inputs of an output, 16 outputs to a band: unit 0 of these,
-// then unit 1 ... So the lanes of a warp, which have the outputs of a band beside each other, read
-// neighbours: in a product of one row (matmul_one_device.h) as in tiles of bytes
-// (matmul_tiles_device.h). What a last band has too many outputs is zeros.
+// Quantized weights are stored in units of 32 inputs of one output, and in bands of 16 outputs:
+// unit 0 of all 16, then unit 1 ... So the lanes of a warp, which have adjacent outputs of a band,
+// read adjacent addresses, both in a product of one row (matmul_one_device.h) and in tensor-core
+// tiles (matmul_tiles_device.h). Missing outputs of the last band are zeros.
 //
 // A unit is `bits` words of levels: planes of 4, 2 and 1 bits, from the low bits of a level to the
 // high ones. With value 4 g + j being byte j of group g (g = 0..7):
@@ -11,12 +11,12 @@
 //   2-bit plane, 2 words: word p has groups 4 p ... 4 p + 3, the first in the lowest bits
 //   1-bit plane, 1 word:  bit g of every byte is group g's
 //   8 bits, 8 words:      signed, as they are
-// A band's unit has the first four words of its outputs, then the others, so that each part is one
-// load for a lane. Beside the levels lie `kMetaBytes` bytes of scales per unit, and for
-// super-blocks a half (two with minima) per 256 inputs, both in bands too.
+// A band's unit has the first four words of all its outputs, then the other words, so that a lane
+// loads each part in one access. Separate arrays, also in bands, hold `kMetaBytes` bytes of scales
+// per unit and, for super-blocks, a half (two with minima) per 256 inputs.
 //
-// Float weights come row by row, in units of 8 inputs and these in chunks of 128, which are a
-// lane's work: units that have the same place in their chunk lie side by side (UnitPlace).
+// Float weights are stored row by row, in units of 8 inputs. 16 units are a chunk of 128 inputs,
+// which one lane computes; units with the same index in their chunks are adjacent (UnitPlace).
 #ifndef WEFT_KERNELS_GPU_WEIGHT_FORM_H_
 #define WEFT_KERNELS_GPU_WEIGHT_FORM_H_
 
@@ -34,24 +34,24 @@ inline constexpr int kSuperInputs = 256;
 enum class Scales { kHalf, kExponent, kSuper };
 enum class Levels { kLinear, kIq4, kFp4, kIq3, kOdd, kIq2, kIq1, kSigns };
 
-// The meaning is that of kernels/quant_types.h: value = scale * (level - zero), or
-// scale * level + min. kHalves: a scale (and minimum) per 16 inputs.
+// The meaning is that of kernels/quants/quant_types.h: value = scale * (level - zero), or scale *
+// level + min. kHalves: a scale (and minimum) per 16 inputs.
 template <Scales kScaleForm, int kLevelBits, int kZeroLevel, bool kHasMins, bool kInHalves,
           Levels kLevelTable = Levels::kLinear, int kSuperShiftOf = 0, int kMinShiftOf = 0>
 struct QuantForm {
   static constexpr Scales kScales = kScaleForm;
   static constexpr int kBits = kLevelBits;
-  static constexpr bool kHasFour = kBits >= 4 && kBits < 8;  // which planes there are
+  static constexpr bool kHasFour = kBits >= 4 && kBits < 8;  // the planes in use
   static constexpr bool kHasTwo = kBits == 2 || kBits == 3 || kBits == 6;
   static constexpr bool kHasOne = kBits == 1 || kBits == 3 || kBits == 5;
   static constexpr int kZero = kZeroLevel;
   static constexpr bool kMins = kHasMins;
   static constexpr bool kHalves = kInHalves;
   static constexpr Levels kTable = kLevelTable;
-  static constexpr int kSuperShift = kSuperShiftOf;  // super scales count 2^-shift times
+  static constexpr int kSuperShift = kSuperShiftOf;  // super scales are multiplied by 2^-shift
   static constexpr int kMinShift = kMinShiftOf;
-  // kHalf: half scale, half min; in halves two scales. kExponent: a byte. kSuper: bytes scale and
-  // min; two scales; in halves with minima two times scale | min << 4.
+  // kHalf: scale and min as halves; with kHalves two scales. kExponent: a byte. kSuper: a byte each
+  // for scale and min; or two scales; with kHalves and minima two bytes of scale | min << 4.
   static constexpr int kMetaBytes = kScales == Scales::kHalf       ? (kMins || kHalves ? 4 : 2)
                                     : kScales == Scales::kExponent ? 1
                                     : kMins || kHalves             ? 2
@@ -83,11 +83,10 @@ struct QuantForm {
   X(IQ2_S, QuantForm<Scales::kSuper, 3, 0, false, true, Levels::kIq2, 3>)       \
   X(IQ3_XXS, QuantForm<Scales::kSuper, 4, 0, false, false, Levels::kIq3, 2>)    \
   X(IQ3_S, QuantForm<Scales::kSuper, 4, 0, false, false, Levels::kOdd>)
-// All of float weights: X(name).
+// All forms of float weights: X(name).
 #define WEFT_FLOAT_FORMS(X) X(F32) X(F16) X(BF16)
 
-// Where the unit of floats that is number `unit` of chunk `chunk` lies in its row of `n_units`
-// units.
+// The index, in a row of `n_units` units, of float unit `unit` of chunk `chunk`.
 constexpr int UnitPlace(int chunk, int unit, int n_units, int units_per_chunk) {
   const int whole = n_units / units_per_chunk, rest = n_units % units_per_chunk;
   return unit * whole + (unit < rest ? unit : rest) + chunk;
@@ -97,19 +96,19 @@ constexpr int CeilDiv(int64_t a, int64_t b) { return static_cast<int>((a + b - 1
 
 constexpr int FirstWords(int bits) { return bits < 4 ? bits : 4; }
 
-// The rows that a matrix of so many outputs takes.
+// The number of rows in memory of a matrix of n_out outputs.
 constexpr int64_t PaddedOutputs(int64_t n_out) {
   return int64_t{CeilDiv(n_out, kBandOutputs)} * kBandOutputs;
 }
 
-// A matrix of any form, on the device; members of a stack one after the other, each with rows of
-// its own in its last band.
+// A matrix of any form, on the device. The members of a stack follow each other; each ends with a
+// band of its own.
 struct MatrixView {
   const uint32_t* levels = nullptr;  // or the elements of float weights
   const uint8_t* meta = nullptr;
   const uint16_t* super = nullptr;
   int32_t n_in = 0;
-  int32_t n_out = 0;  // of one member
+  int32_t n_out = 0;  // per member
 
   constexpr int64_t RowOf(int member, int output) const {
     return member * PaddedOutputs(n_out) + output;

@@ -1,4 +1,4 @@
-// Reading weights in the forms of weight_form.h, for kernels.
+// Reads weights in the forms of weight_form.h, for kernels.
 #ifndef WEFT_KERNELS_GPU_WEIGHTS_DEVICE_H_
 #define WEFT_KERNELS_GPU_WEIGHTS_DEVICE_H_
 
@@ -7,7 +7,7 @@
 
 namespace weft::device {
 
-// What the levels of tables stand for, four of 16 to a word, first the lowest byte.
+// The values of a table's levels, four of 16 per word, the first in the lowest byte.
 WEFT_DEVICE uint32_t TableWord(Levels table, int i) {
   if (table == Levels::kIq4) {
     // -127 -104 -83 -65, -49 -35 -22 -10, 1 13 25 38, 53 69 89 113
@@ -28,7 +28,7 @@ WEFT_DEVICE uint32_t TableWord(Levels table, int i) {
   return i == 0 ? 0x03020100u : i == 1 ? 0x0C080604u : i == 2 ? 0xFDFEFF00u : 0xF4F8FAFCu;
 }
 
-// The table's entries for four nibbles, a byte each.
+// The table's entries for four nibbles, one byte each.
 WEFT_DEVICE uint32_t LookUp(Levels table, uint32_t nibbles) {
   uint32_t out = 0;
   WEFT_UNROLL
@@ -40,7 +40,7 @@ WEFT_DEVICE uint32_t LookUp(Levels table, uint32_t nibbles) {
   return out;
 }
 
-// Group g of a unit: values 4 g ... 4 g + 3 as bytes; `words` are the unit's.
+// Group g of a unit: values 4 g ... 4 g + 3 as bytes; `words` are the unit's words.
 template <typename Form>
 WEFT_DEVICE uint32_t GroupOf(const uint32_t* words, int g) {
   if constexpr (Form::kBits == 8) return words[g];
@@ -67,7 +67,7 @@ WEFT_DEVICE constexpr float PowerOfHalf(int n) { return 1.0f / static_cast<float
 
 // The scales of one unit. All are exact products of a half, an integer and a power of two.
 struct UnitScales {
-  float scale[2];  // of the halves; [0] alone for whole units
+  float scale[2];  // one per half; only [0] for whole units
   float min;       // whole units: added to a value. Halves: the super-block's, to be negated
   int half_min[2];
 };
@@ -105,7 +105,7 @@ WEFT_DEVICE UnitScales ScalesOf(const uint8_t* meta, const uint16_t* super) {
   return s;
 }
 
-// Where a unit of a quantized row lies.
+// The addresses of a unit of a quantized row.
 template <typename Form>
 struct UnitAddress {
   WEFT_DEVICE UnitAddress(const MatrixView& m, int64_t row, int unit) {
@@ -121,12 +121,12 @@ struct UnitAddress {
   }
   static constexpr int kFirstWords = FirstWords(Form::kBits);
   static constexpr int kRestWords = Form::kBits - kFirstWords;
-  const uint32_t *words, *rest;  // of levels: the first ones, and the others
+  const uint32_t *words, *rest;  // of levels: the first four words, and the others
   const uint8_t* meta;
   const uint16_t* super;
 };
 
-// Words that lie one behind the other, in one load where there are 2 or 4.
+// Loads contiguous words, in one access for 2 or 4 words.
 template <int kWords>
 WEFT_DEVICE void LoadWords(const uint32_t* from, uint32_t* words) {
   if constexpr (kWords == 4) {
@@ -148,7 +148,7 @@ WEFT_DEVICE void LoadUnit(const UnitAddress<Form>& at, uint32_t* words) {
   LoadWords<UnitAddress<Form>::kRestWords>(at.rest, words + UnitAddress<Form>::kFirstWords);
 }
 
-// A unit's bytes of scales.
+// Loads a unit's scale bytes.
 template <int kBytes>
 WEFT_DEVICE void LoadMeta(const uint8_t* from, uint8_t* meta) {
   uint32_t bits = 0;
@@ -180,7 +180,7 @@ struct BF16 {
   }
 };
 
-// The number, in elements from the matrix's begin, of the first value of a unit of a float row.
+// The index of the first value of a unit of a float row, in elements from the matrix's beginning.
 WEFT_DEVICE int64_t FloatUnitAt(const MatrixView& m, int64_t row, int chunk, int unit) {
   const int n_units = (m.n_in + kFloatUnit - 1) / kFloatUnit;
   const int place = UnitPlace(chunk, unit, n_units, kChunkInputs / kFloatUnit);
