@@ -1,8 +1,8 @@
-// The quantized types of one to three bits: signs, ternary numbers, and the IQ types, whose
-// blocks name runs of values in codebooks.
+// The quantized types of one to three bits: signs, ternary numbers, and the IQ types, whose blocks
+// refer to runs of values in codebooks.
 //
-// The IQ types are read as numbers of a table's entries, of three or four bits. So they take more
-// memory than in the file, and any kernel that multiplies levels multiplies them.
+// The IQ types are unpacked into indices of a table, of three or four bits. So they take more
+// memory than in the file, but every kernel that multiplies levels can multiply them.
 #ifndef WEFT_KERNELS_QUANTS_FEW_BIT_TYPES_H_
 #define WEFT_KERNELS_QUANTS_FEW_BIT_TYPES_H_
 
@@ -52,7 +52,7 @@ struct Quantized<DType::kQ2_0> {
   }
 };
 
-// Levels 0..2 with one scale, which is repeated for its parts.
+// Levels 0..2 with one scale, which is repeated for all parts.
 struct Ternary {
   static constexpr Format kFormat = {.scales = ScaleForm::kF16, .bits = 2, .offset_shift = 0};
   static constexpr int kValues = 256;
@@ -63,14 +63,14 @@ struct Ternary {
 
 template <>
 struct Quantized<DType::kTQ1_0> : Ternary {
-  // A byte b holds up to five base-3 digits. It stands for the fraction b / 256 rounded up;
-  // its digit k (0 first) is the k-th after the point in base 3: ((b * 3^k mod 256) * 3) / 256.
+  // A byte b holds up to five base-3 digits. It stands for the fraction b / 256, rounded up; digit
+  // k (from 0) is digit k after the point in base 3: ((b * 3^k mod 256) * 3) / 256.
   struct [[gnu::packed, gnu::may_alias]] Block {
     uint8_t qs[48];  // x[32 k + j]: digit k of qs[j]; x[160 + 16 k + j]: digit k of qs[32 + j]
     uint8_t qh[4];   // x[240 + 4 k + j]: digit k of qh[j], k = 0..3
     uint16_t d;
   };
-  // Digits 0 ... kDigits - 1 of kBytes bytes.
+  // Unpacks digits 0 ... kDigits - 1 of kBytes bytes.
   template <int kBytes, int kDigits>
   static void AddDigits(const uint8_t* __restrict bytes, uint8_t* __restrict levels) {
     for (int k = 0, power = 1; k < kDigits; ++k, power *= 3, levels += kBytes) {
@@ -103,25 +103,25 @@ struct Quantized<DType::kTQ2_0> : Ternary {
 
 // --- codebooks --------------------------------------------------------------------
 
-// The number in kIQ2Values of magnitude number `magnitude`, negative or not.
+// The index in kIQ2Values of a magnitude with a sign.
 inline uint8_t SignedOf3(uint32_t magnitude, uint32_t is_negative) {
   return static_cast<uint8_t>(is_negative ? 2 - magnitude : 3 + magnitude);
 }
-// In kIQ3Values or kOddValues.
+// The same for kIQ3Values or kOddValues.
 inline uint8_t SignedOf8(uint32_t magnitude, uint32_t is_negative) {
   return static_cast<uint8_t>(is_negative ? 7 - magnitude : 8 + magnitude);
 }
 
-// Seven signs as they are and an eighth that makes their number even.
+// Seven stored signs, and an eighth that makes the number of negative ones even.
 inline uint32_t EvenSigns(uint32_t seven) {
   return (seven & 127) | (std::popcount(seven & 127) & 1) << 7;
 }
 
-// Eight levels of an entry of magnitudes of two bits.
+// Unpacks an entry of eight 2-bit magnitudes.
 inline void Add8Of3(uint32_t code, uint32_t signs, uint8_t* levels) {
   for (int i = 0; i < 8; ++i) levels[i] = SignedOf3(code >> (2 * i) & 3, signs >> i & 1);
 }
-// Four levels of an entry of magnitudes of three bits.
+// Unpacks an entry of four 3-bit magnitudes.
 inline void Add4Of8(uint32_t code, uint32_t signs, uint8_t* levels) {
   for (int i = 0; i < 4; ++i) levels[i] = SignedOf8(code >> (3 * i) & 7, signs >> i & 1);
 }
@@ -129,7 +129,7 @@ inline void Add4Of8(uint32_t code, uint32_t signs, uint8_t* levels) {
 // The stored scales s stand for d * (2 s + 1) / 2^super_shift.
 inline uint8_t OddScale(uint32_t stored) { return static_cast<uint8_t>(2 * stored + 1); }
 
-// Two of 4 bits each to a byte, the lower nibble first.
+// Two 4-bit scales per byte, the lower nibble first.
 template <int kBytes>
 inline void ReadOddScales(const uint8_t (&scales)[kBytes], BlockParts* parts) {
   for (int s = 0; s < 2 * kBytes; ++s) {
@@ -156,8 +156,8 @@ struct Quantized<DType::kIQ2_XXS> : Codebook2 {
   struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d;
     struct [[gnu::packed]] {
-      uint8_t codes[4];  // of 8 values each
-      uint32_t rest;     // four times seven signs, then a scale of 4 bits
+      uint8_t codes[4];  // per 8 values
+      uint32_t rest;     // four times seven signs, then a 4-bit scale
     } parts[8];
   };
   static void Read(const Block& block, int, BlockParts* parts) {
@@ -178,7 +178,7 @@ struct Quantized<DType::kIQ2_XS> : Codebook2 {
   static constexpr Format kFormat = FormatOf(true);
   struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d;
-    uint16_t codes[32];  // of 8 values each: 9 bits, and seven signs
+    uint16_t codes[32];  // per 8 values: 9 bits, and seven signs
     uint8_t scales[8];   // see ReadOddScales
   };
   static void Read(const Block& block, int, BlockParts* parts) {
@@ -196,7 +196,7 @@ struct Quantized<DType::kIQ2_S> : Codebook2 {
   static constexpr Format kFormat = FormatOf(true);
   struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d;
-    uint8_t codes[32];  // the low 8 bits, of 8 values each
+    uint8_t codes[32];  // the low 8 bits, per 8 values
     uint8_t signs[32];
     uint8_t high[8];    // upper bits of code 4 k + j: bits 2 j, 2 j + 1 of high[k]
     uint8_t scales[8];  // see ReadOddScales
@@ -222,8 +222,8 @@ struct Quantized<DType::kIQ3_XXS> {
   static constexpr int kValues = 256;
   struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d;
-    uint8_t codes[64];  // of 4 values each
-    uint32_t rest[8];   // of 32 values: four times seven signs, then a scale of 4 bits
+    uint8_t codes[64];  // per 4 values
+    uint32_t rest[8];   // per 32 values: four times seven signs, then a 4-bit scale
   };
   static void Read(const Block& block, int, BlockParts* parts) {
     parts->d = block.d;
@@ -247,7 +247,7 @@ struct Quantized<DType::kIQ3_S> {
   static constexpr int kValues = 256;
   struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d;
-    uint8_t codes[64];  // the low 8 bits, of 4 values each
+    uint8_t codes[64];  // the low 8 bits, per 4 values
     uint8_t high[8];    // the ninth bit of code 8 k + j: bit j of high[k]
     uint8_t signs[32];
     uint8_t scales[4];  // see ReadOddScales
@@ -263,7 +263,7 @@ struct Quantized<DType::kIQ3_S> {
   }
 };
 
-// -1, 0 or 1, less or plus an eighth, which is the same for 32 values: levels 0..2 and a minimum
+// -1, 0 or 1, plus or minus an eighth, whose sign is shared by 32 values: levels 0..2 and a minimum
 // of -7 or -9 eighths.
 template <>
 struct Quantized<DType::kIQ1_S> {
@@ -272,8 +272,8 @@ struct Quantized<DType::kIQ1_S> {
   static constexpr int kValues = 256;
   struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d;
-    uint8_t codes[32];  // the low 8 bits, of 8 values each
-    uint16_t rest[8];   // of 32 values: four times three upper bits, a scale of 3 bits, a sign
+    uint8_t codes[32];  // the low 8 bits, per 8 values
+    uint16_t rest[8];   // per 32 values: four times three upper bits, a 3-bit scale, a sign
   };
   static void Read(const Block& block, int, BlockParts* parts) {
     parts->d = parts->dmin = block.d;
@@ -290,7 +290,7 @@ struct Quantized<DType::kIQ1_S> {
   }
 };
 
-// The same with a sign for 8 values: numbers of kIQ1Values.
+// The same with a sign per 8 values: indices of kIQ1Values.
 template <>
 struct Quantized<DType::kIQ1_M> {
   static constexpr Format kFormat = {.scales = ScaleForm::kSuper,
@@ -302,9 +302,9 @@ struct Quantized<DType::kIQ1_M> {
                                      .super_shift = 3};
   static constexpr int kValues = 256;
   struct [[gnu::packed, gnu::may_alias]] Block {
-    uint8_t codes[32];   // the low 8 bits, of 8 values each
-    uint8_t high[16];    // of two codes, a nibble each: three upper bits, and the sign
-    uint16_t scales[4];  // four of 3 bits each, then a nibble of d, its lowest in the first
+    uint8_t codes[32];   // the low 8 bits, per 8 values
+    uint8_t high[16];    // per two codes, a nibble each: three upper bits, and the sign
+    uint16_t scales[4];  // four of 3 bits each, then a nibble of d; the first has d's lowest nibble
   };
   static void Read(const Block& block, int, BlockParts* parts) {
     uint32_t d = 0;

@@ -1,4 +1,4 @@
-// The fields that blocks of several quantized types are made of: planes of bits and packed scales.
+// Fields that the blocks of several quantized types share: planes of bits and packed scales.
 #ifndef WEFT_KERNELS_QUANTS_QUANT_FIELDS_H_
 #define WEFT_KERNELS_QUANTS_QUANT_FIELDS_H_
 
@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// 4-bit levels of a run of 2 kHalf values: the low nibble of qs[j] is x[j]'s, the high one
-// x[j + kHalf]'s. kN values, run after run.
+// 4-bit levels of runs of 2 kHalf values, kN in total: the low nibble of qs[j] belongs to x[j], the
+// high one to x[j + kHalf].
 template <int kHalf, int kN>
 inline void SplitNibbles(const uint8_t* __restrict qs, uint8_t* __restrict levels) {
   for (int run = 0; run < kN; run += 2 * kHalf, qs += kHalf, levels += 2 * kHalf) {
@@ -27,7 +27,7 @@ inline void JoinNibbles(const uint8_t* levels, uint8_t* qs) {
   }
 }
 
-// Fifth bits of 32 values: bit i of qh (as one little-endian number) is x[i]'s.
+// Fifth bits of 32 values: bit i of qh (as one little-endian number) belongs to x[i].
 inline void AddFifthBits(const uint8_t qh[4], uint8_t levels[32]) {
   for (int i = 0; i < 32; ++i) {
     levels[i] |= static_cast<uint8_t>(((qh[i / 8] >> (i % 8)) & 1) << 4);
@@ -39,8 +39,8 @@ inline void JoinFifthBits(const uint8_t levels[32], uint8_t qh[4]) {
   std::memcpy(qh, &bits, sizeof(bits));
 }
 
-// Two bits of 256 values, in two runs of 128: x[128 r + 32 p + j] is bits 2 p, 2 p + 1 of
-// qs[32 r + j], p = 0..3, j = 0..31. Bits `shift` and above of the levels.
+// Two bits of 256 values, in two runs of 128: x[128 r + 32 p + j] has bits 2 p, 2 p + 1 of qs[32 r
+// + j], p = 0..3, j = 0..31. They become bits `shift` and above of the levels.
 inline void AddTwoBits(const uint8_t* __restrict qs, int shift, uint8_t* __restrict levels) {
   for (int part = 0; part < 8; ++part, levels += 32) {
     const uint8_t* const from = qs + part / 4 * 32;
@@ -59,7 +59,8 @@ inline void JoinTwoBits(const uint8_t* levels, int shift, uint8_t* qs) {
   }
 }
 
-// One bit of 256 values: bit k of bits[j] is x[32 k + j]'s. Bit `shift` of the levels.
+// One bit of 256 values: bit k of bits[j] belongs to x[32 k + j]. It becomes bit `shift` of the
+// levels.
 inline void AddOneBit(const uint8_t* __restrict bits, int shift, uint8_t* __restrict levels) {
   for (int k = 0; k < 8; ++k, levels += 32) {
     for (int j = 0; j < 32; ++j) {
@@ -76,10 +77,10 @@ inline void JoinOneBit(const uint8_t* levels, int shift, uint8_t* bits) {
   }
 }
 
-// The 6-bit scales and minima of Q4_K and Q5_K. Those of sub-blocks 0..3 are the
-// low six bits of packed[k] and packed[k + 4]; those of 4..7 have their low
-// nibbles together in packed[k + 4] (scale low, minimum high) and their upper two
-// bits at the top of packed[k - 4] (scale) and packed[k] (minimum).
+// The 6-bit scales and minima of Q4_K and Q5_K. Those of sub-blocks 0..3 are the low six bits of
+// packed[k] and packed[k + 4]. Those of 4..7 have both low nibbles in packed[k + 4] (scale low,
+// minimum high), and their upper two bits at the top of packed[k - 4] (scale) and packed[k]
+// (minimum).
 inline void UnpackScaleMins(const uint8_t packed[12], uint8_t scales[8], uint8_t mins[8]) {
   for (int k = 0; k < 4; ++k) {
     const uint8_t both = packed[k + 8];

@@ -1,14 +1,14 @@
-// The quantized types: of each, in one place, how its blocks lie in model files, what their
-// levels and scales mean, and how these get out of a block and into it. Decoding, encoding,
-// packing and the choice of kernels follow from that (quants.cc, quants_encode.cc,
-// matmul_pack.cc, matmul_dispatch.inc).
+// The quantized types. For each type, one place defines the layout of its blocks in model files,
+// the meaning of its levels and scales, and how to read them from a block and write them to it.
+// Decoding, encoding, packing and the choice of kernels follow from that (quants.cc,
+// quants_encode.cc, matmul_pack.cc, matmul_dispatch.inc).
 //
-// Blocks in a file are packed without gaps and may begin at any address, and so may the
-// structs here: BlockAt looks at one where it lies. Numbers are little-endian; halves are IEEE
-// binary16 bit patterns, see base/half.h. "x[i]" is value i of the block.
+// Blocks in a file are packed without gaps and may begin at any address, and so may the structs
+// here: BlockAt reads a block in place. Numbers are little-endian; halves are IEEE binary16 bit
+// patterns, see base/half.h. "x[i]" is value i of the block.
 //
-// The functions are for files that are built for any machine; kernels of one instruction set
-// use the formats alone.
+// The functions are for files that are compiled for any machine; kernels of one instruction set use
+// only the formats.
 #ifndef WEFT_KERNELS_QUANTS_QUANT_TYPES_H_
 #define WEFT_KERNELS_QUANTS_QUANT_TYPES_H_
 
@@ -25,8 +25,8 @@ namespace weft {
 
 // --- the types --------------------------------------------------------------------
 
-// Blocks of 32: a scale, perhaps a minimum, perhaps fifth bits, and levels: one run of
-// nibbles, or signed bytes.
+// Blocks of 32: a scale, an optional minimum, optional fifth bits, and levels as one run of
+// nibbles, or as signed bytes.
 template <Format kForm>
 struct Blocks32 {
   static constexpr Format kFormat = kForm;
@@ -125,8 +125,8 @@ struct Quantized<DType::kQ3_K> {
   struct [[gnu::packed, gnu::may_alias]] Block {
     uint8_t hmask[32];  // third bits
     uint8_t qs[64];     // low two bits
-    // Scale k, plus 32, has its lower four bits in nibble k / 8 of scales[k % 8], and its
-    // upper two at bit 2 (k / 4) of scales[8 + k % 4].
+    // Scale k, plus 32: its lower four bits are nibble k / 8 of scales[k % 8], its upper two are at
+    // bit 2 (k / 4) of scales[8 + k % 4].
     uint8_t scales[12];
     uint16_t d;
   };
@@ -240,7 +240,7 @@ struct Quantized<DType::kIQ4_XS> {
   static constexpr int kValues = 256;
   struct [[gnu::packed, gnu::may_alias]] Block {
     uint16_t d;
-    // Of scale k, plus 32: its upper two bits are bits 2 k, 2 k + 1, the lower four
+    // Scale k, plus 32: its upper two bits are bits 2 k, 2 k + 1 of scales_high, its lower four are
     // nibble k % 2 of scales_low[k / 2].
     uint16_t scales_high;
     uint8_t scales_low[4];
@@ -268,7 +268,7 @@ struct Quantized<DType::kIQ4_XS> {
   }
 };
 
-// Blocks of 64: a scale per 16 values, of 8 bits without a sign (E4M3), and nibbles.
+// Blocks of 64: an unsigned 8-bit scale (E4M3) per 16 values, and nibbles.
 template <>
 struct Quantized<DType::kNVFP4> {
   static constexpr Format kFormat = {.scales = ScaleForm::kF16,
@@ -281,12 +281,12 @@ struct Quantized<DType::kNVFP4> {
     uint8_t scales[4];
     uint8_t qs[32];  // runs of 16 nibbles
   };
-  // Half of what the scale stands for, as levels are twice their values: an exact half.
+  // Half of the scale's value, because levels are twice their values. Exact as a half.
   static uint16_t HalfOf(uint8_t scale) {
     // 0 ... 7 times 2^-10.
     constexpr uint16_t kSmall[8] = {0, 0x1400, 0x1800, 0x1A00, 0x1C00, 0x1D00, 0x1E00, 0x1F00};
     const int exponent = scale >> 3 & 15, fraction = scale & 7;
-    if (scale == 0x7F) return 0;  // no number
+    if (scale == 0x7F) return 0;  // NaN
     return exponent == 0 ? kSmall[fraction]
                          : static_cast<uint16_t>((exponent + 7) << 10 | fraction << 7);
   }
@@ -296,7 +296,7 @@ struct Quantized<DType::kNVFP4> {
   }
 };
 
-// The block at any address.
+// The block at `p`, which may have any alignment.
 template <DType kType>
 const typename Quantized<kType>::Block& BlockAt(const std::byte* p) {
   return *reinterpret_cast<const typename Quantized<kType>::Block*>(p);
@@ -313,7 +313,7 @@ using QuantizedTypes =
              DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S,
              DType::kIQ3_XXS, DType::kIQ3_S>;
 
-// Calls fn.operator()<T>() for that quantized type which `type` is; false where it is none.
+// Calls fn.operator()<T>() for the quantized type `type`; returns false if it is not one.
 template <typename Fn, DType... kTypes>
 static constexpr bool WithQuantized(DType type, Fn fn, TypeList<kTypes...> /*all*/) {
   return ((type == kTypes && (fn.template operator()<kTypes>(), true)) || ...);

@@ -1,5 +1,5 @@
-// Decoding. What is one multiplication or addition here is one rounding in the
-// definition of the type: the order of operations is part of it.
+// Decoding. Each multiplication or addition here is one rounding in the type's definition, so the
+// order of operations is part of it.
 #include "kernels/quants/quants.h"
 
 #include <bit>
@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// out[i] = scale * what level i means.
+// out[i] = scale * the value of level i.
 template <Format kFormat, int kN>
 inline void ScaleLevels(const uint8_t* levels, float scale, float* out) {
   if constexpr (kFormat.table == LevelTable::kNone) {

@@ -1,8 +1,8 @@
-// The block formats of model files: what each stored block means in float, and
-// how floats are stored in blocks.
+// The block formats of model files: the float values of each stored block, and how floats are
+// stored in blocks.
 //
-// Decoding here is the definition (portable, exact): every faster kernel must
-// agree with it bit for bit. Pure functions over caller memory; any thread.
+// Decoding here is the definition (portable, exact): every faster kernel must match it bit for bit.
+// Pure functions over caller memory; any thread.
 #ifndef WEFT_KERNELS_QUANTS_QUANTS_H_
 #define WEFT_KERNELS_QUANTS_QUANTS_H_
 

@@ -1,8 +1,8 @@
-// Encoding: the scales that store a block with the least error, then the levels.
+// Encoding: finds the scales that store a block with the smallest error, then the levels.
 //
-// A block is brought to a magnitude of 1 to 2 by a power of two first (its factor),
-// so that searches neither overflow nor underflow whatever the values are. Scales
-// are rounded to what a block can store before the final levels are chosen.
+// Each block is first scaled by a power of two (its factor) to a magnitude of 1 to 2, so that
+// searches neither overflow nor underflow, whatever the values are. Scales are rounded to storable
+// ones before the final levels are chosen.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,8 +19,8 @@ namespace {
 
 using namespace quants_internal;  // NOLINT: the other half of this file
 
-// A number of a block as it will be stored: a half of the true magnitude, and what
-// it means for the normalized values.
+// A number of a block in stored form: a half of the true magnitude, and its value for normalized
+// values.
 struct StoredHalf {
   uint16_t bits;
   float value;
@@ -58,8 +58,8 @@ uint16_t EncodeScaled(const float* x, const float* w, float factor, uint8_t leve
   return d.bits;
 }
 
-// x = scale * level + min with both as halves. Where the fit leaves levels unused,
-// it may be moved by whole levels: one of the minima then fits a half better.
+// x = scale * level + min, with both as halves. If the fit leaves levels unused, it may be shifted
+// by whole levels: one of the resulting minima may be closer to a half.
 template <int kMax>
 void EncodeRange(const float* x, const float* w, float factor, uint16_t* d, uint16_t* m,
                  uint8_t levels[32]) {
@@ -88,17 +88,17 @@ void EncodeRange(const float* x, const float* w, float factor, uint16_t* d, uint
   RangeIndices<kMax, 32>(x, best, levels);
 }
 
-// With 255 levels a search gains nothing: the largest value gets level 127.
+// With 255 levels, a search gains nothing: the largest value gets level 127.
 void Encode255(const float* x, float factor, BlockParts* parts) {
   float largest = 0;
   for (int i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(x[i]));
   const StoredHalf d = StoreHalf(largest / 127.0f, factor);
   parts->scale16[0] = d.bits;
   LevelIndices<IntegerGrid<-127, 127>, 32>(x, d.value, parts->levels);
-  for (int i = 0; i < 32; ++i) ++parts->levels[i];  // of -128 ... 127
+  for (int i = 0; i < 32; ++i) ++parts->levels[i];  // levels are -128 ... 127
 }
 
-// The FP4 levels in ascending order (positive ones) with the number of each.
+// The positive FP4 values in ascending order, and the index of each.
 struct FP4Grid {
   static Vec Snap(Vec v) {
     const Vec a = v < Vec{} ? -v : v;
@@ -118,10 +118,10 @@ struct FP4Grid {
   }
 };
 
-// With a larger exponent the highest levels would be beyond the largest float.
+// With a larger exponent, the highest levels would exceed the largest float.
 constexpr int kLargestExponent = 252;
 
-// Scales are powers of two: the few that can be best are tried.
+// Scales are powers of two; tries the few that can be best.
 void EncodePowers(const float* x, const float* w, float factor, BlockParts* parts) {
   float largest = 0;
   for (int i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(x[i]));
@@ -129,7 +129,7 @@ void EncodePowers(const float* x, const float* w, float factor, BlockParts* part
   std::memset(parts->levels, 0, 32);
   if (largest == 0) return;
   const int factor_exponent = std::ilogb(factor);
-  const int top = std::ilogb(largest / 12.0f) + 1;  // the smallest that clips nothing
+  const int top = std::ilogb(largest / 12.0f) + 1;  // the smallest exponent that clips nothing
   float best_error = INFINITY, best_scale = 0;
   for (int exponent = top + 1; exponent >= top - 2; --exponent) {
     const int stored = std::clamp(exponent + factor_exponent + 128, 0, kLargestExponent);
@@ -145,8 +145,8 @@ void EncodePowers(const float* x, const float* w, float factor, BlockParts* part
 
 // --- Blocks of 256 -------------------------------------------------------------
 
-// Passes over the integer scales of sub-blocks and the halves that they share:
-// each chooses the ones best, given the others.
+// Passes over the integer scales of sub-blocks and the halves that they share; each pass chooses
+// the best ones, with the others fixed.
 constexpr int kSuperPasses = 3;
 
 // x = d * scale * level: 256 / kN integer scales kLowest..kHighest.
@@ -185,7 +185,7 @@ struct SuperScale {
   }
 
  private:
-  // The best of a scale and its neighbours.
+  // Chooses the best of a scale and its two neighbours.
   void RefitSub(const float* x, const float* w, int8_t* scale) const {
     const int start = *scale;
     float best = ScaleError<Grid, kN>(x, w, d.value * static_cast<float>(start));
@@ -260,7 +260,7 @@ struct SuperRange {
     return {d.value * static_cast<float>(scale), -dmin.value * static_cast<float>(min)};
   }
 
-  // The best of a scale and minimum and their neighbours.
+  // Chooses the best of a scale and minimum and their neighbours.
   void RefitSub(const float* x, const float* w, int s) {
     const int scale0 = scales[s], min0 = mins[s];
     float best = RangeError<kMax, kN>(x, w, Stored(scale0, min0));
@@ -308,7 +308,7 @@ struct SuperRange {
 template <LevelTable kTable, int kLow, int kHigh>
 using GridOf = std::conditional_t<kTable == LevelTable::kIq4, IQ4Grid, IntegerGrid<kLow, kHigh>>;
 
-// The parts that store a block best.
+// Finds the parts that store a block best.
 template <Format kFormat>
 void Fit(const float* x, const float* w, float factor, BlockParts* parts) {
   constexpr int kLevels = 1 << kFormat.bits, kPart = kFormat.halves ? 16 : 32;
@@ -334,8 +334,8 @@ void Fit(const float* x, const float* w, float factor, BlockParts* parts) {
 
 float FiniteOrZero(float v) { return std::isfinite(v) ? v : 0.0f; }
 
-// Copies a block, scaled by a power of two to a magnitude of 1 to 2; returns the
-// power that leads back.
+// Copies a block, scaled by a power of two to a magnitude of 1 to 2; returns the inverse of that
+// power.
 template <int kN>
 float Normalize(const float* values, float* x) {
   float largest = 0;
@@ -350,7 +350,7 @@ float Normalize(const float* values, float* x) {
   return std::ldexp(1.0f, exponent);
 }
 
-// Importance as weights in (0, 1]; what is not a positive number counts as little.
+// Importance as weights in (0, 1]; a value that is not a positive number gets a small weight.
 template <int kN>
 void NormalizeWeights(const float* importance, float* w) {
   float largest = 0;
@@ -378,7 +378,7 @@ void EncodeRow(const float* values, int64_t n, const float* importance, std::byt
   }
 }
 
-// Rounds to nearest; what would round to infinity becomes the largest finite value.
+// Rounds to nearest; values that would round to infinity become the largest finite value.
 template <uint16_t (*Convert)(float), uint16_t kLargest>
 void ConvertRow(const float* values, int64_t n, const float*, std::byte* row) {
   for (int64_t i = 0; i < n; ++i) {

@@ -1,13 +1,12 @@
-// Finding the scales with which a few values are stored best. Internal to
-// quants_encode.cc.
+// Finds the scales that store a few values best. Internal to quants_encode.cc.
 //
-// "Best" is the least sum of w * (x - stored)^2, w the importance of x. Levels are
-// tried for a number of scales around the one that spends all levels on the range
-// of the values (clipping the extremes a little often pays); for each, least
-// squares gives the best scale for these levels. Levels are kept as floats.
+// "Best" is the smallest sum of w * (x - stored)^2, where w is the importance of x. Levels are
+// tried for several scales around the one that spreads all levels over the range of the values
+// (clipping the extremes a little often helps). For each, least squares gives the best scale for
+// these levels. Levels are kept as floats.
 //
-// Values are at most 2 in magnitude and weights lie in (0, 1], see quants_encode.cc,
-// so that no sum here overflows.
+// Values are at most 2 in magnitude and weights are in (0, 1], see quants_encode.cc, so no sum here
+// overflows.
 #ifndef WEFT_KERNELS_QUANTS_QUANTS_FIT_H_
 #define WEFT_KERNELS_QUANTS_QUANTS_FIT_H_
 
@@ -19,8 +18,8 @@
 
 namespace weft::quants_internal {
 
-// Four floats: what every x86-64 and ARM compiler keeps in one register. Sums are
-// taken in a fixed order whatever the compiler does.
+// Four floats, which every x86-64 and ARM compiler keeps in one register. Sums have a fixed order,
+// whatever the compiler does.
 using Vec = float __attribute__((vector_size(16)));
 inline constexpr int kVecLanes = 4;
 
@@ -31,7 +30,7 @@ inline Vec Load(const float* p) {
 }
 inline void Store(float* p, Vec v) { std::memcpy(p, &v, sizeof(v)); }
 
-// Sum over i in [0, kN) of the lanes of term(i), which stand for i ... i + 3.
+// Sum over i in [0, kN) of the lanes of term(i), which are the terms i ... i + 3.
 template <int kN, typename Term>
 inline float Sum(Term term) {
   static_assert(kN % (2 * kVecLanes) == 0);
@@ -69,7 +68,7 @@ inline Vec Clamp(Vec v, float low, float high) {
   return v > highs ? highs : v;
 }
 
-// To the nearest integers, ties to even. REQUIRES: |v| < 2^22.
+// Rounds to the nearest integers, ties to even. REQUIRES: |v| < 2^22.
 template <typename T>
 inline T RoundToInt(T v) {
   constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: the last mantissa bit is worth 1
@@ -80,7 +79,7 @@ inline T RoundToInt(T v) {
 template <int kLow, int kHigh>
 struct IntegerGrid {
   static constexpr float kLowest = kLow, kHighest = kHigh;
-  // The extreme value is tried at the ends of the grid and this much around them.
+  // The extreme value is tried at the ends of the grid and at steps of this size around them.
   static constexpr float kStep = 0.25f;
   static constexpr int kStepsOut = 4, kStepsIn = 12;
 
@@ -115,7 +114,7 @@ inline void SnapAll(const float* x, float inverse, float* levels) {
 
 inline float Inverse(float v) { return v == 0 ? 0.0f : 1.0f / v; }
 
-// The error of x stored as scale * level, levels chosen best.
+// The error of x stored as scale * level, with the best levels.
 template <typename Grid, int kN>
 inline float ScaleError(const float* x, const float* w, float scale) {
   const float inverse = Inverse(scale);
@@ -126,7 +125,7 @@ inline float ScaleError(const float* x, const float* w, float scale) {
   });
 }
 
-// The scale for x = scale * level; 0 for zeros. It may be negative.
+// The best scale for x = scale * level; 0 for zeros. It may be negative.
 template <typename Grid, int kN>
 float FitScale(const float* x, const float* w) {
   float extreme = 0;
@@ -200,7 +199,7 @@ class RangeFitter {
   }
 
  private:
-  // Takes the levels that (min, inverse) give, and the best scale and min for them.
+  // Tries the levels that (min, inverse) give, with the best scale and min for them.
   void Try(float min, float inverse) {
     SnapRange<kMax, kN>(u_, min, inverse, levels_);
     const float l = Dot<kN>(w_, levels_);
@@ -212,13 +211,13 @@ class RangeFitter {
       fit.scale = (sum_w_ * ul - l * sum_u_) / determinant;
       fit.min = (sum_u_ - fit.scale * l) / sum_w_;
     }
-    // A single level in use, or a minimum that cannot be stored.
+    // Only one level is in use, or the minimum cannot be stored.
     if (!(determinant > 0) || (!kSigned && fit.min > -base_)) {
       fit.min = kSigned ? 0 : -base_;
       fit.scale = ll > 0 ? (ul - fit.min * l) / ll : 0;
     }
     if (!(fit.scale > 0)) return;
-    // Less the constant sum(w u u).
+    // The error without the constant term sum(w u u).
     const float error = fit.scale * (fit.scale * ll - 2 * ul + 2 * fit.min * l) +
                         fit.min * (fit.min * sum_w_ - 2 * sum_u_);
     if (found_ && error >= best_error_) return;

@@ -35,7 +35,7 @@ std::vector<char> ReadFile(const std::string& path) {
   return std::vector<char>(std::istreambuf_iterator<char>(in), {});
 }
 
-// A vector of exactly the bytes, so that the address sanitizer guards both ends.
+// A vector of exactly n bytes, so that the address sanitizer guards both ends.
 std::vector<std::byte> RandomBytes(int64_t n, std::mt19937_64* random) {
   std::vector<std::byte> bytes(static_cast<size_t>(n));
   for (std::byte& b : bytes) b = static_cast<std::byte>((*random)());
@@ -63,7 +63,7 @@ TEST_P(DequantizeTest, GoldensBitForBit) {
       uint32_t bits;
       std::memcpy(&bits, want.data() + 4 * (r * kRowValues + i), 4);
       const float value = std::bit_cast<float>(bits);
-      if (value == 0) bits = std::bit_cast<uint32_t>(got[i] == 0 ? got[i] : value);  // of any sign
+      if (value == 0) bits = std::bit_cast<uint32_t>(got[i] == 0 ? got[i] : value);  // or -0
       ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), bits)
           << "row " << r << " value " << i << ": " << got[i] << " against "
           << std::bit_cast<float>(bits);
@@ -98,17 +98,17 @@ TEST(DequantizeTypesTest, KnowsItsTypes) {
 
 // --- Encoding ------------------------------------------------------------------
 
-// What encoding to a type is held to.
+// Requirements for encoding to a type.
 struct EncodeCase {
   DType type;
-  // Plain rounding to compare with: runs of `sub` values, the largest magnitude at
-  // level `lowest` (symmetric), or minimum and maximum at 0 and `levels` - 1.
+  // Plain rounding to compare with: runs of `sub` values, with the largest magnitude at level
+  // `lowest` (symmetric), or minimum and maximum at 0 and `levels` - 1.
   int sub;
   int levels;
   bool range;
   // Root mean square error on values of the standard normal distribution.
   double rmse;
-  // No value is off by more than this part of the largest magnitude of its block.
+  // Max error of any value, relative to the largest magnitude of its block.
   double worst;
 };
 
@@ -164,7 +164,7 @@ double Rmse(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum / static_cast<double>(a.size()));
 }
 
-// The error of rounding to evenly spaced levels whose scale is not rounded at all.
+// The error of rounding to evenly spaced levels with an unrounded scale.
 double PlainRmse(const EncodeCase& c, const std::vector<float>& values) {
   std::vector<float> rounded = values;
   for (size_t at = 0; at < values.size(); at += c.sub) {
@@ -201,7 +201,7 @@ TEST_P(QuantizeTest, ErrorOnNormalData) {
   EXPECT_LE(rmse, GetParam().rmse);
   RecordProperty("rmse", std::to_string(rmse));
   if (GetParam().levels > 0) {
-    // Scales that a block can store cost a little; Q8_0 has nothing to win it back.
+    // Rounding the scales costs a little, which Q8_0 cannot make up for.
     const double allowed = type() == DType::kQ8_0 ? 1.001 : 1.0;
     EXPECT_LE(rmse, allowed * PlainRmse(GetParam(), values));
   }
@@ -218,7 +218,7 @@ TEST_P(QuantizeTest, ErrorOnNormalData) {
 }
 
 TEST_P(QuantizeTest, RelativeErrorDoesNotDependOnMagnitude) {
-  // Down to where halves of the scales run out of digits, and up to their end.
+  // From scales so small that halves lose digits to the largest ones.
   const std::vector<float> values = Gaussian(4096, 1.0f, 4);
   const double rmse = Rmse(values, RoundTrip(type(), values));
   for (const float scale : {0x1p-6f, 0x1p-2f, 0x1p4f, 0x1p10f}) {
@@ -231,7 +231,7 @@ TEST_P(QuantizeTest, RelativeErrorDoesNotDependOnMagnitude) {
 TEST_P(QuantizeTest, ZerosStayZeros) {
   const std::vector<float> zeros(512, 0.0f);
   EXPECT_TRUE(SameBits(RoundTrip(type(), zeros), zeros));
-  // Zeros beside other blocks too.
+  // Zeros next to other blocks, too.
   std::vector<float> some = Gaussian(512, 1.0f, 5);
   std::fill(some.begin() + 256, some.end(), 0.0f);
   const std::vector<float> stored = RoundTrip(type(), some);
@@ -245,7 +245,7 @@ TEST_P(QuantizeTest, DeterministicAtAnyAddress) {
   std::vector<std::byte> moved(once.size() + 3);
   Quantize(type(), values.data(), 1024, nullptr, moved.data() + 3);
   EXPECT_EQ(std::memcmp(once.data(), moved.data() + 3, once.size()), 0);
-  // Blocks do not see each other.
+  // Blocks are encoded independently.
   const int64_t half_bytes = RowBytes(type(), 512);
   const std::vector<std::byte> tail =
       Encode(type(), std::vector<float>(values.begin() + 512, values.end()));
@@ -302,7 +302,7 @@ TEST_P(QuantizeTest, ImportanceFavoursWhatMatters) {
   };
   const double without = weighted(RoundTrip(type(), values));
   EXPECT_LT(weighted(RoundTrip(type(), values, importance.data())), 0.97 * without);
-  // Weights that mean nothing change nothing.
+  // Constant or invalid weights change nothing.
   const std::vector<float> ones(values.size(), 7.0f), broken(values.size(), -INFINITY);
   EXPECT_EQ(Encode(type(), values), Encode(type(), values, ones.data()));
   EXPECT_EQ(Encode(type(), values), Encode(type(), values, broken.data()));
@@ -339,7 +339,7 @@ TEST(QuantizeTypesTest, WhatIsEncodedCanBeDecoded) {
   EXPECT_FALSE(CanQuantize(DType::kI8));
 }
 
-// Whatever is read out of a block and written again is the same block, and all of it.
+// Reading a block and writing it again gives the same block, in every byte.
 TEST(QuantizeTypesTest, BlocksAreReadAndWritten) {
   std::mt19937 random(12);
   for (const EncodeCase& c : kEncodable) {
