@@ -1,4 +1,4 @@
-// Specs of encoders, and of what texts become.
+// Specs of encoders, and of text vectors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -143,7 +143,7 @@ TEST(EncoderSpecs, AClassifierGivesScores) {
   model.tokenizer = "gpt2";
   EXPECT_EQ(Judged(model).token_types.separator, -1) << "RoBERTa's pairs are of one type";
 
-  // A model of text whose last token says yes or no.
+  // A text model whose last token answers yes or no.
   TinyModel llama = TinyLlama();
   llama.keys["pooling_type"] = int64_t{4};
   llama.tensors["cls.output.weight"] = {16, 2};

@@ -18,7 +18,7 @@ constexpr Named kNamed[] = {
 #undef WEFT_ARCHITECTURE
 };
 
-// Architectures that one name of a file stands for, told apart by a number of the metadata.
+// Architectures that share one name in files; a number in the metadata tells them apart.
 struct Variant {
   std::string_view architecture;
   std::string_view key;  // without "<architecture>."

@@ -1,5 +1,5 @@
-// What Hugging Face's config.json calls an architecture: programs that know models from there
-// choose by these names how to read what a model says.
+// The names of an architecture in Hugging Face's config.json. Clients that know models from there
+// choose by these names how to parse a model's output.
 //
 // A pure function; any thread.
 #ifndef WEFT_MODEL_HUGGING_FACE_NAMES_H_
@@ -16,7 +16,7 @@ struct HuggingFaceNames {
   std::string_view class_name;  // "Qwen2ForCausalLM", the one entry of "architectures"
 };
 
-// Both empty for a file of an architecture that is not registered.
+// Both empty if the file's architecture is not registered.
 HuggingFaceNames HuggingFaceNamesOf(const ModelFile& file);
 
 }  // namespace weft

@@ -1,11 +1,11 @@
-// What an architecture is, as data.
+// An architecture as data.
 //
-// A ModelSpec says which tensors a model has and how they act on a token's
-// residual stream. It holds no weights and no code: `model/arch/*.cc` builds it
-// from a file's metadata, a backend executes it, and `backend/reference` is its
-// meaning, block by block. Nothing above model/ knows an architecture's name.
+// A ModelSpec says which tensors a model has and how they act on a token's residual stream. It
+// holds no weights and no code: `model/arch/*.cc` builds it from a file's metadata, a backend
+// executes it, and `backend/reference` defines its meaning, block by block. Nothing above model/
+// knows an architecture's name.
 //
-// The shape of every model here:
+// The structure of every model:
 //
 //   x = input_norm(embedding(token) * embedding_scale + positions[p] + token_types[t])
 //   for layer in layers: for block in layer.blocks:
@@ -16,9 +16,9 @@
 //   vector = output_norm(x)
 //   logits = softcap(output(vector) * logit_scale)
 //
-// A norm that is absent is the identity. An ordinary transformer layer is two
-// blocks of one path each: attention, feed-forward. Paths side by side are a
-// mixture of experts beside its shared expert, or attention beside a state space.
+// A norm that is absent is the identity. An ordinary transformer layer is two blocks of one path
+// each: attention, feed-forward. A block with several paths is, for example, a mixture of experts
+// with a shared expert, or attention with a state space.
 #ifndef WEFT_MODEL_MODEL_SPEC_H_
 #define WEFT_MODEL_MODEL_SPEC_H_
 
@@ -42,11 +42,10 @@ enum class RopePairs {
   kHalves,    // rotates (0, n/2), (1, n/2+1), ...
 };
 
-// Rotary position embedding of the first 2 * frequencies.size() values of a head
-// (of its rope part, in LatentAttention): pair i turns by
-// position * frequencies[i] radians, and cosine and sine are multiplied by
-// `magnitude`. All scalings (linear, YaRN, per-dimension factors) are already in
-// the frequencies.
+// Rotary position embedding of the first 2 * frequencies.size() values of a head (of its rope part,
+// in LatentAttention): pair i rotates by position * frequencies[i] radians, and cosine and sine are
+// multiplied by `magnitude`. All scalings (linear, YaRN, per-dimension factors) are already in the
+// frequencies.
 struct Rope {
   RopePairs pairs = RopePairs::kHalves;
   std::vector<double> frequencies;
@@ -56,25 +55,24 @@ struct Rope {
 
 // --- state ----------------------------------------------------------------------
 
-// What one attention layer keeps per token position. Layers that share a cache
-// name the same KvLayer.
+// The KV cache of one attention layer, per token position. Layers that share a cache name the same
+// KvLayer.
 struct KvLayer {
   int group = 0;  // index into ModelSpec::kv_groups
   int n_heads = 0;
   int64_t k_dim = 0;  // per head
-  int64_t v_dim = 0;  // per head; 0 where values are the first part of the keys
+  int64_t v_dim = 0;  // per head; 0 if values are the first part of the keys
 };
 
-// Layers whose pages live and die together, because they see the same window.
-// A page of the group holds a fixed number of positions of all its layers.
+// Layers that share pages, because they see the same window. A page of the group holds a fixed
+// number of positions of all its layers.
 struct KvGroup {
   int64_t window = 0;          // key j is visible to query i iff i - j < window; 0: all
   std::vector<int> kv_layers;  // indices into ModelSpec::kv_layers
 };
 
-// One fixed-size recurrent state per session: what a token leaves behind for the
-// next, beside pages. Zero before the first token; copied on fork, checkpointed,
-// saved. How a backend lays its floats out is its own matter.
+// One fixed-size recurrent state per session, in addition to pages. Zero before the first token;
+// copied on fork, checkpointed, saved. The backend chooses the layout of its floats.
 struct SlotState {
   SlotKind kind;
   int64_t n_floats = 0;
@@ -90,15 +88,16 @@ struct Path {
 };
 
 struct Block {
-  // MixtureOfExperts::routes_kept of this block and those after it reads x as this block finds it.
+  // MixtureOfExperts::routes_kept, in this block and later ones, reads x as it is at the beginning
+  // of this block.
   bool keeps_input = false;
   Norm pre;
   std::vector<Path> paths;
   Norm post;
   float residual_scale = 1;
   TensorRef stream_scale;   // one F32 value that multiplies the whole stream; absent: 1
-  float stream_factor = 1;  // likewise
-  Norm stream_norm;         // of the stream after the block
+  float stream_factor = 1;  // the same, as a constant
+  Norm stream_norm;         // of the stream, after the block
 };
 
 struct Layer {
@@ -107,7 +106,7 @@ struct Layer {
 
 // --- the whole ----------------------------------------------------------------------
 
-// Inputs that every layer adds for itself: for layer l and token t,
+// Inputs that layers add to the stream: for layer l and token t,
 //   e_l = ( norm(proj(x)_l * proj_scale) + table[t]_l * table_scale ) * sum_scale
 // where x is the scaled embedding, and _l the l-th run of `width` values.
 struct PerLayerInput {
@@ -120,27 +119,29 @@ struct PerLayerInput {
   float sum_scale = 1;
 };
 
-// A row of the table for each token, by its type. Where a model takes pairs of texts: how many
-// separators come before it, at most the last type, so that the two are told apart. Else 0.
+// Adds a row of the table to each token, by its type. If a model takes pairs of texts, a token's
+// type is the number of separators before it, at most the last type, so that the two texts have
+// different types. Otherwise 0.
 struct TokenTypes {
   TensorRef table;  // n_types rows of d_model
   int64_t n_types = 0;
   int64_t separator = -1;  // a token id; -1: every token is of type 0
   explicit operator bool() const { return static_cast<bool>(table); }
-  // The type of the token after one of type `type`.
+  // The type of the token that follows `token`, whose own type is `type`.
   int64_t TypeAfter(int64_t token, int64_t type) const {
     return token == separator && type + 1 < n_types ? type + 1 : type;
   }
 };
 
-// What a prediction head takes beside a token: the hidden values of the row before it, which the
-// model computed, or the head itself where it goes on from its own guess.
+// A prediction head's input in addition to a token: the hidden values of the row before it,
+// computed by the model, or by the head itself if it continues its own draft.
 //   x = proj([token_norm(embedding(token)), hidden_norm(hidden)])
 struct HiddenInput {
   Norm token_norm;
   Norm hidden_norm;
   Linear proj;  // n_in = 2 * d_model
-  // Hidden values are those before the output norm (of the model, of the head), not behind it.
+  // Whether hidden values are taken before the output norm (of the model or the head) instead of
+  // after it.
   bool before_output_norm = false;
 };
 
@@ -149,12 +150,12 @@ struct ModelSpec {
   std::string name;          // general.name, may be empty
   int64_t n_vocab = 0;
   int64_t d_model = 0;
-  int64_t context_tokens = 0;  // what the model was trained for
+  int64_t context_tokens = 0;  // trained context length
 
   TensorRef embedding;  // n_vocab rows of d_model
   float embedding_scale = 1;
-  TensorRef positions;     // context_tokens rows of d_model, where positions are learned
-  TokenTypes token_types;  // where tokens have them
+  TensorRef positions;     // context_tokens rows of d_model; only for learned positions
+  TokenTypes token_types;  // only if tokens have types
   Norm input_norm;
   std::optional<PerLayerInput> per_layer_input;
   int n_side_streams = 0;  // see side_stream_operations.h
@@ -164,15 +165,15 @@ struct ModelSpec {
   float logit_scale = 1;  // multiplies the logits
   float logit_softcap = 0;
 
-  // What a text becomes, where the model was made for that.
+  // The pooling of texts, if the model was made for that.
   std::optional<TextVector> text_vector;
 
-  // Of a prediction head: its x, in place of the embedding alone.
+  // Prediction heads only: their x, instead of the embedding alone.
   std::optional<HiddenInput> hidden_input;
-  // A small model over tensors of the same file that guesses the token behind the next: a model of
-  // its own, with its own state. Null where the file has none.
+  // A prediction head: a small model over tensors of the same file that drafts the token after the
+  // next. It is a model of its own, with its own state. Null if the file has none.
   std::shared_ptr<const ModelSpec> prediction_head;
-  // Why the file has one that cannot be used; empty otherwise.
+  // Why the file's prediction head cannot be used; otherwise empty.
   std::string no_prediction_head;
 
   std::vector<Rope> ropes;
@@ -182,17 +183,17 @@ struct ModelSpec {
 };
 
 struct SpecOptions {
-  // The longest context the caller will use; 0 means the trained length. Models
-  // with two sets of rope factors (phi3) choose by it.
+  // The longest context the caller will use; 0 means the trained length. It decides between the two
+  // sets of rope factors that some models (phi3) have.
   int64_t context_tokens = 0;
 };
 
-// Builds the spec of a file whose architecture is registered. An unknown
-// architecture is UNIMPLEMENTED and lists the known ones; a missing or misshapen
-// key or tensor is an error that names it.
+// Builds the spec of a file whose architecture is registered. An unknown architecture is
+// UNIMPLEMENTED and lists the known ones; a missing key or tensor, or one of the wrong shape, is an
+// error that names it.
 StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& options);
 
-// Calls fn(path) for all paths of the spec, in the order in which they are computed.
+// Calls fn(path) for all paths of the spec, in the order of computation.
 template <typename Fn>
 void ForEachPath(const ModelSpec& spec, Fn fn) {
   for (const Layer& layer : spec.layers) {
@@ -202,7 +203,7 @@ void ForEachPath(const ModelSpec& spec, Fn fn) {
   }
 }
 
-// Shows a visitor all operations of the spec.
+// Passes all operations of the spec to a visitor.
 template <typename Visitor>
 void VisitOperations(const ModelSpec& spec, Visitor&& visitor) {
   ForEachPath(spec, [&](const Path& path) {
@@ -210,33 +211,34 @@ void VisitOperations(const ModelSpec& spec, Visitor&& visitor) {
   });
 }
 
-// The path of `spec` whose operation writes state (pages or slots) last; null when none
-// does. Rows that nobody asks logits of need no more than it writes for them.
+// The last path of `spec` whose operation writes state (pages or slots); null if none does. Rows
+// without wanted results can be dropped after it.
 const Path* LastToWriteState(const ModelSpec& spec);
 
-// Of each KvLayer what an operation sums: its values, or those that are the first part of its keys.
+// For each KvLayer, the number of dimensions that attention sums: of its values, or of the first
+// part of its keys.
 std::vector<int64_t> ValueDims(const ModelSpec& spec);
 
 // Whether some block keeps its input for later ones.
 bool KeepsInputs(const ModelSpec& spec);
 // Whether layers read the first layer's values: see TimeMix.
 bool SharesFirstValues(const ModelSpec& spec);
-// Whether some attention sees less than all of the visible keys, by what these are.
+// Whether some attention chooses among the visible keys by their contents.
 bool ChoosesKeys(const ModelSpec& spec);
-// Whether some operation sees what follows a token: all rows of a text are then in one step,
-// and begin at position 0.
+// Whether some operation sees later tokens: then all rows of a text must be in one step, and begin
+// at position 0.
 bool NeedsWholeTexts(const ModelSpec& spec);
-// Whether vectors can stand where tokens do: UNIMPLEMENTED, saying why, if a token is more to the
-// model than a row of its embedding.
+// Whether the model takes input embeddings: UNIMPLEMENTED, with the reason, if it uses more of a
+// token than its embedding row.
 Status CheckTakesRows(const ModelSpec& spec);
-// What the model is for, in words.
+// The model's purpose, for people.
 std::string PurposeOf(const ModelSpec& spec);
-// Whether a session keeps anything of its tokens.
+// Whether a session keeps any state.
 inline bool KeepsState(const ModelSpec& spec) {
   return !spec.kv_layers.empty() || !spec.slots.empty();
 }
 
-// The registered architectures' names, sorted.
+// Names of the registered architectures, sorted.
 std::vector<std::string> KnownArchitectures();
 
 }  // namespace weft

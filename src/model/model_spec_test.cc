@@ -56,7 +56,7 @@ const Expected kExpected[] = {
     {"qwen3", 2, 2, {0}, true},
     {"qwen3moe", 2, 2, {0}, false},
     {"smollm3", 4, 4, {0}, true},
-    // One slot per convolution, one more per delta net or state space.
+    // One slot per convolution, plus one per delta net or state space.
     {"falcon-h1", 2, 2, {0}, false, 4},
     {"granitehybrid", 3, 1, {0}, true, 4},
     {"lfm2", 4, 2, {0}, true, 2},
@@ -167,7 +167,7 @@ TEST(GoldenSpecs, SmolLm3LeavesEveryFourthLayerWithoutPosition) {
   EXPECT_THAT(ropes, ElementsAre(0, 0, 0, -1));
 }
 
-// Whatever a damaged header says, the result is an error or a spec that holds.
+// A damaged header gives either an error or a valid spec.
 TEST(GoldenSpecs, FlippedBitsNeverGiveABrokenSpec) {
   WEFT_REQUIRE_GOLDENS();
   std::mt19937 random(7);
@@ -184,8 +184,8 @@ TEST(GoldenSpecs, FlippedBitsNeverGiveABrokenSpec) {
   EXPECT_GT(n_errors, 100);
 }
 
-// The folder of further architectures: each that is known gives a spec that holds, and so does a
-// damaged header, or else an error.
+// The folder of further architectures: each known one gives a valid spec, and with a damaged header
+// either a valid spec or an error.
 TEST(GoldenSpecs, OfFurtherArchitecturesHold) {
   const std::string folder = testing::GoldensDir() + "/architectures";
   if (!std::filesystem::is_directory(folder)) {
@@ -240,7 +240,7 @@ TEST(SpecErrors, AnUnknownArchitectureIsToldWithWhereTheKnownAreListed) {
 
 TEST(SpecErrors, EveryMissingTensorIsNamed) {
   for (const auto& [name, dims] : TinyLlama().tensors) {
-    if (name == "output.weight") continue;  // the embedding stands in for it
+    if (name == "output.weight") continue;  // the embedding replaces it
     TinyModel model = TinyLlama();
     model.tensors.erase(name);
     ExpectError(model, name, "is missing");
@@ -252,7 +252,7 @@ TEST(SpecErrors, EveryMisshapenTensorIsNamed) {
     for (size_t axis = 0; axis < dims.size(); ++axis) {
       TinyModel model = TinyLlama();
       ++model.tensors[name][axis];
-      // More rows of the embedding are more tokens, which the output then lacks.
+      // More rows of the embedding mean more tokens, which the output then lacks.
       const bool vocabulary = name == "token_embd.weight" && axis == 1;
       ExpectError(model, vocabulary ? "output.weight" : name, "expected [");
     }
@@ -280,7 +280,7 @@ TEST(SpecErrors, ATensorThatNobodyReadsIsRefused) {
   model = TinyLlama();
   model.AddLayerTensors(2, {{"attn_norm.weight", {16}}});
   ExpectError(model, "blk.2.attn_norm.weight", "not part of the architecture");
-  // Layers for predicting further tokens lie behind those that run.
+  // Layers that predict further tokens follow those that run.
   model.keys["block_count"] = int64_t{3};
   model.keys["nextn_predict_layers"] = int64_t{1};
   const auto spec = model.Build();
@@ -290,7 +290,7 @@ TEST(SpecErrors, ATensorThatNobodyReadsIsRefused) {
 
 TEST(SpecErrors, EveryMissingKeyIsNamed) {
   for (const auto& [key, value] : TinyLlama().keys) {
-    if (key == "attention.head_count_kv") continue;  // as many as heads, then
+    if (key == "attention.head_count_kv") continue;  // defaults to the number of heads
     TinyModel model = TinyLlama();
     model.keys.erase(key);
     ExpectError(model, key, "");
@@ -345,7 +345,7 @@ TEST(SpecErrors, RopeDivisorsAreChecked) {
   ExpectError(model, "rope_freqs.weight", "zero");
 }
 
-// --- forms that the reference models here do not have ----------------------------------
+// --- forms that the reference models lack ----------------------------------------------
 
 TEST(SpecForms, BiasesAreFoundByName) {
   TinyModel model = TinyLlama();
@@ -495,7 +495,7 @@ TEST(SpecForms, DeepSeekErrors) {
   ExpectError(model, "expert_gating_func", "not known");
 }
 
-// Experts beside the dense feed-forward, one global layer whose values are its keys.
+// Experts with a dense feed-forward; one global layer whose values are its keys.
 TEST(SpecForms, Gemma4WithExperts) {
   TinyModel model = TinyExperts("gemma4");
   model.keys.insert({{"attention.sliding_window", int64_t{4}},

@@ -1,5 +1,4 @@
-// Model files of a few values, made in memory, a judge of finished specs, and what
-// tests of specs expect.
+// Tiny model files in memory, a check of finished specs, and expectations for tests of specs.
 #ifndef WEFT_MODEL_MODEL_SPEC_TEST_UTIL_H_
 #define WEFT_MODEL_MODEL_SPEC_TEST_UTIL_H_
 
@@ -22,15 +21,15 @@
 
 namespace weft::testing {
 
-// Keys and tensors that a test adds to, takes from and bends before it builds.
+// Keys and tensors that a test adds, removes or changes before it builds the model.
 struct TinyModel {
   using Value = std::variant<int64_t, double, bool, std::string, std::vector<int32_t>>;
   std::string architecture;
   std::map<std::string, Value> keys;  // without "<architecture>."
   std::map<std::string, std::vector<int64_t>> tensors;
-  std::map<std::string, DType> types;  // F32 where absent
+  std::map<std::string, DType> types;  // default: F32
   float fill = 1;
-  std::string tokenizer;  // tokenizer.ggml.model; empty: the file has none
+  std::string tokenizer;  // tokenizer.ggml.model; empty: not in the file
 
   std::string Bytes() const {
     GgufWriter writer;
@@ -116,8 +115,8 @@ inline TinyModel TinyExperts(std::string architecture) {
   return model;
 }
 
-// Latent attention with a low-rank query; the first layer dense, the second with
-// grouped sigmoid routing and a shared expert.
+// Latent attention with a low-rank query; the first layer is dense, the second has grouped sigmoid
+// routing and a shared expert.
 inline TinyModel TinyDeepSeek() {
   TinyModel model = TinyExperts("deepseek2");
   model.keys.insert({{"rope.dimension_count", int64_t{4}},
@@ -160,9 +159,8 @@ inline TinyModel TinyDeepSeek() {
   return model;
 }
 
-// Checks everything that a backend relies on without looking: that each reference
-// names a tensor of the shape it is used with, that indices are in range, that sizes
-// fit each other and numbers are finite.
+// Checks everything that a backend relies on without checking it: that each reference names a
+// tensor of the expected shape, that indices are in range, that sizes match and numbers are finite.
 class SpecJudge : public OperationVisitor {
  public:
   SpecJudge(const ModelFile& file, const ModelSpec& spec) : file_(file), spec_(spec) {}
@@ -211,7 +209,7 @@ class SpecJudge : public OperationVisitor {
     VisitOperations(spec_, *this);
   }
 
-  // What an operation says of its parts.
+  // Checks the parts that an operation reports.
   void Tensor(const Linear& linear, const Shape& shape) {
     if (!linear && !shape.needed) return;
     EXPECT_EQ(linear.n_in, shape.n_in);
@@ -238,7 +236,7 @@ class SpecJudge : public OperationVisitor {
     if (stack.bias) ExpectShape(stack.bias, {shape.n_out, shape.count});
     Tensor(stack.scale, {.n_in = shape.count, .needed = false});
   }
-  // Of each group with one weight for all or its own, or of all groups as one.
+  // Either over each group, with a shared or separate weight, or over all groups as one.
   void Tensor(const Norm& norm, const Shape& shape) {
     if (!norm) return;
     const int64_t whole = shape.n_in * shape.n_out;
@@ -250,7 +248,7 @@ class SpecJudge : public OperationVisitor {
       Tensor(values, {.n_in = is_whole ? whole : norm.width});
     }
   }
-  // Optional ones lie in one row.
+  // Optional vectors are a single row.
   void Tensor(TensorRef vector, const Shape& shape) {
     if (!vector && !shape.needed) return;
     ASSERT_TRUE(vector);
@@ -352,10 +350,10 @@ class SpecJudge : public OperationVisitor {
   const ModelSpec& spec_;
 };
 
-// Flips bits of a file's header; what is a spec all the same must be one that a backend can trust.
+// Flips bits of a file's header; if that still gives a spec, backends must be able to rely on it.
 inline void JudgeFlippedBits(std::string bytes, const std::string& architecture,
                              std::mt19937* random, int* n_specs, int* n_errors) {
-  // The architecture's keys come first; each flip lands shortly behind one.
+  // The architecture's keys come first; each flip is shortly after one.
   const std::string key = architecture + ".";
   std::vector<size_t> starts;
   for (size_t at = bytes.find(key); at != std::string::npos && starts.size() < 64;
@@ -383,7 +381,7 @@ const T& OpOf(const ModelSpec& spec, int layer, int block, int path = 0) {
   return std::get<T>(spec.layers.at(layer).blocks.at(block).paths.at(path).op);
 }
 
-// The error of a model that must not build says both.
+// The model must not build, and the error must contain both strings.
 inline void ExpectError(const TinyModel& model, std::string_view name, std::string_view what) {
   SCOPED_TRACE(name);
   const auto spec = model.Build();

@@ -1,5 +1,5 @@
-// What operations (operations.h) are made of: references to weights, norms, convolutions,
-// what they keep of tokens; and the visitor that goes over them.
+// The parts of operations (operations.h): references to weights, norms, convolutions, state; and
+// the visitor over them.
 #ifndef WEFT_MODEL_OPERATION_PARTS_H_
 #define WEFT_MODEL_OPERATION_PARTS_H_
 
@@ -10,18 +10,18 @@ namespace weft {
 
 // --- references to weights ----------------------------------------------------
 
-// A tensor of the model file, by its index in ModelFile::tensors(). Shapes were
-// checked when the spec was built.
+// A tensor of the model file, by its index in ModelFile::tensors(). Building the spec has checked
+// its shape.
 struct TensorRef {
   int index = -1;
   explicit operator bool() const { return index >= 0; }
   bool operator==(const TensorRef&) const = default;
 };
 
-// out = W x + b. W is rows [first_row, first_row + n_out) of a matrix tensor whose
-// rows are n_in values long (a fused tensor serves several Linears). The bias is an F32
-// vector with a value for each row of the tensor, of which b has those of W's rows. `scale`, if any,
-// is one F32 factor of the output; there is then no bias.
+// out = W x + b. W is rows [first_row, first_row + n_out) of a matrix tensor whose rows are n_in
+// values long (a fused tensor serves several Linears). The bias is an F32 vector with a value for
+// each row of the tensor; b has the values of W's rows. `scale`, if any, is one F32 factor of the
+// output; there is then no bias.
 struct Linear {
   TensorRef weight;
   TensorRef bias;
@@ -51,16 +51,16 @@ struct StackedLinear {
 
 enum class NormKind { kNone, kRms, kLayer };
 
-// y = x / rms(x) * weight (kRms), or the classic layer norm with its bias
-// (kLayer). `weight` absent means all ones. Applied over groups of `width`
-// values: the whole vector, or each head by itself.
+// y = x / rms(x) * weight (kRms), or the classic layer norm with its bias (kLayer). An absent
+// `weight` means all ones. Applied to groups of `width` values: the whole vector, or each head by
+// itself.
 struct Norm {
   NormKind kind = NormKind::kNone;
   TensorRef weight;
   TensorRef bias;
   int64_t width = 0;
   float epsilon = 0;
-  // Multiplies the normalised value (before the weight); 1 for nearly everybody.
+  // Multiplies the normalised value (before the weight); 1 in nearly all models.
   float factor = 1;
   explicit operator bool() const { return kind != NormKind::kNone; }
   bool operator==(const Norm&) const = default;
@@ -68,17 +68,16 @@ struct Norm {
 
 // --- state of a session ---------------------------------------------------------------
 
-// What an operation keeps of every token.
+// An operation's use of the KV cache.
 struct KvUse {
   int layer;  // index into ModelSpec::kv_layers
   int n_heads, n_kv_heads;
   int64_t k_dim, v_dim;  // per head
   bool v_in_k;           // a value is the first v_dim of its key
-  bool writes;           // false: reads what another operation stored
+  bool writes;           // false: reads the cache of another operation
 };
 
-// What an operation hands from one token to the next: n_heads states of n_rows rows and
-// n_columns columns.
+// An operation's recurrent state: n_heads states of n_rows rows and n_columns columns.
 enum class SlotKind { kConvolution, kDeltaNet, kStateSpace };
 struct SlotUse {
   int slot;  // index into ModelSpec::slots
@@ -86,11 +85,11 @@ struct SlotUse {
   int64_t n_heads, n_rows, n_columns;
 };
 
-// A short causal convolution of each channel by itself. With u_t the channels'
-// inputs at position t (zero before the first token):
+// A short causal convolution, separately for each channel. With u_t the channels' inputs at
+// position t (zero before the first token):
 //   y_t[c] = bias[c] + sum over j in [0, n_taps):  kernel[c][j] * u_{t - (n_taps - 1) + j}[c]
-// The last tap belongs to the position itself. State: the n_taps - 1 latest inputs
-// of every channel.
+// The last tap belongs to the position itself. State: the latest n_taps - 1 inputs of every
+// channel.
 struct Convolution {
   TensorRef kernel;  // F32, n_channels rows of n_taps
   TensorRef bias;    // F32, one per channel
@@ -102,36 +101,36 @@ struct Convolution {
 
 // --- visiting -------------------------------------------------------------------------
 
-// How large a tensor of an operation has to be.
+// The required shape of an operation's tensor.
 struct Shape {
-  int64_t n_in = 1;    // values of a row, of a vector, of a group of a norm
+  int64_t n_in = 1;    // values per row, per vector, or per group of a norm
   int64_t n_out = 1;   // rows; groups of a norm
   int64_t count = 1;   // members of a stack
-  int64_t n_used = 1;  // members that one row goes through
-  bool needed = true;  // false: may be absent
+  int64_t n_used = 1;  // members used per row
+  bool needed = true;  // false: optional
 };
 
-// The methods that Visit calls; a visitor has its own in place of those that it needs.
+// The methods that Visit calls; a visitor overrides those that it needs.
 struct OperationVisitor {
-  // `of`: the same tensor of the other forms that Visit was given. Parts are TensorRef (a
-  // vector), Linear, StackedLinear, Norm, Convolution.
+  // `of`: the same tensor in the other forms passed to Visit. Parts are TensorRef (a vector),
+  // Linear, StackedLinear, Norm, Convolution.
   void Tensor(const auto& /*part*/, const Shape&, auto&... /*of*/) {}
   void Kv(const KvUse&) {}
   void Slot(const SlotUse&) {}
-  // The rope turns values of heads of `dim`; -1: none does.
+  // The rope rotates values of heads of `dim`; -1: no rope.
   void UsesRope(int /*rope*/, int64_t /*dim*/) {}
   // Reads the layer's run of `width` values of the per-layer inputs.
   void UsesLayerInput(int /*layer*/, int64_t /*width*/) {}
   // Reads or writes `n` side streams.
   void UsesSides(int64_t /*n*/) {}
-  // It sees the whole text of a row, what follows the row included.
+  // The operation sees the whole text of a row, including later tokens.
   void WholeText() {}
-  // What has to hold of the numbers.
+  // A condition that the operation's numbers must meet.
   void Require(bool /*holds*/, std::string_view /*what*/) {}
 };
 
-// The form that an operation's tensors have in a spec. A backend has forms of its own, and by
-// Attention::Tensors<ItsForm> and so on the same names for them.
+// The form of an operation's tensors in a spec. A backend defines its own forms;
+// Attention::Tensors<ItsForm> and so on then have the same member names.
 struct InFile {
   using Vector = TensorRef;
   using Linear = weft::Linear;

@@ -1,9 +1,9 @@
 // The operations of a path, each with its equation.
 //
-// An operation is described once: the numbers in its struct, the tensors in a template
-// beside it, and Visit, which goes over both. What has to know all of an operation's
-// parts (which tensors a spec uses, whether they fit, what they cost, a backend's own
-// form of them) is a visitor, and knows no operation by name.
+// An operation is described once: the numbers in its struct, the tensors in a template next to it,
+// and Visit, which enumerates both. Code that needs all parts of an operation (which tensors a spec
+// uses, whether they fit, what they cost, a backend's own form of them) is a visitor, and knows no
+// operation by name.
 #ifndef WEFT_MODEL_OPERATIONS_H_
 #define WEFT_MODEL_OPERATIONS_H_
 
@@ -30,12 +30,12 @@ enum class Activation {
   // g * sigmoid(1.702 g) * (u + 1).
   kClampedSwiglu,
   kClampedSilu,  // min(silu(gate), limit) * clamp(up, -limit, limit)
-  // Of x = up, without a gate. x > 0: rise x^2 + slope x;
-  // else: fall (e^min(x, limit) - 1 - x) + slope x.
+  // x = up, without a gate. x > 0: rise x^2 + slope x; otherwise: fall (e^min(x, limit) - 1 - x) +
+  // slope x.
   kXielu,
 };
 
-// Numbers of the activations that name some.
+// Parameters of the activations that have any.
 struct ActivationNumbers {
   float limit = 0;
   float rise = 0, fall = 0, slope = 0;
@@ -44,7 +44,7 @@ struct ActivationNumbers {
 
 // A query at position p is multiplied by 1 + scale * ln(floor((p + offset) / length) + 1).
 struct QueryTemperature {
-  float scale = 0;  // 0: by 1
+  float scale = 0;  // 0: off
   int64_t length = 1;
   int64_t offset = 0;
   explicit operator bool() const { return scale != 0; }
@@ -57,11 +57,11 @@ struct QueryTemperature {
 
 // Which of the visible keys a query attends to.
 //
-// kKeys: the `count` best of them by the sum over index heads h of relu(q_h . k) w_h.
-// kBlocks: for each key head, which has an index head of its own, the positions of the `count`
-// best blocks of `block` positions; a block's score is its largest q . k; the last n_local blocks
-// are always among them. Ties go to the earlier key or block.
-// kAsBefore: those of the last operation of the step that chose.
+// kKeys: the `count` best keys by the sum over index heads h of relu(q_h . k) w_h.
+// kBlocks: for each key head, which has its own index head, the positions of the `count` best
+// blocks of `block` positions; a block's score is its largest q . k; the last n_local blocks are
+// always included. Ties go to the earlier key or block.
+// kAsBefore: the choice of the last operation of the step that chose.
 // Index queries and keys (one per token) are normed, and rotated from their first value on; the
 // keys are stored.
 struct KeyChoice {
@@ -86,28 +86,28 @@ struct KeyChoice {
   }
 };
 
-// Softmax attention with grouped heads: query head h reads key/value head
-// h / (n_heads / n_kv_heads).
+// Softmax attention with grouped heads: query head h reads key/value head h / (n_heads /
+// n_kv_heads).
 //
-// Order: q, k, v = linears of the input; `gated_query`: q holds for each head
-// first its query, then a gate of the same width; norms of q, k, v; rope of q, k; keys and values
-// are stored; scores = scale * q.k, softcap, mask by window and chunk; softmax (with a sink:
-// one more term exp(sink[h]) in the denominator); weighted sum of values; times
-// sigmoid(gate); output linear. `norms_after_rope`: q and k are rotated first, then normed. The
-// temperature multiplies what the query is then.
+// Order: q, k, v = linears of the input (`gated_query`: for each head, q holds its query and then a
+// gate of the same width); norms of q, k, v; rope of q, k; keys and values are stored; scores =
+// scale * q.k, softcap, mask by window and chunk; softmax (with a sink: one more term exp(sink[h])
+// in the denominator); weighted sum of values; times sigmoid(gate); output linear.
+// `norms_after_rope`: q and k are rotated first, then normed. The temperature multiplies the query
+// after that.
 template <typename Form>
 struct AttentionTensors {
   typename Form::Linear q, k, v, out;  // k and v are empty when !writes_kv
-  typename Form::Linear gate;          // one row per query head, or as wide as the heads' sums
-  typename Form::Norm q_norm, k_norm, v_norm;  // width k_dim/v_dim: per head; or the whole width
+  typename Form::Linear gate;          // one row per query head, or as wide as the heads' outputs
+  typename Form::Norm q_norm, k_norm, v_norm;  // over k_dim/v_dim per head, or the whole width
   typename Form::Vector sinks = {};            // F32, one per query head
-  typename Form::Linear index_q, index_k;      // of a KeyChoice by blocks
+  typename Form::Linear index_q, index_k;      // for a KeyChoice by blocks
   typename Form::Norm index_q_norm, index_k_norm;
   bool operator==(const AttentionTensors&) const = default;
 };
 struct Attention : AttentionTensors<InFile> {
   int kv_layer = -1;      // index into ModelSpec::kv_layers
-  bool writes_kv = true;  // false: reads what another layer stored
+  bool writes_kv = true;  // false: reads another layer's KV cache
   int n_heads = 0;
   int n_kv_heads = 0;
   int64_t k_dim = 0;  // per head
@@ -119,8 +119,8 @@ struct Attention : AttentionTensors<InFile> {
   float scale = 1;    // applied to the scores
   float softcap = 0;  // c * tanh(score / c) when > 0
   QueryTemperature temperature;
-  // Key j is visible to query i iff j >= i - i % chunk; 0: no such limit. The window of the
-  // KvLayer's group is then as long.
+  // Key j is visible to query i iff j >= i - i % chunk; 0: no chunks. The window of the KvLayer's
+  // group then has the same length.
   int64_t chunk = 0;
   KeyChoice choice;
   bool operator==(const Attention&) const = default;
@@ -170,12 +170,12 @@ struct Attention : AttentionTensors<InFile> {
   }
 };
 
-// Softmax attention among all tokens of a text, those that follow included. Keys and values
-// live as long as the step: nothing of a text is kept, and all of its rows are in one step.
+// Softmax attention among all tokens of a text, including later ones. Keys and values live only as
+// long as the step: nothing of a text is kept, and all of its rows are in one step.
 //
-// Order: q, k, v = linears of the input; norms of q and k; rope of q and k; the score of
-// tokens i and j is scale * q_i.k_j - slopes[h] |i - j|, seen where |i - j| <= reach;
-// softmax; weighted sum of values; output linear.
+// Order: q, k, v = linears of the input; norms of q and k; rope of q and k; the score of tokens i
+// and j is scale * q_i.k_j - slopes[h] |i - j|, visible if |i - j| <= reach; softmax; weighted sum
+// of values; output linear.
 template <typename Form>
 struct BidirectionalAttentionTensors {
   typename Form::Linear q, k, v, out;
@@ -186,10 +186,10 @@ struct BidirectionalAttention : BidirectionalAttentionTensors<InFile> {
   int n_kv_heads = 0;
   int64_t k_dim = 0;  // per head
   int64_t v_dim = 0;
-  int64_t reach = -1;  // how far a token sees in both directions; -1: to the ends
+  int64_t reach = -1;  // how far a token sees in both directions; -1: no limit
   int rope = -1;       // index into ModelSpec::ropes, -1: none
   float scale = 1;
-  std::vector<float> slopes;  // one per query head; none: distances do not count
+  std::vector<float> slopes;  // one per query head; empty: no distance penalty
 
   template <typename Form>
   using Tensors = BidirectionalAttentionTensors<Form>;
@@ -233,7 +233,7 @@ struct LatentAttentionTensors {
   typename Form::Stack k_b;  // per head: nope_dim -> latent_dim
   typename Form::Stack v_b;  // per head: latent_dim -> v_dim
   typename Form::Linear out;
-  // Of a KeyChoice by keys: queries are of q_a_norm(q_a(x)), the rest is of x.
+  // For a KeyChoice by keys: queries from q_a_norm(q_a(x)), the rest from x.
   typename Form::Linear index_q, index_k;
   typename Form::Norm index_k_norm;
   typename Form::Linear index_weights;  // w_h, times index_scale
@@ -290,11 +290,11 @@ struct LatentAttention : LatentAttentionTensors<InFile> {
   }
 };
 
-// Multi-head latent attention whose keys and values are stored as every head has them.
+// Multi-head latent attention that stores every head's keys and values.
 //
 //   q_h = [nope, rope] per head, from q_b(q_a_norm(q_a(x)))
 //   [c, k_rope] = kv_a(x);  [k_nope, v] per head = kv_b(kv_norm(c));  rope on q's and k's rope part
-//   stored: k_h = [k_nope, k_rope], v_h;  attention of as many key heads as query heads;  out
+//   stored: k_h = [k_nope, k_rope], v_h;  attention with as many key heads as query heads;  out
 template <typename Form>
 struct UnfoldedLatentAttentionTensors {
   typename Form::Linear q_a, q_b;
@@ -334,10 +334,9 @@ struct UnfoldedLatentAttention : UnfoldedLatentAttentionTensors<InFile> {
   }
 };
 
-// out(act(gate x) * (up x)); without a gate: out(act(up x)). With `output_gate`
-// (one row) the result is multiplied by sigmoid(output_gate . x). With `sparsity` s, gates are
-// max(0, gate - mean - s * deviation) first, of all of a row's gates (deviation over their number
-// less one).
+// out(act(gate x) * (up x)); without a gate: out(act(up x)). With `output_gate` (one row) the
+// result is multiplied by sigmoid(output_gate . x). With `sparsity` s, gates first become max(0,
+// gate - mean - s * deviation), over all of a row's gates (deviation with n - 1).
 template <typename Form>
 struct DenseFfnTensors {
   typename Form::Linear gate, up, down;
@@ -372,12 +371,12 @@ enum class RouterWeights {
 
 // Sends each token through the `n_used` best of `n_experts`.
 //
-// Scores are the weights above; `selection_bias` is added for choosing only. With
-// groups, the n_groups_used groups whose two best (biased) scores sum highest
-// compete alone. Ties go to the lower expert. The weights of the chosen are
-// divided by their sum (at least 6.1e-5) if `renormalize`, then multiplied by
-// `weight_scale`. The experts' results, times their weights, are added in the order of choice.
-// `weighs_inputs`: gate x and up x are multiplied by the weight instead of the result.
+// Scores are the weights above; `selection_bias` is added for choosing only. With groups, only the
+// n_groups_used groups with the largest sums of their two best (biased) scores compete. Ties go to
+// the lower expert. The weights of the chosen experts are divided by their sum (at least 6.1e-5) if
+// `renormalize`, then multiplied by `weight_scale`. The experts' results, times their weights, are
+// added in the order of choice. `weighs_inputs`: gate x and up x are multiplied by the weight
+// instead of the result.
 template <typename Form>
 struct MixtureOfExpertsTensors {
   typename Form::Linear router;  // n_out = n_experts
@@ -397,7 +396,7 @@ struct MixtureOfExperts : MixtureOfExpertsTensors<InFile> {
   bool renormalize = false;
   float weight_scale = 1;
   bool weighs_inputs = false;
-  // The router reads the stream as the last block found it that has keeps_input.
+  // The router reads the stream from the beginning of the last block with keeps_input.
   bool routes_kept = false;
   Activation activation = Activation::kSilu;
   ActivationNumbers numbers;

@@ -1,4 +1,4 @@
-// Heads that predict the token behind the next, of every family that has them.
+// Heads that predict the token after the next, for every family that has them.
 #include "base/strings.h"
 #include "model/model_spec_test_util.h"
 
@@ -10,7 +10,7 @@ using testing::TinyDeepSeek;
 using testing::TinyExperts;
 using testing::TinyModel;
 
-// The model with a head behind its last layer, of tensors as that layer has them.
+// Adds a head after the model's last layer, with the same tensors as that layer.
 TinyModel WithHead(TinyModel model) {
   const int64_t n_layers = std::get<int64_t>(model.keys["block_count"]);
   model.keys["block_count"] = n_layers + 1;
@@ -27,7 +27,7 @@ TinyModel WithHead(TinyModel model) {
   return model;
 }
 
-// Layers that attend alone: what a head of it looks like is what matters here.
+// Attention layers only, because only the head matters here.
 TinyModel TinyQwenHybrid(const std::string& architecture) {
   TinyModel model = TinyExperts(architecture);
   model.keys["full_attention_interval"] = int64_t{1};
@@ -93,11 +93,11 @@ TEST(PredictionHeadSpecs, AreModelsOfTheirOwn) {
     EXPECT_EQ(head.kv_groups.size(), 1u);
     EXPECT_EQ(head.prediction_head, nullptr);
     EXPECT_EQ(head.hidden_input->before_output_norm, family.before_output_norm);
-    // What it has no tensors of is the model's.
+    // Tensors that the head lacks are the model's.
     EXPECT_EQ(head.embedding, spec->embedding);
     EXPECT_EQ(head.output.weight, spec->output.weight);
     EXPECT_EQ(head.output_norm, spec->output_norm);
-    // The model is what it would be without.
+    // The model itself is the same as without a head.
     const auto without = family.model.Build();
     ASSERT_TRUE(without.ok()) << without.status();
     EXPECT_EQ(without->prediction_head, nullptr);
@@ -126,7 +126,7 @@ TEST(PredictionHeadSpecs, ThatAreIncompleteLeaveTheModelAsItIs) {
   for (const Family& family : Families()) {
     const TinyModel whole = WithHead(family.model);
     for (const auto& [name, dims] : whole.tensors) {
-      // Not everything of a layer is needed; without attn_q_a another tensor is.
+      // Not every tensor of a layer is required; without attn_q_a, another one is.
       if (!name.starts_with("blk.2.") || name.ends_with(".bias")) continue;
       if (name.ends_with("attn_q_a.weight")) continue;
       SCOPED_TRACE(StrCat(family.name, " without ", name));

@@ -1,5 +1,4 @@
-// The operations that hand something from one token to the next, each with its equation; part of
-// operations.h.
+// The operations with recurrent state, each with its equation; part of operations.h.
 #ifndef WEFT_MODEL_RECURRENT_OPERATIONS_H_
 #define WEFT_MODEL_RECURRENT_OPERATIONS_H_
 
@@ -9,7 +8,7 @@
 
 namespace weft {
 
-// A gated convolution in place of attention:
+// A gated convolution instead of attention:
 //   [b, c, x] = in(h), each n_channels wide
 //   out(c * convolution(b * x))
 template <typename Form>
@@ -31,7 +30,7 @@ struct ShortConvolution : ShortConvolutionTensors<InFile> {
   }
 };
 
-// Which key head a value head v of linear attention reads.
+// Which key head value head v of linear attention reads.
 enum class KeyHeads {
   kTiled,        // v % n_k_heads
   kInterleaved,  // v / (n_v_heads / n_k_heads)
@@ -141,8 +140,8 @@ struct StateSpace : StateSpaceTensors<InFile> {
   }
 };
 
-// A delta net whose states decay by key channel (Kimi's). Heads are alike: head_dim keys, queries
-// and values each, n = n_heads * head_dim. Per head a state S of head_dim rows and columns.
+// A delta net whose states decay per key channel (Kimi's). All heads have head_dim keys, queries
+// and values, n = n_heads * head_dim. Per head a state S of head_dim rows and columns.
 //
 //   q, k, v = silu(q_convolution(q(h))), ...
 //   q = q / max(|q|, epsilon) / sqrt(head_dim);  k = k / max(|k|, epsilon)    per head
@@ -195,7 +194,7 @@ struct ChannelDeltaNet : ChannelDeltaNetTensors<InFile> {
   }
 };
 
-// A selective state space by channel (Mamba 1). Per channel c a state h_c of state_dim values,
+// A selective state space per channel (Mamba 1). Per channel c a state h_c of state_dim values,
 // zero before the first token.
 //
 //   [x, z] = in(h), n_channels each;  x = silu(convolution(x))

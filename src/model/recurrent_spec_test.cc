@@ -1,4 +1,4 @@
-// Specs with recurrent state that the reference data has no model of.
+// Specs with recurrent state of which the reference data has no model.
 #include "model/model_spec_test_util.h"
 
 namespace weft {

@@ -9,13 +9,13 @@
 namespace weft {
 namespace {
 
-// The pair (not rounded) that turns `turns` times within `context` tokens.
+// The pair (not rounded) that makes `turns` full rotations within `context` tokens.
 double PairOfTurns(const RopeShape& shape, double context, double turns) {
   return shape.n_values * std::log(context / (turns * 2 * std::numbers::pi)) /
          (2 * std::log(shape.base));
 }
 
-// Share of the unscaled frequency in each pair: 1 up to `low`, 0 from `high` on.
+// The weight of the unscaled frequency in each pair: 1 up to `low`, 0 from `high` on.
 struct YarnRamp {
   double low = 0;
   double high = 0;
@@ -28,7 +28,7 @@ struct YarnRamp {
 YarnRamp MakeRamp(const RopeShape& shape, const RopeScaling& scaling) {
   const double low = PairOfTurns(shape, scaling.original_context, scaling.beta_fast);
   const double high = PairOfTurns(shape, scaling.original_context, scaling.beta_slow);
-  // The upper bound counts values, not pairs: the published method's own rounding.
+  // The upper bound counts values, not pairs, as the published method does.
   return {std::max(0.0, std::floor(low)),
           std::min(static_cast<double>(shape.n_values - 1), std::ceil(high))};
 }

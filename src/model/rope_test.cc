@@ -37,8 +37,8 @@ TEST(Rope, DivisorsDivideTheirOwnPair) {
   EXPECT_LT(divided.frequencies[5], 1e-25);
 }
 
-// gpt-oss's numbers: 4096 tokens stretched 32 times. The pair that turns 32 times in
-// 4096 tokens is 16 ln(4096 / 64 pi) / ln 150000 = 4.05, once: 8.70.
+// gpt-oss's numbers: 4096 tokens extended 32 times. The pair with 32 rotations within 4096 tokens
+// is 16 ln(4096 / 64 pi) / ln 150000 = 4.05; the pair with one is 8.70.
 TEST(Rope, YarnLeavesFastPairsAndStretchesSlowOnes) {
   const RopeScaling yarn = {.kind = RopeScalingKind::kYarn, .factor = 32, .original_context = 4096};
   const Rope plain = MakeRope(kShape, RopeScaling(), {});
@@ -47,7 +47,7 @@ TEST(Rope, YarnLeavesFastPairsAndStretchesSlowOnes) {
   for (int i = 9; i < 16; ++i) {
     EXPECT_NEAR(scaled.frequencies[i] * 32, plain.frequencies[i], 1e-15) << i;
   }
-  // Between the two the share falls by a fifth from pair to pair.
+  // Between the two, the weight falls by a fifth from pair to pair.
   EXPECT_NEAR(scaled.frequencies[6] / plain.frequencies[6], 0.6 + 0.4 / 32, 1e-12);
   EXPECT_NEAR(scaled.magnitude, 1 + 0.1 * std::log(32.0), 1e-6);
 }

@@ -1,8 +1,8 @@
-// AltUp: operations of models with several streams, of which layers compute with the first and
-// correct the others by it; part of operations.h.
+// AltUp: operations of models with several streams. Layers compute on the first stream and correct
+// the others from it; part of operations.h.
 //
-// s_0 is the residual stream; s_1 ... s_(n-1), the side streams, are d_model wide, too, and last as
-// long as a step. ModelSpec::n_side_streams says how many they are.
+// s_0 is the residual stream; s_1 ... s_(n-1), the side streams, are d_model wide, too, and live
+// only as long as a step. ModelSpec::n_side_streams is their number.
 #ifndef WEFT_MODEL_SIDE_STREAM_OPERATIONS_H_
 #define WEFT_MODEL_SIDE_STREAM_OPERATIONS_H_
 
@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// Begins the side streams: s_i = enter_i(s_0), brought to the length of s_0. Gives 0.
+// Begins the side streams: s_i = enter_i(s_0), scaled to the length of s_0. Returns 0.
 template <typename Form>
 struct EnterSidesTensors {
   typename Form::Stack enter;  // a member for each side stream
@@ -28,7 +28,7 @@ struct EnterSides : EnterSidesTensors<InFile> {
   }
 };
 
-// Gives mean(s_0, leave_i(s_i) brought to the length of s_0) - s_0.
+// Returns mean(s_0, leave_i(s_i) scaled to the length of s_0) - s_0.
 template <typename Form>
 struct LeaveSidesTensors {
   typename Form::Stack leave;  // a member for each side stream
@@ -43,9 +43,9 @@ struct LeaveSides : LeaveSidesTensors<InFile> {
   }
 };
 
-// What a layer expects of the n streams:
+// Predicts the n streams before a layer:
 //   c = coefficients(tanh(router(router_norm(s_0)))), n * n values
-//   s_i = s_i + sum over j of c[n i + j] s_j, of the side streams; gives the sum of s_0
+//   s_i = s_i + sum over j of c[n i + j] s_j, for the side streams; returns the sum for s_0
 template <typename Form>
 struct PredictSidesTensors {
   typename Form::Norm router_norm;
@@ -65,10 +65,11 @@ struct PredictSides : PredictSidesTensors<InFile> {
   }
 };
 
-// What a layer makes of them. z is s_0, and a what the last block with keeps_input found.
+// Corrects the streams after a layer. z is s_0, and a the stream at the beginning of the last block
+// with keeps_input.
 //   c = coefficients(tanh(router(router_norm(z)))), n values
-//   s_i = s_i + (1 + c_i) (z - a), of the side streams;  s = z + c_0 (z - a);  gives c_0 (z - a)
-//   s_i = s_i + post_norm(proj(gelu(gate(s * scale)) * e)), of the side streams, e being the
+//   s_i = s_i + (1 + c_i) (z - a), for the side streams;  s = z + c_0 (z - a);  returns c_0 (z - a)
+//   s_i = s_i + post_norm(proj(gelu(gate(s * scale)) * e)), for the side streams, where e is the
 //   layer's part of the token's per-layer input
 template <typename Form>
 struct CorrectSidesTensors {
@@ -99,7 +100,7 @@ struct CorrectSides : CorrectSidesTensors<InFile> {
   }
 };
 
-// x + norm(up(down(x))): a learned residual of low rank.
+// x + norm(up(down(x))): a learned low-rank residual.
 template <typename Form>
 struct LowRankTensors {
   typename Form::Linear down, up;

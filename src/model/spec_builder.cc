@@ -34,7 +34,7 @@ bool HoldsWeights(DType type) {
   }
 }
 
-// The N of "blk.N.rest", -1 for other names.
+// The N of "blk.N.rest"; -1 for other names.
 int64_t LayerOf(std::string_view name) {
   constexpr std::string_view kPrefix = "blk.";
   if (!name.starts_with(kPrefix)) return -1;
@@ -213,7 +213,7 @@ std::string_view SpecBuilder::StringOr(std::string_view key, std::string_view ab
 void SpecBuilder::CheckHeads(const Dims& dims, HeadCounts head_counts) {
   for (size_t layer = 0; ok() && layer < dims.n_heads.size(); ++layer) {
     const int64_t n_heads = dims.n_heads[layer], n_kv_heads = dims.n_kv_heads[layer];
-    // Layers without keys may still state how many heads the others have.
+    // Layers without keys may still state the other layers' number of heads.
     if (n_kv_heads == 0 && head_counts == HeadCounts::kMayBeZero) continue;
     if (n_kv_heads > 0 && n_heads > 0 && n_heads % n_kv_heads == 0) continue;
     FailKey("attention.head_count_kv", StrCat("of layer ", layer, " is ", n_kv_heads,
@@ -240,8 +240,8 @@ float SpecBuilder::ReadEpsilon(NormKind norms) {
 
 Dims SpecBuilder::ReadSizes(HeadCounts head_counts) {
   Dims dims;
-  // Every layer has at least one tensor, so a file cannot ask for more loops than it
-  // has entries.
+  // Every layer has at least one tensor, so a file cannot ask for more iterations than it has
+  // entries.
   const int64_t most = std::clamp<int64_t>(used_.size(), 1, kMaxLayers);
   const int64_t n_blocks = Int("block_count", 1, most);
   dims.n_layers = n_blocks - IntOr("nextn_predict_layers", 0, 0, n_blocks - 1);
@@ -258,7 +258,7 @@ Dims SpecBuilder::ReadSizes(HeadCounts head_counts) {
                         : dims.n_heads;
   CheckHeads(dims, head_counts);
   dims.n_ff = IntsOr("feed_forward_length", n_blocks, 0, 0);
-  // Where no key says how wide heads are, the first layer that has some does.
+  // If no key gives the width of heads, it follows from the first layer that has heads.
   const auto heads = std::find_if(dims.n_heads.begin(), dims.n_heads.end(),
                                   [](int64_t n_heads) { return n_heads > 0; });
   if (heads != dims.n_heads.end()) {
@@ -279,7 +279,7 @@ std::vector<bool> SpecBuilder::ReadWindowPattern(int64_t n_layers, int64_t perio
   const MetaValue* value = file_.FindMeta(Key(key));
   if (value != nullptr &&
       (std::holds_alternative<MetaArray>(*value) || std::holds_alternative<bool>(*value))) {
-    // Arrays also speak of the layers that do not run.
+    // Arrays also cover the layers that do not run.
     const std::vector<int64_t> flags = IntsOr(key, n_blocks_, 0, 0, 1);
     for (int64_t layer = 0; layer < n_layers; ++layer) windowed[layer] = flags[layer] != 0;
     return windowed;
@@ -300,7 +300,7 @@ RopeScaling SpecBuilder::ReadRopeScaling() {
     Fail(type.status());
     return scaling;
   }
-  // "longrope" stands for divisors in tensors; a factor beside them acts as always.
+  // "longrope" means divisors in tensors; a factor next to them is applied as always.
   if (*type == "linear" || *type == "longrope") {
     scaling.kind = RopeScalingKind::kLinear;
   } else if (*type == "yarn") {

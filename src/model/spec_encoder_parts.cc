@@ -1,4 +1,4 @@
-// The parts of SpecBuilder that make vectors of texts: encoders' inputs, pooling, heads.
+// The parts of SpecBuilder for text vectors: encoders' inputs, pooling, heads.
 #include <string>
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// The numbers of pooling_type in files.
+// The values of pooling_type in files.
 enum PoolingInFile { kFileNone = 0, kFileMean, kFileCls, kFileLast, kFileRank, kFilePoolings };
 
 Pooling PoolingOf(int64_t in_file) {
@@ -24,7 +24,7 @@ Pooling PoolingOf(int64_t in_file) {
   }
 }
 
-// Where a file with token types does not name its separator.
+// The separator of files with token types that do not name it.
 constexpr int64_t kUsualSeparator = 102;
 
 }  // namespace
@@ -76,8 +76,8 @@ void SpecBuilder::AddHeadLayer(const std::string& name, int64_t n_in, int64_t n_
   spec_.text_vector->head.push_back(layer);
 }
 
-// From the pooled rows to scores: a layer of the model's width where there is one, and one
-// with a row for each label.
+// Reads the layers from pooled rows to scores: an optional layer of the model's width, and one with
+// a row per label.
 void SpecBuilder::ReadClassifier() {
   TextVector& vector = *spec_.text_vector;
   vector.scores = true;
@@ -87,7 +87,7 @@ void SpecBuilder::ReadClassifier() {
   if (is_modern) {
     vector.pooling = PoolingOf(IntOr("classifier.pooling_type", kFileMean, kFileMean, kFileCls));
   }
-  // Other tokenizers' pairs are of one type throughout, as RoBERTa's.
+  // Pairs of other tokenizers, such as RoBERTa's, have one type throughout.
   const auto tokenizer = file_.GetStringOr("tokenizer.ggml.model", "bert");
   if (!tokenizer.ok()) return Fail(tokenizer.status());
   if (spec_.token_types.n_types > 1 && *tokenizer == "bert") {
@@ -115,7 +115,7 @@ void SpecBuilder::ReadClassifier() {
 void SpecBuilder::ReadTextVector() {
   if (!ok()) return;
   if (!HasKey("pooling_type")) {
-    // One that writes no text is for vectors.
+    // A model that writes no text is for vectors.
     if (!spec_.output) spec_.text_vector = TextVector{.pooling = Pooling::kNone};
     return;
   }
@@ -123,7 +123,7 @@ void SpecBuilder::ReadTextVector() {
   if (in_file == kFileNone && spec_.output) return;
   spec_.text_vector = TextVector{.pooling = PoolingOf(in_file)};
   if (in_file == kFileRank) return ReadClassifier();
-  // What stands behind the pooling in sentence-transformers' files.
+  // Layers after the pooling in sentence-transformers' files.
   int64_t width = spec_.d_model;
   for (const char* const name : {"dense_2", "dense_3"}) {
     const int index = file_.FindTensor(StrCat(name, ".weight"));

@@ -1,4 +1,4 @@
-// The parts of SpecBuilder that several architectures are made of.
+// The parts of SpecBuilder that several architectures share.
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -68,8 +68,8 @@ std::vector<float> SpecBuilder::ReadRopeDivisors(const Dims& dims) {
   const std::vector<float> for_long = OptionalDivisors("rope_factors_long.weight", n);
   const std::vector<float> for_short = OptionalDivisors("rope_factors_short.weight", n);
   if (for_long.empty() && for_short.empty()) return OptionalDivisors("rope_freqs.weight", n);
-  // Contexts are allocated in whole multiples of this where such files come from;
-  // counting the same way makes the same choice.
+  // The programs that write such files allocate contexts in multiples of this; rounding the same
+  // way makes the same choice.
   constexpr int64_t kContextStep = 256;
   const int64_t context = (context_tokens() + kContextStep - 1) / kContextStep * kContextStep;
   const int64_t original =

@@ -1,4 +1,4 @@
-// Prediction heads: layers behind those that run.
+// Prediction heads: layers after those that run.
 #include <utility>
 
 #include "base/strings.h"
@@ -13,7 +13,7 @@ void SpecBuilder::ReadHeadEnds(const Dims& dims, int64_t layer, ModelSpec* head)
   input.hidden_norm = RmsNorm(name("nextn.hnorm"), dims.d_model, dims.epsilon);
   input.proj = Matrix(name("nextn.eh_proj"), 2 * dims.d_model, dims.d_model);
   head->hidden_input = input;
-  // What the head has no tensor of it shares with the model.
+  // Tensors that the head lacks are shared with the model.
   if (HasTensor(name("nextn.embed_tokens.weight"))) {
     head->embedding = Matrix(name("nextn.embed_tokens"), dims.d_model, head->n_vocab).weight;
   }
@@ -28,7 +28,7 @@ void SpecBuilder::ReadHeadEnds(const Dims& dims, int64_t layer, ModelSpec* head)
 void SpecBuilder::ReadPredictionHead(const Dims& dims, bool before_output_norm,
                                      FunctionRef<void(int64_t layer)> read_layer) {
   if (!ok() || n_blocks_ == n_layers_) return;
-  const int64_t layer = n_layers_;  // a second head would guess from the first one's guess
+  const int64_t layer = n_layers_;  // a second head would draft from the first one's draft
   ModelSpec head = spec_;
   head.layers.clear();
   head.kv_layers.clear();

@@ -10,10 +10,10 @@
 
 namespace weft {
 
-// Which rows a text's vector is made of.
+// Which rows a text's vector is computed from.
 enum class Pooling {
-  kNone,   // each row is a vector by itself
-  kMean,   // of all rows
+  kNone,   // each row is a vector of its own
+  kMean,   // the mean of all rows
   kFirst,  // the first row: "cls"
   kLast,
 };
@@ -30,8 +30,8 @@ struct HeadLayer {
   Norm norm;
 };
 
-// vector = head(pooled rows). `scores`: the head's values are no vector but say, the first
-// of them above all, how well the two texts of a pair go together.
+// vector = head(pooled rows). `scores`: the head's values are not a vector, but scores; the first
+// one says how well the two texts of a pair match.
 struct TextVector {
   Pooling pooling = Pooling::kMean;
   std::vector<HeadLayer> head;
