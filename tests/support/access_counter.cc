@@ -29,7 +29,7 @@ std::string Figures(const AccessCounter::Count& c) {
                 Rounded(c.SharedRatio()), " times the ideal");
 }
 
-// What addr2line and a line of code are given for it.
+// The place as text: file and line, or an address for addr2line.
 std::string TextOf(const AccessCounter::Place& place) {
   if (!place.file.empty()) return StrCat(place.file, ":", place.line);
   return CodeText(place.code);
@@ -84,7 +84,7 @@ void AccessCounter::OnCopy(const void* from, size_t bytes, const device::emulato
   Note({reinterpret_cast<uintptr_t>(from), bytes}, false, {0, site.file_name(), site.line()});
 }
 void AccessCounter::OnShared(int word, int n_words, const device::emulator::Site& site) {
-  // A place of its own beside a copy's from global memory.
+  // A separate entry from the copy's access to global memory at the same place.
   Note({4 * static_cast<uintptr_t>(word), 4 * static_cast<size_t>(n_words)}, true,
        {site.column() + 1, site.file_name(), site.line()});
 }
@@ -116,8 +116,8 @@ void AccessCounter::OnBlockEnd(const device::Kernel& kernel) {
 
 namespace {
 
-// How many different units of `size` bytes lie under the pieces, which are sorted; and how many
-// different bytes.
+// The numbers of different units of `size` bytes, and of different bytes, that the sorted pieces
+// touch.
 struct Touched {
   int64_t units = 0, bytes = 0;
 };
@@ -140,8 +140,8 @@ Touched TouchedBy(std::span<const Piece> pieces, uintptr_t size) {
   return touched;
 }
 
-// The lanes that shared memory serves at a time: as many as ask for 32 words together. A bank
-// gives one word a cycle, to all who ask for it.
+// Cycles of shared memory for a request. It serves as many lanes at a time as access 32 words
+// together, and a bank delivers one word per cycle, to all lanes that want it.
 template <typename Piece>
 int64_t CyclesOf(std::span<const Piece> pieces) {
   const size_t at_once = kBanks * 4 / std::max<size_t>(pieces[0].bytes, 4);

@@ -1,10 +1,10 @@
-// What kernels ask of memory, as a card would see it: of every launch that the emulator runs on
-// this thread, the loads and stores of a warp at one place in the code are one request, which
-// touches so many sectors of 32 bytes, and shared memory serves so many words a cycle.
+// How kernels access memory, as a card would see it. For every launch that the emulator runs on
+// this thread, a warp's loads or stores at one place in the code are one request, which touches a
+// number of 32-byte sectors; for shared memory, a request takes a number of cycles.
 //
-// Of kernels that are compiled for it (watched_accesses.h).
+// Only for kernels that are compiled for it (watched_accesses.h).
 //
-// Requests to one sector cost as much whoever makes them, so ratios are over the others.
+// A request to a single sector cannot be improved, so the ratios cover only requests to several.
 #ifndef WEFT_TESTS_SUPPORT_ACCESS_COUNTER_H_
 #define WEFT_TESTS_SUPPORT_ACCESS_COUNTER_H_
 
@@ -22,20 +22,21 @@ namespace weft::testing {
 
 class AccessCounter : public device::emulator::Observer {
  public:
-  // Of one kernel, all launches, or of a place in it.
+  // Counts of a kernel's launches, or of one place in its code.
   struct Count {
-    int64_t requests = 0;  // of warps to global memory
+    int64_t requests = 0;  // of warps, to global memory
     int64_t sectors = 0, lines = 0, bytes = 0;
-    // Of requests to more than one sector: those, and how few would hold the same bytes.
+    // Requests to more than one sector: their sectors, and the fewest that could hold the same
+    // bytes.
     int64_t wide_sectors = 0, wide_ideal = 0;
-    // Cycles of shared memory, and how few would do if no two words lay in one bank.
+    // Cycles of shared memory, and the fewest possible, without bank conflicts.
     int64_t shared_cycles = 0, shared_ideal = 0;
 
     double SectorRatio() const;
     double SharedRatio() const;
     Count& operator+=(const Count& other);
   };
-  // Where in the code: an address, or a line.
+  // A place in the code: an address, or a line.
   struct Place {
     uintptr_t code = 0;
     std::string_view file;
@@ -50,10 +51,9 @@ class AccessCounter : public device::emulator::Observer {
 
   // Counts from now on.
   void Start();
-  // Of kernels whose names begin like that.
+  // Counts of all kernels whose names begin with `name`.
   Count Of(std::string_view name) const;
-  // A line for each kernel, and for each place in it that asks for much more than it gets; of an
-  // address addr2line tells where it is.
+  // A line for each kernel, and one for each place with a bad ratio; addr2line resolves addresses.
   std::string Report() const;
 
   void OnGlobal(const void* p, size_t bytes, bool writes, uintptr_t code) override;
@@ -66,12 +66,12 @@ class AccessCounter : public device::emulator::Observer {
     uintptr_t at;
     size_t bytes;
   };
-  // What the lanes of a warp ask for at a place the n-th time that they come to it.
+  // The accesses of a warp's lanes when they execute a place for the n-th time.
   struct Request {
     int n = 0;
     std::array<Piece, 32> pieces;
   };
-  // Of the block that runs.
+  // For the running block.
   struct Visits {
     bool is_shared = false;
     std::vector<int> n_of_thread;

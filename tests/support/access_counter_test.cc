@@ -15,10 +15,10 @@ using testing::AccessCounter;
 
 struct StrideArgs {
   const uint32_t* x;
-  int32_t stride;  // words from lane to lane
-  int32_t words;   // of a lane
+  int32_t stride;  // words between lanes
+  int32_t words;   // per lane
 };
-// What a compiler calls in weft_watched_kernels.
+// The call that the compiler inserts in weft_watched_kernels.
 extern "C" void __asan_loadN_noabort(const void* p, size_t bytes);
 #define WatchLoad __asan_loadN_noabort
 WEFT_COOPERATIVE_KERNEL(ReadStrided, StrideArgs, 64) {
@@ -39,7 +39,7 @@ WEFT_COOPERATIVE_KERNEL(CopyStrided, StrideArgs, 32) {
   CommitCopies();
   WaitCopies<0>();
   Barrier();
-  static_cast<void>(ReadWords4(words, 4 * t));  // four times eight lanes, all banks
+  static_cast<void>(ReadWords4(words, 4 * t));  // four times eight lanes, using all banks
   Barrier();
   words[a.stride * t] = 1u;
 }

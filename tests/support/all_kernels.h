@@ -1,4 +1,4 @@
-// Every kernel of src/kernels_gpu, for a driver that is not one (fake_cuda.h).
+// Every kernel of src/kernels_gpu, for the fake driver (fake_cuda.h).
 #ifndef WEFT_TESTS_SUPPORT_ALL_KERNELS_H_
 #define WEFT_TESTS_SUPPORT_ALL_KERNELS_H_
 

@@ -1,5 +1,5 @@
-// Requests to the handlers of the APIs, without a server between: the routes of all of
-// them before one scripted model, which is kept for the process.
+// Requests to the APIs' handlers without a server: the routes of all APIs over one scripted model,
+// which lives as long as the process.
 #ifndef WEFT_TESTS_SUPPORT_API_FIXTURE_H_
 #define WEFT_TESTS_SUPPORT_API_FIXTURE_H_
 
@@ -26,7 +26,7 @@
 
 namespace weft::serve {
 
-// The routes that most tests ask.
+// The routes that most tests use.
 inline constexpr char kChat[] = "/v1/chat/completions";
 inline constexpr char kMessages[] = "/v1/messages";
 inline constexpr char kResponses[] = "/v1/responses";
@@ -43,7 +43,7 @@ class ApiTest : public ::testing::Test {
 
   static void SetUpTestSuite() { SetUpWith("llama", kScriptedContext); }
 
-  // For suites with a model of their own.
+  // For suites with their own model.
   static void SetUpWith(const std::string& architecture, int64_t context,
                         const serve::RequestDefaults& defaults = {.server = {.hold_calls = false}},
                         const std::string& slot_folder = "") {
@@ -112,7 +112,7 @@ class ApiTest : public ::testing::Test {
     return responder.json();
   }
 
-  // A body that is a string is sent as it is.
+  // A string body is sent verbatim.
   static MemoryResponder Post(std::string_view path, const Json& body,
                               serve::HttpHeaders headers = {}, std::string domain = "") {
     MemoryResponder responder;
@@ -120,19 +120,19 @@ class ApiTest : public ::testing::Test {
     return responder;
   }
 
-  // A message of the user that makes the model say `text`.
+  // A user message that makes the model say `text`.
   static Json Say(std::string_view text) {
     return {{"role", "user"}, {"content", "<<say>>" + std::string(text) + "<</say>>"}};
   }
 
-  // A body for a chat in which the model says `say`; `more` replaces fields.
+  // A chat body for which the model says `say`; `more` replaces fields.
   static Json Chat(std::string_view say, const Json& more = Json::object()) {
     Json body = {{"messages", Json::array({Say(say)})}};
     body.update(more);
     return body;
   }
 
-  // What WeatherTool's caller writes, in the format of the scripted model.
+  // A call of WeatherTool in the scripted model's format.
   static constexpr char kWeatherCall[] =
       "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bonn\"}}\n</tool_call>";
   static Json WeatherTool() {
@@ -144,7 +144,7 @@ class ApiTest : public ::testing::Test {
           {"parameters", {{"type", "object"}, {"properties", {{"city", {{"type", "string"}}}}}}}}}};
   }
 
-  // No turn is left, and nothing holds pages but the index.
+  // No turns are left, and only the prefix cache holds pages.
   static void ExpectIdle() {
     const EngineStats stats = host().engine().Stats();
     EXPECT_EQ(stats.turns_running, 0);
@@ -153,7 +153,7 @@ class ApiTest : public ::testing::Test {
   }
 
  private:
-  // Of one test suite; raw, as statics have no destructors of their own.
+  // Per test suite. Raw pointers, because statics must not have destructors.
   static inline ScriptedModel* model_ = nullptr;
   static inline serve::Router* router_ = nullptr;
 };

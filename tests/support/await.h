@@ -1,4 +1,4 @@
-// Runs a task to its end, for tests that are no tasks themselves.
+// Runs a task to its end, for tests that are not coroutines themselves.
 #ifndef WEFT_TESTS_SUPPORT_AWAIT_H_
 #define WEFT_TESTS_SUPPORT_AWAIT_H_
 
@@ -14,7 +14,7 @@
 
 namespace weft::testing {
 
-// The task is gone when the result is there.
+// Destroys the task before it delivers the result.
 template <typename T>
 Task<void> Deliver(Task<T> task, std::shared_ptr<std::promise<T>> to) {
   std::exception_ptr error;
@@ -44,7 +44,7 @@ Task<void> Deliver(Task<T> task, std::shared_ptr<std::promise<T>> to) {
   if (error != nullptr) to->set_exception(error);
 }
 
-// On a thread of its own, for whose end it waits.
+// Runs the task on a thread of its own, and waits for that thread's end.
 template <typename T>
 T Await(Task<T> task) {
   const auto promise = std::make_shared<std::promise<T>>();

@@ -22,8 +22,7 @@
 namespace weft::testing {
 namespace {
 
-// Removed with everything in it when the process ends. A child that was forked off
-// does not own it.
+// Removed with its contents when the process ends. A forked child does not own it.
 class TempFolder {
  public:
   TempFolder()
@@ -166,10 +165,10 @@ class ScriptMask : public TokenMask {
 
 namespace {
 
-// A model with a prediction head whose layers add nothing: token t, of 64 kinds, is followed by one
-// of the next kind, surely where the best is taken, and mostly where it is drawn. The head says so
-// too, half from what the model computed of the row before, half from the token beside it: if it is
-// given the wrong ones it is wrong.
+// A model with a prediction head whose layers add nothing. A token of kind t (of 64) is followed by
+// a token of the next kind: always in greedy sampling, mostly otherwise. The head predicts the
+// same, half from the model's hidden values of the row before, half from the token next to it, so
+// it is wrong if it gets the wrong ones.
 Status MakeForeseeing(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const auto file, ModelFile::Open(path));
   std::map<std::string, std::vector<float>> tensors;
@@ -321,7 +320,7 @@ std::vector<TokenId> Bytes(std::string_view text) {
 }
 
 std::vector<TokenId> RandomTokens(int64_t n, uint64_t seed) {
-  constexpr TokenId kFirst = 259;  // after controls and bytes
+  constexpr TokenId kFirst = 259;  // the ids before it are controls and bytes
   std::vector<TokenId> tokens;
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t bits = RandomBits(seed, static_cast<uint64_t>(i));

@@ -1,5 +1,5 @@
-// What tests of the engine need: tiny models of random weights, a backend that fails
-// on demand, and turns read to their end.
+// For tests of the engine: tiny models of random weights, a backend that fails on demand, and turns
+// read to their end.
 #ifndef WEFT_TESTS_SUPPORT_ENGINE_HARNESS_H_
 #define WEFT_TESTS_SUPPORT_ENGINE_HARNESS_H_
 
@@ -22,39 +22,39 @@ namespace weft::testing {
 
 inline constexpr int64_t kTinyVocab = 512;
 inline constexpr int64_t kTinyContext = 512;
-// Positions that the windowed layers of the tiny gemma3 see.
+// Window of the tiny gemma3's windowed layers, in positions.
 inline constexpr int64_t kTinyWindow = 32;
 
-// The model file of a few layers of 64 channels, with a vocabulary of bytes (id 3 +
-// byte) and pieces. `architecture` is "llama" or "gemma3" (5 of 6 layers windowed), the name
-// of an encoder (tools/make_encoder.h), or "qwen35-mtp" or "glm4moe-mtp", which have a prediction
-// head; "foreseeing-" before these: one that is always right of greedy answers.
-// Made once per process, removed at its end.
+// A model file of a few layers of 64 channels, with a vocabulary of bytes (id 3 + byte) and pieces.
+// `architecture` is "llama", "gemma3" (5 of 6 layers have a window), an encoder's name
+// (tools/make_encoder.h), or "qwen35-mtp" or "glm4moe-mtp", which have a prediction head. The
+// prefix "foreseeing-" before these gives a head that is always right in greedy turns. Made once
+// per process, removed at its end.
 std::string TinyModelFile(std::string_view architecture, uint64_t seed = 1);
 
-// The same, loaded; for a context of kTinyContext. Kept for the process when `backend`
-// is null. "recurrent-llama" and "recurrent-gemma3" are those on a RecurrentBackend: with
-// recurrent state beside their pages.
+// The same, loaded for a context of kTinyContext. Lives as long as the process if `backend` is
+// null. "recurrent-llama" and "recurrent-gemma3" run on a RecurrentBackend, with recurrent state in
+// addition to their pages.
 std::shared_ptr<const Model> TinyModel(std::string_view architecture, uint64_t seed = 1,
                                        const Backend* backend = nullptr);
 
-// What a FaultyBackend's executors do wrong. Counters count from 1 over all of them;
-// 0 turns a fault off. Any thread.
+// Faults of a FaultyBackend's executors. Counters count from 1 over all of them; 0 turns a fault
+// off. Any thread.
 struct Faults {
   std::atomic<int64_t> forwards{0};  // so far
   std::atomic<int64_t> fail_forward{0};
-  std::atomic<int64_t> nan_forward{0};  // computes logits that are not numbers
+  std::atomic<int64_t> nan_forward{0};  // the forward whose logits are NaN
   std::atomic<int64_t> step_delay_us{0};
-  std::atomic<bool> hold_steps{false};  // a step begins and does not end until this is false
-  std::atomic<bool> is_held{false};     // one has begun and does not end
-  std::atomic<int64_t> parts{0};        // of long steps, so far: how often a pause was possible
+  std::atomic<bool> hold_steps{false};  // steps begin, but do not end until this is false
+  std::atomic<bool> is_held{false};     // a step is held now
+  std::atomic<int64_t> parts{0};        // pause points of long steps so far
   std::atomic<int64_t> part_delay_us{0};
   std::atomic<bool> fail_grow{false};  // RESOURCE_EXHAUSTED
   std::atomic<bool> fail_copy{false};
   std::atomic<bool> fail_executor{false};
 };
 
-// The cpu backend, or another, with faults.
+// The cpu backend, or another one, with faults.
 class FaultyBackend : public WrappedBackend {
  public:
   using WrappedBackend::WrappedBackend;
@@ -70,15 +70,15 @@ class FaultyBackend : public WrappedBackend {
   const std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
 };
 
-// While it lives a step that begins does not end; but for no more than 20 s, so that a test
-// whose threads wait for that step fails and does not hang.
+// During its lifetime, a step that begins does not end, but for no more than 20 s, so that a test
+// whose threads wait for that step fails instead of hanging.
 class HeldSteps {
  public:
   explicit HeldSteps(Faults* faults);
   ~HeldSteps() { Release(); }
   // Waits until a step is held.
   bool WaitForOne() const;
-  // Whether one still is.
+  // Whether a step is still held.
   bool holds() const { return faults_.is_held && faults_.hold_steps; }
   void Release();
 
@@ -92,24 +92,24 @@ class HeldSteps {
 StateLayout LayoutOf(const Model& model, const EngineOptions& options);
 // Bytes of one page of every layer group.
 int64_t PageBytes(const Model& model, const EngineOptions& options);
-// Bytes of everything that sessions and the prefix index hold.
+// Bytes of everything that sessions and the prefix cache hold.
 int64_t StateBytes(const EngineStats& stats);
 
-// Allows one token after the other of a script, so that a test decides what is said.
-// After its end everything is allowed.
+// A token mask that allows the tokens of a script one after the other, so that a test decides the
+// output. After the script, all tokens are allowed.
 std::function<std::unique_ptr<TokenMask>(int)> Script(std::vector<TokenId> tokens);
 // The byte tokens of the tiny llama's vocabulary that spell `text`.
 std::vector<TokenId> Bytes(std::string_view text);
 
-// `n` tokens that are no controls; equal seeds give equal ones.
+// `n` tokens that are not controls; equal seeds give equal tokens.
 std::vector<TokenId> RandomTokens(int64_t n, uint64_t seed);
 
-// A greedy turn of `max_tokens` that ends at nothing else.
+// A greedy turn that ends only after `max_tokens`.
 TurnOptions Greedy(std::vector<TokenId> tokens, int64_t max_tokens);
 
 struct ChoiceOutcome {
   std::vector<TokenId> tokens;
-  std::string text;  // with what Done still held
+  std::string text;  // including the text that Done delivers
   std::vector<TokenEvent> events;
   std::optional<DoneEvent> done;
 };
@@ -125,10 +125,10 @@ struct TurnOutcome {
 TurnOutcome Collect(Turn* turn);
 void AddEvent(TurnEvent event, TurnOutcome* outcome);
 
-// Submits and reads to the end; the error of Submit is that of choice 0 then.
+// Submits a turn and reads it to its end; an error of Submit becomes that of choice 0.
 TurnOutcome RunTurn(Engine* engine, SessionId session, const TurnOptions& options);
 
-// What the turns say one after the other on a session of an engine of its own.
+// The outcomes of turns run one after the other in one session of a separate engine.
 std::vector<TurnOutcome> RunAlone(std::shared_ptr<const Model> model, EngineOptions engine,
                                   std::span<const TurnOptions> turns);
 

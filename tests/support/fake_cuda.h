@@ -1,6 +1,6 @@
-// A driver of NVIDIA's with cards that are not there: what it is asked to launch, the emulator
-// runs, as late as it may. It refuses what the real one would (a handle of nobody's, a call
-// without its context, an argument out of bounds), and counts what is left behind.
+// A fake NVIDIA driver with fake cards: the emulator runs the launches, as late as the contract
+// allows. It refuses what the real driver would refuse (an unknown handle, a call without its
+// context, an argument out of bounds), and counts leaks.
 #ifndef WEFT_TESTS_SUPPORT_FAKE_CUDA_H_
 #define WEFT_TESTS_SUPPORT_FAKE_CUDA_H_
 
@@ -16,7 +16,7 @@
 
 namespace weft::testing {
 
-// One at a time in a process: the driver's functions have no argument that says whose they are.
+// One at a time per process, because the driver's functions have no argument that identifies it.
 class FakeCuda {
  public:
   struct Card {
@@ -26,7 +26,7 @@ class FakeCuda {
     bool draws_desktop = false;
   };
 
-  // `kernels`: what is in the images that a device loads.
+  // `kernels`: the contents of the images that a device loads.
   FakeCuda(std::vector<Card> cards, std::vector<const device::Kernel*> kernels);
   ~FakeCuda();
   FakeCuda(const FakeCuda&) = delete;
@@ -35,25 +35,24 @@ class FakeCuda {
   const device::cuda::Driver& driver() const;
   device::KernelImages images() const;
 
-  // The n-th call of that function of the library from now on (from 1) has this result, and does
-  // nothing.
+  // The n-th call (from 1) of this library function from now on does nothing and returns `result`.
   void Plant(std::string_view function, int64_t n, device::cuda::Result result);
-  // Whether what was planted has struck.
+  // Whether the planted call has happened.
   bool struck() const;
   // The n-th kernel from now on never ends.
   void Hang(int64_t n);
-  // Lets what hangs end.
+  // Lets hanging kernels end.
   void Unhang();
 
   int64_t CallsOf(std::string_view function) const;
-  // Memory, pinned or not, of all cards.
+  // Memory of all cards, and pinned memory.
   int64_t held_bytes() const;
-  // Everything that was made and not given back: memory, streams, events, graphs, modules,
+  // Number of objects that were made and not freed: memory, streams, events, graphs, modules,
   // contexts.
   int64_t n_alive() const;
-  // Of this thread.
+  // Depth of this thread's context stack.
   int64_t n_current() const;
-  // Of all streams, ascending.
+  // Priorities of all streams, ascending.
   std::vector<int> stream_priorities() const;
 
   struct State;

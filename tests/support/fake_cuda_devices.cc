@@ -1,4 +1,4 @@
-// Cards, contexts, memory and kernels of the driver that is not one.
+// Cards, contexts, memory and kernels of the fake driver.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -21,7 +21,7 @@ int64_t HeldOn(int card) {
   }
   return bytes;
 }
-// Rubbish, where it is cheap.
+// Fills only the beginning with garbage, to stay cheap.
 void* Take(int card, size_t bytes) {
   void* const data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   WEFT_CHECK(data != nullptr, "the test has memory");
@@ -136,7 +136,7 @@ Result MemoryAllocate(DevicePointer* address, size_t bytes) {
 Result MemoryFree(DevicePointer address) {
   Call call("cuMemFree_v2");
   call.InContext();
-  // Gone with the context too.
+  // Memory of a lost context can be freed, too.
   if (call.result != kSuccess && call.result != kLaunchFailed) return call.result;
   return Give(0, static_cast<uintptr_t>(address));
 }

@@ -1,4 +1,4 @@
-// The inside of fake_cuda.h: what the driver that is not one knows, and its functions.
+// The inside of fake_cuda.h: the fake driver's state and its functions.
 #ifndef WEFT_TESTS_SUPPORT_FAKE_CUDA_INTERNAL_H_
 #define WEFT_TESTS_SUPPORT_FAKE_CUDA_INTERNAL_H_
 
@@ -36,7 +36,7 @@ struct FakeLaunch {
 struct FakeStream {
   int card;
   int priority;
-  std::deque<std::function<bool()>> work;  // false: not yet
+  std::deque<std::function<bool()>> work;  // false: not ready yet
 };
 struct FakeEvent {
   int card;
@@ -55,7 +55,7 @@ struct FakeModule {
   int card;
 };
 struct FakeMemory {
-  int card;  // -1: the host's
+  int card;  // -1: host memory
   size_t bytes;
 };
 
@@ -76,17 +76,17 @@ struct FakeCuda::State {
   fake_cuda::Result planted_result = device::cuda::kSuccess;
 
   std::vector<int> retained;            // contexts, by card
-  std::vector<fake_cuda::Result> lost;  // what ended a card's context
+  std::vector<fake_cuda::Result> lost;  // the error that ended each card's context
   std::map<uintptr_t, fake_cuda::FakeMemory> memory;
   std::set<fake_cuda::FakeStream*> streams;
-  // Bytes of shared memory that launches of a kernel may give it, where somebody has said so.
+  // Max dynamic shared memory of kernels for which it was raised.
   std::map<const fake_cuda::Kernel*, int> dynamic_bytes;
   std::set<fake_cuda::FakeEvent*> events;
   std::set<fake_cuda::FakeGraph*> graphs;
   std::set<fake_cuda::FakeExec*> execs;
   std::set<fake_cuda::FakeModule*> modules;
 
-  // Whether a run of bytes lies in memory of a card (-1: of the host).
+  // Whether a run of bytes is inside one allocation of a card (-1: of the host).
   bool Holds(int card, uintptr_t begin, size_t bytes) const {
     auto next = memory.upper_bound(begin);
     if (next == memory.begin()) return false;
@@ -98,7 +98,7 @@ struct FakeCuda::State {
 namespace fake_cuda {
 
 extern FakeCuda::State* fake;
-// Of each thread, the current one last.
+// The calling thread's stack of contexts, the current one last.
 extern thread_local std::vector<int> contexts;
 
 inline Context ContextOf(int card) {
@@ -108,7 +108,7 @@ inline int CardOf(Context context) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(context)) - 1;
 }
 
-// Of every function: counts the call; false where it is to fail.
+// Begins every function: counts the call, and applies a planted failure.
 struct Call {
   explicit Call(const char* name) : lock(fake->mutex) {
     ++fake->calls[name];
@@ -116,7 +116,7 @@ struct Call {
       result = fake->planted_result;
     }
   }
-  // Of those that need a context.
+  // For functions that need a context.
   Call& InContext() {
     if (result != kSuccess) return *this;
     if (contexts.empty())

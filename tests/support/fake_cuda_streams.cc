@@ -1,4 +1,4 @@
-// Streams, events, launches and graphs of the driver that is not one.
+// Streams, events, launches and graphs of the fake driver.
 #include <cstring>
 #include <utility>
 
@@ -15,8 +15,8 @@ bool IsShape(const LaunchShape& shape) {
          within(shape.grid_z, device::kMaxGridYz) && within(shape.threads, device::kMaxThreads);
 }
 
-// Whether a kernel's launches may have so many threads, and shared memory beside its own: more
-// than each may have only where somebody has said so.
+// Whether a launch may have this number of threads and of bytes of dynamic shared memory. More than
+// the default needs the kernel's limit to be raised first.
 bool MayHave(Function function, int threads, unsigned shared_bytes) {
   const auto* const kernel = reinterpret_cast<const Kernel*>(function);
   const auto allowed = fake->dynamic_bytes.find(kernel);
@@ -45,7 +45,7 @@ void PushLaunch(FakeStream* stream, FakeLaunch launch) {
     return true;
   });
 }
-// Lets a stream get on. False: it hangs.
+// Runs a stream's next work. False: it hangs.
 bool RunOne(FakeStream* stream) {
   const std::function<bool()> work = stream->work.front();
   if (!work()) return false;
@@ -71,7 +71,7 @@ Result CopyBytes(const char* name, Stream handle, int to_card, uintptr_t to, int
       });
 }
 
-// The stream of a call in its context, or null and the call's error.
+// The stream of a call in its context, or null, with the call's error set.
 FakeStream* StreamOf(Call* call, Stream handle) {
   auto* const stream = reinterpret_cast<FakeStream*>(handle);
   call->InContext().Require(fake->streams.count(stream) > 0, kInvalidHandle);
@@ -217,7 +217,7 @@ Result GraphDestroy(Graph handle) {
   auto* const graph = reinterpret_cast<FakeGraph*>(handle);
   return call.Require(fake->graphs.erase(graph) > 0, kInvalidHandle).Do([&] { delete graph; });
 }
-// A node is its number, from 1; each follows the one before.
+// A node is its number, from 1; each depends on the one before.
 Result GraphAddKernel(GraphNode* node, Graph handle, const GraphNode* after, size_t n_after,
                       const KernelNode* launch) {
   Call call("cuGraphAddKernelNode_v2");

@@ -1,4 +1,4 @@
-// Where the reference data lies, for tests that compare against it or replay it.
+// The location of the reference data, for tests that compare against it or replay it.
 #ifndef WEFT_TESTS_SUPPORT_GOLDENS_H_
 #define WEFT_TESTS_SUPPORT_GOLDENS_H_
 
@@ -8,16 +8,16 @@
 
 namespace weft::testing {
 
-// The folder of reference data: $WEFT_GOLDENS, else ../shared/goldens beside the
-// source tree. Empty when there is none; tests then skip with WEFT_REQUIRE_GOLDENS.
+// The folder of reference data: $WEFT_GOLDENS, or ../shared/goldens next to the source tree. Empty
+// if there is none; tests then skip with WEFT_REQUIRE_GOLDENS.
 inline std::string GoldensDir() {
   const char* chosen = std::getenv("WEFT_GOLDENS");
   const std::string dir = chosen ? chosen : std::string(WEFT_SOURCE_DIR) + "/../shared/goldens";
   return std::filesystem::is_directory(dir) ? dir : std::string();
 }
 
-// What coding agents send, recorded: $WEFT_AGENTS, else ../shared/agents beside the source
-// tree. Empty when there is none.
+// Recorded requests of coding agents: $WEFT_AGENTS, or ../shared/agents next to the source tree.
+// Empty if there is none.
 inline std::string AgentsDir() {
   const char* chosen = std::getenv("WEFT_AGENTS");
   const std::string dir = chosen ? chosen : std::string(WEFT_SOURCE_DIR) + "/../shared/agents";

@@ -1,4 +1,4 @@
-// Comparing rows of logits.
+// Comparison of rows of logits.
 #ifndef WEFT_TESTS_SUPPORT_LOGITS_H_
 #define WEFT_TESTS_SUPPORT_LOGITS_H_
 
@@ -24,7 +24,7 @@ inline int ArgMax(std::span<const float> row) {
   return static_cast<int>(std::ranges::max_element(row) - row.begin());
 }
 
-// The largest value less the second largest.
+// The largest value minus the second largest.
 inline float Margin(std::span<const float> row) {
   const int best = ArgMax(row);
   float second = -INFINITY;
@@ -34,7 +34,7 @@ inline float Margin(std::span<const float> row) {
   return row[best] - second;
 }
 
-// Infinite when the sizes differ or a value is not a number.
+// Infinite if the sizes differ or a value is NaN.
 inline double MaxDifference(std::span<const float> a, std::span<const float> b) {
   if (a.size() != b.size()) return INFINITY;
   double largest = 0;

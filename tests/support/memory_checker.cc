@@ -41,8 +41,8 @@ void MemoryChecker::OnDeviceCopy(const void* to, const void* from, size_t bytes)
               bytes, first);
 }
 
-// What is copied to shared memory need not have been written: who copies a whole page for some
-// of its positions uses those.
+// The source of a copy to shared memory need not be initialized: a kernel may copy a whole page but
+// use only some of its positions.
 void MemoryChecker::OnCopy(const void* from, size_t bytes, const device::emulator::Site& site) {
   ++n_accesses_;
   if (Find(from, bytes) != nullptr) return;

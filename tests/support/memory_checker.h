@@ -1,7 +1,8 @@
-// Finds what kernels do with memory of the emulated device that is not theirs to do: an access
-// outside of what was allocated, to the byte, and a byte that is read before anybody wrote it.
+// Finds invalid accesses of kernels to memory of the emulated device: outside of allocations, to
+// the byte, and reads of bytes that nobody has written.
 //
-// Of kernels that are compiled for it (watched_accesses.h). The host's memory counts as written.
+// Only for kernels that are compiled for it (watched_accesses.h). Host memory counts as
+// initialized.
 #ifndef WEFT_TESTS_SUPPORT_MEMORY_CHECKER_H_
 #define WEFT_TESTS_SUPPORT_MEMORY_CHECKER_H_
 
@@ -17,14 +18,13 @@ namespace weft::testing {
 
 class MemoryChecker : public device::emulator::Observer {
  public:
-  // Looks at what this thread does from now on, while it lives. Of memory that was allocated
-  // before it knows nothing.
+  // Observes this thread during its lifetime. Allocations made before are unknown to it.
   MemoryChecker() { device::emulator::observer = this; }
   ~MemoryChecker() override { device::emulator::observer = nullptr; }
   MemoryChecker(const MemoryChecker&) = delete;
   MemoryChecker& operator=(const MemoryChecker&) = delete;
 
-  // The first at each place, with kernel and address in the code.
+  // The first fault at each place, with kernel and code address.
   const std::vector<std::string>& faults() const { return faults_; }
   int64_t n_accesses() const { return n_accesses_; }
 
@@ -40,13 +40,13 @@ class MemoryChecker : public device::emulator::Observer {
     uintptr_t begin = 0;
     std::vector<bool> written;
   };
-  // The allocation that has all of these bytes, or null.
+  // The allocation that contains all of these bytes, or null.
   Allocation* Find(const void* p, size_t bytes);
   void Tell(const char* what, const std::string& where);
 
   const device::Kernel* kernel_ = nullptr;
   int64_t n_accesses_ = 0;
-  std::map<uintptr_t, Allocation> allocations_;  // by where they begin
+  std::map<uintptr_t, Allocation> allocations_;  // by address
   std::vector<std::string> faults_;
 };
 

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-// What a compiler calls in weft_watched_kernels.
+// The calls that the compiler inserts in weft_watched_kernels.
 extern "C" void __asan_load4_noabort(const void* p);
 extern "C" void __asan_store4_noabort(const void* p);
 
@@ -68,12 +68,12 @@ TEST_F(MemoryCheckerTest, AReadOfWhatNobodyWroteIsFound) {
   EXPECT_THAT(FaultsOf(x_ + 2, nullptr), ElementsAre(HasSubstr("Touch reads what nobody has")));
 }
 
-// To the byte, though there is more for the emulator to give.
+// Checked to the byte, although the emulator's allocation is larger.
 TEST_F(MemoryCheckerTest, AnAccessBehindTheEndIsFound) {
   EXPECT_THAT(FaultsOf(nullptr, x_ + 25), ElementsAre(HasSubstr("writes what is not allocated")));
 }
 
-// Not one of bytes that nobody wrote: some of sixteen may be.
+// Copies of uninitialized bytes are allowed, since some of the sixteen may be.
 TEST_F(MemoryCheckerTest, ACopyToSharedMemoryFromBehindTheEndIsFound) {
   stream_->Launch(CopyIn, {.threads = 32}, {memory_->data() + 80});
   ASSERT_TRUE(stream_->Synchronize().ok());

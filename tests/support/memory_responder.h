@@ -1,5 +1,4 @@
-// A responder that keeps what a handler sends, for tests of handlers without a server.
-// One thread.
+// A responder that keeps a handler's output, for tests of handlers without a server. One thread.
 #ifndef WEFT_TESTS_SUPPORT_MEMORY_RESPONDER_H_
 #define WEFT_TESTS_SUPPORT_MEMORY_RESPONDER_H_
 
@@ -18,7 +17,7 @@
 namespace weft::testing {
 
 struct SseEvent {
-  std::string name;  // of "event:"; may be empty
+  std::string name;  // from "event:"; may be empty
   std::string data;
 
   nlohmann::ordered_json json() const {
@@ -28,7 +27,7 @@ struct SseEvent {
 
 class MemoryResponder : public serve::HttpResponder {
  public:
-  // The client leaves at its `n`-th Write; -1: never.
+  // The client disconnects at its `n`-th Write; -1: never.
   explicit MemoryResponder(int leaves_at_write = -1) : leaves_at_write_(leaves_at_write) {}
 
   void Send(int status, std::string_view content_type, std::string body,
@@ -61,7 +60,7 @@ class MemoryResponder : public serve::HttpResponder {
   void BeRead() { kept_.reset(); }
   std::stop_token cancellation() const override { return gone_source_.get_token(); }
 
-  // The client goes away.
+  // The client disconnects.
   void Leave() {
     gone_ = true;
     gone_source_.request_stop();

@@ -46,7 +46,7 @@ Status ModelRunner::FillPools() {
   }
   if (spec().slots.empty()) return OkStatus();
   WEFT_RETURN_IF_ERROR(state_->GrowSlots(options_.pool_slots));
-  // What an earlier session may have left.
+  // The state that an earlier session might have left.
   const std::vector<std::byte> used(state_->layout().slot_bytes, std::byte{0x3C});
   for (SlotId slot = static_cast<SlotId>(options_.pool_slots) - 1; slot >= 0; --slot) {
     if (options_.page_seed != 0) WEFT_RETURN_IF_ERROR(state_->WriteSlot(slot, used));

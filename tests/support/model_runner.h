@@ -1,6 +1,6 @@
-// Runs token lists through a backend's Executor, for tests: gives pages (in order,
-// or scattered by a seed) and slots to sequences, builds the steps, keeps the
-// logits. What an engine does, without its policies.
+// Runs token lists through a backend's Executor, for tests: assigns pages (in order, or scattered
+// by a seed) and slots to sequences, builds the steps, keeps the logits. An engine without
+// policies.
 #ifndef WEFT_TESTS_SUPPORT_MODEL_RUNNER_H_
 #define WEFT_TESTS_SUPPORT_MODEL_RUNNER_H_
 
@@ -17,12 +17,12 @@
 
 namespace weft::testing {
 
-// A model file on a backend.
+// A model file loaded on a backend.
 struct LoadedModel {
   const Backend* backend = nullptr;
   std::shared_ptr<const Weights> weights;
 };
-// The backends that this machine has what it takes for.
+// The backends that are available on this machine.
 std::vector<std::string_view> UsableBackends();
 StatusOr<LoadedModel> LoadModel(std::string_view backend, const std::string& path,
                                 int64_t context_tokens);
@@ -30,11 +30,10 @@ StatusOr<LoadedModel> LoadModel(std::string_view backend, const std::string& pat
 struct RunnerOptions {
   StateOptions state{.kv_type = DType::kF32};
   ExecutorOptions executor{.n_threads = 1, .max_step_tokens = 512};
-  // 0: pages and slots are given in the order of their ids; else in an order drawn from
-  // it, the slots after use.
+  // 0: pages and slots are assigned in the order of their ids; otherwise in a random order, and
+  // slots hold garbage first.
   uint64_t page_seed = 0;
-  // Whether pages that fell behind a group's window are discarded and given to
-  // whoever asks next.
+  // Whether pages before a group's window are discarded and reused.
   bool drop_behind_window = false;
   int64_t pool_pages = 1024;  // per group
   int64_t pool_slots = 16;
@@ -45,39 +44,39 @@ class ModelRunner {
   static StatusOr<std::unique_ptr<ModelRunner>> New(const LoadedModel& model,
                                                     const RunnerOptions& options);
 
-  // A new empty sequence; its number.
+  // Adds an empty sequence; returns its number.
   int Add();
-  // A new sequence with the same tokens before it. Pages are copied one by one; or those that are
-  // full are shared, which only a runner that drops none may do.
+  // Adds a sequence with the same tokens. Pages are copied; with `share`, full pages are shared,
+  // which requires a runner that discards no pages.
   StatusOr<int> Fork(int sequence, bool share = false);
 
-  // The tokens that one step appends to a sequence; the logits of the last `n_logits` of
-  // them are wanted, by default of all.
+  // The tokens that one step appends to a sequence. The logits of the last `n_logits` of them are
+  // wanted, by default of all.
   struct Part {
     int sequence;
     std::span<const TokenId> tokens;
     int64_t n_logits = static_cast<int64_t>(tokens.size());
-    int64_t n_best = 0;  // in place of whole rows, so many of their best tokens
+    int64_t n_best = 0;                             // this many best tokens instead of whole rows
     std::vector<std::span<const float>> rows = {};  // as StepSequence::rows
   };
-  // One step. Logits, row after row in the order of parts and tokens. With `between` it
-  // pauses wherever it can, and calls that: a Step of other sequences, say.
+  // Runs one step. Returns logits, row after row in the order of parts and tokens. With `between`,
+  // the step pauses wherever it can and calls it, for example to run a step of other sequences.
   StatusOr<std::vector<float>> Step(std::span<const Part> parts,
                                     const std::function<void()>& between = {});
-  // The same, and the best tokens where they are wanted.
+  // The same, with the wanted best tokens.
   struct Results {
     std::vector<float> logits;
     std::vector<TokenLogit> best;
   };
   StatusOr<Results> StepFor(std::span<const Part> parts, const std::function<void()>& between = {});
 
-  // Feeds all tokens to the sequence, `chunks[i]` at a time, the last size again
-  // and again; an empty list is one step. All tokens' logits.
+  // Feeds all tokens to the sequence, `chunks[i]` at a time, repeating the last size; an empty list
+  // means one step. Returns all tokens' logits.
   StatusOr<std::vector<float>> Feed(int sequence, std::span<const TokenId> tokens,
                                     std::span<const int64_t> chunks = {});
 
-  // Writes every page (and the slot) of the sequence out, and into a new sequence
-  // of `other`, whose store must have the same layout.
+  // Exports every page (and the slot) of the sequence, and imports them into a new sequence of
+  // `other`, whose store must have the same layout.
   StatusOr<int> MoveTo(int sequence, ModelRunner* other);
 
   SlotId SlotOf(int sequence) const { return sequences_[sequence].slot; }
@@ -97,19 +96,19 @@ class ModelRunner {
   Status FillPools();
   Status Extend(Sequence* sequence, int64_t n_tokens);
   void DropBehindWindow(Sequence* sequence);
-  // Tokens of the sequence that lie in entry `i` of a page table.
+  // Number of the sequence's tokens in entry `i` of a page table.
   int TokensInPage(const Sequence& sequence, size_t i) const;
 
   const LoadedModel model_;
   const RunnerOptions options_;
   std::unique_ptr<StateStore> state_;
   std::unique_ptr<Executor> executor_;
-  std::vector<std::vector<PageId>> free_pages_;  // per group, the next one last
-  std::vector<SlotId> free_slots_;               // likewise
+  std::vector<std::vector<PageId>> free_pages_;  // per group; the next one is last
+  std::vector<SlotId> free_slots_;               // the next one is last
   std::vector<Sequence> sequences_;
 };
 
-// The whole of a run in one call: one sequence, all logits.
+// A whole run in one call: one sequence, all logits.
 StatusOr<std::vector<float>> RunTokens(const LoadedModel& model, std::span<const TokenId> tokens,
                                        std::span<const int64_t> chunks = {},
                                        const RunnerOptions& options = {});

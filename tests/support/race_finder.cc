@@ -25,7 +25,7 @@ void RaceFinder::OnCopy(const void* from, size_t bytes, const device::emulator::
   OnGlobal(from, bytes, false, 0);
 }
 
-// That a block wrote before it arrived, and not after, is not checked.
+// Writes after the block's arrival are not told apart from writes before it.
 void RaceFinder::OnArrival(const void* count, bool last) {
   std::vector<int64_t>& blocks = arrived_[count];
   if (last) passed_.insert(passed_.end(), blocks.begin(), blocks.end());

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-// What a compiler calls in weft_watched_kernels.
+// The calls that the compiler inserts in weft_watched_kernels.
 extern "C" void __asan_load4_noabort(const void* p);
 extern "C" void __asan_store4_noabort(const void* p);
 
@@ -27,11 +27,11 @@ struct PassOnArgs {
   int32_t* x;
   int32_t fault;
 };
-// Each thread writes its word and reads its neighbour's, behind a barrier.
+// Each thread writes its word and, after a barrier, reads its neighbour's.
 WEFT_COOPERATIVE_KERNEL(PassOn, PassOnArgs, 32) {
   const int t = ThreadIndex();
   int32_t* const own = a.x + 32 * BlockX();
-  __asan_load4_noabort(a.x + 64);  // which all threads read
+  __asan_load4_noabort(a.x + 64);  // read by all threads
   __asan_store4_noabort(own + t);
   if (a.fault != kNoBarrier) Barrier();
   __asan_load4_noabort(own + (t + 1) % 32);
@@ -71,7 +71,7 @@ TEST(RaceFinderTest, WhatOtherBlocksWriteIsFound) {
 struct MeetArgs {
   int32_t* x;
   int32_t* count;
-  bool last_alone;  // reads what the others wrote
+  bool last_alone;  // reads the others' writes
 };
 WEFT_COOPERATIVE_KERNEL(MeetOthers, MeetArgs, 32) {
   WEFT_SHARED(int32_t, last, 1);

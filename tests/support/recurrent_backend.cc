@@ -38,7 +38,7 @@ class RecurrentState : public WrappedState {
     layout_.slot_bytes = RecurrentBackend::kSlotBytes;
   }
   bool Exists(SlotId slot) const { return slot >= 0 && static_cast<size_t>(slot) < slots_.size(); }
-  // REQUIRES: it exists.
+  // REQUIRES: the slot exists.
   Slot& At(SlotId slot) { return slots_[static_cast<size_t>(slot)]; }
 
   int64_t n_slots() const override { return static_cast<int64_t>(slots_.size()); }
@@ -95,7 +95,7 @@ class RecurrentExecutor : public WrappedExecutor {
       seen.push_back(sequence.slot);
     }
     WEFT_ASSIGN_OR_RETURN(auto run, WrappedExecutor::Begin(step));
-    // Neither state holds from here on, until the step has ended.
+    // Until the step has ended, neither the old nor the new state is valid.
     std::vector<Slot> before;
     for (const SlotId id : seen) {
       before.push_back(std::exchange(state_.At(id), Slot{.n_tokens = -1}));
@@ -108,7 +108,7 @@ class RecurrentExecutor : public WrappedExecutor {
   }
 
  private:
-  // The slots of a step that has ended, from what they were before.
+  // Sets the slots after a step has ended, from their state before it.
   void Finish(const Step& step, const std::vector<Slot>& before, const Status& status) {
     if (!status.ok()) return;
     std::span<float> logits = step.logits;
@@ -130,14 +130,14 @@ class RecurrentExecutor : public WrappedExecutor {
     }
   }
 
-  // Of a vector in place of a token.
+  // The mark of an input embedding.
   static uint64_t MarkOf(std::span<const float> row) {
     uint64_t mark = 0;
     for (const float value : row) mark = MixBits(mark + std::bit_cast<uint32_t>(value));
     return mark;
   }
 
-  // Moves some of the logits, each history others and by other amounts.
+  // Changes some of the logits, depending on the history.
   static void Disturb(uint64_t history, std::span<float> logits) {
     for (uint64_t i = 0; i < 16; ++i) {
       const uint64_t bits = RandomBits(history, i);

@@ -1,9 +1,9 @@
-// A backend whose models have recurrent state: another's, which computes them, and beside
-// it slots that remember which tokens went through them, how many, and in which order.
+// A backend whose models have recurrent state. Another backend computes them; slots record which
+// tokens went through them, how many, and in which order.
 //
-// What a slot holds goes into the logits, so a wrong one changes what is said. A slot that
-// is not after exactly the tokens before a step's is found at once, as an error that says
-// so. What was never written, or was touched by a failed step, is such a slot.
+// A slot's contents change the logits, so a wrong slot changes the output. If a slot's history is
+// not exactly the tokens before a step's, the step fails with an error that says so. That includes
+// slots that were never written, or were touched by a failed step.
 //
 // Threads: as Backend and Executor.
 #ifndef WEFT_TESTS_SUPPORT_RECURRENT_BACKEND_H_

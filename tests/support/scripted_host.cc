@@ -20,7 +20,7 @@ constexpr std::string_view kEnd = "<</say>>";
 constexpr std::string_view kFail = "<<fail>>";
 constexpr std::string_view kSlow = "<<slow>>";
 
-// Tools and calls in the form of Hermes, thinking in tags unless it is cleared, ChatML around it.
+// Hermes-style tools and calls, thinking in tags unless it is cleared, all in ChatML.
 constexpr std::string_view kTemplate = R"jinja(
 {%- if tools %}
 {{- "<|im_start|>system\nFunctions:\n<tools>\n" }}
@@ -52,7 +52,7 @@ struct Lines {
 
 class ScriptMask : public TokenMask {
  public:
-  // `own`: of the request; may be null. What it leaves no choice about is said in between.
+  // `own`: the request's own mask; may be null. Tokens that it forces are generated in between.
   ScriptMask(std::shared_ptr<const Lines> script, std::unique_ptr<TokenMask> own)
       : script_(std::move(script)), own_(std::move(own)) {}
 
@@ -60,7 +60,7 @@ class ScriptMask : public TokenMask {
     if (script_->slow) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (own_ != nullptr) own_->Apply(generated, allowed);
     const size_t at = generated.size() - n_own_;
-    const bool is_said = at < script_->tokens.size();  // else nothing may follow: it fails
+    const bool is_said = at < script_->tokens.size();  // false: the turn fails
     const auto next = is_said ? static_cast<size_t>(script_->tokens[at]) : 0;
     const bool may_be = is_said && (allowed[next / 32] >> (next % 32) & 1) != 0;
     int choices = 0;
@@ -76,7 +76,7 @@ class ScriptMask : public TokenMask {
  private:
   const std::shared_ptr<const Lines> script_;
   const std::unique_ptr<TokenMask> own_;
-  size_t n_own_ = 0;  // tokens that it chose
+  size_t n_own_ = 0;  // tokens that `own_` chose
 };
 
 std::optional<std::string> ScriptIn(std::string_view prompt) {
@@ -169,7 +169,7 @@ Task<StatusOr<std::unique_ptr<serve::Generation>>> ScriptedHost::Submit(
       record.text.empty() ? model().Decode(ask.turn.tokens, true) : record.text;
   if (auto text = ScriptIn(prompt)) {
     auto script = std::make_shared<const Lines>(ReadScript(*std::move(text), *model().tokenizer()));
-    // With guesses a slow answer would take several tokens at once, and its neighbours none.
+    // With speculation, a slow turn would take several tokens per step and starve the others.
     if (script->slow) ask.turn.speculation.most = 0;
     ask.turn.token_mask = [script, own = std::move(ask.turn.token_mask)](int choice) {
       return std::make_unique<ScriptMask>(script, own ? own(choice) : nullptr);

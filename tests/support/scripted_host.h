@@ -1,11 +1,11 @@
-// A Host whose model says what a test wants, for tests of APIs and their clients: the
-// engine, its tokens and their counts are real, only the choice of tokens is not.
+// A Host whose model's output is scripted, for tests of APIs and their clients: the engine, its
+// tokens and their counts are real; only the choice of tokens is not.
 //
-// A prompt that contains <<say>>TEXT<</say>> is answered with TEXT and an end token; of
-// several such scripts the last one counts. Within TEXT:
+// A prompt that contains <<say>>TEXT<</say>> is answered with TEXT and an end token; of several
+// such scripts, the last one counts. Within TEXT:
 //   <<fail>>  the generation fails here
 //   <<slow>>  (at its beginning) every token takes 10 ms
-// Everything else is answered as the model likes.
+// The model answers all other prompts freely.
 //
 // Any thread, as Host.
 #ifndef WEFT_TESTS_SUPPORT_SCRIPTED_HOST_H_
@@ -51,13 +51,13 @@ class ScriptedHost : public serve::Host {
   std::unique_ptr<serve::Answerer> answerer_;
 };
 
-// A tiny model of random weights, with a template that knows tools (in the form of Hermes)
-// and thinking, behind a ScriptedHost. Its id is "scripted".
+// A tiny model of random weights, with a template for tools (Hermes-style) and thinking, and a
+// ScriptedHost. Its id is "scripted".
 inline constexpr int64_t kScriptedContext = 8192;
 class ScriptedModel {
  public:
-  // Loaded and ready when it returns. Fewer `max_running` and `max_queued` than usual make
-  // it easy to overload. `architecture` as TinyModelFile has it.
+  // Loaded and ready when this returns. Small `max_running` and `max_queued` make it easy to
+  // overload. `architecture`: see TinyModelFile.
   static StatusOr<std::unique_ptr<ScriptedModel>> Start(const EngineOptions& options,
                                                         int64_t context = kScriptedContext,
                                                         const std::string& architecture = "llama",
@@ -73,8 +73,8 @@ class ScriptedModel {
   std::unique_ptr<ScriptedHost> scripted_;  // once the model is loaded
 };
 
-// The tokens that spell `text` byte by byte where the vocabulary has bytes, but for the token
-// that begins a text; else as it is encoded, where all control tokens are themselves.
+// The tokens that spell `text` byte by byte if the vocabulary has bytes, without the token that
+// begins a text; otherwise its normal encoding, with control tokens as themselves.
 std::vector<int32_t> SpellingOf(std::string_view text, const Tokenizer& tokenizer);
 
 }  // namespace weft::testing

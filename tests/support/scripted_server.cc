@@ -1,12 +1,11 @@
-// The HTTP server with all its APIs before a model that says what it is told: for tests
-// with the clients of those APIs. See scripted_host.h for what to tell it.
+// The HTTP server with all its APIs over a scripted model, for tests with the clients of those
+// APIs. See scripted_host.h for the scripts.
 //
 //   scripted_server [MAX_RUNNING [MAX_QUEUED [CONTEXT [PING_MS]]]]
 //
-// With PING_MS streams begin and show that they are alive as often as that.
-// Coding agents, whose first prompt is 20,000 tokens and more, need a large CONTEXT.
-// Prints one line, "listening on http://127.0.0.1:PORT", and stops when its standard
-// input ends.
+// With PING_MS, streams begin at once and send a ping at that interval. Coding agents, whose first
+// prompt has 20,000 tokens and more, need a large CONTEXT. Prints one line, "listening on
+// http://127.0.0.1:PORT", and stops when its standard input ends.
 #include <unistd.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Whether this build is many times slower than a release: with a sanitizer, or with the
-// engine's own checks. Tests then take fewer rounds of the same.
+// Whether this build is many times slower than a release: with a sanitizer, or with the engine's
+// own checks. Tests then run fewer rounds.
 #ifndef WEFT_TESTS_SUPPORT_SLOW_BUILD_H_
 #define WEFT_TESTS_SUPPORT_SLOW_BUILD_H_
 

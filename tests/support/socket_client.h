@@ -1,5 +1,5 @@
-// A client that speaks bytes over TCP to a server on this machine, and waits for what must
-// come.
+// A client that exchanges bytes over TCP with a server on this machine, and waits for expected
+// data.
 //
 // One thread at a time.
 #ifndef WEFT_TESTS_SUPPORT_SOCKET_CLIENT_H_
@@ -18,7 +18,7 @@
 
 namespace weft::testing {
 
-// How long a test waits for what must happen.
+// How long a test waits for an expected event.
 inline constexpr int kPatienceMs = 20'000;
 
 class SocketClient {
@@ -74,8 +74,9 @@ class SocketClient {
     }
     return true;
   }
-  // Reads until `text` was received, returns everything up to its end. What is missing
-  // when the connection ends, or patience, fails the comparison that follows.
+  // Reads until `text` was received, and returns everything up to its end. If the connection ends
+  // or the patience runs out first, returns all that was received, so that the comparison after it
+  // fails.
   std::string Until(std::string_view text) {
     size_t end;
     while ((end = received_.find(text)) == received_.npos) {
@@ -117,7 +118,7 @@ class SocketClient {
   std::string received_;
 };
 
-// Whether "localhost" is ::1 too on this machine, and ::1 is there.
+// Whether "localhost" also resolves to ::1 on this machine, and ::1 is usable.
 inline bool LocalhostIsIpv6() {
   addrinfo wanted = {};
   wanted.ai_family = AF_INET6;

@@ -1,5 +1,5 @@
-// A server for tests of what fetches: on 127.0.0.1 and a free port, it answers each request
-// with the bytes that a function gives, whatever they are, and closes the connection.
+// A server for tests of downloads: on 127.0.0.1 and a free port, it answers each request with the
+// bytes that a function returns, verbatim, and closes the connection.
 #ifndef WEFT_TESTS_SUPPORT_TINY_HTTP_SERVER_H_
 #define WEFT_TESTS_SUPPORT_TINY_HTTP_SERVER_H_
 
@@ -27,7 +27,7 @@ struct TinyRequest {
   std::string path;
   std::string head;  // all lines
 
-  // The value of a header; empty where it is missing.
+  // The value of a header; empty if it is missing.
   std::string Header(std::string_view name) const {
     for (const std::string_view line : StrSplit(head, '\n')) {
       if (!line.starts_with(name) || line.size() <= name.size() || line[name.size()] != ':')
@@ -104,7 +104,7 @@ class TinyHttpServer {
       sent += static_cast<size_t>(n);
     }
     shutdown(fd, SHUT_WR);
-    // So that what was sent is not lost with the connection.
+    // Reads to the end, because closing with unread data would discard what was sent.
     while (recv(fd, buffer, sizeof(buffer), 0) > 0) {
     }
   }
@@ -115,7 +115,7 @@ class TinyHttpServer {
   std::string url_;
   std::atomic<int> n_requests_ = 0;
   std::thread acceptor_;
-  std::vector<std::thread> threads_;  // of the acceptor, then of the destructor
+  std::vector<std::thread> threads_;  // used by the acceptor, then by the destructor
 };
 
 inline std::string HttpText(int status, std::string_view headers, std::string_view body) {
@@ -123,7 +123,7 @@ inline std::string HttpText(int status, std::string_view headers, std::string_vi
                 "\r\nConnection: close\r\n\r\n", body);
 }
 
-// The first byte of "Range: bytes=N-"; 0 where there is no range.
+// The first byte of "Range: bytes=N-"; 0 if there is no range.
 inline int64_t FirstByteOf(const TinyRequest& request) {
   const std::string range = request.Header("Range");
   int64_t first = 0;
@@ -131,7 +131,7 @@ inline int64_t FirstByteOf(const TinyRequest& request) {
   return first;
 }
 
-// The file, or what of it was asked for, cut after `n_sent` bytes.
+// The file, or the requested range of it, cut after `n_sent` bytes.
 inline std::string HttpFile(const TinyRequest& request, std::string_view file,
                             size_t n_sent = SIZE_MAX) {
   const auto first = static_cast<size_t>(FirstByteOf(request));

@@ -8,7 +8,7 @@
 
 namespace weft::testing {
 
-// The text that `packed` unpacks to; as much as there is where it is broken.
+// The text that `packed` unpacks to; up to the error if it is broken.
 inline std::string Unpacked(const std::string& packed) {
   std::string text;
   ZSTD_DCtx* const context = ZSTD_createDCtx();

@@ -6,7 +6,7 @@
 
 #include "device/emulator.h"
 
-extern "C" const char __executable_start;  // the linker's
+extern "C" const char __executable_start;  // defined by the linker
 
 namespace weft::testing {
 
@@ -29,7 +29,7 @@ void Tell(const void* p, size_t bytes, bool writes, const void* code) {
 
 }  // namespace weft::testing
 
-// What GCC calls before each access where it is told to check addresses and to leave it at that.
+// GCC calls these before each access when it compiles with address checks as calls only.
 #define WEFT_ACCESS_(name, bytes, writes) \
   extern "C" void name(const void* p);    \
   void name(const void* p) { weft::testing::Tell(p, bytes, writes, __builtin_return_address(0)); }

@@ -1,5 +1,6 @@
-// Tells the emulator's observer of every access to global memory by the kernels of the library
-// weft_watched_kernels: there the compiler calls a function at each. Nothing else is slower.
+// Reports every access to global memory to the emulator's observer, for the kernels of the library
+// weft_watched_kernels, where the compiler inserts a call at each access. Other code is not slowed
+// down.
 #ifndef WEFT_TESTS_SUPPORT_WATCHED_ACCESSES_H_
 #define WEFT_TESTS_SUPPORT_WATCHED_ACCESSES_H_
 
@@ -8,7 +9,7 @@
 
 namespace weft::testing {
 
-// What addr2line is given for an address in the code of this program.
+// The text to give to addr2line for an address in this program's code.
 std::string CodeText(uintptr_t code);
 
 }  // namespace weft::testing

@@ -1,5 +1,5 @@
-// A real backend's parts with something of a test's own in them. Each does what the real one
-// does; a test overrides what it disturbs.
+// Wrappers of a real backend's parts. Each does the same as the real one; a test overrides what it
+// wants to change.
 #ifndef WEFT_TESTS_SUPPORT_WRAPPED_BACKEND_H_
 #define WEFT_TESTS_SUPPORT_WRAPPED_BACKEND_H_
 
@@ -18,8 +18,8 @@ namespace weft::testing {
 
 class WrappedRun : public StepRun {
  public:
-  // `after` is called with how the step ended; its status is the run's.
-  // `before`, if any, is called whenever the run goes on, `between` wherever it can pause.
+  // `after` is called with the step's status, and its result is the run's status. `before`, if any,
+  // is called whenever the run continues, `between` wherever it can pause.
   WrappedRun(std::unique_ptr<StepRun> inner, std::function<Status(Status)> after,
              std::function<void()> between = {}, std::function<void()> before = {})
       : inner_(std::move(inner)),
@@ -104,7 +104,7 @@ class WrappedExecutor : public Executor {
   const std::unique_ptr<Executor> inner_;
 };
 
-// For tests that change rows of logits, from which the best would have to be found anew.
+// For tests that change rows of logits, which would invalidate best tokens found before.
 inline BackendCapabilities WithoutBest(BackendCapabilities capabilities) {
   capabilities.max_best = 0;
   capabilities.changes_rows = false;
@@ -113,7 +113,7 @@ inline BackendCapabilities WithoutBest(BackendCapabilities capabilities) {
 
 class WrappedBackend : public Backend {
  public:
-  // `inner`, by default the cpu backend, must outlive the object and whatever it makes.
+  // `inner`, by default the cpu backend, must outlive this object and everything made from it.
   explicit WrappedBackend(const Backend* inner = nullptr)
       : inner_(inner != nullptr ? inner : *FindBackend("cpu")) {}
 
@@ -141,7 +141,7 @@ class WrappedBackend : public Backend {
   const Backend* const inner_;
 };
 
-// Experts of a real backend, counted; the call of that number, from 0, fails.
+// A real backend's experts; counts calls, and fails the call of number `fail_call` (from 0).
 class WatchedExperts : public HostExperts {
  public:
   explicit WatchedExperts(std::shared_ptr<HostExperts> inner) : inner_(std::move(inner)) {}
@@ -157,7 +157,7 @@ class WatchedExperts : public HostExperts {
   const std::shared_ptr<HostExperts> inner_;
 };
 
-// A device that leaves its experts to a WatchedExperts.
+// A device whose experts are computed by a WatchedExperts.
 class WatchedDevice : public WrappedBackend {
  public:
   using WrappedBackend::WrappedBackend;
@@ -170,7 +170,7 @@ class WatchedDevice : public WrappedBackend {
     }
     return WrappedBackend::NewExecutor(std::move(weights), state, watched);
   }
-  mutable std::shared_ptr<WatchedExperts> experts;  // of the latest executor
+  mutable std::shared_ptr<WatchedExperts> experts;  // the latest executor's
 };
 
 }  // namespace weft::testing
