@@ -57,7 +57,7 @@ void RowBook::Put(const Context& prompt, TurnOptions* turn) {
   turn->tokens.assign(prompt.begin(), first);
   if (first == prompt.end()) return;
   std::vector<PromptPart> parts;
-  bool ends_with_rows = true;  // a part's rows come behind its tokens
+  bool ends_with_rows = true;  // a part's rows follow its tokens
   for (auto it = first; it != prompt.end(); ++it) {
     const bool is_row = IsRowNumber(*it);
     if (parts.empty() || (!is_row && ends_with_rows)) parts.emplace_back();

@@ -1,5 +1,5 @@
-// What stands in a program's contexts: tokens, and below kRowToken rows (vectors in place of
-// tokens), each with a number of its own, so that a context is a list of numbers.
+// The contents of a program's contexts: tokens and, below kRowToken, rows (input embeddings), each
+// with a unique number, so that a context is a list of numbers.
 #ifndef WEFT_TESTS_PROPERTY_CONTEXTS_H_
 #define WEFT_TESTS_PROPERTY_CONTEXTS_H_
 
@@ -26,8 +26,8 @@ inline bool IsPrefix(const Context& part, const Context& whole) {
 
 // As Engine::Tokens shows it, which does not tell rows apart.
 Context AsShown(const Context& context);
-// A context that is shown so, if `candidate` says which rows those are: it begins alike, and what
-// is shown beyond its end are tokens.
+// The context shown, if `candidate` identifies its rows: both must begin alike, and everything
+// shown beyond the candidate's end must be tokens.
 std::optional<Context> Recognized(const Context& shown, const Context& candidate);
 
 // The rows of a model. One thread.
@@ -36,21 +36,22 @@ class RowBook {
   // REQUIRES: it outlives the object.
   explicit RowBook(const Model& model) : model_(model) {}
 
-  // The row that stands for the token; one that no token has, between the token's and the next's.
+  // The row equal to the token's embedding; and a row that no token has, between the token's and
+  // the next token's.
   int32_t NumberOf(int32_t token) const { return kRowToken - 1 - token; }
   int32_t NumberBetween(int32_t token) const { return kRowToken - 1 - n_vocab() - token; }
   std::vector<float> RowOf(int32_t number);
 
-  // With the tokens in place of the rows that stand for them.
+  // Replaces rows that equal a token's embedding by that token.
   Context AsTokens(const Context& context) const;
-  // Makes that the turn's prompt.
+  // Sets the turn's prompt.
   void Put(const Context& prompt, TurnOptions* turn);
 
  private:
   int32_t n_vocab() const { return static_cast<int32_t>(model_.n_vocab()); }
 
   const Model& model_;
-  std::vector<float> table_;  // of all tokens, once it is asked for
+  std::vector<float> table_;  // embeddings of all tokens; read on first use
 };
 
 }  // namespace weft::testing

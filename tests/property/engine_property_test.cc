@@ -1,7 +1,7 @@
-// Same bits: what a session says does not depend on what else happened.
+// Same bits: a session's output does not depend on anything else that happened.
 //
-//   WEFT_PROPERTY_PROGRAMS=N  programs per model (for long runs, and for few)
-//   WEFT_PROPERTY_SEED=S      the first one's seed; a failure names its own
+//   WEFT_PROPERTY_PROGRAMS=N  programs per model (for long or short runs)
+//   WEFT_PROPERTY_SEED=S      the first program's seed; a failure prints its own
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -81,13 +81,13 @@ TEST(EnginePropertyTest, Qwen3MixtureOfExperts) { RunPrograms("qwen3moe", kProgr
 TEST(EnginePropertyTest, Lfm2ShortConvolutions) { RunPrograms("lfm2", kHybridPrograms); }
 TEST(EnginePropertyTest, Qwen35DeltaNets) { RunPrograms("qwen35", kHybridPrograms); }
 TEST(EnginePropertyTest, Mamba2WithoutAnyPages) { RunPrograms("mamba2", kHybridPrograms); }
-// Every step checks that each slot is after exactly the tokens before the step's.
+// Every step checks that each slot's history is exactly the tokens before the step's.
 TEST(EnginePropertyTest, CheckedSlots) { RunPrograms("recurrent-qwen3", kHybridPrograms); }
 TEST(EnginePropertyTest, CheckedSlotsBesideWindows) {
   RunPrograms("recurrent-gemma3", kHybridPrograms);
 }
 
-// The kernels for devices in the emulator, which no sanitizer has the patience for.
+// The device kernels in the emulator, which is too slow with a sanitizer.
 TEST(EnginePropertyTest, Emulated) {
   if (testing::kSlowBuild) GTEST_SKIP() << "the emulator is slow enough";
   for (const char* name :
@@ -101,14 +101,14 @@ void RunHeadPrograms(const char* name, const char* backend, int64_t programs) {
   ModelOptions options;
   options.backend = backend;
   options.n_threads = 1;
-  options.context_tokens = 2048;  // more than any program's session
+  options.context_tokens = 2048;  // longer than any program's session
   const auto model = Model::Load(TinyModelFile(name), options);
   ASSERT_TRUE(model.ok()) << model.status();
   Oracle oracle(*model);
   RunPrograms(*model, &oracle, StrCat(backend, " ", name), programs);
 }
 
-// Heads that are hardly ever right, and ones that are right of all greedy answers.
+// Heads that are almost never right, and heads that are always right in greedy turns.
 TEST(EnginePropertyTest, PredictionHeads) {
   for (const char* name :
        {"qwen35-mtp", "glm4moe-mtp", "foreseeing-qwen35-mtp", "foreseeing-glm4moe-mtp"}) {
@@ -133,7 +133,7 @@ TEST(EnginePropertyTest, MadeModels) {
   }
 }
 
-// The mlx backend, where this program has it, on a model of each kind.
+// The mlx backend, if it is compiled in, on a model of each kind.
 class MlxPropertyTest : public ::testing::TestWithParam<const char*> {
  protected:
   std::shared_ptr<const Model> ModelOn(const char* backend) {
@@ -144,7 +144,7 @@ class MlxPropertyTest : public ::testing::TestWithParam<const char*> {
   }
 };
 
-// It promises no bits, but numbers: the reference's.
+// It does not promise the same bits, but the reference's numbers.
 TEST_P(MlxPropertyTest, SaysWhatTheReferenceSays) {
   RoundingOracle oracle(ModelOn("reference"));
   RunPrograms(ModelOn("mlx"), &oracle, GetParam(), kMlxPrograms);
@@ -153,7 +153,7 @@ TEST_P(MlxPropertyTest, SaysWhatTheReferenceSays) {
               static_cast<long long>(oracle.n_compared()), oracle.largest_difference());
 }
 
-// Row by row it promises the bits, too.
+// Row by row, it also promises the bits.
 TEST_P(MlxPropertyTest, StrictlyKeepsEveryBit) {
   const auto model = ModelOn("mlx-strict");
   Oracle oracle(model);

@@ -49,7 +49,7 @@ class FaultyState : public WrappedState {
     return WrappedState::WriteSlot(slot, in);
   }
 
-  // What is used in place of a page, of a slot.
+  // The page or slot that is used instead.
   PageId Actual(int group, PageId page) const {
     const auto alias = aliases_.find({group, page});
     return alias != aliases_.end() ? alias->second : page;
@@ -58,7 +58,7 @@ class FaultyState : public WrappedState {
     const auto alias = slot_aliases_.find(slot);
     return alias != slot_aliases_.end() ? alias->second : slot;
   }
-  // The slot that this one was copied from, if it was not advanced since; once.
+  // The slot that this one was copied from, if it has not advanced since; returned only once.
   SlotId TakeSource(SlotId slot) {
     const auto copied = copied_from_.find(slot);
     if (copied == copied_from_.end()) return kNoSlot;
@@ -72,7 +72,7 @@ class FaultyState : public WrappedState {
   std::map<std::pair<int, PageId>, PageId> aliases_;
   int64_t pages_written_ = 0;
   std::map<SlotId, SlotId> slot_aliases_;
-  std::map<SlotId, SlotId> copied_from_;  // since then not advanced
+  std::map<SlotId, SlotId> copied_from_;  // slots that have not advanced since
   int64_t slots_written_ = 0;
 };
 
@@ -112,7 +112,7 @@ class FaultyExecutor : public WrappedExecutor {
   }
 
  private:
-  // A step as the real executor is given it.
+  // A step in the form passed to the real executor.
   struct Disturbed {
     std::vector<StepSequence> sequences;
     std::vector<std::vector<PageId>> tables;  // sequence by sequence, by group
@@ -122,7 +122,7 @@ class FaultyExecutor : public WrappedExecutor {
     }
   };
 
-  // Whether the entry is only read in this step, and there to be read.
+  // Whether the entry is present, and only read in this step.
   bool OnlyRead(const StepSequence& sequence, const std::vector<PageId>& table,
                 size_t entry) const {
     const int64_t end = static_cast<int64_t>(entry + 1) * state_.layout().page_tokens;
@@ -169,7 +169,7 @@ class FaultyExecutor : public WrappedExecutor {
   void DisturbSlots(std::vector<StepSequence>* sequences) const {
     for (StepSequence& sequence : *sequences) {
       const SlotId actual = state_.Actual(sequence.slot);
-      // Twice in a step would be refused.
+      // The same slot twice in a step would be refused.
       const bool taken =
           std::any_of(sequences->begin(), sequences->end(),
                       [&](const StepSequence& other) { return other.slot == actual; });

@@ -1,5 +1,5 @@
-// The cpu backend with a bug planted in it: to show that the property tests would find
-// such a bug in a real one.
+// The cpu backend with a planted bug, to show that the property tests would find such a bug in a
+// real one.
 #ifndef WEFT_TESTS_PROPERTY_FAULTY_BACKEND_H_
 #define WEFT_TESTS_PROPERTY_FAULTY_BACKEND_H_
 
@@ -11,26 +11,25 @@ namespace weft::testing {
 
 enum class Fault {
   kNone,
-  kCopiesNothing,     // a private copy of a shared page holds what lay there before
+  kCopiesNothing,     // a private copy of a shared page keeps its old contents
   kSharedUncopied,    // a page stays shared while its owners write to it
   kStalePage,         // some pages that are restored are not written
-  kPositionOffByOne,  // beside others, a single token is stored one position early
-  kShiftedTable,      // a sequence sees its second page in place of its first
+  kPositionOffByOne,  // next to others, a single token is stored one position early
+  kShiftedTable,      // a sequence sees its second page instead of its first
   kSwappedLogits,     // two sequences of a step get each other's logits
   kForeignPage,       // in a step of three, the last one sees the first one's first page
-  kSlotNotCopied,     // a copy of a slot holds what lay there before
+  kSlotNotCopied,     // a copy of a slot keeps its old contents
   kSlotShared,        // a slot stays shared while its owners advance it
   kStaleSlot,         // some slots that are restored are not written
-  kLateCheckpoint,    // what was copied from is a token further than it should be
+  kLateCheckpoint,    // the source of a copy is one token too far
   kSwappedSlots,      // two sequences of a step advance each other's slots
-  kGuessesStay,       // a slot that is gone back to has seen the guesses
-  kLateGuess,         // the logits after a guess are those after the row before it
-  kForeignRow,        // a sequence sees another's vector in place of its own
+  kGuessesStay,       // a restored slot has seen rejected drafts
+  kLateGuess,         // the logits after a draft are those of the row before it
+  kForeignRow,        // a sequence sees another's input embedding
 };
 
-// Weights are loaded and steps are run by `real` (null: the cpu backend), which must
-// outlive it; what its executors are told and what they answer is changed by the fault.
-// One engine at a time may use it.
+// `real` (null: the cpu backend) loads weights and runs steps, and must outlive the backend; the
+// fault changes its executors' inputs and results. For one engine at a time.
 std::unique_ptr<Backend> NewFaultyBackend(Fault fault, const Backend* real = nullptr);
 
 }  // namespace weft::testing

@@ -13,7 +13,7 @@ void AppendBytes(std::string* key, const T& value) {
   key->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Everything that an answer depends on.
+// Everything that the output depends on.
 std::string KeyOf(KvType kv_type, const Context& context, const TurnOptions& options,
                   uint64_t seed) {
   std::string key;
@@ -24,7 +24,7 @@ std::string KeyOf(KvType kv_type, const Context& context, const TurnOptions& opt
   AppendBytes(&key, options.min_tokens);
   AppendBytes(&key, options.ignore_eos);
   AppendBytes(&key, options.top_logprobs);
-  key += options.label;  // says which mask it is
+  key += options.label;  // identifies the mask
   for (const float value :
        {sampling.temperature, sampling.top_p, sampling.min_p, sampling.repetition_penalty,
         sampling.frequency_penalty, sampling.presence_penalty}) {
@@ -61,7 +61,8 @@ StatusOr<Engine*> Oracle::EngineOf(KvType kv_type) {
   return engine.get();
 }
 
-// A row from its token: penalties count tokens alone, and slots that tests check hash what came in.
+// Whether a row differs from its token: penalties count only tokens, and checked slots hash their
+// inputs.
 bool Oracle::TellsRowsApart(const TurnOptions& options) const {
   const SamplingOptions& sampling = options.sampling;
   return sampling.repetition_penalty != 1 || sampling.frequency_penalty != 0 ||

@@ -1,5 +1,5 @@
-// What a conversation says when nothing else is there: an engine with one thread, no
-// prefix cache, no guesses and one turn at a time, given the whole context at once.
+// A conversation's output when nothing else runs: an engine with one thread, without prefix cache,
+// speculation or other turns, given the whole context at once.
 #ifndef WEFT_TESTS_PROPERTY_ORACLE_H_
 #define WEFT_TESTS_PROPERTY_ORACLE_H_
 
@@ -22,15 +22,15 @@ class Oracle {
   virtual ~Oracle() = default;
 
   const Model& model() const { return *model_; }
-  // What the rows in contexts are.
+  // The values of the rows in contexts.
   RowBook& rows() { return rows_; }
 
-  // What choice `choice` of a turn with these options says after `context`. In place of rows that
-  // stand for tokens it is asked with these, wherever they may not make a difference.
-  // Answers are kept: programs ask the same again.
+  // The output of choice `choice` of a turn with these options after `context`. Rows that equal a
+  // token's embedding are replaced by the token, if that may not make a difference. Results are
+  // cached, because programs ask the same again.
   StatusOr<ChoiceRecord> Ask(KvType kv_type, const Context& context, const TurnOptions& options,
                              int choice);
-  // Empty when that is what `got` says, in every bit (CompareChoices); else where it differs.
+  // Empty if `got` is the same, to the bit (CompareChoices); otherwise the difference.
   virtual StatusOr<std::string> Compare(KvType kv_type, const Context& context,
                                         const TurnOptions& options, int choice,
                                         const ChoiceRecord& got);

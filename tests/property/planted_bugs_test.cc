@@ -1,5 +1,5 @@
-// The property tests find bugs: each of these is planted into the backend, and some of
-// the first programs must notice it. The same programs pass without it.
+// The property tests find bugs: with each bug planted into the backend, some of the first programs
+// must fail. Without it, the same programs pass.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -18,8 +18,8 @@ constexpr uint64_t kControlPrograms = testing::kSlowBuild ? 5 : 40;
 constexpr uint64_t kMostPrograms = 400;
 constexpr uint64_t kRoundingPrograms = 3;
 
-// The seed of the first program that fails, 0 when none of them does. `rounds`: by the oracle
-// for backends that do not promise the same bits.
+// The seed of the first program that fails; 0 if none does. `rounds`: uses the oracle for backends
+// that do not promise the same bits.
 uint64_t FirstFailure(Fault fault, std::string_view model_name, uint64_t programs,
                       std::string* failure, bool rounds = false) {
   static const RecurrentBackend recurrent(*FindBackend("cpu"));
@@ -78,9 +78,9 @@ TEST(PlantedBugsTest, LateCheckpointWithCheckedSlots) {
   ExpectFound(Fault::kLateCheckpoint, "recurrent-qwen3");
 }
 
-// By log-probabilities alone, as on a backend that does not promise the same bits.
+// Compares only log-probabilities, as on a backend that does not promise the same bits.
 TEST(PlantedBugsTest, RoundingIsNoBug) {
-  // The made models have weights of 8 bits, which cpu multiplies by activations of 8 bits.
+  // The generated models have 8-bit weights, which cpu multiplies by 8-bit activations.
   WEFT_REQUIRE_GOLDENS();
   for (const char* model : {"llama", "qwen35"}) {
     std::string failure;

@@ -46,7 +46,7 @@ Program::Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t se
     Expect(head.status(), "a head");
     if (head.ok()) head_ = *std::move(head);
   }
-  // The streams are the same in all programs, so that the oracle's answers serve again.
+  // The streams are the same in all programs, so that the oracle's cached results are reused.
   std::mt19937_64 random(7);
   std::uniform_int_distribution<int32_t> token(3, static_cast<int32_t>(model_->n_vocab()) - 1);
   for (int i = 0; i < kStreams; ++i) {
@@ -56,7 +56,7 @@ Program::Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t se
     if (i == 1) std::copy_n(streams_[0].begin(), 70, stream.begin());
     streams_.push_back(std::move(stream));
   }
-  // With much that is forced, with nothing that is, and with an end that need not come.
+  // One with many forced tokens, one with none, and one that need not end.
   const ConstraintSpec rules[] = {
       {.text = R"({"type": "object", "properties": {"colour": {"enum": ["red", "green"]},
                    "sizes": {"type": "array", "items": {"type": "integer"}, "maxItems": 3}},
@@ -127,7 +127,7 @@ void Program::Step() {
     return Restart();
   }
   Submit(session);
-  // Company for it, so that steps hold several turns.
+  // More turns, so that steps hold several.
   while (!failed() && Chance(65)) {
     if (static_cast<int>(sessions_.size()) < kMostSessions && Chance(40)) Create();
     Submit(Pick());
@@ -153,8 +153,8 @@ Program::Tokens Program::NewTokens(const Sess& session, int64_t at, int n) {
   return tokens;
 }
 
-// Makes rows of some of what a session is given: of a stream the same ones time and again, so that
-// others find them, or any.
+// Replaces some of the session's tokens by rows: either the same ones of a stream every time, so
+// that other sessions share them, or random ones.
 void Program::PutRows(int64_t at, Tokens* given) {
   if (!with_rows_ || random_rows_() % 3 == 0) return;
   if (RowsHeld() + std::ssize(*given) > most_rows_) return;
@@ -173,7 +173,7 @@ void Program::PutRows(int64_t at, Tokens* given) {
   }
 }
 
-// At most so many rows do sessions and turns hold, and the files that are written of them.
+// Upper bound of the rows held by sessions, by turns, and by files being written.
 int64_t Program::RowsHeld() const {
   const auto rows_of = [](const Tokens& tokens) {
     return std::ranges::count_if(tokens, IsRowNumber);
@@ -256,15 +256,15 @@ Program::Flight Program::NewTurn(const Sess& session) {
     turn.ignore_eos = false;  // it ends when it is complete
     turn.max_tokens = Uniform(0, 30);
     turn.min_tokens = 0;
-    if (Chance(60)) turn.top_logprobs = -1;  // then what is forced is computed together
+    if (Chance(60)) turn.top_logprobs = -1;  // then forced tokens are computed together
   }
   AddGuesses(context, &turn);
   return flight;
 }
 
-// Guesses by somebody who knows what will be said, and lies: never, now and then, or always.
+// Drafts from an oracle that knows the output and lies never, sometimes or always.
 void Program::AddGuesses(const Tokens& context, TurnOptions* turn) {
-  // Without the same bits nothing is guessed.
+  // Without the same bits there is no speculation.
   if (!model_->same_bits() || turn->max_tokens == 0 || Chance(45)) return;
   turn->speculation.least = Chance(80) ? 0 : Uniform(1, 4);
   if (Chance(20)) {
@@ -284,7 +284,7 @@ void Program::AddGuesses(const Tokens& context, TurnOptions* turn) {
     const Tokens& answer = answers[static_cast<size_t>(choice)];
     Tokens guess;
     for (size_t at = generated.size(); at < generated.size() + 24; ++at) {
-      // What follows the end is a lie in any case.
+      // Tokens after the end are lies in any case.
       const uint64_t dice = MixBits(seed ^ (at << 8) ^ (generated.size() << 32));
       const bool lie = at >= answer.size() || dice % 100 < lies;
       const auto other = static_cast<int32_t>((dice >> 8) % static_cast<uint64_t>(n_vocab));
@@ -316,7 +316,7 @@ void Program::Create() {
 }
 
 void Program::Submit(Sess* session) {
-  // What a running session will say is not known; what is appended to it is.
+  // A running session's output is unknown, but the tokens to append are not.
   for (int i = 0; i < 4 && session->flight; ++i) session = Pick();
   if (session->flight && Chance(70)) return Drain(session);
   Flight flight = NewTurn(*session);
@@ -348,7 +348,7 @@ void Program::Submit(Sess* session) {
   session->flight = std::move(flight);
 }
 
-// Only what can never fit is refused.
+// Only a request that can never fit may be refused.
 void Program::ExpectAdmitted(const Status& status, const Tokens& context) {
   if (status.code() == StatusCode::kResourceExhausted &&
       BytesFor(static_cast<int64_t>(context.size())) > state_bytes_) {
@@ -411,7 +411,7 @@ void Program::ReadToEnd(Flight* flight) {
   CheckRecord(&flight->record);
 }
 
-// Reads a turn to its end, and what its session holds from then on. Null: it had none.
+// Reads a turn to its end, and updates its session's tokens. Null: the turn had no session.
 void Program::Settle(Flight flight, Sess* session) {
   ReadToEnd(&flight);
   TurnRecord& record = flight.record;
@@ -450,7 +450,7 @@ void Program::SettleOnce() {
   }
 }
 
-// A turn may only fail for a reason that is its own.
+// A turn may only fail for a reason of its own.
 void Program::CheckEnd(const Flight& flight) {
   for (const ChoiceRecord& choice : flight.record.choices) {
     if (!choice.done || choice.done->reason != FinishReason::kError) continue;
@@ -466,7 +466,7 @@ void Program::CheckEnd(const Flight& flight) {
 
 // --- the end ---------------------------------------------------------------------------------
 
-// A file that is written when its session is closed holds them until it is there.
+// A file that is written when its session is closed holds rows until it is complete.
 bool Program::RowsAreGone() const {
   const auto late = std::chrono::steady_clock::now() + kHang;
   while (engine_->Stats().row_bytes != 0) {

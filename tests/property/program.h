@@ -1,7 +1,7 @@
-// A random program over an engine: create, turn, cancel, fork, undo, reset, save, park,
-// restore, rename, close, forget prefixes, restart, several turns at a time, under random
-// options. What every session says is compared bit for bit with what it says alone, and
-// its tokens with a plain list of tokens kept here.
+// A random program over an engine: create, turn, cancel, fork, undo, reset, save, park, restore,
+// rename, close, drop prefixes, restart, with several turns at a time and random options. Every
+// session's output is compared bit for bit with its output alone, and its tokens with a plain list
+// kept here.
 #ifndef WEFT_TESTS_PROPERTY_PROGRAM_H_
 #define WEFT_TESTS_PROPERTY_PROGRAM_H_
 
@@ -34,13 +34,13 @@ struct ProgramCounts {
 
 class Program {
  public:
-  // `model`: what the program runs on. `oracle`: the same weights on a backend that is
-  // trusted. Equal seeds choose equal options and operations; what runs beside what in
-  // the engine is the machine's choice.
+  // `model`: the model that the program runs on. `oracle`: the same weights on a trusted backend.
+  // Equal seeds choose equal options and operations; the order of concurrent work is up to the
+  // machine.
   Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t seed);
   ~Program();
 
-  // Empty, or what went wrong.
+  // Empty, or the failure.
   std::string Run();
   // Every operation so far, one per line.
   std::string Trace() const;
@@ -53,19 +53,19 @@ class Program {
     std::shared_ptr<Turn> turn;
     TurnOptions options;
     Tokens before;              // the session's tokens when it was submitted
-    Tokens added;               // behind what it keeps of them
-    Tokens context;             // what the model is to continue
-    std::vector<Tokens> forks;  // taken of it while it ran; each must be a part of it
-    TurnRecord record;          // what was read so far
+    Tokens added;               // appended to the part of `before` that is kept
+    Tokens context;             // the prompt that the model continues
+    std::vector<Tokens> forks;  // taken while it ran; each must be a prefix of it
+    TurnRecord record;          // events read so far
   };
   struct Sess {
     SessionId id;
     std::string domain, name;
-    int stream = 0;  // which of the shared token streams it likes to follow
+    int stream = 0;  // the shared token stream that it usually follows
     Tokens tokens;
     std::optional<Flight> flight;
-    // What its file may hold: a file that was asked for (`saved`) or one that the engine
-    // made when memory was short.
+    // Possible contents of its file: a requested file (`saved`), or one that the engine wrote when
+    // memory was short.
     std::vector<Tokens> versions;
     bool saved = false;
   };
@@ -85,7 +85,7 @@ class Program {
     if (!failed()) failure_ = StrCat(pieces...);
   }
   bool failed() const { return !failure_.empty(); }
-  // The status is OK, or the program fails.
+  // Fails the program unless the status is OK.
   void Expect(const Status& status, std::string_view what);
 
   void ChooseOptions();
@@ -120,17 +120,17 @@ class Program {
   void Restart();
   void FinishAll();
 
-  // Repeats `call` on a session that is being parked or restored beside us.
+  // Repeats `call` on a session that is being parked or restored at the same time.
   Status Insist(Sess* session, const std::function<Status()>& call);
-  // As shown, without which rows they are.
+  // As shown, without the identity of rows.
   std::optional<Tokens> ReadTokens(Sess* session);
-  // What is shown so, by one of the candidates; where they differ in rows the session starts over,
-  // with nothing. Fails where it is none of them.
+  // The context shown, identified by one of the candidates. If the candidates differ in rows, the
+  // session starts over, empty. Fails if none matches.
   std::optional<Tokens> Tell(Sess* session, const Tokens& shown,
                              const std::vector<Tokens>& candidates);
   void CheckTokens(Sess* session);
-  // Reads a turn to its end, reading the others beside it: one that nobody reads may
-  // hold the memory or the place that this one waits for.
+  // Reads a turn to its end, and the others at the same time: an unread turn may hold memory or a
+  // place that this one waits for.
   void ReadToEnd(Flight* flight);
   void Settle(Flight flight, Sess* session);
   void SettleOnce();
@@ -153,8 +153,8 @@ class Program {
   std::vector<TokenMaskFactory> masks_;
   EngineOptions options_;
   std::unique_ptr<TempDir> dir_;
-  int64_t memory_bytes_ = 0;  // of options_, without what a draft model has
-  int64_t state_bytes_ = 0;   // of these, what rows leave for pages and slots
+  int64_t memory_bytes_ = 0;  // of options_, without a draft model's
+  int64_t state_bytes_ = 0;   // for pages and slots, without rows
   int64_t most_rows_ = 0;     // that the program's sessions hold
   StateLayout layout_;        // for the options' KV type and page size
   std::unique_ptr<Engine> engine_;

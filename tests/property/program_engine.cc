@@ -1,4 +1,4 @@
-// The engine that a program runs on: its options, its memory, what must add up in it.
+// The engine of a program: its options, its memory, and the accounts that must add up.
 #include <algorithm>
 
 #include "engine/kv_type.h"
@@ -19,7 +19,7 @@ void Program::ChooseOptions() {
   options_.max_running = Uniform(1, 6);
   options_.prefix_cache = Chance(75);
   options_.max_pending_events = Chance(20) ? Uniform(1, 4) : 1024;
-  // A program that asks its oracle reads nothing meanwhile.
+  // While a program asks its oracle, it reads no events.
   options_.stalled_while_others_wait = kHang;
   options_.checkpoint_tokens = Chance(50) ? 0 : Uniform(1, 100);
   options_.checkpoint_share = Uniform(0, 10) / 10.0;
@@ -32,9 +32,8 @@ void Program::ChooseOptions() {
   ChooseDrafts();
 }
 
-// Rows take up to half of the memory. A part of that is enough for what the program's sessions
-// hold, so that none is refused while former ones are on their way out; nor after a restart with
-// less memory.
+// Rows take up to half of the memory. The program's sessions hold only part of that, so none is
+// refused while old ones are being freed, nor after a restart with less memory.
 void Program::ChooseRows() {
   if (with_rows_) options_.memory_bytes += options_.memory_bytes / 2;
   const int64_t held = RowsHeld() * RowTable::BytesOf(1, model_->row_width());
@@ -44,13 +43,13 @@ void Program::ChooseRows() {
   most_rows_ = memory_bytes_ / 4 / RowTable::BytesOf(1, model_->row_width());
 }
 
-// The model drafts for itself: wherever that is wrong, another's drafts are too. It takes half of
-// the memory. A model with a prediction head is drafted for by that.
+// The model drafts for itself: whatever breaks that would also break another draft model. It takes
+// half of the memory. A model with a prediction head uses the head.
 void Program::ChooseDrafts() {
   options_.draft_model = nullptr;
   options_.draft_at_any_cost = random_drafts_() % 4 != 0;
   const uint64_t percent = head_ != nullptr ? 90 : 40;
-  // Without the same bits nothing is guessed, and all of the memory is the model's own.
+  // Without the same bits there is no speculation, and all memory is the model's own.
   if (options_.speculation == Speculation::kOff || !model_->same_bits()) return;
   if (random_drafts_() % 100 >= percent) return;
   options_.draft_model = head_ != nullptr ? head_ : model_;
@@ -76,8 +75,8 @@ void Program::ChooseMemory() {
   }
 }
 
-// What a session of so many tokens may need at most: its pages, one copy, one to go on,
-// and its slot.
+// Max bytes that a session of n_tokens needs: its pages, one copy, one page to continue, and its
+// slot.
 int64_t Program::BytesFor(int64_t n_tokens) const {
   int64_t bytes = layout_.slot_bytes;
   for (const int64_t page : layout_.page_bytes) {
@@ -107,7 +106,7 @@ void Program::CheckAccounts() {
   Expect(engine_->CheckIntegrity(), "integrity");
   const EngineStats stats = engine_->Stats();
   const int64_t held = testing::StateBytes(stats);
-  // Of a head's share only that it is the smaller one is known here.
+  // The test only knows that a head's share is the smaller one.
   const bool has_head = head_ != nullptr && options_.draft_model == head_;
   const int64_t most = has_head ? options_.memory_bytes : memory_bytes_;
   if (held > most || held + stats.draft_state_bytes > options_.memory_bytes) {

@@ -1,4 +1,4 @@
-// What a program does with its sessions beside turns.
+// A program's operations on sessions, other than turns.
 #include <algorithm>
 
 #include "tests/property/program.h"
@@ -7,7 +7,7 @@ namespace weft::testing {
 
 // --- sessions ------------------------------------------------------------------------------
 
-// The engine may be parking the session, because memory is short, or have parked it.
+// The engine may be parking the session because memory is short, or have parked it.
 Status Program::Insist(Sess* session, const std::function<Status()>& call) {
   Status status = call();
   for (int i = 0; i < 1000 && status.code() == StatusCode::kFailedPrecondition; ++i) {
@@ -71,7 +71,8 @@ void Program::Fork(Sess* session) {
   Note("fork ", session->id.value & 0xFFFF, session->flight ? " (running)" : "", " at ", position,
        " -> ", status.ToString());
   if (!status.ok()) {
-    // A running session may not have come so far yet, or be on its way from its file.
+    // A running session may not have reached the position yet, or may still be loading from its
+    // file.
     const bool fine = session->flight && (status.code() == StatusCode::kOutOfRange ||
                                           status.code() == StatusCode::kFailedPrecondition);
     if (!fine) Expect(status, "fork");
@@ -103,7 +104,7 @@ void Program::Truncate(Sess* session, int64_t position) {
   if (session->flight) {
     if (status.code() == StatusCode::kFailedPrecondition) return;
     Settle(*std::exchange(session->flight, std::nullopt), session);
-    // A turn on the whole context may have left less than that.
+    // A turn with the whole context may have left fewer tokens than that.
     if (status.code() == StatusCode::kOutOfRange &&
         position > static_cast<int64_t>(session->tokens.size())) {
       return;
@@ -200,7 +201,7 @@ void Program::Close(Sess* session) {
   if (engine_->FindSession(closed.domain, closed.name).ok()) Fail("a forgotten session is found");
 }
 
-// A session that was closed with its file kept, or whose engine was started again.
+// Finds a session that was closed with its file kept, or whose engine was restarted.
 void Program::FindAgain(Sess closed) {
   const auto id = engine_->FindSession(closed.domain, closed.name);
   if (!id.ok()) {
@@ -243,7 +244,7 @@ void Program::Restart() {
   for (auto& session : before) {
     if (engine_->Inspect(session->id).ok()) Fail("a handle of another engine is accepted");
     if (session->name.empty() || !had_files) continue;
-    // What is parked at the end is what was said last.
+    // The last output is parked at the end.
     session->saved = session->saved || !session->tokens.empty();
     session->versions = {session->tokens};
     FindAgain(std::move(*session));

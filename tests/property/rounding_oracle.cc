@@ -12,13 +12,13 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 512;
 
-// A sum that differs in its last bit may round a stored key or value the other way.
+// If a sum differs in its last bit, a stored key or value may round the other way.
 double ToleranceFor(KvType kv_type) {
   if (kv_type == KvType::kF32) return 2e-3;
   return kv_type == KvType::kF16 ? 2e-2 : 1e-1;
 }
 
-// Whether the likeliest token must have been said.
+// Whether the output must be the most likely token.
 bool IsGreedy(const TurnOptions& options) {
   const SamplingOptions& sampling = options.sampling;
   return sampling.temperature == 0 && sampling.repetition_penalty == 1 &&

@@ -1,10 +1,10 @@
-// What the engine should say on a backend that does not promise the same bits: its numbers are
-// those of `reference`, but for the order of sums.
+// The expected output on a backend that does not promise the same bits: its numbers equal those of
+// `reference`, except for the order of sums.
 //
-// One rounding may decide a draw, and everything after it. So this does not ask what would have
-// been said: it computes the rows after which each token was said, and compares the
-// log-probabilities that the turn reports. State that is another session's, or of another
-// position, moves them by far more than rounding does.
+// One rounding may change a sampled token, and everything after it. So this does not predict the
+// output: it computes the logits from which each token was sampled, and compares the
+// log-probabilities that the turn reports. State of another session or position changes them by far
+// more than rounding does.
 #ifndef WEFT_TESTS_PROPERTY_ROUNDING_ORACLE_H_
 #define WEFT_TESTS_PROPERTY_ROUNDING_ORACLE_H_
 
@@ -28,7 +28,7 @@ class RoundingOracle : public Oracle {
   StatusOr<std::string> Compare(KvType kv_type, const Context& context, const TurnOptions& options,
                                 int choice, const ChoiceRecord& got) override;
 
-  // Tokens that were compared, and the farthest that a log-probability was off.
+  // Number of compared tokens, and the largest difference of a log-probability.
   int64_t n_compared() const { return n_compared_; }
   double largest_difference() const { return largest_difference_; }
 

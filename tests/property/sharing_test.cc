@@ -1,4 +1,4 @@
-// What is shared and what is copied, shown by counters.
+// Counters show which state is shared and which is copied.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ class SharingTest : public ::testing::TestWithParam<const char*> {
     return id.ok() ? *id : SessionId{};
   }
 
-  // Runs the turn, and compares what it says with the session's whole context alone.
+  // Runs the turn, and compares its output with that of the session's whole context alone.
   TurnRecord RunAndCompare(SessionId session, const TurnOptions& options) {
     std::vector<int32_t> context = *engine_->Tokens(session);
     context.insert(context.end(), options.tokens.begin(), options.tokens.end());
@@ -86,7 +86,7 @@ class SharingTest : public ::testing::TestWithParam<const char*> {
     return record;
   }
 
-  // What the whole context says alone.
+  // Compares with the output of the whole context alone.
   void ExpectSaid(const TurnRecord& record, const std::vector<int32_t>& context,
                   const TurnOptions& options) {
     const auto difference =
@@ -95,7 +95,8 @@ class SharingTest : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(*difference, "");
   }
 
-  // Tokens: of a session of whole pages, of what is forked, of a prefix of a thousand words.
+  // Lengths in tokens: of a session of whole pages, of a trunk to fork, of a prefix of a thousand
+  // words.
   int64_t long_tokens() const { return is_short_ ? 320 : 4000; }
   int64_t trunk_tokens() const { return is_short_ ? 200 : 2000; }
   int64_t prefix_tokens() const { return is_short_ ? 150 : 1300; }
@@ -112,7 +113,7 @@ class SharingTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<Engine> engine_;
 };
 
-// A writes, B writes, A goes on: nothing of A's was moved, copied or touched.
+// A runs, B runs, A continues: none of A's state was moved, copied or touched.
 TEST_P(SharingTest, OneSessionAfterAnother) {
   Start();
   const SessionId a = Create("one"), b = Create("two");
@@ -124,7 +125,7 @@ TEST_P(SharingTest, OneSessionAfterAnother) {
   EXPECT_EQ(after.n_computed, before.n_computed);
   EXPECT_EQ(after.shared_pages, before.shared_pages);
   const TurnRecord record = RunAndCompare(a, Greedy(MakeTokens(*model_, 5, 3), 8));
-  // Only what is new was computed.
+  // Only new tokens were computed.
   EXPECT_EQ(record.started->cached_tokens, before.n_computed);
   // A checkpoint of recurrent state in the middle of a page keeps that page, too.
   const EngineStats stats = engine_->Stats();
@@ -178,7 +179,7 @@ TEST_P(SharingTest, EightForksHoldTheTrunkOnce) {
     context.insert(context.end(), options[i].tokens.begin(), options[i].tokens.end());
     ExpectSaid(record, context, options[i]);
   }
-  // Of its own each fork has the page where it left the trunk, in every group.
+  // Each fork has only one page of its own per group: the one where it left the trunk.
   const EngineStats after = engine_->Stats();
   EXPECT_LE(after.pages_used, before.pages_used + 8 * n_groups());
   EXPECT_LE(after.pages_copied - before.pages_copied, 8 * n_groups());
@@ -191,8 +192,8 @@ TEST_P(SharingTest, SiblingsComputeTheirCommonPrefixOnce) {
   options_.max_running = 8;
   options_.max_step_tokens = 64;
   Start();
-  // They part in the page where they end: what recurrent models keep there serves those
-  // that arrive late too.
+  // They diverge within the last page: a checkpoint of recurrent state there also serves late
+  // arrivals.
   constexpr int64_t kTail = 7;
   const int64_t shared = prefix_tokens() / options_.page_tokens * options_.page_tokens;
   const EngineStats before = engine_->Stats();
@@ -214,7 +215,7 @@ TEST_P(SharingTest, SiblingsComputeTheirCommonPrefixOnce) {
     cached += record.started->cached_tokens;
     ExpectSaid(record, contexts[i], Greedy(contexts[i], 4));
   }
-  // Nobody waits for what the first one has not computed yet behind the last whole page.
+  // Nobody waits for tokens after the last whole page that the first one has yet to compute.
   EXPECT_GE(cached, 7 * shared);
   EXPECT_LE(cached, 7 * prefix_tokens());
   const EngineStats after = engine_->Stats();
@@ -260,7 +261,7 @@ TEST_P(SharingTest, AfterARestartGoingBackComputesNoMoreThanACheckpointDistance)
   const SessionId session = *engine_->FindSession("", "kept");
   EXPECT_TRUE(engine_->Restore(session).ok());
   EXPECT_LE(engine_->Stats().checkpoints, kMostSaved);
-  // What a window no longer showed is not in the file.
+  // The file lacks positions before the window.
   const auto& groups = model_->spec().kv_groups;
   const bool windowed =
       std::any_of(groups.begin(), groups.end(), [](const auto& group) { return group.window > 0; });

@@ -30,7 +30,7 @@ std::string ShapeLike(std::string_view name) {
 }
 
 const std::string& MadeModelPath(const std::string& shape_name) {
-  static const TempDir* const dir = new TempDir();  // removed by the process's last breath
+  static const TempDir* const dir = new TempDir();  // removed when the process exits
   static std::map<std::string, std::string>* const made = [] {
     std::atexit([] { delete dir; });
     return new std::map<std::string, std::string>();

@@ -1,5 +1,5 @@
-// The models that property tests run on: small golden ones, or made ones of the same
-// kinds where there are none.
+// The models of the property tests: small golden ones, or generated ones of the same kinds if there
+// are none.
 #ifndef WEFT_TESTS_PROPERTY_TEST_MODELS_H_
 #define WEFT_TESTS_PROPERTY_TEST_MODELS_H_
 
@@ -11,8 +11,8 @@
 
 namespace weft::testing {
 
-// A folder of its own, removed with everything in it. In memory where the system has
-// such a place, because a property test writes thousands of files.
+// A temporary folder, removed with its contents. In memory if the system has such a file system,
+// because a property test writes thousands of files.
 class TempDir {
  public:
   TempDir();
@@ -25,12 +25,11 @@ class TempDir {
   std::string path_;
 };
 
-// "llama", "qwen3", "gemma3", "qwen3moe", "lfm2", "qwen35", "mamba2": the golden model of
-// that name, or the made one of the same kind where there is no reference data.
-// "tiny-llama" and the other shapes of tools/model_shapes.h: made. "recurrent-" before any
-// of these: with recurrent state beside its pages (RecurrentBackend). Each file is written
-// once in a process.
-// `backend`: in place of the cpu's; null: the cpu's. Aborts the test program on failure.
+// "llama", "qwen3", "gemma3", "qwen3moe", "lfm2", "qwen35", "mamba2": the golden model of that
+// name, or a generated one of the same kind if there is no reference data. "tiny-llama" and the
+// other shapes of tools/model_shapes.h: generated. The prefix "recurrent-" adds recurrent state to
+// pages (RecurrentBackend). Each file is written once per process. `backend`: null means the cpu
+// backend. Aborts the test program on failure.
 std::shared_ptr<const Model> LoadTestModel(std::string_view name, const Backend* backend = nullptr);
 
 }  // namespace weft::testing

@@ -1,4 +1,4 @@
-// What came out of a turn, and how two of them are compared: bit for bit.
+// The result of a turn, and the bitwise comparison of two results.
 #ifndef WEFT_TESTS_PROPERTY_TURN_RECORD_H_
 #define WEFT_TESTS_PROPERTY_TURN_RECORD_H_
 
@@ -24,19 +24,19 @@ struct ChoiceRecord {
 struct TurnRecord {
   std::optional<StartedEvent> started;
   std::vector<ChoiceRecord> choices;
-  std::string protocol_error;  // events in an order that the contract does not allow
+  std::string protocol_error;  // a violation of the contract's order of events
 };
 
 // Reads a turn to its end.
 TurnRecord ReadTurn(Turn* turn, int n_choices);
 
-// The same in steps: takes what is there, without waiting. True when that was all.
+// The same in steps: takes available events without waiting. True if those were the last.
 bool ReadSome(Turn* turn, TurnRecord* record);
-// What ReadTurn checks at the end.
+// The checks that ReadTurn makes at the end.
 void CheckRecord(TurnRecord* record);
 
-// Empty when `got` says what `alone` says: every token, its text, its log-probability and
-// its alternatives, and the reason of its end. What was cut says the first part of it.
+// Empty if `got` equals `alone`: every token, its text, its log-probability and alternatives, and
+// the finish reason. A cut-off turn must be a prefix.
 std::string CompareChoices(const ChoiceRecord& got, const ChoiceRecord& alone);
 
 std::string TokensToString(const std::vector<int32_t>& tokens);
