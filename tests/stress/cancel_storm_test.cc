@@ -1,6 +1,5 @@
-// Many threads submit turns, cancel them, drop them, close their sessions and fork
-// others. Whoever is left alone must say what it says alone, and nothing may be left
-// behind.
+// Many threads submit turns, cancel them, drop them, close their sessions and fork others.
+// Undisturbed sessions must say the same as alone, and nothing may leak.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +22,7 @@ constexpr int kTurns = testing::kSlowBuild ? 1500 : 10000;
 constexpr int kThreads = 8;
 constexpr uint64_t kConversations = 24;
 
-// A conversation of two turns and what is said in it.
+// A conversation of two turns and its expected output.
 struct Conversation {
   std::vector<TurnOptions> turns;
   std::vector<std::vector<int32_t>> said;
@@ -88,7 +87,7 @@ class Storm {
   int turns() const { return turns_; }
 
  private:
-  // Waits where the queue is full.
+  // Retries while the queue is full.
   template <typename Call>
   std::shared_ptr<Turn> Insist(Call call) {
     while (true) {
@@ -137,7 +136,7 @@ class Storm {
     EXPECT_EQ(outcome.tokens(), expected);
     ++survivors_;
   }
-  // What was said before the end is a beginning of what is said alone.
+  // Tokens before the end are a prefix of the output alone.
   static void ReadRest(Turn* turn, TurnOutcome outcome, const std::vector<int32_t>& expected) {
     while (auto event = turn->Next()) testing::AddEvent(*std::move(event), &outcome);
     ASSERT_TRUE(!outcome.choices.empty() && outcome.choices[0].done.has_value());
@@ -201,7 +200,7 @@ TEST_P(CancelStormTest, SurvivorsSayTheSameAndNothingIsLeftBehind) {
   options.max_queued = 4;
   options.max_step_tokens = 128;
   const auto conversations = MakeConversations(model, options);
-  // Less than what the running ones and the index would like to have.
+  // Less memory than the running turns and the prefix cache would use.
   options.memory_bytes = 40 * testing::PageBytes(*model, options);
   auto started = Engine::Start(model, options);
   ASSERT_TRUE(started.ok()) << started.status();

@@ -1,5 +1,5 @@
-// A process that parks and saves sessions is killed at random instants, again and
-// again. What it had acknowledged must be there, whole, each time.
+// A process that parks and saves sessions is killed at random times, repeatedly. Everything it had
+// acknowledged must be intact each time.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -25,9 +25,9 @@ namespace {
 
 constexpr int kRounds = testing::kSlowBuild ? 40 : 300;
 constexpr int kSessions = 3;
-constexpr int64_t kLongest = 300;  // then a session is forgotten, and one begun
+constexpr int64_t kLongest = 300;  // after this length, a session is deleted and a new one begun
 
-// What the child tells before it goes on; smaller than a pipe's atomic write.
+// A message from the child, sent before it continues; smaller than a pipe's atomic write.
 struct Message {
   enum Kind : int32_t { kSaved, kForgetting } kind;
   int32_t session;
@@ -36,8 +36,7 @@ struct Message {
 
 std::string NameOf(int64_t session) { return StrCat("session ", session); }
 
-// The tokens of a session are a function of its number, so that everybody knows what
-// must be in its file.
+// A session's tokens are a function of its number, so both processes know the contents of its file.
 std::vector<int32_t> TokensOf(int64_t session, int64_t n) {
   return testing::RandomTokens(n, 5000 + static_cast<uint64_t>(session));
 }
@@ -91,7 +90,7 @@ class CrashParkTest : public ::testing::TestWithParam<const char*> {
   }
   ~CrashParkTest() override { std::filesystem::remove_all(dir_); }
 
-  // One life of the child; what it acknowledged goes to acknowledged_.
+  // Runs the child once, and records what it acknowledged in acknowledged_.
   void Round(uint64_t seed) {
     int ends[2];
     ASSERT_EQ(MakePipe(ends), 0);
@@ -119,7 +118,7 @@ class CrashParkTest : public ::testing::TestWithParam<const char*> {
       }
     }
     close(ends[0]);
-    // On a busy or slow machine a child needs longer until it has saved anything.
+    // On a busy or slow machine, a child needs longer before its first save.
     const int64_t n_messages = n_messages_ - before;
     if (n_messages == 0) longest_life_us_ = std::min<int64_t>(2 * longest_life_us_, 4'000'000);
     if (n_messages > 4) longest_life_us_ = std::max<int64_t>(longest_life_us_ / 2, 60'000);
@@ -137,23 +136,23 @@ class CrashParkTest : public ::testing::TestWithParam<const char*> {
       const Status state =
           (*reader)->ReadState([](int, int64_t, std::span<const std::byte>) { return OkStatus(); });
       EXPECT_TRUE(state.ok()) << state;
-      // Where a turn came after it, the state is in the blocks.
+      // If a turn followed, the state is in the blocks.
       EXPECT_LE(head.state_tokens, static_cast<int64_t>(head.tokens.size()));
     }
-    // Nothing half written stays.
+    // No partly written files are left.
     const auto listed = (*directory)->ListAll();
     ASSERT_TRUE(listed.ok());
     for (const SavedSession& saved : *listed) EXPECT_TRUE(saved.health.ok()) << saved.health;
   }
 
-  // The engine itself restores them, and goes on with the right bits.
+  // The engine itself restores the sessions, and continues with the right bits.
   void VerifyByEngine() {
     auto engine = Engine::Start(model_, Options(dir_));
     ASSERT_TRUE(engine.ok()) << engine.status();
     for (const auto& [number, n_tokens] : acknowledged_) {
       const auto session = (*engine)->FindSession("", NameOf(number));
       ASSERT_TRUE(session.ok()) << session.status();
-      // On a fork, so that the session is as it was for the rounds to come.
+      // On a fork, so that the session is unchanged for later rounds.
       const auto fork = (*engine)->Fork(*session, -1, {});
       ASSERT_TRUE(fork.ok()) << fork.status();
       const auto went_on = testing::RunTurn(engine->get(), *fork, testing::Greedy({300}, 8));

@@ -1,6 +1,6 @@
-// A process that serves named sessions is killed at random moments, again and again. What had
-// reached the disk by itself is warm afterwards, to the token; what is said next is what an
-// undisturbed run says; what was forgotten stays forgotten; the disk stays within its bound.
+// A process that serves named sessions is killed at random times, repeatedly. State that was
+// already on disk must be found again, to the token; the next turn must equal an undisturbed run;
+// deleted sessions stay deleted; the disk stays within its limit.
 //
 // WEFT_KILLS=200 in the environment makes it a long run.
 #include <fcntl.h>
@@ -31,11 +31,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSessions = 3;
-constexpr int64_t kLongest = 250;  // then a session is reset, and begins another life
-// Room for all that a long run writes: what is evicted is cold by intent.
+constexpr int64_t kLongest = 250;  // after this length, a session is reset and begins another life
+// Room for everything that a long run writes, because evicted state would not be found again.
 constexpr int64_t kDiskBytes = int64_t{1} << 30;
 
-// What the child tells; smaller than a pipe's atomic write.
+// A message from the child; smaller than a pipe's atomic write.
 struct Message {
   enum Kind : int32_t { kKept, kForked, kResetting, kReset } kind;
   int32_t session;
@@ -48,7 +48,7 @@ std::string ForkName(int session, int life, int turns) {
   return StrCat("fork ", session, " ", life, " ", turns);
 }
 
-// The same whenever and wherever it is said.
+// A function of its arguments only, so every process makes the same turn.
 TurnOptions TurnOf(int session, int life, int turn) {
   const auto seed = static_cast<uint64_t>((session * 1000 + life) * 1000 + turn);
   return testing::Greedy(
@@ -66,7 +66,7 @@ EngineOptions Options(const std::string& dir) {
   return options;
 }
 
-// What the sessions say undisturbed: their tokens after each turn.
+// The output of undisturbed sessions: their tokens after each turn.
 class Oracle {
  public:
   explicit Oracle(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
@@ -90,7 +90,7 @@ class Oracle {
     }
     return known[static_cast<size_t>(turns)];
   }
-  // Before another process is forked off.
+  // Call it before forking another process.
   void Stop() { engine_.reset(); }
 
  private:
@@ -128,12 +128,12 @@ void Client(Engine* engine, int pipe, int number, Progress at, uint64_t seed) {
     if (chance == 0) {
       const std::string name = ForkName(number, at.life, at.turns);
       const Status status = engine->Fork(*session, -1, {.name = name}).status();
-      // One of a former process may be there, without all of its state.
+      // A previous process may have left one, without all of its state.
       if (!status.ok() && status.code() != StatusCode::kAlreadyExists) _exit(15);
       forked = status.ok();
     }
     if (chance > 4) continue;
-    // What was idle for a moment is on disk; the others go on meanwhile.
+    // Idle state is on disk after a moment; the other clients continue meanwhile.
     while (engine->Stats().disk_pending > 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -151,7 +151,7 @@ class CrashTrafficTest : public ::testing::TestWithParam<const char*> {
   }
   ~CrashTrafficTest() override { fs::remove_all(dir_); }
 
-  // One life of the child; what it told is in kept_, forks_ and lives_.
+  // Runs the child once, and records its messages in kept_, forks_ and lives_.
   void Round(uint64_t seed) {
     int ends[2];
     ASSERT_EQ(MakePipe(ends), 0);
@@ -187,19 +187,19 @@ class CrashTrafficTest : public ::testing::TestWithParam<const char*> {
       resetting_[i] = message.kind == Message::kResetting;
       if (message.kind != Message::kKept && message.kind != Message::kReset) continue;
       kept_[i] = at;
-      // Of the last token no state is needed before a turn goes on.
+      // Continuing needs no state of the last token.
       warm_[i] = at.turns == 0
                      ? 0
                      : std::ssize(oracle_.TokensAfter(message.session, at.life, at.turns)) - 1;
     }
     close(ends[0]);
-    // On a busy or slow machine a child needs longer until something of it is on the disk.
+    // On a busy or slow machine, a child needs longer before its first state is on disk.
     if (n_messages_ - before < kSessions) {
       longest_life_us_ = std::min<int64_t>(2 * longest_life_us_, 8'000'000);
     }
   }
 
-  // A fork, so that the session stays as it is, goes on as if nothing had happened.
+  // A fork, so that the session itself is unchanged, continues as if undisturbed.
   void ExpectGoesOn(Engine* engine, SessionId session, int number, Progress at,
                     int64_t least_cached) {
     const auto tokens = engine->Tokens(session);
@@ -242,7 +242,7 @@ class CrashTrafficTest : public ::testing::TestWithParam<const char*> {
     Progress& kept = kept_[static_cast<size_t>(i)];
     const auto session = engine->FindSession("", NameOf(i));
     int64_t n_tokens = session.ok() ? engine->Inspect(*session)->n_tokens : 0;
-    // It may have come further than it told.
+    // It may have advanced further than its last message said.
     Progress at = kept;
     const auto length = [&](Progress p) {
       return std::ssize(oracle_.TokensAfter(i, p.life, p.turns));
