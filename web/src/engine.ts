@@ -159,6 +159,15 @@ async function takeHistory(): Promise<void> {
   queue.value = { length: answer.queue.length, places };
 }
 
+// A server may keep them for its operators, or have none.
+async function lookAtMetrics(): Promise<void> {
+  try {
+    takeMetrics(parseMetrics(await (await ask("metrics")).text()));
+  } catch (error) {
+    if (!(error instanceof ApiError) || (error.status !== 403 && error.status !== 501)) throw error;
+  }
+}
+
 async function look(): Promise<void> {
   try {
     if (health.value !== "ready") {
@@ -166,7 +175,7 @@ async function look(): Promise<void> {
       model.value = (await askJson<{ data: Model[] }>("v1/models")).data[0] ?? null;
       props.value = await askJson<Props>("props");
     }
-    takeMetrics(parseMetrics(await (await ask("metrics")).text()));
+    await lookAtMetrics();
     const list = (await askJson<{ data: Session[] }>("v1/sessions")).data;
     sessions.value = new Map(list.map((session) => [session.id, session]));
     await takeHistory();

@@ -67,9 +67,10 @@ function cachedShare(): [number, number] {
 
 /** What goes on, in a line; opens the panel. */
 export function EngineLine() {
-  if (health.value !== "ready" || metrics.value.size === 0) return null;
-  const now = metric("weft_turns_running");
-  const queued = metric("weft_turns_queued");
+  if (health.value !== "ready") return null;
+  const hasMetrics = metrics.value.size > 0;
+  const now = hasMetrics ? metric("weft_turns_running") : (history.value.running?.at(-1) ?? 0);
+  const queued = hasMetrics ? metric("weft_turns_queued") : (history.value.waiting?.at(-1) ?? 0);
   const last = lastRates.value;
   const [cached, prompt] = cachedShare();
   const parts = [now > 0 ? `${now} answering` : "Idle"];
@@ -165,6 +166,35 @@ function SessionTable() {
   );
 }
 
+/** What operators see. `held`: pages of one's own sessions; `shared`: of these with others. */
+function MemoryFacts({ held, shared }: { held: number; shared: number }) {
+  return (
+    <>
+      <section>
+        <h3>Memory <span>{bytes(allMemory())}</span></h3>
+        <Bar parts={memoryKinds.map(([kind]) => [kind, memory(kind)])} whole={allMemory()} />
+        <dl>
+          {memoryKinds
+            .filter(([kind]) => memory(kind) > 0)
+            .map(([kind, name]) => (
+              <Row key={kind} name={name} mark={kind}>{bytes(memory(kind))}</Row>
+            ))}
+        </dl>
+      </section>
+      <section>
+        <h3>Pages <span>{count(pages("used"))} of {count(pages("budget"))}</span></h3>
+        <Bar parts={[["own", pages("used") - pages("in_index")], ["index", pages("in_index")]]} whole={pages("budget")} />
+        <dl>
+          <Row name="Own pages of sessions" mark="own">{count(pages("used") - pages("in_index"))}</Row>
+          <Row name="In the prefix cache" mark="index">{count(pages("in_index"))}</Row>
+          <Row name="Pages of your sessions">{count(held)}, of these with others {count(shared)}</Row>
+          <Row name="Copied on write">{count(metric("weft_pages_copied_total"))}</Row>
+        </dl>
+      </section>
+    </>
+  );
+}
+
 function FiveMinutes() {
   const { running, waiting, idle, pages_used: used, page_budget: budget, generated_tokens: written, prompt_tokens: read, steps, step_us: took } = history.value;
   const limit = budget?.at(-1) ?? 0;
@@ -236,27 +266,7 @@ export function EnginePanel() {
         </p>
       )}
       <FiveMinutes />
-      <section>
-        <h3>Memory <span>{bytes(allMemory())}</span></h3>
-        <Bar parts={memoryKinds.map(([kind]) => [kind, memory(kind)])} whole={allMemory()} />
-        <dl>
-          {memoryKinds
-            .filter(([kind]) => memory(kind) > 0)
-            .map(([kind, name]) => (
-              <Row key={kind} name={name} mark={kind}>{bytes(memory(kind))}</Row>
-            ))}
-        </dl>
-      </section>
-      <section>
-        <h3>Pages <span>{count(pages("used"))} of {count(pages("budget"))}</span></h3>
-        <Bar parts={[["own", pages("used") - pages("in_index")], ["index", pages("in_index")]]} whole={pages("budget")} />
-        <dl>
-          <Row name="Own pages of sessions" mark="own">{count(pages("used") - pages("in_index"))}</Row>
-          <Row name="In the prefix cache" mark="index">{count(pages("in_index"))}</Row>
-          <Row name="Pages of your sessions">{count(held)}, of these with others {count(shared)}</Row>
-          <Row name="Copied on write">{count(metric("weft_pages_copied_total"))}</Row>
-        </dl>
-      </section>
+      {allMemory() > 0 && <MemoryFacts held={held} shared={shared} />}
       <section>
         <h3>Prefix cache <span>{percent(cached, prompt)} of prompts</span></h3>
         <Bar parts={[["index", cached]]} whole={prompt} />
