@@ -153,6 +153,7 @@ def stage(args, tree):
                     tree / "lib" / "systemd" / "system" / "weft.service")
     for name in ("README.md", "CHANGELOG.md", "LICENSE"):
         shutil.copyfile(ROOT / name, tree / "share" / "doc" / "weft" / name)
+    shutil.copyfile(ROOT / "web" / "LICENSES.txt", tree / "share/doc/weft/page-licenses.txt")
     return {**libraries, pathlib.Path(loader).name: loader}
 
 
