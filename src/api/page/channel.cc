@@ -43,7 +43,7 @@ class Channels {
 
   struct Opened {
     std::shared_ptr<Channel> channel;
-    Channel::Reader reader = 0;
+    Channel::Reader reader;
   };
 
   // The channel of that name if both it and this request keep chats. Otherwise a new one: a client
@@ -168,8 +168,9 @@ Channels::Key KeyOf(const HttpRequest& request) {
 }
 
 // Writes what the channel's chats say, until its client leaves or the server shuts down.
-Task<void> Serve(Host& host, Channel& channel, Channel::Reader reader, HttpResponder& responder) {
-  const std::function<void()> look = channel.changed().Notifier();
+Task<void> Serve(Host& host, Channel& channel, const Channel::Reader& reader,
+                 HttpResponder& responder) {
+  const std::function<void()> look = reader->Notifier();
   const std::stop_callback<std::function<void()>> on_draining(host.draining(), look);
   const HttpHeaders headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   bool is_open =
@@ -182,7 +183,7 @@ Task<void> Serve(Host& host, Channel& channel, Channel::Reader reader, HttpRespo
       continue;
     }
     const auto quiet_until = steady_clock::now() + kQuiet;
-    const bool has_changed = co_await channel.changed().WaitUntil(quiet_until);
+    const bool has_changed = co_await reader->WaitUntil(quiet_until);
     if (!has_changed) is_open = responder.Write(": still open\n\n");
   }
 }

@@ -47,13 +47,11 @@ void Channel::Stop(const std::string& name) {
 }
 
 bool Channel::Push(const Chat& chat, std::string_view frame) {
-  {
-    MutexLock lock(&mutex_);
-    if (closed_ || chat.gone()) return false;
-    Keep(chat.name(), frame);
-    if (reader_ != 0) unread_.append(frame);
-  }
-  changed_.Notify();
+  MutexLock lock(&mutex_);
+  if (closed_ || chat.gone()) return false;
+  Keep(chat.name(), frame);
+  if (reader_ != nullptr) unread_.append(frame);
+  WakeReader();
   return true;
 }
 
@@ -78,57 +76,50 @@ Task<void> Channel::Room(Chat& chat) {
 
 bool Channel::IsFull() {
   MutexLock lock(&mutex_);
-  return unread_.size() > kMaxUnreadBytes && reader_ != 0 && !closed_;
+  return unread_.size() > kMaxUnreadBytes && reader_ != nullptr && !closed_;
 }
 
 void Channel::End(const Chat& chat, std::string_view frame) {
-  {
-    MutexLock lock(&mutex_);
-    if (closed_) return;
-    if (reader_ != 0) unread_.append(frame);
-    if (keeps_) {
-      Kept& kept = chats_[chat.name()];
-      kept.end = frame;
-      kept.is_over = true;
-    } else {
-      chats_.erase(chat.name());
-    }
+  MutexLock lock(&mutex_);
+  if (closed_) return;
+  if (reader_ != nullptr) unread_.append(frame);
+  if (keeps_) {
+    Kept& kept = chats_[chat.name()];
+    kept.end = frame;
+    kept.is_over = true;
+  } else {
+    chats_.erase(chat.name());
   }
-  changed_.Notify();
+  WakeReader();
 }
 
 Channel::Reader Channel::Attach() {
-  Reader reader = 0;
-  {
-    MutexLock lock(&mutex_);
-    reader = reader_ = ++last_reader_;
-    unread_.clear();
-    if (keeps_) {
-      Json names = Json::array();
-      for (const auto& [name, kept] : chats_) names.push_back(name);
-      unread_ = StrCat("data: ", CompactJson({{"chats", std::move(names)}}), "\n\n");
-    }
-    for (const auto& [name, kept] : chats_) {
-      StrAppend(&unread_, kept.is_too_long ? TooLongFrame(name) : kept.frames, kept.end);
-    }
+  MutexLock lock(&mutex_);
+  WakeReader();  // the former one: it ends
+  reader_ = std::make_shared<Signal>();
+  unread_.clear();
+  if (keeps_) {
+    Json names = Json::array();
+    for (const auto& [name, kept] : chats_) names.push_back(name);
+    unread_ = StrCat("data: ", CompactJson({{"chats", std::move(names)}}), "\n\n");
   }
-  changed_.Notify();
-  return reader;
+  for (const auto& [name, kept] : chats_) {
+    StrAppend(&unread_, kept.is_too_long ? TooLongFrame(name) : kept.frames, kept.end);
+  }
+  return reader_;
 }
 
-void Channel::Detach(Reader reader) {
-  {
-    MutexLock lock(&mutex_);
-    if (reader_ != reader) return;
-    reader_ = 0;
-    unread_.clear();
-    left_ = std::chrono::steady_clock::now();
-    for (const auto& [name, kept] : chats_) kept.chat->room_or_gone().Notify();
-  }
-  changed_.Notify();
+void Channel::Detach(const Reader& reader) {
+  MutexLock lock(&mutex_);
+  if (reader_ != reader) return;
+  WakeReader();
+  reader_ = nullptr;
+  unread_.clear();
+  left_ = std::chrono::steady_clock::now();
+  for (const auto& [name, kept] : chats_) kept.chat->room_or_gone().Notify();
 }
 
-bool Channel::Take(Reader reader, bool draining, std::string* frames) {
+bool Channel::Take(const Reader& reader, bool draining, std::string* frames) {
   MutexLock lock(&mutex_);
   if (reader_ != reader || closed_) return false;
   *frames = std::exchange(unread_, {});
@@ -144,15 +135,15 @@ void Channel::Close() {
     MutexLock lock(&mutex_);
     closed_ = true;
     chats.swap(chats_);
+    WakeReader();
   }
-  changed_.Notify();
   for (const auto& [name, kept] : chats) kept.chat->Leave();
 }
 
 bool Channel::IsForgotten(TimePoint before) {
   MutexLock lock(&mutex_);
   if (closed_) return true;
-  if (reader_ != 0 || n_running() > 0) return false;
+  if (reader_ != nullptr || n_running() > 0) return false;
   return chats_.empty() || left_ < before;
 }
 

@@ -45,8 +45,9 @@ class Chat {
 
 class Channel {
  public:
-  // A client's connection; 0 is none.
-  using Reader = int64_t;
+  // A client's connection: notified when Take may have something new. Each has a signal of its own,
+  // because one task alone may wait for one. Null: none.
+  using Reader = std::shared_ptr<Signal>;
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // What a channel keeps of its chats. Of a longer answer, the next client gets an error.
@@ -71,12 +72,10 @@ class Channel {
   // Ends the former reader. If chats are kept, their names come first, then all they said.
   Reader Attach();
   // No effect if there is another reader by now.
-  void Detach(Reader reader);
+  void Detach(const Reader& reader);
   // Takes the unread frames. False if they are another reader's, the channel is closed, or it is
   // `draining` and nothing is left.
-  bool Take(Reader reader, bool draining, std::string* frames);
-  // Notified when Take may have something new.
-  Signal& changed() { return changed_; }
+  bool Take(const Reader& reader, bool draining, std::string* frames);
 
   void Close();
   // Whether it has no reader and nobody will miss it: it has no chats, or only ended ones and has
@@ -95,15 +94,16 @@ class Channel {
   bool IsFull();
   void Keep(const std::string& name, std::string_view frame) WEFT_REQUIRES(mutex_);
   int64_t n_running() const WEFT_REQUIRES(mutex_);
+  void WakeReader() WEFT_REQUIRES(mutex_) {
+    if (reader_ != nullptr) reader_->Notify();
+  }
 
   const bool keeps_;
-  Signal changed_;
   Mutex mutex_;
   std::map<std::string, Kept> chats_ WEFT_GUARDED_BY(mutex_);
   std::string unread_ WEFT_GUARDED_BY(mutex_);
   size_t kept_bytes_ WEFT_GUARDED_BY(mutex_) = 0;
-  Reader reader_ WEFT_GUARDED_BY(mutex_) = 0;
-  Reader last_reader_ WEFT_GUARDED_BY(mutex_) = 0;
+  Reader reader_ WEFT_GUARDED_BY(mutex_);
   TimePoint left_ WEFT_GUARDED_BY(mutex_) = std::chrono::steady_clock::now();
   bool closed_ WEFT_GUARDED_BY(mutex_) = false;
 };

@@ -286,7 +286,7 @@ TEST(ChannelChatsTest, TheLastReaderHasAllFrames) {
     serve::Channel channel(/*keeps=*/true);
     std::vector<std::shared_ptr<serve::Chat>> chats;
     std::vector<std::string> said;
-    serve::Channel::Reader reader = 0;
+    serve::Channel::Reader reader;
     for (int step = 0; step < 60; ++step) {
       const auto which = random() % 6;
       if (which == 0 && chats.size() < 4) {
