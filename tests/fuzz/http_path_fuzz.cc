@@ -18,8 +18,8 @@ namespace {
 Router MakeRouter() {
   Router router;
   const auto nothing = [](const HttpRequest&, HttpResponder&) {};
-  router.Add("GET", "/v1/sessions/{id}", kOpenAiErrors, nothing);
-  router.Add("POST", "/v1/sessions/{id}/fork", kOpenAiErrors, nothing);
+  router.Add("GET", "/v1/sessions/{id}", kPlainErrors, nothing);
+  router.Add("POST", "/v1/sessions/{id}/fork", kPlainErrors, nothing);
   return router;
 }
 
