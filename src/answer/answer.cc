@@ -134,7 +134,7 @@ Answer::Choice& Answer::At(int index) {
 
 void Answer::Take(TurnEvent event) {
   if (auto* token = std::get_if<TokenEvent>(&event)) TakeToken(std::move(*token));
-  if (auto* done = std::get_if<DoneEvent>(&event)) TakeDone(std::move(*done));
+  if (auto* done = std::get_if<DoneEvent>(&event)) TakeDone(*done);
 }
 
 void Answer::TakeToken(TokenEvent event) {
@@ -267,7 +267,7 @@ void Answer::TellSaid(Choice* choice, const DoneEvent* done) {
   plan_.on_said(std::move(said));
 }
 
-void Answer::TakeDone(DoneEvent done) {
+void Answer::TakeDone(const DoneEvent& done) {
   Choice& choice = At(done.choice);
   if (choice.done) return;
   TakeText(&choice, done.text);

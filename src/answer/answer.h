@@ -148,7 +148,7 @@ class Answer {
   Choice& At(int index);
   void Take(TurnEvent event);
   void TakeToken(TokenEvent event);
-  void TakeDone(DoneEvent done);
+  void TakeDone(const DoneEvent& done);
   void TakeText(Choice* choice, std::string_view text);
   void TakeDeltas(Choice* choice, std::vector<ReplyDelta> deltas);
   void TakeDelta(Choice* choice, ReplyDelta delta);

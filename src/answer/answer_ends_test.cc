@@ -35,7 +35,7 @@ class AdvisedApiTest : public testing::ApiTest {
     defaults.sampling = Advised({}, defaults.advice);
     SetUpWith("llama", testing::kScriptedContext, defaults);
   }
-  static Json Ask(const char* path, Json body) {
+  static Json Ask(const char* path, const Json& body) {
     const auto response = Post(path, body);
     EXPECT_EQ(response.status(), 200) << response.body();
     return response.json();

@@ -11,7 +11,6 @@ namespace weft::serve {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 class CacheReportTest : public ::testing::Test {
  protected:

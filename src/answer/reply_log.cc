@@ -177,7 +177,7 @@ void ReplyLog::AppendDeletion(std::string_view domain, std::string_view session)
   Add(Packed({{"deleted", session}, {"domain", domain}}));
 }
 
-void ReplyLog::Add(std::string entry) {
+void ReplyLog::Add(const std::string& entry) {
   if (entry.size() > kMaxEntryBytes) return;
   MutexLock lock(&mutex_);
   if (failed_) return;

@@ -56,7 +56,7 @@ class ReplyLog {
   Status Read(std::vector<ReplyMemory::Record>* found);
   Status Rewrite();
   Status OpenForAppending();
-  void Add(std::string entry);
+  void Add(const std::string& entry);
   void Run();
   Status Write(std::string_view bytes);
 

@@ -33,12 +33,13 @@ std::string SafeTensors() {
 
 // One folder for the whole run, whose files are put back after each input.
 const std::string& Folder() {
-  static const std::string folder = [] {
+  // Never destroyed: the handler at the exit still needs it.
+  static const std::string& folder = *new std::string([] {
     std::string name = (std::filesystem::temp_directory_path() / "weft_fuzz_XXXXXX").string();
     WEFT_CHECK(mkdtemp(name.data()) != nullptr, "there is no folder for files");
     std::atexit([] { std::filesystem::remove_all(Folder()); });
     return name;
-  }();
+  }());
   return folder;
 }
 
