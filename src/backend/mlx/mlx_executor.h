@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "backend/backend.h"
+#include "backend/mlx/lanes.h"
 #include "backend/mlx/mlx_state.h"
 #include "backend/mlx/mlx_weights.h"
 
