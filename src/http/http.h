@@ -51,7 +51,7 @@ struct HttpRequest {
   std::string Account() const;
 };
 
-// Named amounts of what an answer cost. What they count is the handlers' business.
+// What an answer cost, by name. Handlers choose the names.
 using HttpWork = std::map<std::string_view, int64_t>;
 
 // One per request, used by its handler unless stated otherwise. Call either Send, or Begin, any

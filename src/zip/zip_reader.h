@@ -28,7 +28,7 @@ struct ZipMember {
 
 class ZipReader {
  public:
-  // `archive` must outlive the reader. Errors are of DATA_LOSS: what it is, they do not say.
+  // `archive` must outlive the reader. Errors do not name the archive; the caller adds that.
   static StatusOr<ZipReader> Open(std::span<const std::byte> archive);
 
   const std::vector<ZipMember>& members() const { return members_; }

@@ -134,18 +134,22 @@ Status ListModels(const ListFlags& flags) {
   return FlushStdout();
 }
 
+std::shared_ptr<ListFlags> AddListFlags(CLI::App* app, const char* about_name) {
+  auto flags = std::make_shared<ListFlags>();
+  app->add_option("NAME", flags->name, about_name);
+  AddModelsFolderFlag(app, &flags->models_folder);
+  app->add_flag("--json", flags->json, "Print one JSON object per model");
+  return flags;
+}
+
 }  // namespace
 
 CommandBody MakeModelsCommand(CLI::App* app) {
-  auto flags = std::make_shared<ListFlags>();
-  app->add_option("NAME", flags->name, "Only models whose name contains this");
-  AddModelsFolderFlag(app, &flags->models_folder);
-  app->add_flag("--json", flags->json, "Print one JSON object per model");
+  const auto flags = AddListFlags(app, "Only models whose name contains this");
   app->footer(
-      "\nLists the models on this computer, then well-known ones on the Hugging Face Hub for "
-      "which\n"
-      "it has memory now: what they are good for, their size and context, how many conversations\n"
-      "fit next to them, and their license.");
+      "\nLists the models on this computer, then well-known ones on the Hugging Face Hub for\n"
+      "which it has memory now: what they are good for, their size and context, how many\n"
+      "conversations fit next to them, and their license.");
   return [flags]() -> Status {
     WEFT_RETURN_IF_ERROR(ListModels(*flags));
     WEFT_RETURN_IF_ERROR(SuggestModels(*flags));
@@ -154,10 +158,7 @@ CommandBody MakeModelsCommand(CLI::App* app) {
 }
 
 CommandBody MakeListCommand(CLI::App* app) {
-  auto flags = std::make_shared<ListFlags>();
-  app->add_option("NAME", flags->name, "List only models whose name contains this");
-  AddModelsFolderFlag(app, &flags->models_folder);
-  app->add_flag("--json", flags->json, "Print one JSON object per model");
+  const auto flags = AddListFlags(app, "List only models whose name contains this");
   app->footer(
       "\nEvery command accepts these names for -m, or any unique part of one. WHERE says which\n"
       "program's folder the model is in: weft, the hub's cache, llama.cpp, ollama, lm-studio,\n"

@@ -58,7 +58,7 @@ constexpr NamePair kLayerNames[] = {
     {"self_attn.qkv_proj.", "attn_qkv."},
     {"self_attn.v_proj.", "attn_v."},
 };
-// Of a model's other senses, of its training, and what is computed anew.
+// Tensors for vision, audio and training, and those that Weft computes itself.
 constexpr std::string_view kUnread[] = {
     "vision_tower.", "vision_model.", "multi_modal_projector.",
     "visual.",       "cls.",          "embeddings.position_ids"};
