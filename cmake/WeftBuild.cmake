@@ -39,7 +39,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(weft_options INTERFACE
     -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
   if(CMAKE_UNITY_BUILD)
-    # To it, eight sources in one file are headers, whose types everybody could see.
+    # To it, several sources in one file are headers, whose types everybody could see.
     target_compile_options(weft_options INTERFACE -Wno-subobject-linkage)
   endif()
 else()
@@ -72,7 +72,7 @@ if(WEFT_FUZZ)
 endif()
 
 # Most of the time that a file takes to compile goes into the headers it includes, so the
-# presets that build everything compile eight files of a target at once. SEPARATE names the
+# presets that build everything compile 24 files of a target at once. SEPARATE names the
 # sources that stay alone, because they give a meaning of their own to a name that others
 # have too. (The preset `dev` compiles every file alone: better to work with, and it sees an
 # include that is missing.)

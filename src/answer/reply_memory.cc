@@ -24,7 +24,7 @@ class Hasher {
   uint64_t hash_;
 };
 
-enum Kind : uint64_t { kTools, kOwn, kOther, kById, kByText };
+enum Hashed : uint64_t { kTools, kOwn, kOther, kById, kByText };
 
 uint64_t HashOf(const ToolList& tools) {
   Hasher hasher(kTools);

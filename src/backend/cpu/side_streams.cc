@@ -44,7 +44,7 @@ struct StackScratch {
 
 // For PredictSides and CorrectSides.
 template <typename Operation>
-struct RouterScratch {
+struct SideRouterScratch {
   const Bound<Operation>& op;
   Arena* arena;
   RowsView normed = arena->Rows(op.router.matrix.n_in);
@@ -56,7 +56,7 @@ struct RouterScratch {
 
 template <typename Operation>
 void FindCoefficients(StepContext* context, const Bound<Operation>& op, const RowsView& x,
-                      const RouterScratch<Operation>& scratch) {
+                      const SideRouterScratch<Operation>& scratch) {
   Compute& compute = context->compute;
   const int64_t n = context->n_rows();
   compute.ForEach(n, x.width * kStep, [&](int64_t row, int) {
@@ -119,7 +119,7 @@ void RunOp(StepContext* context, const Bound<LeaveSides>& op, const RowsView& x,
 }
 
 void PlanOp(const Bound<PredictSides>& op, Arena* arena) {
-  static_cast<void>(RouterScratch<PredictSides>{op, arena});
+  static_cast<void>(SideRouterScratch<PredictSides>{op, arena});
 }
 
 void RunOp(StepContext* context, const Bound<PredictSides>& op, const RowsView& x, const RowsView&,
@@ -127,7 +127,7 @@ void RunOp(StepContext* context, const Bound<PredictSides>& op, const RowsView& 
   const VectorKernels& vec = context->compute.vec();
   const int64_t n_rows = context->n_rows(), width = x.width, n = op.router.matrix.n_out;
   Arena arena = context->scratch.ForRows(n_rows);
-  const RouterScratch<PredictSides> scratch{op, &arena};
+  const SideRouterScratch<PredictSides> scratch{op, &arena};
   FindCoefficients(context, op, x, scratch);
   context->compute.ForEach(n_rows, n * n * width * kStep, [&](int64_t row, int) {
     const float* const c = scratch.coefficients.row(row);
@@ -147,9 +147,9 @@ void RunOp(StepContext* context, const Bound<PredictSides>& op, const RowsView& 
 
 namespace {
 
-struct CorrectScratch : RouterScratch<CorrectSides> {
+struct CorrectScratch : SideRouterScratch<CorrectSides> {
   CorrectScratch(const Bound<CorrectSides>& op, Arena* arena)
-      : RouterScratch<CorrectSides>{op, arena},
+      : SideRouterScratch<CorrectSides>{op, arena},
         news(arena->Rows(op.router.matrix.n_in)),
         gate(arena->Rows(op.gate.matrix.n_out)),
         gate_int8(arena->Int8(op.gate.matrix.n_in)),

@@ -30,7 +30,7 @@ class ReferenceWeights : public Weights {
 };
 
 // A page size outside the list is refused, not rounded.
-const BackendCapabilities& Capabilities() {
+const BackendCapabilities& ReferenceCapabilities() {
   static const BackendCapabilities capabilities{
       .kv_types = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0},
       .page_tokens = {16, 1, 2, 4, 8, 32, 64, 128, 256},
@@ -106,7 +106,7 @@ class ReferenceExecutor : public Executor {
 class ReferenceBackendImpl : public Backend {
  public:
   std::string_view name() const override { return "reference"; }
-  const BackendCapabilities& capabilities() const override { return Capabilities(); }
+  const BackendCapabilities& capabilities() const override { return ReferenceCapabilities(); }
 
   Status Available() const override { return OkStatus(); }
   int device_count() const override { return 1; }
@@ -135,8 +135,8 @@ class ReferenceBackendImpl : public Backend {
     return std::make_unique<ReferenceExecutor>(
         std::static_pointer_cast<const ReferenceWeights>(std::move(weights)),
         static_cast<ReferenceState*>(state),
-        StepLimits{options.max_step_tokens, Capabilities().max_best, Capabilities().rows,
-                   Capabilities().prediction_heads});
+        StepLimits{options.max_step_tokens, ReferenceCapabilities().max_best,
+                   ReferenceCapabilities().rows, ReferenceCapabilities().prediction_heads});
   }
 };
 

@@ -20,7 +20,7 @@ std::vector<float> Gains(int n, float share) {
 }
 
 // A row takes 30 ms, and each further row 3 ms.
-GuessPlanner Measured() {
+GuessPlanner MeasuredGuesses() {
   GuessPlanner planner;
   for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64}) planner.Observe(rows, 0, 27000 + 3000 * rows);
   return planner;
@@ -39,7 +39,7 @@ TEST(GuessPlannerTest, NothingIsGuessedBeforeAStepIsMeasured) {
 }
 
 TEST(GuessPlannerTest, LikelyGuessesAreTakenAndUnlikelyOnesAreNot) {
-  const GuessPlanner planner = Measured();
+  const GuessPlanner planner = MeasuredGuesses();
   const auto taken = [&](float share) {
     const std::vector<float> gains = Gains(16, share);
     return planner.Plan(std::vector<GuessOffer>{{gains}}, 64, false)[0];
@@ -52,7 +52,7 @@ TEST(GuessPlannerTest, LikelyGuessesAreTakenAndUnlikelyOnesAreNot) {
 }
 
 TEST(GuessPlannerTest, NoSessionWaitsForAnothersGuesses) {
-  const GuessPlanner planner = Measured();
+  const GuessPlanner planner = MeasuredGuesses();
   const std::vector<float> gains = Gains(16, 0.98f);
   std::vector<GuessOffer> offers = {{.gains = gains}, {}, {}};
   EXPECT_THAT(planner.Plan(offers, 64, false), Each(0));
@@ -64,7 +64,7 @@ TEST(GuessPlannerTest, NoSessionWaitsForAnothersGuesses) {
 }
 
 TEST(GuessPlannerTest, WithManySessionsOnlyTheLikeliestAreWorthTheirRows) {
-  const GuessPlanner planner = Measured();
+  const GuessPlanner planner = MeasuredGuesses();
   const std::vector<float> gains = Gains(8, 0.7f);
   const auto each = [&](size_t n) {
     const std::vector<GuessOffer> offers(n, GuessOffer{.gains = gains});
@@ -76,7 +76,7 @@ TEST(GuessPlannerTest, WithManySessionsOnlyTheLikeliestAreWorthTheirRows) {
 }
 
 TEST(GuessPlannerTest, RoomAndPromptsLimitThem) {
-  const GuessPlanner planner = Measured();
+  const GuessPlanner planner = MeasuredGuesses();
   const std::vector<float> gains = Gains(16, 0.98f);
   EXPECT_THAT(planner.Plan(std::vector<GuessOffer>{{gains}}, 3, false), ElementsAre(3));
   EXPECT_THAT(planner.Plan(std::vector<GuessOffer>{{gains}}, 0, false), ElementsAre(0));
@@ -87,7 +87,7 @@ TEST(GuessPlannerTest, RoomAndPromptsLimitThem) {
 }
 
 TEST(GuessPlannerTest, NowAndThenAStepHasNoneSoThatTheirWorthIsMeasured) {
-  GuessPlanner planner = Measured();
+  GuessPlanner planner = MeasuredGuesses();
   const std::vector<float> gains = Gains(4, 0.98f);
   const std::vector<GuessOffer> offers = {{gains}};
   int plain = 0;
