@@ -69,7 +69,10 @@ class FrontDoor::CountingResponder : public HttpResponder {
     return inner_.Write(data);
   }
   Task<void> Room() override { return inner_.Room(); }
-  void End() override { ended_ = true; }
+  void End() override {
+    ended_ = true;
+    left_before_end_ = inner_.gone();
+  }
   std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return inner_.gone(); }
   std::stop_token cancellation() const override { return inner_.cancellation(); }
@@ -81,6 +84,9 @@ class FrontDoor::CountingResponder : public HttpResponder {
     for (const auto& [name, amount] : work) work_[name] += amount;
   }
 
+  // Whether the client went away before all was written. Many close as soon as they have read the
+  // last event.
+  bool left() const { return ended_ ? left_before_end_ : inner_.gone(); }
   // A failure after the client has left counts as the client's.
   int status() const { return inner_.gone() && status_ >= 500 ? 499 : status_; }
   const std::string& text() const { return text_; }
@@ -138,6 +144,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   bool is_large_ = false;
   std::optional<WholeAnswer> answer_;  // until Leave
   bool ended_ = false;
+  bool left_before_end_ = false;
   int status_ = 500;
   std::string text_;
   std::string warning_;
@@ -218,7 +225,7 @@ void FrontDoor::Finish(const HttpRequest& request, const CountingResponder& resp
               .duration_us = NowMicros() - start_us,
               .work = WorkText(responder.work()),
               .key_name = request.key_name,
-              .gone = responder.gone(),
+              .gone = responder.left(),
               .id = request.id,
               .warning = responder.warning(),
               .with_text = host_.defaults().server.log_text,

@@ -629,6 +629,18 @@ class LeavingTest(ServeTest):
                               r"(?:computed=\d+ )?out=\d+ gone ")
             server.until(lambda: len(line.findall(server.log)) == 2, "not logged")
 
+    def test_a_client_may_close_after_the_last_event(self):
+        with self.serve() as server:
+            server.ready()
+            for _ in range(8):
+                with server.send("/v1/completions", {"prompt": "a", "max_tokens": 4,
+                                                     "stream": True}) as stream:
+                    answer = b""
+                    while b"[DONE]" not in answer:
+                        answer += stream.recv(4096)
+            server.until(lambda: server.log.count("POST /v1/completions 200") == 8, "not logged")
+            self.assertNotIn(" gone ", server.log)
+
 
 class HttpTest(ServeTest):
     @classmethod
