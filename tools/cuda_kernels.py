@@ -43,15 +43,13 @@ class Hot:
     wide: bool = True     # it loads 16 bytes at a time, or copies them to shared memory
 
 
+QUANTIZED = r"(Q|IQ|MX|NV|Ternary).*"
 HOT = [
     Hot(r"MultiplyOne(Q|Ternary).*", "IDP", 120),
-    Hot(r"MultiplyMany(Q|Ternary).*", "IMMA", 26),
-    Hot(r"MultiplyTiles(Q|Ternary).*", "IMMA", 35),
-    Hot(r"MultiplyFew(Q|Ternary).*", "IMMA", 60),
-    # Levels that are looked up.
-    Hot(r"MultiplyMany(IQ|MX).*", "IMMA", 66),
-    Hot(r"MultiplyTiles(IQ|MX).*", "IMMA", 75),
-    Hot(r"MultiplyFew(IQ|MX).*", "IMMA", 96),
+    Hot(r"MultiplyOne(IQ|MX|NV).*", "IDP", 150),  # levels that are looked up
+    Hot(r"MultiplyMany" + QUANTIZED, "IMMA", 28),
+    Hot(r"MultiplyTiles" + QUANTIZED, "IMMA", 36),
+    Hot(r"MultiplyFew" + QUANTIZED, "IMMA", 60),
     Hot(r"AttendMany(F|BF).*", "FFMA", 62),
     Hot(r"Attend(Few|Some)(F|BF).*", "FFMA", 68),
     Hot(r"AttendManyQ8_0_[248]", "FFMA", 78),

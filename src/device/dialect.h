@@ -42,6 +42,9 @@
 //                            starts at 0; returns whether that makes `all`. If so, *count is reset
 //                            to 0, and the block may read what the others wrote before arriving.
 //
+// PickBytes(a, b, places): byte j is one of the eight of a and b (a's are 0 to 3), that which the
+// low three bits of nibble j of `places` say.
+//
 // Other names of the dialect: ThreadIndex, ThreadCount, BlockX/Y/Z, Barrier, ShuffleXor, Shuffle,
 // CountTile, kProcessorSharedBytes, DotBytes, MultiplyTile16, MultiplyTile32, Fma, SquareRoot,
 // BitsOf, FloatOf, HalfToFloat, FloatToHalf, BfloatToFloat, FloatToBfloat, Max, Min, Abs.

@@ -139,6 +139,9 @@ WEFT_DEVICE int DotBytes(uint32_t a, uint32_t b, int c) {
   return __dp4a(static_cast<int>(a), static_cast<int>(b), c);
 }
 
+WEFT_DEVICE uint32_t PickBytes(uint32_t a, uint32_t b, uint32_t places) {
+  return __byte_perm(a, b, places);
+}
 WEFT_DEVICE float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 WEFT_DEVICE float SquareRoot(float x) { return __fsqrt_rn(x); }
 WEFT_DEVICE float HalfToFloat(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }

@@ -177,6 +177,16 @@ inline int DotBytes(uint32_t a, uint32_t b, int c) {
   return c;
 }
 
+inline uint32_t PickBytes(uint32_t a, uint32_t b, uint32_t places) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  uint32_t out = 0;
+  for (int j = 0; j < 4; ++j) {
+    const uint32_t place = (places >> (4 * j)) & 7u;
+    out |= static_cast<uint32_t>((bytes >> (8 * place)) & 0xFFu) << (8 * j);
+  }
+  return out;
+}
+
 // Adds one half of a tile (dialect.h) to a lane's sums; its parts are words `a`, `a + 1` and `b`.
 inline void AddTileOfLanes(const emulator::LaneWords* lanes, int a, int b, int* sums) {
   const emulator::LaneWords* const rows = lanes + ThreadIndex() % 32 / 4 * 4;

@@ -70,7 +70,7 @@ struct LaneUnit {
       shift += 2;
     }
     if constexpr (kSingle) levels |= ((bits >> (k + 4 * i)) & 0x01010101u) << shift;
-    if constexpr (Form::kTable != Levels::kLinear) return LookUp(Form::kTable, levels);
+    if constexpr (Form::kTable != Levels::kLinear) return LookUp<Form::kTable>(levels);
     return levels;
   }
 };

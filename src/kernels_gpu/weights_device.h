@@ -23,21 +23,22 @@ WEFT_DEVICE uint32_t TableWord(Levels table, int i) {
   }
   if (table == Levels::kIq2) return i == 0 ? 0x08F8E7D5u : 0x00002B19u;  // -43 -25 -8 8, 25 43
   if (table == Levels::kIq1) return i == 0 ? 0x01FFF9F7u : 0x00000907u;  // -9 -7 -1 1, 7 9
-  if (table == Levels::kSigns) return 0x000001FFu;                       // -1 1
   // Twice the values of FP4: 0 1 2 3, 4 6 8 12, and these negated.
   return i == 0 ? 0x03020100u : i == 1 ? 0x0C080604u : i == 2 ? 0xFDFEFF00u : 0xF4F8FAFCu;
 }
 
-// The table's entries for four nibbles, one byte each.
-WEFT_DEVICE uint32_t LookUp(Levels table, uint32_t nibbles) {
-  uint32_t out = 0;
-  WEFT_UNROLL
-  for (int j = 0; j < 4; ++j) {
-    const uint32_t level = (nibbles >> (8 * j)) & 15u;
-    const uint32_t word = TableWord(table, static_cast<int>(level >> 2));
-    out |= ((word >> (8 * (level & 3u))) & 0xFFu) << (8 * j);
-  }
-  return out;
+// The table's entries for four levels, one byte each.
+template <Levels kTable>
+WEFT_DEVICE uint32_t LookUp(uint32_t levels) {
+  if constexpr (kTable == Levels::kSigns) return ~(levels * 0xFEu);
+  // The four levels in 16 bits, as PickBytes wants them.
+  const uint32_t packed = PickBytes(levels | levels >> 4, 0, 0x4420);
+  const uint32_t places = packed & 0x7777u;
+  const uint32_t first = PickBytes(TableWord(kTable, 0), TableWord(kTable, 1), places);
+  if constexpr (kTable == Levels::kIq2 || kTable == Levels::kIq1) return first;
+  const uint32_t second = PickBytes(TableWord(kTable, 2), TableWord(kTable, 3), places);
+  // Byte j of `first`, or of `second` where the level's highest bit is set.
+  return PickBytes(first, second, 0x3210u | (packed & 0x8888u) >> 1);
 }
 
 // Group g of a unit: values 4 g ... 4 g + 3 as bytes; `words` are the unit's words.
@@ -59,7 +60,7 @@ WEFT_DEVICE uint32_t GroupOf(const uint32_t* words, int g) {
   if constexpr (Form::kHasOne) {
     levels |= ((words[0] >> g) & 0x01010101u) << shift;
   }
-  if constexpr (Form::kTable != Levels::kLinear) return LookUp(Form::kTable, levels);
+  if constexpr (Form::kTable != Levels::kLinear) return LookUp<Form::kTable>(levels);
   return levels;
 }
 
