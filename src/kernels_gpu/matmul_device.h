@@ -22,20 +22,37 @@ struct MatmulRows {
   }
 };
 
-// Adds a block's integer dot products (one per half if the form has halves) to an output's
-// accumulator; `sums` and `scale` belong to the block of activations.
+// From 2^23 to 2^24, floats are the whole numbers, and their bits count them. A dot product of a
+// block, of less than 2^22, begins with the bits of 1.5 * 2^23: as a float, less that, it is the
+// sum without a conversion, of which devices do a quarter to a half as many as additions.
+constexpr int32_t kDotBits = 0x4B400000;
+constexpr float kDotStart = 12582912.0f;
+
+// What the dot product of a block's levels begins with, so that each level counts from the form's
+// zero; of one half, if the form has halves. `sums` belong to the block of activations.
 template <typename Form>
-WEFT_DEVICE void AddDots(const int* dot, int32_t sums, float scale, const UnitScales& s,
-                         float* acc) {
+WEFT_DEVICE int32_t FirstDot(int32_t sums, int half) {
   const int sum0 = static_cast<int16_t>(sums & 0xFFFF), sum1 = sums >> 16;
+  const int sum = !Form::kHalves ? sum0 + sum1 : half == 0 ? sum0 : sum1;
+  return kDotBits - Form::kZero * sum;
+}
+WEFT_DEVICE float FloatOfDot(int32_t dot) {
+  return FloatOf(static_cast<uint32_t>(dot)) - kDotStart;
+}
+
+// Adds a block's dot products (one per half if the form has halves), which began with FirstDot, to
+// an output's accumulator; `sums` and `scale` belong to the block of activations.
+template <typename Form>
+WEFT_DEVICE void AddDots(const int32_t* dot, int32_t sums, float scale, const UnitScales& s,
+                         float* acc) {
+  [[maybe_unused]] const int sum0 = static_cast<int16_t>(sums & 0xFFFF), sum1 = sums >> 16;
   if constexpr (!Form::kHalves) {
-    const int sum = sum0 + sum1;
-    float part = static_cast<float>(dot[0] - Form::kZero * sum) * s.scale[0];
-    if constexpr (Form::kMins) part = Fma(static_cast<float>(sum), s.min, part);
+    float part = FloatOfDot(dot[0]) * s.scale[0];
+    if constexpr (Form::kMins) part = Fma(static_cast<float>(sum0 + sum1), s.min, part);
     *acc = Fma(part, scale, *acc);
   } else {
-    *acc = Fma(static_cast<float>(dot[0] - Form::kZero * sum0) * s.scale[0], scale, *acc);
-    *acc = Fma(static_cast<float>(dot[1] - Form::kZero * sum1) * s.scale[1], scale, *acc);
+    *acc = Fma(FloatOfDot(dot[0]) * s.scale[0], scale, *acc);
+    *acc = Fma(FloatOfDot(dot[1]) * s.scale[1], scale, *acc);
     if constexpr (Form::kMins) {
       const int sum = sum0 * s.half_min[0] + sum1 * s.half_min[1];
       *acc = Fma(-(static_cast<float>(sum) * s.min), scale, *acc);
@@ -71,13 +88,14 @@ struct QuantProduct {
   WEFT_DEVICE static void AddBlock(const Int8View& x, int64_t block, const uint32_t* groups,
                                    const UnitScales& s, float* acc) {
     const uint32_t* const q = reinterpret_cast<const uint32_t*>(x.q + block * kBlockInputs);
-    int dot[2] = {0, 0};
+    const int32_t sums = x.sums[block];
+    int32_t dot[2] = {FirstDot<Form>(sums, 0), FirstDot<Form>(sums, 1)};
     WEFT_UNROLL
     for (int g = 0; g < 8; ++g) {
-      int& sum = dot[Form::kHalves && g >= 4 ? 1 : 0];
+      int32_t& sum = dot[Form::kHalves && g >= 4 ? 1 : 0];
       sum = DotBytes(groups[g], q[g], sum);
     }
-    AddDots<Form>(dot, x.sums[block], x.scales[block], s, acc);
+    AddDots<Form>(dot, sums, x.scales[block], s, acc);
   }
 };
 

@@ -79,14 +79,15 @@ struct PassInputs {
       if (unit >= n_units) continue;
       const int word = place * kChunkWords + unit * 8;
       const Words4 low = ReadWords4(q, word), high = ReadWords4(q, word + 4);
-      int dot[2] = {0, 0};
+      const auto sums_of_unit = static_cast<int32_t>(its_sums.w[unit]);
+      int32_t dot[2] = {FirstDot<Form>(sums_of_unit, 0), FirstDot<Form>(sums_of_unit, 1)};
       WEFT_UNROLL
       for (int g = 0; g < 8; ++g) {
-        int& sum = dot[Form::kHalves && g >= 4 ? 1 : 0];
+        int32_t& sum = dot[Form::kHalves && g >= 4 ? 1 : 0];
         const uint32_t x = g < 4 ? low.w[g % 4] : high.w[g % 4];
         sum = DotBytes(GroupOf<Form>(weights.words[unit], g), x, sum);
       }
-      AddDots<Form>(dot, static_cast<int32_t>(its_sums.w[unit]), FloatOf(its_scales.w[unit]),
+      AddDots<Form>(dot, sums_of_unit, FloatOf(its_scales.w[unit]),
                     ScalesOf<Form>(weights.meta[unit], weights.super), &acc);
     }
     return acc;

@@ -84,18 +84,48 @@ struct TileWeights {
   uint16_t super[2][2];
 
   WEFT_DEVICE void Fetch(const MatrixView& m, int64_t band_row, int chunk, int n_units) {
-    const int g = ThreadIndex() % 32 / 4, k = ThreadIndex() % 4;
+    const UnitAddress<Form> at(m, band_row + ThreadIndex() % 32 / 4, chunk * kChunkUnits);
+    if (n_units >= kChunkUnits) {
+      FetchUnits<true>(at, n_units);
+    } else {
+      FetchUnits<false>(at, n_units);
+    }
+  }
+
+ private:
+  // kWhole: all units are there, at constant distances.
+  template <bool kWhole>
+  WEFT_DEVICE void FetchUnits(const UnitAddress<Form>& first, int n_units) {
     WEFT_UNROLL
     for (int unit = 0; unit < kChunkUnits; ++unit) {
       WEFT_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const UnitAddress<Form> at(m, band_row + g + 8 * i,
-                                   chunk * kChunkUnits + (unit < n_units ? unit : 0));
-        units[i][unit].Fetch(at, k);
+        const UnitAddress<Form> at = first.After(kWhole || unit < n_units ? unit : 0, 8 * i);
+        units[i][unit].Fetch(at, ThreadIndex() % 4);
         LoadMeta<Form::kMetaBytes>(at.meta, meta[i][unit]);
         if (unit > 0) continue;
         WEFT_UNROLL
         for (int s = 0; s < Form::kSuperHalves; ++s) super[i][s] = Load(at.super + s);
+      }
+    }
+  }
+};
+
+// The same, decoded: a lane's parts of two outputs' levels, as the tiles take them, and scales.
+template <typename Form>
+struct TileLevels {
+  uint32_t levels[kChunkUnits][2][2];
+  UnitScales scales[kChunkUnits][2];
+
+  WEFT_DEVICE explicit TileLevels(const TileWeights<Form>& weights) {
+    const int k = ThreadIndex() % 4;
+    WEFT_UNROLL
+    for (int unit = 0; unit < kChunkUnits; ++unit) {
+      WEFT_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        levels[unit][i][0] = weights.units[i][unit].Group(0, k);
+        levels[unit][i][1] = weights.units[i][unit].Group(1, k);
+        scales[unit][i] = ScalesOf<Form>(weights.meta[i][unit], weights.super[i]);
       }
     }
   }
@@ -149,7 +179,7 @@ struct TileInputs {
   // Adds chunk `chunk` of the pass in `half` to a tile's sums; the tile's columns are the rows from
   // `first` on. kWhole: the chunk has all its units.
   template <typename Form, bool kWhole>
-  WEFT_DEVICE void AddTile(const TileWeights<Form>& weights, int half, int chunk, int first,
+  WEFT_DEVICE void AddTile(const TileLevels<Form>& weights, int half, int chunk, int first,
                            int n_rows, int n_units, float* acc) const {
     const int g = ThreadIndex() % 32 / 4, k = ThreadIndex() % 4;
     const auto row_at = [&](int r) { return half * kMostRows + Min(first + r, n_rows - 1); };
@@ -165,34 +195,39 @@ struct TileInputs {
     for (int unit = 0; unit < kChunkUnits; ++unit) {
       if (!kWhole && unit >= n_units) continue;
       const uint32_t b0 = q[bytes + unit * 8 + k], b1 = q[bytes + unit * 8 + k + 4];
-      int low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};
-      const LaneUnit<Form>&first_levels = weights.units[0][unit], &second = weights.units[1][unit];
+      int32_t low[4], high[4];
+      WEFT_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const auto its = static_cast<int32_t>(its_sums[i % 2].w[unit]);
+        low[i] = FirstDot<Form>(its, 0);
+        high[i] = FirstDot<Form>(its, 1);
+      }
+      const auto& levels = weights.levels[unit];
       if constexpr (Form::kHalves) {
-        MultiplyTile16(first_levels.Group(0, k), second.Group(0, k), b0, low);
-        MultiplyTile16(first_levels.Group(1, k), second.Group(1, k), b1, high);
+        MultiplyTile16(levels[0][0], levels[1][0], b0, low);
+        MultiplyTile16(levels[0][1], levels[1][1], b1, high);
       } else {
-        MultiplyTile32(first_levels.Group(0, k), second.Group(0, k), first_levels.Group(1, k),
-                       second.Group(1, k), b0, b1, low);
+        MultiplyTile32(levels[0][0], levels[1][0], levels[0][1], levels[1][1], b0, b1, low);
       }
       WEFT_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int dot[2] = {low[i], high[i]};
+        const int32_t dot[2] = {low[i], high[i]};
         AddDots<Form>(dot, static_cast<int32_t>(its_sums[i % 2].w[unit]),
-                      FloatOf(its_scales[i % 2].w[unit]),
-                      ScalesOf<Form>(weights.meta[i / 2][unit], weights.super[i / 2]), &acc[i]);
+                      FloatOf(its_scales[i % 2].w[unit]), weights.scales[unit][i / 2], &acc[i]);
       }
     }
   }
   template <typename Form>
   WEFT_DEVICE void AddTiles(const TileWeights<Form>& weights, int half, int chunk, int n_rows,
                             int n_units, float (*acc)[4]) const {
+    const TileLevels<Form> levels(weights);
     WEFT_UNROLL
     for (int j = 0; j < kMostRows / kTileColumns; ++j) {
       if (j * kTileColumns >= n_rows) continue;
       if (n_units == kChunkUnits) {
-        AddTile<Form, true>(weights, half, chunk, j * kTileColumns, n_rows, n_units, acc[j]);
+        AddTile<Form, true>(levels, half, chunk, j * kTileColumns, n_rows, n_units, acc[j]);
       } else {
-        AddTile<Form, false>(weights, half, chunk, j * kTileColumns, n_rows, n_units, acc[j]);
+        AddTile<Form, false>(levels, half, chunk, j * kTileColumns, n_rows, n_units, acc[j]);
       }
     }
   }

@@ -120,6 +120,16 @@ struct UnitAddress {
     const int64_t its_super = band * n_supers + unit * kBlockInputs / kSuperInputs;
     super = m.super + (its_super * kBandOutputs + place) * Form::kSuperHalves;
   }
+  // The address of another unit and output of the band, in the same 256 inputs. With constants, it
+  // costs no instruction.
+  WEFT_DEVICE UnitAddress After(int units, int outputs) const {
+    UnitAddress at = *this;
+    at.words += units * kBandOutputs * Form::kBits + outputs * kFirstWords;
+    at.rest += units * kBandOutputs * Form::kBits + outputs * kRestWords;
+    at.meta += (units * kBandOutputs + outputs) * Form::kMetaBytes;
+    at.super += outputs * Form::kSuperHalves;
+    return at;
+  }
   static constexpr int kFirstWords = FirstWords(Form::kBits);
   static constexpr int kRestWords = Form::kBits - kFirstWords;
   const uint32_t *words, *rest;  // of levels: the first four words, and the others
