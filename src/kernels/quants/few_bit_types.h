@@ -6,6 +6,7 @@
 #ifndef WEFT_KERNELS_QUANTS_FEW_BIT_TYPES_H_
 #define WEFT_KERNELS_QUANTS_FEW_BIT_TYPES_H_
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -34,6 +35,13 @@ struct Quantized<DType::kQ1_0> {
     }
     for (int s = 0; s < 4; ++s) parts->scale16[b + s] = block.d;
   }
+  static void Write(const BlockParts& parts, Block* block) {
+    block->d = parts.scale16[0];
+    std::memset(block->bits, 0, sizeof(block->bits));
+    for (int i = 0; i < kValues; ++i) {
+      block->bits[i / 8] |= static_cast<uint8_t>((parts.levels[i] & 1) << (i % 8));
+    }
+  }
 };
 
 template <>
@@ -49,6 +57,13 @@ struct Quantized<DType::kQ2_0> {
       parts->levels[32 * b + i] = (block.pairs[i / 4] >> (2 * (i % 4))) & 3;
     }
     for (int s = 0; s < 2; ++s) parts->scale16[b + s] = block.d;
+  }
+  static void Write(const BlockParts& parts, Block* block) {
+    block->d = parts.scale16[0];
+    std::memset(block->pairs, 0, sizeof(block->pairs));
+    for (int i = 0; i < kValues; ++i) {
+      block->pairs[i / 4] |= static_cast<uint8_t>((parts.levels[i] & 3) << (2 * (i % 4)));
+    }
   }
 };
 
@@ -86,6 +101,22 @@ struct Quantized<DType::kTQ1_0> : Ternary {
     AddDigits<4, 4>(block.qh, parts->levels + 240);
     SetScale(block.d, parts);
   }
+  template <int kBytes, int kDigits>
+  static void JoinDigits(const uint8_t* levels, uint8_t* bytes) {
+    for (int j = 0; j < kBytes; ++j) {
+      int number = 0;  // of five digits
+      for (int k = 0; k < 5; ++k) {
+        number = 3 * number + (k < kDigits ? levels[k * kBytes + j] : 0);
+      }
+      bytes[j] = static_cast<uint8_t>((number * 256 + 242) / 243);
+    }
+  }
+  static void Write(const BlockParts& parts, Block* block) {
+    JoinDigits<32, 5>(parts.levels, block->qs);
+    JoinDigits<16, 5>(parts.levels + 160, block->qs + 32);
+    JoinDigits<4, 4>(parts.levels + 240, block->qh);
+    block->d = parts.scale16[0];
+  }
 };
 
 template <>
@@ -98,6 +129,10 @@ struct Quantized<DType::kTQ2_0> : Ternary {
     std::memset(parts->levels, 0, 256);
     AddTwoBits(block.qs, 0, parts->levels);
     SetScale(block.d, parts);
+  }
+  static void Write(const BlockParts& parts, Block* block) {
+    JoinTwoBits(parts.levels, 0, block->qs);
+    block->d = parts.scale16[0];
   }
 };
 
@@ -126,6 +161,36 @@ inline void Add4Of8(uint32_t code, uint32_t signs, uint8_t* levels) {
   for (int i = 0; i < 4; ++i) levels[i] = SignedOf8(code >> (3 * i) & 7, signs >> i & 1);
 }
 
+// The reverse: where the entry of these levels is in a codebook. REQUIRES: it is there.
+template <int kN>
+inline uint32_t FindCode(const uint16_t (&codes)[kN], uint32_t code) {
+  return static_cast<uint32_t>(std::lower_bound(codes, codes + kN, code) - codes);
+}
+template <int kN>
+inline uint32_t Find8Of3(const uint16_t (&codes)[kN], const uint8_t* levels) {
+  uint32_t code = 0;
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t magnitude = levels[i] < 3 ? 2u - levels[i] : levels[i] - 3u;
+    code |= magnitude << (2 * i);
+  }
+  return FindCode(codes, code);
+}
+template <int kN>
+inline uint32_t Find4Of8(const uint16_t (&codes)[kN], const uint8_t* levels) {
+  uint32_t code = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t magnitude = levels[i] < 8 ? 7u - levels[i] : levels[i] - 8u;
+    code |= magnitude << (3 * i);
+  }
+  return FindCode(codes, code);
+}
+// The signs of eight values: a bit is set if the level is below `zero`.
+inline uint32_t SignsOfLevels(const uint8_t* levels, int zero) {
+  uint32_t signs = 0;
+  for (int i = 0; i < 8; ++i) signs |= static_cast<uint32_t>(levels[i] < zero) << i;
+  return signs;
+}
+
 // The stored scales s stand for d * (2 s + 1) / 2^super_shift.
 inline uint8_t OddScale(uint32_t stored) { return static_cast<uint8_t>(2 * stored + 1); }
 
@@ -134,6 +199,13 @@ template <int kBytes>
 inline void ReadOddScales(const uint8_t (&scales)[kBytes], BlockParts* parts) {
   for (int s = 0; s < 2 * kBytes; ++s) {
     parts->scale8[s] = OddScale(scales[s / 2] >> (4 * (s % 2)) & 15);
+  }
+}
+template <int kBytes>
+inline void WriteOddScales(const BlockParts& parts, uint8_t (*scales)[kBytes]) {
+  for (int s = 0; s < kBytes; ++s) {
+    (*scales)[s] =
+        static_cast<uint8_t>(parts.scale8[2 * s] >> 1 | parts.scale8[2 * s + 1] >> 1 << 4);
   }
 }
 
@@ -171,6 +243,18 @@ struct Quantized<DType::kIQ2_XXS> : Codebook2 {
       parts->scale8[k] = OddScale(rest >> 28);
     }
   }
+  static void Write(const BlockParts& parts, Block* block) {
+    block->d = parts.d;
+    for (int k = 0; k < 8; ++k) {
+      uint32_t rest = static_cast<uint32_t>(parts.scale8[k] >> 1) << 28;
+      for (int j = 0; j < 4; ++j) {
+        const uint8_t* const levels = parts.levels + 32 * k + 8 * j;
+        block->parts[k].codes[j] = static_cast<uint8_t>(Find8Of3(kIq2XxsCodes, levels));
+        rest |= (SignsOfLevels(levels, 3) & 127) << (7 * j);
+      }
+      block->parts[k].rest = rest;
+    }
+  }
 };
 
 template <>
@@ -188,6 +272,15 @@ struct Quantized<DType::kIQ2_XS> : Codebook2 {
       Add8Of3(kIq2XsCodes[code & 511], EvenSigns(code >> 9), parts->levels + 8 * j);
     }
     ReadOddScales(block.scales, parts);
+  }
+  static void Write(const BlockParts& parts, Block* block) {
+    block->d = parts.d;
+    for (int j = 0; j < 32; ++j) {
+      const uint8_t* const levels = parts.levels + 8 * j;
+      block->codes[j] = static_cast<uint16_t>(Find8Of3(kIq2XsCodes, levels) |
+                                              (SignsOfLevels(levels, 3) & 127) << 9);
+    }
+    WriteOddScales(parts, &block->scales);
   }
 };
 
@@ -208,6 +301,18 @@ struct Quantized<DType::kIQ2_S> : Codebook2 {
       Add8Of3(kIq2SCodes[block.codes[j] | high << 8], block.signs[j], parts->levels + 8 * j);
     }
     ReadOddScales(block.scales, parts);
+  }
+  static void Write(const BlockParts& parts, Block* block) {
+    block->d = parts.d;
+    std::memset(block->high, 0, sizeof(block->high));
+    for (int j = 0; j < 32; ++j) {
+      const uint8_t* const levels = parts.levels + 8 * j;
+      const uint32_t code = Find8Of3(kIq2SCodes, levels);
+      block->codes[j] = static_cast<uint8_t>(code);
+      block->high[j / 4] |= static_cast<uint8_t>(code >> 8 << (2 * (j % 4)));
+      block->signs[j] = static_cast<uint8_t>(SignsOfLevels(levels, 3));
+    }
+    WriteOddScales(parts, &block->scales);
   }
 };
 
@@ -233,6 +338,19 @@ struct Quantized<DType::kIQ3_XXS> {
       Add4Of8(kIq3XxsCodes[block.codes[2 * j]], signs, levels);
       Add4Of8(kIq3XxsCodes[block.codes[2 * j + 1]], signs >> 4, levels + 4);
       parts->scale8[j / 4] = OddScale(rest >> 28);
+    }
+  }
+  static void Write(const BlockParts& parts, Block* block) {
+    block->d = parts.d;
+    for (int k = 0; k < 8; ++k) {
+      uint32_t rest = static_cast<uint32_t>(parts.scale8[k] >> 1) << 28;
+      for (int j = 0; j < 4; ++j) {
+        rest |= (SignsOfLevels(parts.levels + 32 * k + 8 * j, 8) & 127) << (7 * j);
+      }
+      block->rest[k] = rest;
+    }
+    for (int j = 0; j < 64; ++j) {
+      block->codes[j] = static_cast<uint8_t>(Find4Of8(kIq3XxsCodes, parts.levels + 4 * j));
     }
   }
 };
@@ -261,6 +379,19 @@ struct Quantized<DType::kIQ3_S> {
     }
     ReadOddScales(block.scales, parts);
   }
+  static void Write(const BlockParts& parts, Block* block) {
+    block->d = parts.d;
+    std::memset(block->high, 0, sizeof(block->high));
+    for (int j = 0; j < 64; ++j) {
+      const uint32_t code = Find4Of8(kIq3SCodes, parts.levels + 4 * j);
+      block->codes[j] = static_cast<uint8_t>(code);
+      block->high[j / 8] |= static_cast<uint8_t>(code >> 8 << (j % 8));
+    }
+    for (int j = 0; j < 32; ++j) {
+      block->signs[j] = static_cast<uint8_t>(SignsOfLevels(parts.levels + 8 * j, 8));
+    }
+    WriteOddScales(parts, &block->scales);
+  }
 };
 
 // -1, 0 or 1, plus or minus an eighth, whose sign is shared by 32 values: levels 0..2 and a minimum
@@ -286,6 +417,23 @@ struct Quantized<DType::kIQ1_S> {
       const uint32_t rest = block.rest[k];
       parts->scale8[k] = OddScale(rest >> 12 & 7);
       parts->min8[k] = static_cast<uint8_t>(parts->scale8[k] * (rest >> 15 ? 9 : 7));
+    }
+  }
+  static void Write(const BlockParts& parts, Block* block) {
+    block->d = parts.d;
+    for (int k = 0; k < 8; ++k) {
+      const uint32_t scale = parts.scale8[k];
+      uint32_t rest = scale >> 1 << 12 | static_cast<uint32_t>(parts.min8[k] == 9 * scale) << 15;
+      for (int j = 0; j < 4; ++j) {
+        uint32_t code = 0;
+        for (int i = 0; i < 8; ++i) {
+          code |= static_cast<uint32_t>(parts.levels[32 * k + 8 * j + i]) << (2 * i);
+        }
+        const uint32_t index = FindCode(kIq1Codes, code);
+        block->codes[4 * k + j] = static_cast<uint8_t>(index);
+        rest |= index >> 8 << (3 * j);
+      }
+      block->rest[k] = static_cast<uint16_t>(rest);
     }
   }
 };
@@ -320,6 +468,22 @@ struct Quantized<DType::kIQ1_M> {
     }
     for (int s = 0; s < 16; ++s) {
       parts->scale8[s] = OddScale(block.scales[s / 4] >> (3 * (s % 4)) & 7);
+    }
+  }
+  static void Write(const BlockParts& parts, Block* block) {
+    std::memset(block->high, 0, sizeof(block->high));
+    for (int j = 0; j < 32; ++j) {
+      const uint8_t* const levels = parts.levels + 8 * j;
+      uint32_t code = 0;
+      for (int i = 0; i < 8; ++i) code |= static_cast<uint32_t>(levels[i] >> 1) << (2 * i);
+      const uint32_t index = FindCode(kIq1Codes, code), is_negative = ~levels[0] & 1;
+      block->codes[j] = static_cast<uint8_t>(index);
+      block->high[j / 2] |= static_cast<uint8_t>((index >> 8 | is_negative << 3) << (4 * (j % 2)));
+    }
+    for (int k = 0; k < 4; ++k) {
+      uint32_t scales = (parts.d >> (4 * k) & 15u) << 12;
+      for (int s = 0; s < 4; ++s) scales |= (parts.scale8[4 * k + s] >> 1 & 7u) << (3 * s);
+      block->scales[k] = static_cast<uint16_t>(scales);
     }
   }
 };

@@ -12,6 +12,7 @@
 #include "base/half.h"
 #include "kernels/quants/quant_types.h"
 #include "kernels/quants/quants.h"
+#include "kernels/quants/quants_codes.h"
 #include "kernels/quants/quants_fit.h"
 
 namespace weft {
@@ -86,6 +87,26 @@ void EncodeRange(const float* x, const float* w, float factor, uint16_t* d, uint
     *m = min.bits;
   }
   RangeIndices<kMax, 32>(x, best, levels);
+}
+
+// One scale for kN values, which is repeated for all of their parts.
+template <typename Grid, int kN>
+void EncodeShared(const float* x, const float* w, float factor, BlockParts* parts) {
+  const StoredHalf d = StoreHalf(FitScale<Grid, kN>(x, w), factor);
+  LevelIndices<Grid, kN>(x, d.value, parts->levels);
+  parts->scale16[0] = d.bits;
+}
+
+// One magnitude for kN values: the mean.
+template <int kN>
+void EncodeSigns(const float* x, const float* w, float factor, BlockParts* parts) {
+  float sum = 0, sum_w = 0;
+  for (int i = 0; i < kN; ++i) {
+    sum += w[i] * std::fabs(x[i]);
+    sum_w += w[i];
+    parts->levels[i] = static_cast<uint8_t>(x[i] >= 0);
+  }
+  parts->scale16[0] = StoreHalf(sum / sum_w, factor).bits;
 }
 
 // With 255 levels, a search gains nothing: the largest value gets level 127.
@@ -308,9 +329,8 @@ struct SuperRange {
 template <LevelTable kTable, int kLow, int kHigh>
 using GridOf = std::conditional_t<kTable == LevelTable::kIq4, IQ4Grid, IntegerGrid<kLow, kHigh>>;
 
-// Finds the parts that store a block best.
 template <Format kFormat>
-void Fit(const float* x, const float* w, float factor, BlockParts* parts) {
+void FitFormat(const float* x, const float* w, float factor, BlockParts* parts) {
   constexpr int kLevels = 1 << kFormat.bits, kPart = kFormat.halves ? 16 : 32;
   constexpr int kZero = kFormat.offset_shift < 0 ? 0 : 1 << kFormat.offset_shift;
   constexpr int kScales = 1 << kFormat.scale_bits;
@@ -362,17 +382,47 @@ void NormalizeWeights(const float* importance, float* w) {
   for (int i = 0; i < kN; ++i) w[i] = largest > 0 ? std::max(w[i] / largest, kLeast) : 1.0f;
 }
 
+// Finds the parts that store a block best. Made once for a row.
+template <DType kType>
+class Fitter {
+ public:
+  void Fit(const float* x, const float* w, float factor, BlockParts* parts) {
+    constexpr int kN = Quantized<kType>::kValues;
+    if constexpr (kHasCodes<kType>) {
+      const auto store = [factor](float normalized, uint16_t* bits) {
+        const StoredHalf half = StoreHalf(normalized, factor);
+        *bits = half.bits;
+        return half.value;
+      };
+      codes_.Fit(x, w, store, parts);
+    } else if constexpr (kType == DType::kQ1_0) {
+      EncodeSigns<kN>(x, w, factor, parts);
+    } else if constexpr (kType == DType::kTQ1_0 || kType == DType::kTQ2_0) {
+      EncodeShared<IntegerGrid<-1, 1>, kN>(x, w, factor, parts);
+    } else if constexpr (kType == DType::kQ2_0) {
+      EncodeShared<IntegerGrid<-1, 2>, kN>(x, w, factor, parts);
+    } else {
+      FitFormat<Quantized<kType>::kFormat>(x, w, factor, parts);
+    }
+  }
+
+ private:
+  struct Nothing {};
+  std::conditional_t<kHasCodes<kType>, CodeFitter<kType>, Nothing> codes_;
+};
+
 template <DType kType>
 void EncodeRow(const float* values, int64_t n, const float* importance, std::byte* row) {
   using Type = Quantized<kType>;
   constexpr int kN = Type::kValues;
+  Fitter<kType> fitter;
   typename Type::Block block;
   BlockParts parts;
   for (int64_t i = 0; i < n; i += kN, row += sizeof(block)) {
     float x[kN], w[kN];
     const float factor = Normalize<kN>(values + i, x);
     NormalizeWeights<kN>(importance != nullptr ? importance + i : nullptr, w);
-    Fit<Type::kFormat>(x, w, factor, &parts);
+    fitter.Fit(x, w, factor, &parts);
     Type::Write(parts, &block);
     std::memcpy(row, &block, sizeof(block));
   }
