@@ -22,6 +22,7 @@ ActivationRows Compute::Input(const RowsView& x, int64_t n_rows,
 }
 
 void Compute::Multiply(std::span<const Product> products) {
+  if (observe_) observe_(products);
   const auto start = std::chrono::steady_clock::now();
   int64_t tiles = 0;
   for (const Product& product : products) {

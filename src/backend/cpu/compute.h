@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -73,6 +74,11 @@ class Compute {
     Multiply(std::span<const Product>(products.begin(), products.size()));
   }
 
+  // Calls `observe` with all products before they are computed.
+  void Observe(std::function<void(std::span<const Product>)> observe) {
+    observe_ = std::move(observe);
+  }
+
   // Applies a norm to the groups of one row. Without a norm, copies x to `out` unless they are the
   // same.
   void NormRow(const BoundNorm& norm, const float* x, int64_t width, float* out) const;
@@ -108,6 +114,7 @@ class Compute {
   const VectorKernels& vec_;
   const MatmulKernels& mat_;
   StageStats stats_;
+  std::function<void(std::span<const Product>)> observe_;  // may be empty
 };
 
 inline bool WantsInt8(const PackedMatrix& matrix) {

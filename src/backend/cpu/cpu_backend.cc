@@ -28,6 +28,8 @@ const BackendCapabilities& Capabilities() {
 
 class CpuBackendImpl : public Backend {
  public:
+  explicit CpuBackendImpl(cpu::InputSums* sums = nullptr) : sums_(sums) {}
+
   std::string_view name() const override { return "cpu"; }
   const BackendCapabilities& capabilities() const override { return Capabilities(); }
 
@@ -57,7 +59,7 @@ class CpuBackendImpl : public Backend {
     WEFT_RETURN_IF_ERROR(CheckComputing(options));
     return cpu::CpuExecutor::New(
         std::static_pointer_cast<const cpu::CpuWeights>(std::move(weights)),
-        static_cast<cpu::CpuState*>(state), options);
+        static_cast<cpu::CpuState*>(state), options, sums_);
   }
 
   StatusOr<std::shared_ptr<HostExperts>> NewHostExperts(
@@ -76,6 +78,8 @@ class CpuBackendImpl : public Backend {
     return InvalidArgument(options.n_threads, " threads: the cpu backend takes 1 to ", kMaxThreads,
                            ", or 0 for one per core");
   }
+
+  cpu::InputSums* const sums_;  // null: nothing is measured
 };
 
 }  // namespace
@@ -83,6 +87,10 @@ class CpuBackendImpl : public Backend {
 const Backend* CpuBackend() {
   static const CpuBackendImpl backend;
   return &backend;
+}
+
+std::unique_ptr<const Backend> NewMeasuringCpuBackend(cpu::InputSums* sums) {
+  return std::make_unique<CpuBackendImpl>(sums);
 }
 
 }  // namespace weft

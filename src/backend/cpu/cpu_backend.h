@@ -7,12 +7,21 @@
 #ifndef WEFT_BACKEND_CPU_CPU_BACKEND_H_
 #define WEFT_BACKEND_CPU_CPU_BACKEND_H_
 
+#include <memory>
+
 #include "backend/backend.h"
 
 namespace weft {
 
+namespace cpu {
+class InputSums;
+}
+
 // The object lives forever.
 const Backend* CpuBackend();
+// The same, with executors that measure their products' inputs: see input_sums.h. `sums` must
+// outlive it.
+std::unique_ptr<const Backend> NewMeasuringCpuBackend(cpu::InputSums* sums);
 
 }  // namespace weft
 

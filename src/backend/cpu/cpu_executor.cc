@@ -7,12 +7,14 @@
 
 #include "backend/checks.h"
 #include "backend/cpu/cpu_step_run.h"
+#include "backend/cpu/input_sums.h"
 
 namespace weft::cpu {
 
 StatusOr<std::unique_ptr<Executor>> CpuExecutor::New(std::shared_ptr<const CpuWeights> weights,
                                                      CpuState* state,
-                                                     const ExecutorOptions& options) {
+                                                     const ExecutorOptions& options,
+                                                     InputSums* sums) {
   try {
     WEFT_ASSIGN_OR_RETURN(Scratch scratch,
                           Scratch::New(weights->spec(), weights->model(), options.max_step_tokens));
@@ -25,6 +27,11 @@ StatusOr<std::unique_ptr<Executor>> CpuExecutor::New(std::shared_ptr<const CpuWe
       if (workspace.scratch.data() == nullptr) {
         return ResourceExhausted("no memory for the threads' scratch; use fewer threads");
       }
+    }
+    if (sums != nullptr) {
+      sums->Watch(*executor->weights_);
+      executor->compute_.Observe(
+          [sums](std::span<const Product> products) { sums->Add(products); });
     }
     return std::unique_ptr<Executor>(std::move(executor));
   } catch (const std::bad_alloc&) {

@@ -16,11 +16,15 @@ namespace weft::cpu {
 // BackendCapabilities::max_best. With more, whole rows cost no more.
 inline constexpr int64_t kMaxBest = 512;
 
+class InputSums;
+
 class CpuExecutor : public Executor {
  public:
-  // REQUIRES: the options are within the backend's capabilities.
+  // REQUIRES: the options are within the backend's capabilities; `sums`, if there are any, outlive
+  // the executor, which measures for them.
   static StatusOr<std::unique_ptr<Executor>> New(std::shared_ptr<const CpuWeights> weights,
-                                                 CpuState* state, const ExecutorOptions& options);
+                                                 CpuState* state, const ExecutorOptions& options,
+                                                 InputSums* sums = nullptr);
 
   StatusOr<std::unique_ptr<StepRun>> Begin(const Step& step) override;
   int64_t max_beside_tokens() const override { return max_beside_tokens_; }

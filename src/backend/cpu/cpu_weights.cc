@@ -351,6 +351,15 @@ Status Binder::Pack(const LoadOptions& options, ThreadPool* pool) {
   return OkStatus();
 }
 
+std::vector<CpuWeights::PackedRows> CpuWeights::packed() const {
+  std::vector<PackedRows> packed;
+  for (const auto& [key, tiles] : tiles_of_) {
+    const auto& [tensor, first_row, n_rows] = key;
+    packed.push_back({&file_->tensors()[tensor], first_row, tiles});
+  }
+  return packed;
+}
+
 StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<const ModelFile> file,
                                                              ModelSpec spec,
                                                              const LoadOptions& options, Isa isa) {

@@ -138,6 +138,13 @@ class CpuWeights : public Weights {
   }
 
   const BoundModel& model() const { return model_; }
+  // What was packed: the rows of a tensor, or of each of its matrices, from `first_row` on.
+  struct PackedRows {
+    const TensorInfo* tensor;
+    int64_t first_row;
+    const std::byte* tiles;
+  };
+  std::vector<PackedRows> packed() const;
   Isa isa() const { return isa_; }
 
  private:

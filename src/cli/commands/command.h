@@ -60,6 +60,7 @@ CommandBody MakeWorkerCommand(CLI::App* app);
 CommandBody MakeConstrainCommand(CLI::App* app);
 CommandBody MakeTokenizeCommand(CLI::App* app);
 CommandBody MakeDetokenizeCommand(CLI::App* app);
+CommandBody MakeImatrixCommand(CLI::App* app);
 CommandBody MakeLogitsCommand(CLI::App* app);
 CommandBody MakeEmbedCommand(CLI::App* app);
 CommandBody MakeScoreCommand(CLI::App* app);

@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"tokenize", "Convert text to token ids", MakeTokenizeCommand},
     {"detokenize", "Convert token ids to text", MakeDetokenizeCommand},
     {"constrain", "Try out a JSON Schema, a grammar or a regular expression", MakeConstrainCommand},
+    {"imatrix", "Measure which weights matter, for weft-quantize", MakeImatrixCommand},
     {"logits", "Write a model's raw logits for given tokens", MakeLogitsCommand},
     {"bench", "Measure speed, compared with the machine's limits", MakeBenchCommand},
     {"embed", "Compute the vectors of texts (embeddings)", MakeEmbedCommand},
