@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tools/quantize_model.h"
+#include "tools/quantize_plan.h"
 
 namespace {
 
@@ -19,10 +20,15 @@ std::string Footer() {
 
   Q8_0     8.5 bits per weight; hard to tell from the original
   Q6_K     6.6 bits; very close to it
-  Q5_K_M   5 to 6.6 bits
+  Q5_K_M   5 to 6.6 bits; Q5_K_S: fewer
   Q4_K_M   4.5 to 6.6 bits: more for the matrices that need them; the usual choice
+  IQ4_XS   4.25 bits, as exact as Q4_K_S
   Q4_0     4.5 bits; the simplest blocks, a little less exact than Q4_K_M
-  Q3_K_M, Q2_K   for models that would not fit otherwise
+  IQ3_M, Q3_K_M, IQ3_XXS, IQ2_M, IQ2_XXS, ...   for models that would not fit otherwise
+  TQ1_0, TQ2_0, Q1_0   for models that were trained with weights of -1, 0 and 1
+
+The mixes are llama.cpp's: _S, _M and _L say how many matrices get more bits. Below four bits,
+give an importance matrix (--imatrix), made once per model: see weft imatrix --help.
 
 Start from a file in F32, F16 or BF16 where there is one: converting what has been
 converted before adds the errors of both.
@@ -31,6 +37,8 @@ Examples:
   weft-quantize model-f16.gguf model-q4_k_m.gguf
   weft-quantize --type Q8_0 model-bf16.gguf model-q8_0.gguf
   weft-quantize --type Q4_0 --pure model-f16.gguf model-q4_0.gguf
+  weft imatrix -m model-f16.gguf -f notes.txt -o imatrix.gguf
+  weft-quantize --type IQ3_M --imatrix imatrix.gguf model-f16.gguf model-iq3_m.gguf
 )";
 }
 
@@ -47,6 +55,8 @@ void PrintSummary(const weft::tools::QuantizedModel& made, const std::string& ou
   for (const auto& [type, count] : made.tensors_of_type) {
     std::fprintf(stderr, " %d %s", count, std::string(type).c_str());
   }
+  if (made.known_tensors > 0)
+    std::fprintf(stderr, "; %d weighed by importance", made.known_tensors);
   std::fprintf(stderr, "\n");
 }
 
@@ -62,6 +72,9 @@ int main(int argc, char** argv) {
   app.add_option("--type", options.type, "of the matrices, see below")->capture_default_str();
   app.add_flag("--pure", options.pure,
                "every matrix in this type, the output too, which otherwise keeps 6 bits");
+  app.add_option("--imatrix", options.importance,
+                 "keep the weights exact that matter most by this file of weft imatrix")
+      ->type_name("FILE");
   app.add_option("--threads", options.n_threads, "0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

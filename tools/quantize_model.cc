@@ -16,172 +16,19 @@
 
 #include "base/thread_pool.h"
 #include "formats/gguf_writer.h"
+#include "formats/importance_matrix.h"
 #include "kernels/quants/quants.h"
+#include "tools/quantize_plan.h"
 
 namespace weft::tools {
 namespace {
 
-// Matrices with fewer values stay F32: they cost nothing.
-constexpr int64_t kSmallValues = 4096;
 // Rows are encoded in groups of about this many bytes of output.
 constexpr int64_t kGroupBytes = int64_t{4} << 20;
 constexpr std::string_view kFileTypeKey = "general.file_type";
 constexpr std::string_view kVersionKey = "general.quantization_version";
+constexpr std::string_view kImportanceKeys = "quantize.imatrix.";
 constexpr uint32_t kQuantizationVersion = 2;
-
-// What is asked for, and the number that the field's readers know it by.
-struct Recipe {
-  std::string_view name;
-  DType type;
-  uint32_t file_type;
-  bool mix = false;  // some matrices get more bits: see MixedType
-};
-
-constexpr Recipe kRecipes[] = {
-    {"F32", DType::kF32, 0},
-    {"F16", DType::kF16, 1},
-    {"BF16", DType::kBF16, 32},
-    {"Q8_0", DType::kQ8_0, 7},
-    {"Q6_K", DType::kQ6_K, 18},
-    {"Q5_K_M", DType::kQ5_K, 17, true},
-    {"Q5_K", DType::kQ5_K, 16},
-    {"Q5_1", DType::kQ5_1, 9},
-    {"Q5_0", DType::kQ5_0, 8},
-    {"Q4_K_M", DType::kQ4_K, 15, true},
-    {"Q4_K", DType::kQ4_K, 14},
-    {"Q4_1", DType::kQ4_1, 3},
-    {"Q4_0", DType::kQ4_0, 2},
-    {"IQ4_NL", DType::kIQ4_NL, 25},
-    {"IQ4_XS", DType::kIQ4_XS, 30},
-    {"MXFP4", DType::kMXFP4, 38},
-    {"Q3_K_M", DType::kQ3_K, 12, true},
-    {"Q3_K", DType::kQ3_K, 11},
-    {"Q2_K", DType::kQ2_K, 10, true},
-};
-
-StatusOr<Recipe> FindRecipe(std::string_view name, bool pure) {
-  std::string upper(name);
-  for (char& c : upper) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  for (const Recipe& recipe : kRecipes) {
-    if (recipe.name != upper) continue;
-    if (pure && recipe.mix && recipe.name != NameOf(recipe.type)) {
-      return InvalidArgument(recipe.name, " is a mix of types and cannot be pure: ask for ",
-                             NameOf(recipe.type));
-    }
-    return recipe;
-  }
-  return InvalidArgument("unknown type \"", Printable(name), "\": choose one of ",
-                         QuantizeTypeNames());
-}
-
-bool EndsWith(std::string_view text, std::string_view end) { return text.ends_with(end); }
-bool Contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
-// Tensors that lose more than they save.
-bool StaysFloat(const TensorInfo& tensor) {
-  if (tensor.rows() == 1 || tensor.dims[0] < 32 || tensor.values() < kSmallValues) return true;
-  if (!EndsWith(tensor.name, ".weight")) return true;
-  for (std::string_view part : {"norm", "ffn_gate_inp", "conv", "rope_freqs", "position_embd",
-                                "token_types", "altup", "laurel", "per_layer_model_proj"}) {
-    if (Contains(tensor.name, part)) return true;
-  }
-  return false;
-}
-
-// The kinds of matrices that a mix tells apart.
-enum class Role { kOutput, kValue, kDown, kFusedQkv, kAttentionOutput, kOther };
-
-Role RoleOf(const TensorInfo& tensor, bool tied) {
-  if (tensor.name == "output.weight") return Role::kOutput;
-  if (tied && tensor.name == "token_embd.weight") return Role::kOutput;
-  if (EndsWith(tensor.name, "attn_v.weight")) return Role::kValue;
-  if (EndsWith(tensor.name, "attn_qkv.weight")) return Role::kFusedQkv;
-  if (EndsWith(tensor.name, "attn_output.weight")) return Role::kAttentionOutput;
-  if (Contains(tensor.name, ".ffn_down")) return Role::kDown;
-  return Role::kOther;
-}
-
-double BitsPerValue(DType type) {
-  const DTypeInfo& info = InfoOf(type);
-  return 8.0 * static_cast<double>(info.block_bytes) / static_cast<double>(info.block_values);
-}
-
-// Of `n` matrices of a kind, the first and last eighth and every third between.
-bool GetsMoreBits(int64_t i, int64_t n) {
-  return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
-}
-
-// The type of matrix `i` of `n` of its role in a mix, as the field has it.
-DType MixedType(DType base, Role role, int64_t i, int64_t n) {
-  const bool two = base == DType::kQ2_K, three = base == DType::kQ3_K;
-  switch (role) {
-    case Role::kValue:
-      if (two) return DType::kQ4_K;
-      if (three) return i < 2 ? DType::kQ5_K : DType::kQ4_K;
-      return GetsMoreBits(i, n) ? DType::kQ6_K : base;
-    case Role::kDown:
-      if (two) return DType::kQ3_K;
-      if (three) return i < n / 16 ? DType::kQ5_K : DType::kQ4_K;
-      return GetsMoreBits(i, n) ? DType::kQ6_K : base;
-    case Role::kFusedQkv:
-      if (two) return base;
-      return three ? DType::kQ4_K : base == DType::kQ4_K ? DType::kQ5_K : DType::kQ6_K;
-    case Role::kAttentionOutput:
-      return two ? DType::kQ3_K : three ? DType::kQ4_K : base;
-    default:
-      return base;
-  }
-}
-
-// The type itself where rows of `n` values are whole blocks of it, else the nearest.
-DType Fitting(DType type, int64_t n) {
-  if (n % InfoOf(type).block_values == 0) return type;
-  if (n % 32 != 0) return DType::kF16;
-  switch (type) {
-    case DType::kQ6_K:
-      return DType::kQ8_0;
-    case DType::kQ5_K:
-      return DType::kQ5_1;
-    case DType::kQ4_K:
-      return DType::kQ5_0;
-    default:
-      return DType::kIQ4_NL;
-  }
-}
-
-bool IsInteger(DType type) {
-  return type == DType::kI8 || type == DType::kI16 || type == DType::kI32 || type == DType::kI64;
-}
-
-std::vector<DType> Plan(const ModelFile& file, const Recipe& recipe, bool pure) {
-  const bool tied = file.FindTensor("output.weight") < 0;
-  std::map<Role, int64_t> totals, seen;
-  for (const TensorInfo& tensor : file.tensors()) {
-    if (!StaysFloat(tensor)) ++totals[RoleOf(tensor, tied)];
-  }
-  std::vector<DType> types;
-  for (const TensorInfo& tensor : file.tensors()) {
-    if (IsInteger(tensor.type)) {
-      types.push_back(tensor.type);
-      continue;
-    }
-    if (StaysFloat(tensor)) {
-      types.push_back(DType::kF32);
-      continue;
-    }
-    const Role role = RoleOf(tensor, tied);
-    DType type = recipe.type;
-    if (role == Role::kOutput && !pure && BitsPerValue(type) < BitsPerValue(DType::kQ6_K)) {
-      type = DType::kQ6_K;
-    } else if (recipe.mix && !pure) {
-      type = MixedType(type, role, seen[role]++, totals[role]);
-    }
-    types.push_back(Fitting(type, tensor.dims[0]));
-  }
-  return types;
-}
 
 // --- Metadata ------------------------------------------------------------------
 
@@ -228,31 +75,49 @@ void CopyMeta(std::string_view key, const MetaValue& value, GgufWriter* writer) 
   writer->AddMeta(key, value);
 }
 
-void CopyAllMeta(const ModelFile& file, const Recipe& recipe, GgufWriter* writer) {
+bool DescribesConversion(std::string_view key) {
+  return key == kFileTypeKey || key == kVersionKey || key.starts_with("split.") ||
+         key.starts_with(kImportanceKeys);
+}
+
+void CopyAllMeta(const ModelFile& file, const Recipe& recipe, const QuantizeOptions& options,
+                 const ImportanceMatrix& importance, GgufWriter* writer) {
   for (const ModelFile::KeyValue& entry : file.metadata()) {
-    if (entry.key == kFileTypeKey || entry.key == kVersionKey || entry.key.starts_with("split.")) {
-      continue;
-    }
-    CopyMeta(entry.key, entry.value, writer);
+    if (!DescribesConversion(entry.key)) CopyMeta(entry.key, entry.value, writer);
   }
   writer->AddUint32(kFileTypeKey, recipe.file_type);
   writer->AddUint32(kVersionKey, kQuantizationVersion);
+  if (options.importance.empty()) return;
+  const auto add = [&](std::string_view key) { return StrCat(kImportanceKeys, key); };
+  writer->AddString(add("file"), options.importance);
+  if (!importance.texts.empty()) writer->AddString(add("dataset"), importance.texts[0]);
+  writer->AddUint32(add("entries_count"), static_cast<uint32_t>(importance.entries.size()));
+  writer->AddUint32(add("chunks_count"), static_cast<uint32_t>(importance.n_chunks));
 }
 
 // --- Tensors -------------------------------------------------------------------
+
+StatusOr<std::vector<float>> MeansOf(const ImportanceMatrix& importance, const TensorInfo& tensor) {
+  return importance.MeansOf(tensor.name, tensor.dims[0], tensor.dims[2] * tensor.dims[3]);
+}
 
 // Hands out the rows of the tensors in order, encoding ahead in groups of rows by
 // all threads. The first value that is not finite is remembered: it would become
 // zero silently.
 class RowEncoder {
  public:
-  RowEncoder(const ModelFile& file, const QuantizeOptions& options)
-      : file_(file), progress_(options.progress), pool_(options.n_threads) {
+  RowEncoder(const ModelFile& file, const ImportanceMatrix& importance,
+             const QuantizeOptions& options)
+      : file_(file),
+        importance_(importance),
+        progress_(options.progress),
+        pool_(options.n_threads) {
     for (const TensorInfo& tensor : file.tensors()) total_ += tensor.values();
   }
 
   void FillRow(const TensorInfo& tensor, DType type, int64_t row, std::span<std::byte> out) {
     if (error_.ok()) {
+      if (row == 0) means_ = MeansOf(importance_, tensor).value_or(std::vector<float>());
       if (row == 0 || row >= group_end_) EncodeGroup(tensor, type, row);
       std::memcpy(out.data(), group_.data() + (row - group_begin_) * out.size(), out.size());
     } else {
@@ -287,7 +152,9 @@ class RowEncoder {
         if (!std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) {
           broken_row = begin + r;
         }
-        Quantize(type, values.data(), n, nullptr, group_.data() + r * out_bytes);
+        const int64_t matrix = (begin + r) / tensor.dims[1];
+        Quantize(type, values.data(), n, means_.empty() ? nullptr : means_.data() + matrix * n,
+                 group_.data() + r * out_bytes);
       }
     });
     if (broken_row >= 0) {
@@ -304,20 +171,25 @@ class RowEncoder {
   }
 
   const ModelFile& file_;
+  const ImportanceMatrix& importance_;
   const std::function<void(uint64_t, uint64_t)> progress_;
   ThreadPool pool_;
   Status error_;
   std::vector<std::byte> group_;  // rows [group_begin_, group_end_) of the tensor at hand
   int64_t group_begin_ = 0, group_end_ = 0;
+  std::vector<float> means_;  // of that tensor's inputs; empty: they are not known
   uint64_t done_ = 0, total_ = 0;
 };
 
-Status AddTensors(const ModelFile& file, const std::vector<DType>& types, RowEncoder* encoder,
-                  GgufWriter* writer, QuantizedModel* result) {
+Status AddTensors(const ModelFile& file, const std::vector<DType>& types,
+                  const ImportanceMatrix& importance, RowEncoder* encoder, GgufWriter* writer,
+                  QuantizedModel* result) {
   for (size_t i = 0; i < types.size(); ++i) {
     const TensorInfo& tensor = file.tensors()[i];
     const DType type = types[i];
     const std::span<const int64_t> dims(tensor.dims, tensor.n_dims);
+    WEFT_ASSIGN_OR_RETURN(const std::vector<float> means, MeansOf(importance, tensor));
+    if (!means.empty()) ++result->known_tensors;
     if (type == tensor.type) {
       encoder->Skip(tensor);
       writer->AddTensor(tensor.name, type, dims, tensor.data);
@@ -335,6 +207,10 @@ Status AddTensors(const ModelFile& file, const std::vector<DType>& types, RowEnc
     result->source_bytes += tensor.data.size();
     result->bytes += tensor.rows() * RowBytes(type, tensor.dims[0]);
     ++result->tensors_of_type[NameOf(type)];
+  }
+  if (!importance.entries.empty() && result->known_tensors == 0) {
+    return InvalidArgument("the importance matrix has none of the matrices of ", file.path(),
+                           "; compute it from this model");
   }
   return OkStatus();
 }
@@ -357,19 +233,8 @@ Status WriteChecked(const GgufWriter& writer, const RowEncoder& encoder, const s
 
 }  // namespace
 
-std::string QuantizeTypeNames() {
-  std::vector<std::string_view> names;
-  for (const Recipe& recipe : kRecipes) names.push_back(recipe.name);
-  return StrJoin(names, ", ");
-}
-
 Status CheckQuantizeOptions(const QuantizeOptions& options) {
   return FindRecipe(options.type, options.pure).status();
-}
-
-StatusOr<std::vector<DType>> PlanTypes(const ModelFile& file, std::string_view type, bool pure) {
-  WEFT_ASSIGN_OR_RETURN(const Recipe recipe, FindRecipe(type, pure));
-  return Plan(file, recipe, pure);
 }
 
 StatusOr<QuantizedModel> QuantizeModel(const std::string& in, const std::string& out,
@@ -380,12 +245,16 @@ StatusOr<QuantizedModel> QuantizeModel(const std::string& in, const std::string&
     return InvalidArgument(Printable(out, 200), " is the file to read: choose another name");
   }
   WEFT_ASSIGN_OR_RETURN(const std::shared_ptr<const ModelFile> file, ModelFile::Open(in));
+  ImportanceMatrix importance;
+  if (!options.importance.empty()) {
+    WEFT_ASSIGN_OR_RETURN(importance, ImportanceMatrix::Read(options.importance));
+  }
   GgufWriter writer;
-  CopyAllMeta(*file, recipe, &writer);
-  RowEncoder encoder(*file, options);
+  CopyAllMeta(*file, recipe, options, importance, &writer);
+  RowEncoder encoder(*file, importance, options);
   QuantizedModel result;
-  WEFT_RETURN_IF_ERROR(
-      AddTensors(*file, Plan(*file, recipe, options.pure), &encoder, &writer, &result));
+  const auto types = PlanTypes(*file, recipe, options.pure, !importance.entries.empty());
+  WEFT_RETURN_IF_ERROR(AddTensors(*file, types, importance, &encoder, &writer, &result));
   WEFT_RETURN_IF_ERROR(WriteChecked(writer, encoder, out));
   return result;
 }

@@ -15,15 +15,12 @@
 
 namespace weft::tools {
 
-// "F16, BF16, Q8_0, ...": what QuantizeOptions::type may be.
-std::string QuantizeTypeNames();
-
 struct QuantizeOptions {
-  // A type that can be encoded, or a mix: Q2_K, Q3_K_M, Q4_K_M, Q5_K_M. Any letter case.
-  std::string type = "Q4_K_M";
-  // Every matrix in that type; otherwise the output matrix keeps 6 bits or more.
-  // A mix cannot be pure (but Q2_K, which names a type too).
-  bool pure = false;
+  std::string type = "Q4_K_M";  // see FindRecipe
+  bool pure = false;            // every matrix in that type
+  // An importance matrix (ImportanceMatrix::Read) of the same model; empty: none, and all inputs
+  // matter alike.
+  std::string importance = {};
   int n_threads = 0;  // 0: one per core
   // Called now and then, on the calling thread, with values done and their total.
   std::function<void(uint64_t done, uint64_t total)> progress;
@@ -37,14 +34,8 @@ struct QuantizedModel {
   uint64_t source_bytes = 0;  // of the tensors
   uint64_t bytes = 0;
   std::map<std::string_view, int> tensors_of_type;  // by the type's name
+  int known_tensors = 0;                            // to the importance matrix
 };
-
-// The type that each of `file`'s tensors is to have, in their order.
-//
-// Vectors, norms, routers, convolutions, biases and small matrices become F32, and
-// tensors of integers stay as they are. Of the rest, a matrix whose rows are not
-// whole blocks gets the nearest type with blocks of 32, or else F16.
-StatusOr<std::vector<DType>> PlanTypes(const ModelFile& file, std::string_view type, bool pure);
 
 // Reads the GGUF file `in` (the first file of a split one) and writes `out`, which
 // appears when it is complete. All metadata is kept but the keys that describe the

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "formats/gguf_writer.h"
+#include "formats/importance_matrix.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/quants/quants.h"
@@ -207,6 +208,71 @@ TEST_F(QuantizeModelTest, RefusesWhatMakesNoSense) {
   EXPECT_FALSE(std::filesystem::exists(out));
   EXPECT_EQ(CheckQuantizeOptions({.type = "Q4_K_M"}), OkStatus());
   EXPECT_FALSE(CheckQuantizeOptions({.type = "Q4_K_M", .pure = true}).ok());
+}
+
+// The sum of squares of the errors, each weighed as in `entry`: by input, and by matrix of a stack.
+double WeighedError(const TensorInfo& exact, const TensorInfo& stored,
+                    const ImportanceMatrix::Entry& entry) {
+  const std::vector<float> a = ValuesOf(exact), b = ValuesOf(stored);
+  const auto n_in = static_cast<size_t>(exact.dims[0]);
+  const size_t matrix = n_in * static_cast<size_t>(exact.dims[1]);
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    sum += entry.sums[i / matrix * n_in + i % n_in] * (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+  }
+  return sum;
+}
+
+TEST_F(QuantizeModelTest, ImportanceMakesWhatMattersMoreExact) {
+  const std::string in = WriteModel("in.gguf");
+  ImportanceMatrix importance;
+  std::mt19937 random(2);
+  std::exponential_distribution<double> some;
+  for (const auto& [name, n_matrices] :
+       std::map<std::string, size_t>{{"blk.0.attn_q.weight", 1}, {"blk.0.ffn_up_exps.weight", 4}}) {
+    ImportanceMatrix::Entry& entry = importance.entries[name];
+    for (size_t i = 0; i < 256 * n_matrices; ++i) entry.sums.push_back(std::pow(some(random), 3));
+    entry.counts.assign(n_matrices, 1);
+  }
+  importance.texts = {"a.txt"};
+  importance.n_chunks = 7;
+  ASSERT_TRUE(importance.Write(Path("i.gguf")).ok());
+  for (const char* type : {"Q4_0", "Q2_K", "Q3_K_M", "Q4_K_M", "IQ4_XS", "IQ3_S", "IQ2_XXS"}) {
+    QuantizeOptions options{.type = type};
+    ASSERT_TRUE(QuantizeModel(in, Path("without.gguf"), options).ok());
+    options.importance = Path("i.gguf");
+    const auto made = QuantizeModel(in, Path("with.gguf"), options);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->known_tensors, 2);
+    const auto exact = Open(in), without = Open(Path("without.gguf")),
+               with = Open(Path("with.gguf"));
+    for (const auto& [name, entry] : importance.entries) {
+      const std::string_view tensor_name = name;
+      const auto tensor = [tensor_name](const ModelFile& file) {
+        return file.tensors()[file.FindTensor(tensor_name)];
+      };
+      EXPECT_LT(WeighedError(tensor(*exact), tensor(*with), entry),
+                0.97 * WeighedError(tensor(*exact), tensor(*without), entry))
+          << type << " " << name;
+    }
+    EXPECT_EQ(*with->GetInt("quantize.imatrix.chunks_count"), 7);
+    EXPECT_EQ(*with->GetString("quantize.imatrix.dataset"), "a.txt");
+    EXPECT_FALSE(without->HasMeta("quantize.imatrix.file"));
+  }
+}
+
+TEST_F(QuantizeModelTest, ImportanceOfAnotherModelIsRefused) {
+  const std::string in = WriteModel("in.gguf");
+  const auto message = [&](const char* tensor, size_t n_in) {
+    ImportanceMatrix importance;
+    importance.entries[tensor] = {std::vector<double>(n_in, 1.0), {1}};
+    EXPECT_TRUE(importance.Write(Path("i.gguf")).ok());
+    const QuantizeOptions options{.type = "Q4_0", .importance = Path("i.gguf")};
+    return std::string(Message(QuantizeModel(in, Path("out.gguf"), options).status()));
+  };
+  EXPECT_THAT(message("blk.0.attn_q.weight", 128), HasSubstr("it has 128 values for blk.0.attn_q"));
+  EXPECT_THAT(message("blk.7.attn_q.weight", 256), HasSubstr("has none of the matrices of"));
+  EXPECT_EQ(message("blk.0.attn_q.weight", 256), "");
 }
 
 TEST_F(QuantizeModelTest, UndecodableTypeIsNamed) {
