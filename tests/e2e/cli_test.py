@@ -20,7 +20,7 @@ import unittest
 from weft_process import BACKEND, WEFT, add_metadata, make_model, read_floats, weft
 
 COMPUTING = "cpu (scalar|avx2|avxvnni|avx512)" if BACKEND == "cpu" else BACKEND
-COMMANDS = ["run", "inspect", "tokenize", "detokenize", "logits", "score", "embed",
+COMMANDS = ["run", "inspect", "tokenize", "detokenize", "imatrix", "logits", "score", "embed",
             "constrain", "devices"]
 TEXT = "The weft travels; the warp stays. 12 + 34 = 46"
 # Of the model file, beside the vocabulary of tiny-llama.
@@ -114,7 +114,7 @@ class HelpTest(CliTest):
             self.assertIn(command, overview)
             text = self.succeed(command, "--help").text
             self.assertIn("Usage: weft " + command, text)
-            flag = "--threads" if command in ("logits", "score", "embed") else "--json"
+            flag = "--threads" if command in ("imatrix", "logits", "score", "embed") else "--json"
             self.assertIn(flag, text)
 
     def test_the_version(self):
