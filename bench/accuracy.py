@@ -2,11 +2,13 @@
 """What weight types and the types of keys and values cost: perplexity, and KL to exact arithmetic.
 
   bench/accuracy.py [--types LIST] [--kv LIST] [--peer llama.cpp=LLAMA_PERPLEXITY] MODEL
+  bench/accuracy.py --kv "" --types IQ3_M,IQ2_M --imatrix FILE --quantizer LLAMA_QUANTIZE MODEL
 
 MODEL's own weights, computed by the reference backend in F32 with keys and values in F32, are
-what is exact. Each weight type is converted from MODEL with weft-quantize, and computed with
-keys and values in F32; each type of keys and values is computed with MODEL as it is. A peer's
-llama-perplexity reads the same files and text.
+what is exact. (--exact cpu is faster: its rounding of inputs is then in no row's KL.) Each weight
+type is converted from MODEL with weft-quantize, and computed with keys and values in F32; each
+type of keys and values is computed with MODEL as it is. A peer's llama-perplexity reads the same
+files and text. Files of another quantizer are computed by Weft, so only the weights differ.
 
 The text is cut into chunks of 512 tokens, each computed by itself. Rows that have less than 256
 tokens before them do not count, as in llama-perplexity. Needs numpy.
@@ -101,6 +103,9 @@ def main():
     parser.add_argument("--text", type=pathlib.Path, default=ROOT / "tests/real/text.txt")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--peer", type=named_command, metavar="NAME=LLAMA_PERPLEXITY")
+    parser.add_argument("--imatrix", type=pathlib.Path, help="from weft imatrix")
+    parser.add_argument("--quantizer", type=pathlib.Path, metavar="LLAMA_QUANTIZE")
+    parser.add_argument("--exact", default="reference", metavar="BACKEND")
     parser.add_argument("model", metavar="MODEL", type=pathlib.Path)
     args = parser.parse_args()
     shown = json.loads(run([args.build / "weft", "tokenize", "-m", args.model, "--json", "--add-bos",
@@ -117,7 +122,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         weft = Weft(args.build, chunks, folder)
-        exact = list(weft.log_probs(args.model, "--backend", "reference", "--kv", "f32"))
+        exact = list(weft.log_probs(args.model, "--backend", args.exact, "--kv", "f32"))
         engines = [("Weft", weft, lambda kv: ["--kv", kv])]
         if args.peer:
             engines.append((args.peer[0], Peer(args.peer[1], args.text, args.chunks, folder),
@@ -135,10 +140,14 @@ def main():
 
         for kv in filter(None, args.kv.split(",")):
             rows("as they are", args.model, kv)
+        importance = ["--imatrix", args.imatrix] if args.imatrix else []
+        made = folder / "made.gguf"
         for kind in filter(None, args.types.split(",")):
-            made = folder / "made.gguf"
-            run([args.build / "weft-quantize", "--type", kind, args.model, made])
+            run([args.build / "weft-quantize", "--type", kind, *importance, args.model, made])
             rows(kind, made, "f32")
+            if args.quantizer:
+                run([args.quantizer, "--allow-requantize", *importance, args.model, made, kind])
+                rows(f"{kind} of {args.quantizer.name}", made, "f32")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -42,6 +43,10 @@ class ImatrixTest(unittest.TestCase):
         self.assertIn(says, result.err, result)
         self.assertEqual(len(result.err.splitlines()), 1, result)
 
+    def last_sums_of(self, path):
+        """The file ends with sums and counts, all of them floats."""
+        return struct.unpack("<4096f", path.read_bytes()[-16384:])
+
     def test_a_text_becomes_a_file(self):
         out = self.dir / "i.gguf"
         said = self.measure(out, "-f", self.text, "--chunks", 5)
@@ -63,6 +68,12 @@ class ImatrixTest(unittest.TestCase):
         self.assertIn("29 matrices, 6 chunks",
                       self.measure(whole, "--add", part, "--add", part))
         self.assertEqual(both.read_bytes(), whole.read_bytes())
+        # A later run goes on where an earlier one ended.
+        self.measure(whole, "-f", self.text, "--chunks", 5)
+        said = self.measure(both, "-f", self.text, "--skip", 3, "--chunks", 2, "--add", part)
+        self.assertIn("29 matrices, 5 chunks", said)
+        for a, b in zip(self.last_sums_of(whole), self.last_sums_of(both)):
+            self.assertAlmostEqual(a, b, delta=1e-5 * abs(a))
         box = self.dir / "box.gguf"
         self.measure(box, "-f", self.text, "--chunks", 1, model="box")
         self.fail("--add", part, "--add", box, "-o", self.dir / "x.gguf", says="different models")
@@ -72,7 +83,8 @@ class ImatrixTest(unittest.TestCase):
         out = self.dir / "x.gguf"
         short = self.dir / "short.txt"
         short.write_text("Warp.")
-        self.fail("-m", self.llama, "-f", short, "-o", out, says="fewer than a chunk of 512")
+        self.fail("-m", self.llama, "-f", short, "-o", out, says="which are 0 chunks of 512")
+        self.fail("-m", self.llama, "-f", self.text, "--skip", 999, "-o", out, says="--skip")
         self.fail("-m", self.llama, "-f", self.dir / "absent.txt", "-o", out, says="absent.txt")
         self.fail("--add", self.llama, "-o", out, says="is not an importance matrix")
         self.fail("--add", self.text, "-o", out, says="is not an importance matrix")

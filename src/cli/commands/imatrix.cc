@@ -33,6 +33,7 @@ struct ImatrixFlags {
   std::vector<std::string> add;
   std::string out = "imatrix.gguf";
   int64_t chunk_tokens = 512;
+  int64_t skipped_chunks = 0;
   int64_t max_chunks = 0;  // 0: all
 };
 
@@ -49,12 +50,13 @@ StatusOr<std::vector<std::vector<int32_t>>> ChunksOf(const Model& model,
   }
   const auto begins = static_cast<int64_t>(tokenizer.adds_bos());
   const int64_t n_own = flags.chunk_tokens - begins, n_tokens = std::ssize(tokens);
-  if (n_tokens < n_own) {
-    return InvalidArgument("the text has ", n_tokens, " tokens, fewer than a chunk of ",
-                           flags.chunk_tokens, "; give more text, or a smaller --chunk");
+  if (n_tokens / n_own <= flags.skipped_chunks) {
+    return InvalidArgument("the text has ", n_tokens, " tokens, which are ", n_tokens / n_own,
+                           " chunks of ", flags.chunk_tokens,
+                           "; give more text, a smaller --chunk, or a smaller --skip");
   }
   std::vector<std::vector<int32_t>> chunks;
-  for (int64_t at = 0; at + n_own <= n_tokens; at += n_own) {
+  for (int64_t at = flags.skipped_chunks * n_own; at + n_own <= n_tokens; at += n_own) {
     if (flags.max_chunks > 0 && std::ssize(chunks) == flags.max_chunks) break;
     std::vector<int32_t>& chunk = chunks.emplace_back();
     if (begins > 0) chunk.push_back(tokenizer.bos());
@@ -196,6 +198,10 @@ CommandBody MakeImatrixCommand(CLI::App* app) {
   app->add_option("--chunks", flags->max_chunks, "Measure at most this many chunks; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app->add_option("--skip", flags->skipped_chunks,
+                  "Skip this many chunks first: those that an earlier run measured")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
   app->add_option("--add", flags->add,
                   "Add up with an importance matrix from earlier; may be given several times")
       ->type_name("FILE");
@@ -211,6 +217,7 @@ CommandBody MakeImatrixCommand(CLI::App* app) {
       "Examples:\n"
       "  weft imatrix -m model-f16.gguf -f notes.txt -f code.txt -o imatrix.gguf\n"
       "  weft-quantize --type IQ3_S --imatrix imatrix.gguf model-f16.gguf model-iq3_s.gguf\n"
+      "  weft imatrix -m model-f16.gguf -f notes.txt --skip 100 --add imatrix.gguf -o more.gguf\n"
       "  weft imatrix --add part1.gguf --add part2.gguf -o both.gguf");
   return [flags] { return Imatrix(*flags); };
 }
