@@ -14,18 +14,31 @@ constexpr char kAbout[] =
     "Converts a GGUF model to one that stores its matrices in fewer bits: smaller, faster, a\n"
     "little less exact. Vectors, norms, routers and small matrices stay float.";
 
+// The names of all types, in lines of at most 90 characters.
+std::string TypeLines() {
+  std::string lines = "Types: " + weft::tools::QuantizeTypeNames();
+  constexpr size_t kWidth = 90;
+  for (size_t begin = 0; lines.size() - begin > kWidth;) {
+    const size_t space = lines.rfind(' ', begin + kWidth);
+    if (space == std::string::npos || space <= begin) break;
+    lines[space] = '\n';
+    begin = space + 1;
+  }
+  return lines;
+}
+
 std::string Footer() {
-  return "Types: " + weft::tools::QuantizeTypeNames() +
+  return TypeLines() +
          R"(
 
   Q8_0     8.5 bits per weight; hard to tell from the original
   Q6_K     6.6 bits; very close to it
   Q5_K_M   5 to 6.6 bits; Q5_K_S: fewer
   Q4_K_M   4.5 to 6.6 bits: more for the matrices that need them; the usual choice
-  IQ4_XS   4.25 bits, as exact as Q4_K_S
+  IQ4_XS   4.25 bits
   Q4_0     4.5 bits; the simplest blocks, a little less exact than Q4_K_M
   IQ3_M, Q3_K_M, IQ3_XXS, IQ2_M, IQ2_XXS, ...   for models that would not fit otherwise
-  TQ1_0, TQ2_0, Q1_0   for models that were trained with weights of -1, 0 and 1
+  TQ1_0, TQ2_0, Q1_0   for models that were trained with two or three values of weights
 
 The mixes are llama.cpp's: _S, _M and _L say how many matrices get more bits. Below four bits,
 give an importance matrix (--imatrix), made once per model: see weft imatrix --help.
