@@ -143,11 +143,17 @@ class CodeFitter {
   struct Digits {
     float of[kForm.width][kForm.n_codes];
   };
-  // The best of a unit at a scale: its runs' variants as bits, and the error without the constant,
-  // divided by twice the scale.
+  // The least error of a run at a scale, and the first entry of the piece of the codebook where it
+  // is. Errors are without the constant, divided by twice the scale.
+  struct Found {
+    float error;
+    int piece;
+  };
+  // The best of a unit at a scale: its runs' variants as bits, and what was found for them.
   struct Choice {
     uint32_t variants;
     float error;
+    Found found[kForm.unit_runs];
   };
 
   Line& line(int run, int variant) const { return lines_[run * kVariants + variant]; }
@@ -207,12 +213,6 @@ class CodeFitter {
     });
   }
 
-  // The least error at a scale (see Choice), and the first entry of the piece of the codebook where
-  // it is.
-  struct Found {
-    float error;
-    int piece;
-  };
   static constexpr int kPiece = 64;
 
   static Vec Errors(const Line& line, int c, float half) {
@@ -234,9 +234,8 @@ class CodeFitter {
     }
     return best;
   }
-  static int IndexOfLeast(const Line& line, float scale) {
+  static int IndexOf(const Found& found, const Line& line, float scale) {
     const float half = 0.5f * scale;
-    const Found found = Least(line, scale);
     for (int c = found.piece; c < found.piece + kPiece; c += kVecLanes) {
       const Vec errors = Errors(line, c, half);
       for (int i = 0; i < kVecLanes; ++i) {
@@ -248,18 +247,18 @@ class CodeFitter {
 
   Choice Best(int unit, float scale) const {
     const int first = unit * kForm.unit_runs;
-    float error[kForm.unit_runs][kVariants];
+    Found found[kForm.unit_runs][kVariants];
     const bool two =
         kForm.variants == Variants::kShift || (kForm.variants == Variants::kFlipOne && IsOdd(unit));
     for (int i = 0; i < kForm.unit_runs; ++i) {
       for (int v = 0; v < (two ? kVariants : 1); ++v)
-        error[i][v] = Least(line(first + i, v), scale).error;
+        found[i][v] = Least(line(first + i, v), scale);
     }
-    Choice best = {0, INFINITY};
+    Choice best = {0, INFINITY, {}};
     const auto consider = [&](uint32_t variants) {
       float sum = 0;
-      for (int i = 0; i < kForm.unit_runs; ++i) sum += error[i][variants >> i & 1];
-      if (sum < best.error) best = {variants, sum};
+      for (int i = 0; i < kForm.unit_runs; ++i) sum += found[i][variants >> i & 1].error;
+      if (sum < best.error) best = {variants, sum, {}};
     };
     if constexpr (kForm.variants == Variants::kFlipOne) {
       if (!two) consider(0);
@@ -268,6 +267,7 @@ class CodeFitter {
       if constexpr (kTwo) consider((1u << kForm.unit_runs) - 1);
       consider(0);
     }
+    for (int i = 0; i < kForm.unit_runs; ++i) best.found[i] = found[i][best.variants >> i & 1];
     return best;
   }
 
@@ -282,7 +282,7 @@ class CodeFitter {
       const Choice choice = Best(u, scale);
       for (int i = 0; i < kForm.unit_runs; ++i) {
         const Line& chosen = line(u * kForm.unit_runs + i, choice.variants >> i & 1);
-        const int c = IndexOfLeast(chosen, scale);
+        const int c = IndexOf(choice.found[i], chosen, scale);
         *products += chosen.products[c];
         *squares += chosen.squares[c];
       }
@@ -352,7 +352,8 @@ class CodeFitter {
     for (int i = 0; i < kForm.unit_runs; ++i) {
       const int run = unit * kForm.unit_runs + i;
       const uint32_t variant = choice.variants >> i & 1;
-      const uint32_t code = kForm.codes[IndexOfLeast(line(run, static_cast<int>(variant)), scale)];
+      const uint32_t code =
+          kForm.codes[IndexOf(choice.found[i], line(run, static_cast<int>(variant)), scale)];
       uint8_t* const levels = parts->levels + run * kForm.width;
       if constexpr (kType == DType::kIQ1_S) {
         for (int j = 0; j < 8; ++j) levels[j] = code >> (2 * j) & 3;
