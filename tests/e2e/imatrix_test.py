@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From a text to a quantized model that uses what the text showed: weft imatrix and weft-quantize."""
+"""From a text to a quantized model that uses what the text showed: imatrix and weft-quantize."""
 
 import os
 import pathlib
