@@ -4,8 +4,9 @@
 //   scripted_server [MAX_RUNNING [MAX_QUEUED [CONTEXT [PING_MS]]]]
 //
 // With PING_MS, streams begin at once and send a ping at that interval. Coding agents, whose first
-// prompt has 20,000 tokens and more, need a large CONTEXT. Prints one line, "listening on
-// http://127.0.0.1:PORT", and stops when its standard input ends.
+// prompt has 20,000 tokens and more, need a large CONTEXT. $WEFT_SCRIPTED_STATE_DIR is the state
+// directory; unset: none. Prints one line, "listening on http://127.0.0.1:PORT", and stops when its
+// standard input ends.
 #include <unistd.h>
 
 #include <chrono>
@@ -20,6 +21,7 @@
 #include "api/ollama/routes.h"
 #include "api/openai/routes.h"
 #include "api/page/channel.h"
+#include "api/page/conversation_routes.h"
 #include "api/page/page.h"
 #include "api/responses/routes.h"
 #include "api/server/info.h"
@@ -46,6 +48,7 @@ Status Run(const EngineOptions& options, int64_t context, const serve::RequestDe
   serve::RegisterAnthropicApi(router, host);
   serve::RegisterResponsesApi(router, host);
   serve::RegisterChannelApi(router, host);
+  serve::RegisterConversationsApi(router, host);
   serve::RegisterPage(router);
   serve::RegisterOllamaApi(router, host);
   serve::FrontDoor door({}, &router, &host);
@@ -67,6 +70,7 @@ Status Run(const EngineOptions& options, int64_t context, const serve::RequestDe
 int main(int argc, char** argv) {
   weft::EngineOptions options;
   options.n_threads = 1;
+  if (const char* const folder = std::getenv("WEFT_SCRIPTED_STATE_DIR")) options.state_dir = folder;
   if (argc > 1) options.max_running = std::atoi(argv[1]);
   if (argc > 2) options.max_queued = std::atoi(argv[2]);
   const int64_t context = argc > 3 ? std::atoll(argv[3]) : weft::testing::kScriptedContext;

@@ -48,14 +48,20 @@ class Channels {
 
   // The channel of that name if both it and this request keep chats. Otherwise a new one: a client
   // that lost its connection reopens its channel before the loss is noticed, so the former one is
-  // closed. RESOURCE_EXHAUSTED if there are too many.
-  StatusOr<Opened> Open(const Key& key, bool keeps) {
+  // closed. RESOURCE_EXHAUSTED if there are too many; FAILED_PRECONDITION if it `must_be_free` and
+  // has a reader.
+  StatusOr<Opened> Open(const Key& key, bool keeps, bool must_be_free) {
     std::shared_ptr<Channel> former;
     Opened opened;
     {
       MutexLock lock(&mutex_);
       const auto it = channels_.find(key);
       if (it == channels_.end()) WEFT_RETURN_IF_ERROR(MakeRoom(key.first));
+      if (must_be_free && it != channels_.end() && it->second->HasReader()) {
+        return FailedPrecondition(
+            "another page reads this channel; open it without free=1 to read "
+            "it instead");
+      }
       std::shared_ptr<Channel>& place = channels_[key];
       if (place == nullptr || !keeps || !place->keeps()) {
         former = std::exchange(place, std::make_shared<Channel>(keeps));
@@ -186,11 +192,11 @@ Task<void> Serve(Host& host, Channel& channel, const Channel::Reader& reader,
     const bool has_changed = co_await reader->WaitUntil(quiet_until);
     if (!has_changed) is_open = responder.Write(": still open\n\n");
   }
+  if (channel.IsTakenFrom(reader)) responder.Write("data: {\"taken\": true}\n\n");
 }
 
-// Whether the channel's chats go on when its client leaves.
-bool KeepsChats(const HttpRequest& request) {
-  const auto it = request.query.find("keep");
+bool IsSet(const HttpRequest& request, const char* name) {
+  const auto it = request.query.find(name);
   return it != request.query.end() && it->second == "1";
 }
 
@@ -205,7 +211,7 @@ Task<void> HandleOpen(Host& host, Channels& channels, const HttpRequest& request
     responder.Send(200, "text/event-stream", "");
     co_return;
   }
-  const auto opened = channels.Open(KeyOf(request), KeepsChats(request));
+  const auto opened = channels.Open(KeyOf(request), IsSet(request, "keep"), IsSet(request, "free"));
   if (!opened.ok()) {
     SendError(responder, opened.status(), kOpenAiErrors);
     co_return;

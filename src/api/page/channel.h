@@ -8,7 +8,8 @@
 //
 // With ?keep=1 they go on: a client that opens the channel again, such as a page that was reloaded,
 // first gets the event {"chats": [names]}, then all that these said from the beginning. DELETE of a
-// chat that has ended says that the client has it.
+// chat that has ended says that the client has it. A channel has one reader: the one before gets
+// {"taken": true}. With &free=1, a channel that has one is refused with 409.
 //
 // Channels of one API key are invisible to all others. Any thread.
 #ifndef WEFT_API_PAGE_CHANNEL_H_

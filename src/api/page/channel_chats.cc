@@ -129,6 +129,16 @@ bool Channel::Take(const Reader& reader, bool draining, std::string* frames) {
   return !(draining && n_running() == 0 && frames->empty());
 }
 
+bool Channel::HasReader() {
+  MutexLock lock(&mutex_);
+  return reader_ != nullptr;
+}
+
+bool Channel::IsTakenFrom(const Reader& reader) {
+  MutexLock lock(&mutex_);
+  return !closed_ && reader_ != nullptr && reader_ != reader;
+}
+
 void Channel::Close() {
   std::map<std::string, Kept> chats;
   {

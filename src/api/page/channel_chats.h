@@ -76,6 +76,9 @@ class Channel {
   // Takes the unread frames. False if they are another reader's, the channel is closed, or it is
   // `draining` and nothing is left.
   bool Take(const Reader& reader, bool draining, std::string* frames);
+  bool HasReader();
+  // Whether another reader has attached itself since.
+  bool IsTakenFrom(const Reader& reader);
 
   void Close();
   // Whether it has no reader and nobody will miss it: it has no chats, or only ended ones and has

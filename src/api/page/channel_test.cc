@@ -123,9 +123,10 @@ class ChannelTest : public ApiTest {
            serve::HttpResponder* responder, std::string_view domain = "") {
     serve::HttpRequest request;
     if (const size_t mark = path.find('?'); mark != path.npos) {
-      const std::string_view query = path.substr(mark + 1);
-      const size_t equals = query.find('=');
-      request.query[std::string(query.substr(0, equals))] = query.substr(equals + 1);
+      for (std::string_view pair : StrSplit(path.substr(mark + 1), '&')) {
+        const size_t equals = pair.find('=');
+        request.query[std::string(pair.substr(0, equals))] = pair.substr(equals + 1);
+      }
       path = path.substr(0, mark);
     }
     request.method = std::string(method);
@@ -254,6 +255,20 @@ TEST_F(ChannelTest, KeptChatsGoOnAndAreToldFromTheBeginning) {
   third.WaitFor("data: {\"chats\":[]}");
   EXPECT_EQ(third.Events("long").size(), 0u);
   ExpectIdle();
+}
+
+TEST_F(ChannelTest, TellsAReaderThatAnotherOneHasTakenIt) {
+  Listener& first = Open("/v1/channels/page?keep=1");
+  const auto refused = Ask("GET", "/v1/channels/page?keep=1&free=1");
+  EXPECT_EQ(refused.status(), 409);
+  EXPECT_THAT(refused.body(), HasSubstr("another page reads this channel"));
+  Listener& second = Open("/v1/channels/page?keep=1");
+  first.WaitFor("data: {\"taken\": true}");
+  Begin("/v1/channels/page/chats/c", "Still here.");
+  second.WaitFor("event: c\ndata: {\"ended\":true}");
+  second.Leave();
+  Listener& third = Open("/v1/channels/page?keep=1&free=1");
+  third.WaitFor("event: c\ndata: {\"ended\":true}");
 }
 
 TEST_F(ChannelTest, AKeptChatIsReadByTheLatestClient) {
