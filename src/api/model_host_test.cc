@@ -107,7 +107,7 @@ TEST(DefaultModelIdTest, HasNoSpaces) {
 TEST_F(ModelHostTest, UntilItIsLoadedRequestsAreTurnedAway) {
   ModelHost host(Options());
   Router router;
-  RegisterServerApi(router, host);
+  RegisterServerApi(router, host, {.loaded_percent = [] { return 42; }});
   router.Add("POST", "/v1/messages", kAnthropicErrors,
              [](const HttpRequest&, HttpResponder& responder) {
                responder.Send(200, "text/plain", "answered");
@@ -123,7 +123,8 @@ TEST_F(ModelHostTest, UntilItIsLoadedRequestsAreTurnedAway) {
   const Recorder health = ask("GET", "/health");
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(health.body,
-            R"({"error":{"code":503,"message":"Loading model","type":"unavailable_error"}})");
+            R"({"error":{"code":503,"message":"Loading model","type":"unavailable_error",)"
+            R"("loaded_percent":42}})");
   const Recorder refused = ask("POST", "/v1/messages");
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(refused.body, HasSubstr(R"("type":"overloaded_error","message":"Loading model")"));

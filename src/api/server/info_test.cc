@@ -50,19 +50,21 @@ TEST_F(InfoTest, ATokenizerAtTheOtherEndOfALine) {
 TEST_F(InfoTest, ModelsAtHandAreForTheOperator) {
   Router router;
   RegisterLocalModelsApi(router, [] {
-    return std::vector<LocalModelCard>{{.name = "small",
-                                        .where = "folder",
-                                        .title = "Small One",
-                                        .architecture = "llama",
-                                        .quantization = "Q4_0",
-                                        .n_bytes = 1000,
-                                        .n_parameters = 2000,
-                                        .context_tokens = 4096,
-                                        .session_tokens = 2048,
-                                        .session_bytes = 500,
-                                        .is_served = true,
-                                        .command = "weft serve -m small"},
-                                       {.name = "broken", .problem = "no model"}};
+    const KnownModelCard known = {.name = "owner/repo", .use = "code", .sessions_that_fit = 3};
+    std::vector<LocalModelCard> local{{.name = "small",
+                                       .where = "folder",
+                                       .title = "Small One",
+                                       .architecture = "llama",
+                                       .quantization = "Q4_0",
+                                       .n_bytes = 1000,
+                                       .n_parameters = 2000,
+                                       .context_tokens = 4096,
+                                       .session_tokens = 2048,
+                                       .session_bytes = 500,
+                                       .is_served = true,
+                                       .command = "weft serve -m small"},
+                                      {.name = "broken", .problem = "no model"}};
+    return ModelChoice{.local = std::move(local), .known = {known}};
   });
   RegisterServerApi(router, host());
   const auto ask = [&](const std::string& path, bool is_operators) {
@@ -75,6 +77,10 @@ TEST_F(InfoTest, ModelsAtHandAreForTheOperator) {
     return responder;
   };
   EXPECT_EQ(ask("local", false).status(), 403);
+  const Json known = ask("local", true).json()["known"];
+  ASSERT_EQ(known.size(), 1u);
+  EXPECT_EQ(known[0]["use"], "code");
+  EXPECT_EQ(known[0]["sessions_that_fit"], 3);
   const Json data = ask("local", true).json()["data"];
   ASSERT_EQ(data.size(), 2u);
   EXPECT_EQ(data[0].dump(),

@@ -25,6 +25,18 @@ Json CardObject(const LocalModelCard& card) {
   return object;
 }
 
+Json KnownObject(const KnownModelCard& card) {
+  return {{"id", card.name},
+          {"use", card.use},
+          {"about", card.about},
+          {"license", card.license},
+          {"bytes", card.n_bytes},
+          {"context_tokens", card.context_tokens},
+          {"session", {{"tokens", card.session_tokens}, {"bytes", card.session_bytes}}},
+          {"sessions_that_fit", card.sessions_that_fit},
+          {"command", card.command}};
+}
+
 void HandleLocalModels(const ListLocalModels& list, const HttpRequest& request,
                        HttpResponder& responder) {
   if (!request.is_operators) {
@@ -33,9 +45,11 @@ void HandleLocalModels(const ListLocalModels& list, const HttpRequest& request,
         MakeError(403, "permission_error", "only the operator may list the models on this machine"),
         kOpenAiErrors);
   }
-  Json data = Json::array();
-  for (const LocalModelCard& card : list()) data.push_back(CardObject(card));
-  SendJson(responder, {{"object", "list"}, {"data", std::move(data)}});
+  const ModelChoice choice = list();
+  Json data = Json::array(), known = Json::array();
+  for (const LocalModelCard& card : choice.local) data.push_back(CardObject(card));
+  for (const KnownModelCard& card : choice.known) known.push_back(KnownObject(card));
+  SendJson(responder, {{"object", "list"}, {"data", std::move(data)}, {"known", std::move(known)}});
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Ready, or the error that llama-server's clients know.
-void HandleHealth(Host& host, HttpResponder& responder) {
+void HandleHealth(Host& host, const std::function<int()>& loaded_percent,
+                  HttpResponder& responder) {
   if (host.phase() == Phase::kReady) {
     const EngineStats stats = host.engine().Stats();
     if (stats.sessions_unsaved == 0) return SendJson(responder, {{"status", "ok"}});
@@ -31,6 +32,9 @@ void HandleHealth(Host& host, HttpResponder& responder) {
   error.http_status = 503;
   error.type = "unavailable_error";
   error.message = host.phase_reason();
+  if (host.phase() == Phase::kLoading && loaded_percent) {
+    error.more = {{"loaded_percent", loaded_percent()}};
+  }
   SendError(responder, error, kLlamaErrors);
 }
 
@@ -300,15 +304,17 @@ void AddOperatorsRoutes(Router& router, Host& host, const ServerApiOptions& opti
 
 void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& options) {
   for (const char* const path : {"/health", "/v1/health"}) {
-    router.Add({.method = "GET",
-                .pattern = path,
-                .shape = kLlamaErrors,
-                .handler = [&host](const HttpRequest&,
-                                   HttpResponder& responder) { HandleHealth(host, responder); },
-                .needs_model = false,
-                .is_public = true,
-                .is_quick = true,
-                .is_watched = true});
+    router.Add(
+        {.method = "GET",
+         .pattern = path,
+         .shape = kLlamaErrors,
+         .handler = [&host, percent = options.loaded_percent](
+                        const HttpRequest&,
+                        HttpResponder& responder) { HandleHealth(host, percent, responder); },
+         .needs_model = false,
+         .is_public = true,
+         .is_quick = true,
+         .is_watched = true});
   }
   // Clients look here, often without the key, to identify the server.
   for (const char* const path : {"/v1/models", "/models"}) {

@@ -2,6 +2,7 @@
 #ifndef WEFT_API_SERVER_ROUTES_H_
 #define WEFT_API_SERVER_ROUTES_H_
 
+#include <functional>
 #include <string>
 
 #include "host/host.h"
@@ -13,6 +14,8 @@ namespace weft::serve {
 struct ServerApiOptions {
   bool metrics = true;
   bool slots = true;
+  // How much of the model is loaded, for /health; null: not told. Any thread.
+  std::function<int()> loaded_percent = nullptr;
 };
 
 // `host` outlives the router.

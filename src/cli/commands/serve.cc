@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "api/ollama/routes.h"
 #include "api/openai/routes.h"
 #include "api/page/channel.h"
+#include "api/page/conversation_routes.h"
 #include "api/page/page.h"
 #include "api/responses/routes.h"
 #include "api/server/info.h"
@@ -134,15 +136,22 @@ void WarnWhenOpenToAll(const ServeFlags& flags) {
                  " has access"));
 }
 
+// How much of the model is loaded, in percent: written by the loading thread, told by /health.
+using LoadedPercent = std::atomic<int>;
+
 void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
-                    const serve::ChannelLimits& channels, serve::Host& host,
-                    serve::Router& router) {
+                    const serve::ChannelLimits& channels, const LoadedPercent& loaded,
+                    serve::Host& host, serve::Router& router) {
   serve::RegisterLocalModelsApi(router, [&flags, model_path] {
-    return ModelsAtHand(flags.model.models_folder, model_path,
-                        AddressFlags(flags.server.host, flags.server.port));
+    return serve::ModelChoice{
+        .local = ModelsAtHand(flags.model.models_folder, model_path,
+                              AddressFlags(flags.server.host, flags.server.port)),
+        .known = KnownModelsAtHand()};
   });
   serve::RegisterServerApi(router, host,
-                           {.metrics = flags.server.metrics, .slots = flags.server.slots});
+                           {.metrics = flags.server.metrics,
+                            .slots = flags.server.slots,
+                            .loaded_percent = [&loaded] { return loaded.load(); }});
   serve::RegisterSlotsApi(router, host, flags.server.slot_save_path);
   serve::RegisterInfoApi(router, host);
   serve::RegisterSessionsApi(router, host);
@@ -151,6 +160,7 @@ void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
   serve::RegisterAnthropicApi(router, host);
   serve::RegisterResponsesApi(router, host);
   serve::RegisterChannelApi(router, host, channels);
+  serve::RegisterConversationsApi(router, host);
   if (flags.server.page) serve::RegisterPage(router);
   serve::RegisterOllamaApi(router, host,
                            PullForOllama(flags.model.models_folder, flags.server.pull_bytes));
@@ -311,8 +321,12 @@ Status Serve(const ServeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto signals, ServeSignals::Create());
 
   LoadOutcome outcome;
+  LoadedPercent loaded_percent = 0;
+  const auto tell_loaded = [&](double fraction) {
+    loaded_percent = static_cast<int>(std::lround(fraction * 100));
+  };
   serve::ModelHost host(
-      {.load = [&] { return LoadFlaggedModel(flags.model, model.file); },
+      {.load = [&] { return LoadFlaggedModel(flags.model, model.file, tell_loaded); },
        .load_draft = [&](const Model& of) { return LoadFlaggedDraft(flags.model, of); },
        .engine = engine_options,
        .template_source = std::move(template_source),
@@ -324,7 +338,7 @@ Status Serve(const ServeFlags& flags) {
              signals->Tell();
            }});
   serve::Router router;
-  RegisterRoutes(flags, model.file->path(), ChannelsPerKey(keys), host, router);
+  RegisterRoutes(flags, model.file->path(), ChannelsPerKey(keys), loaded_percent, host, router);
   serve::FrontDoor door(std::move(door_options), &router, &host);
   WEFT_ASSIGN_OR_RETURN(const auto http,
                         serve::HttpServer::Start(ServeHttpOptions(flags), door.Hooks()));

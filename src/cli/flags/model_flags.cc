@@ -278,8 +278,9 @@ StatusOr<std::string> BackendNameOf(const ModelFlags& flags) {
 
 }  // namespace
 
-StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
-                                                        std::shared_ptr<const ModelFile> file) {
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(
+    const ModelFlags& flags, std::shared_ptr<const ModelFile> file,
+    const std::function<void(double fraction)>& told) {
   ModelOptions options;
   WEFT_ASSIGN_OR_RETURN(options.backend, BackendNameOf(flags));
   options.device = flags.device;
@@ -294,11 +295,10 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
     std::fprintf(stderr, "weft: %s\n", Printable(note, 1000).c_str());
   }
   const bool terminal = isatty(STDERR_FILENO) == 1;
-  if (terminal) {
-    options.progress = [](double fraction) {
-      ShowStatusLine(StrCat("loading ", std::lround(fraction * 100), " %"));
-    };
-  }
+  options.progress = [&told, terminal](double fraction) {
+    if (terminal) ShowStatusLine(StrCat("loading ", std::lround(fraction * 100), " %"));
+    if (told) told(fraction);
+  };
   auto model = Model::FromFile(std::move(file), options);
   if (terminal) {
     ShowStatusLine("");

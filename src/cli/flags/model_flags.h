@@ -3,6 +3,7 @@
 #define WEFT_CLI_FLAGS_MODEL_FLAGS_H_
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -67,9 +68,10 @@ StatusOr<FlaggedModel> OpenFlaggedModel(const ModelFlags& flags);
 StatusOr<std::shared_ptr<const ModelFile>> OpenFlaggedFile(const ModelFlags& flags);
 // Loads the whole model, with progress on stderr if that is a terminal.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags);
-// The same for an open file.
-StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags,
-                                                        std::shared_ptr<const ModelFile> file);
+// The same for an open file. `told` gets the fraction loaded so far, too; may be empty.
+StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(
+    const ModelFlags& flags, std::shared_ptr<const ModelFile> file,
+    const std::function<void(double fraction)>& told = {});
 // What drafts for the model: that of --draft-model, or its own prediction head; null where the
 // flags want neither.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags,

@@ -7,17 +7,21 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "base/system.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_finder.h"
 #include "engine/loading/box_model.h"
 #include "formats/model_facts.h"
 #include "http/server.h"
 #include "hub/local_models.h"
+#include "hub/names/known_models.h"
 
 namespace weft::cli {
 namespace {
 
 constexpr int64_t kToldTokens = 2048;
+// Of a conversation next to a model that is not here yet, as weft models counts.
+constexpr int64_t kKnownTokens = 8192;
 
 // Quotes the text as one shell word.
 std::string ShellWord(const std::string& text) {
@@ -115,6 +119,26 @@ std::vector<serve::LocalModelCard> ModelsAtHand(const std::string& models_folder
   box.command = StrCat("weft serve -m ", kBuiltInName, flags);
   Describe(OpenBoxModel(), &box);
   cards.push_back(std::move(box));
+  return cards;
+}
+
+std::vector<serve::KnownModelCard> KnownModelsAtHand() {
+  const int64_t free_bytes = FreeHostMemoryBytes();
+  std::vector<serve::KnownModelCard> cards;
+  for (const hub::KnownModel& model : hub::KnownModels()) {
+    const int64_t n_tokens = std::min(kKnownTokens, model.context);
+    cards.push_back(
+        {.name = model.name,
+         .use = hub::NameOf(model.use),
+         .about = model.about,
+         .license = model.license,
+         .n_bytes = model.file_bytes(),
+         .context_tokens = model.context,
+         .session_tokens = n_tokens,
+         .session_bytes = n_tokens * model.kv_bytes_per_token,
+         .sessions_that_fit = hub::ConversationsThatFit(model, kKnownTokens, free_bytes),
+         .command = StrCat("weft pull ", ShellWord(model.name))});
+  }
   return cards;
 }
 

@@ -27,6 +27,10 @@ std::vector<serve::LocalModelCard> ModelsAtHand(const std::string& models_folder
                                                 const std::string& served_path,
                                                 const std::string& flags);
 
+// Well-known models of the Hugging Face Hub, as weft models suggests them, with what fits into the
+// memory that is free now.
+std::vector<serve::KnownModelCard> KnownModelsAtHand();
+
 }  // namespace weft::cli
 
 #endif  // WEFT_CLI_SERVE_MODELS_AT_HAND_H_
