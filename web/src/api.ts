@@ -8,6 +8,7 @@ export class ApiError extends Error {
     message: string,
     readonly retryAfterSeconds = 0,
     readonly kind = "", // the server's name for the error, if it has one
+    readonly loadedPercent?: number, // of the model, while it is loading
   ) {
     super(message);
   }
@@ -25,9 +26,9 @@ export function messageOf(body: unknown, status: number): string {
 
 /** The error that a response's body tells. */
 export function errorOf(status: number, body: unknown, retryAfterSeconds: number): ApiError {
-  const error = (body as { error?: { code?: unknown; type?: unknown } } | null)?.error;
+  const error = (body as { error?: { code?: unknown; type?: unknown; loaded_percent?: number } } | null)?.error;
   const kind = [error?.code, error?.type].find((name) => typeof name === "string");
-  return new ApiError(status, messageOf(body, status), retryAfterSeconds, kind as string | undefined);
+  return new ApiError(status, messageOf(body, status), retryAfterSeconds, kind as string | undefined, error?.loaded_percent);
 }
 
 async function failure(response: Response): Promise<ApiError> {

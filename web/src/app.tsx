@@ -6,17 +6,19 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Attached } from "./attached";
 import { alone, Card, focusCard, toggleAlone } from "./card";
 import { Composer } from "./composer";
-import { begin, type Entry, find, opened, putAway, shownTitle, storageTrouble, update } from "./conversations";
+import { begin, entries, type Entry, find, opened, putAway, shownTitle, storageTrouble, update } from "./conversations";
 import { dialog, Dialogs } from "./dialogs";
-import { health, healthReason, model, watch } from "./engine";
+import { health, healthReason, loadedPercent, model, watch } from "./engine";
 import { EngineLine, EnginePanel } from "./engine_view";
 import { plural } from "./format";
 import { Icon } from "./icons";
+import { isListed } from "./kept";
 import { facts, nameOf } from "./models";
 import { Notice } from "./notice";
 import { isToy, Suggestions } from "./prompts";
 import { change, settings, type Theme } from "./settings";
 import { retry, running, send, stop, stopAll } from "./turns";
+import { Weave } from "./weave";
 
 const toAllId = "say-to-all";
 const toAll = signal("");
@@ -56,7 +58,7 @@ function healthText(): string {
     case "ready":
       return model.value ? nameOf(model.value) : "";
     case "loading":
-      return healthReason.value;
+      return loadedPercent.value === undefined ? healthReason.value : `Loading the model: ${loadedPercent.value} %`;
     case "unreachable":
       return "No answer from the server";
     case "key":
@@ -115,6 +117,17 @@ function TopBar() {
   );
 }
 
+/** While the model is loaded: what is written already waits in its field. */
+function Loading() {
+  if (health.value !== "loading" || loadedPercent.value === undefined) return null;
+  return (
+    <p class="banner loading" role="status">
+      <progress value={loadedPercent.value} max={100} aria-label="Weights loaded" />
+      The model is being loaded: {loadedPercent.value} % of its weights. A message is answered after that.
+    </p>
+  );
+}
+
 function Trouble() {
   if (health.value === "key") {
     return (
@@ -157,6 +170,7 @@ function Welcome() {
   };
   return (
     <div class="welcome">
+      <Weave />
       <h2>{model.value ? nameOf(model.value) : "Weft"}</h2>
       <Composer
         id={firstId}
@@ -228,12 +242,16 @@ function Tabs() {
   );
 }
 
+const mostOnShelf = 8;
+
 function Shelf() {
-  if (putAway.value.length === 0) return null;
+  const all = putAway.value;
+  if (all.length === 0) return null;
+  const latest = all.slice().sort((a, b) => (b.value.kept?.version ?? Infinity) - (a.value.kept?.version ?? Infinity));
   return (
     <div class="shelf">
-      <span>Park</span>
-      {putAway.value.map((entry) => (
+      <span>Parked</span>
+      {latest.slice(0, mostOnShelf).map((entry) => (
         <button
           key={entry.value.id}
           data-color={entry.value.color}
@@ -247,6 +265,9 @@ function Shelf() {
           <span class="name">{shownTitle(entry.value)}</span>
         </button>
       ))}
+      {all.length > mostOnShelf && (
+        <button class="quiet" onClick={() => (dialog.value = "find")}>All {all.length} …</button>
+      )}
     </div>
   );
 }
@@ -323,15 +344,24 @@ function onKeyDown(event: KeyboardEvent): void {
   event.preventDefault();
 }
 
-// The address names the conversation that is shown by itself, so that it can be bookmarked.
+// The address names the conversation that is shown by itself, so that it can be bookmarked. It may
+// be one that only the server has.
+const awaited = signal("");
+
 function openAddressed(): void {
-  const entry = find(location.hash.slice(1));
+  const id = location.hash.slice(1);
+  const entry = find(id);
+  awaited.value = entry || isListed.peek() ? "" : id;
   if (!entry) return;
   update(entry, { open: true });
   if (opened.peek().length > 1) alone.value = entry.peek().id;
 }
 
 function keepAddress(): void {
+  if (awaited.value) {
+    if (isListed.value || entries.value.some((entry) => entry.peek().id === awaited.value)) openAddressed();
+    if (awaited.peek()) return;
+  }
   const only = alone.value ?? (opened.value.length === 1 ? opened.value[0].peek().id : "");
   const hash = only ? `#${only}` : "";
   if (location.hash !== hash) window.history.replaceState(null, "", hash || location.pathname + location.search);
@@ -356,6 +386,7 @@ export function App() {
       <button class="skip" onClick={focusField}>Write</button>
       <TopBar />
       <Trouble />
+      <Loading />
       <div class="below">
         <main data-alone={only !== undefined}>
           <Tabs />

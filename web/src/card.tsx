@@ -14,7 +14,7 @@ import { MessageView, SystemPrompt } from "./message";
 import { tell } from "./notice";
 import { Suggestions } from "./prompts";
 import type { Turn } from "./turn";
-import { canDrop, fork, retry, running, send, stop } from "./turns";
+import { canDrop, fork, isFollowed, retry, running, send, stop } from "./turns";
 
 export function composerId(id: string): string {
   return `say-${id}`;
@@ -223,7 +223,7 @@ function NoLongerSent({ entry }: { entry: Entry }) {
 export function Card({ entry, number }: { entry: Entry; number: number }) {
   const conversation = entry.value;
   const { id, messages } = conversation;
-  const isRunning = running.value.has(id);
+  const isRunning = running.value.has(id) || isFollowed(conversation);
   const [renaming, setRenaming] = useState(false);
   const scroller = useRef<HTMLDivElement>(null);
   const follows = useRef(true);

@@ -3,14 +3,16 @@
 // or a lost connection they are told again from their beginning. See "Channels" in docs/api.md.
 import { ApiError, ask, errorOf, eventsOf, randomName } from "./api";
 
+/** The server is gone; it is there and knows the chat no longer; another page reads the chat. */
+export type Loss = "gone" | "forgotten" | "taken";
+
 /** A chat's callbacks, in order; `ended` comes last, exactly once. */
 export interface ChatEvents {
   chunk(chunk: any): void;
   refused(error: ApiError): void;
   restart(): void; // all of it is told again
   ended(): void;
-  // Instead of `ended`: the server is gone, or it is there and knows the chat no longer.
-  lost(isForgotten: boolean): void;
+  lost(why: Loss): void; // instead of `ended`
 }
 
 interface Chat {
@@ -61,6 +63,20 @@ export class Channel {
     }
   }
 
+  /** Whether no page reads it. */
+  async isFree(): Promise<boolean> {
+    const abort = new AbortController();
+    try {
+      await ask(`${this.path}?keep=1&free=1`, { signal: abort.signal });
+      return true;
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 409) return false;
+      throw error;
+    } finally {
+      abort.abort();
+    }
+  }
+
   /** Stops a chat; `ended` is called when its turn is over. */
   stop(name: string): void {
     ask(`${this.path}/chats/${name}`, { method: "DELETE" }).catch(() => {});
@@ -92,12 +108,20 @@ export class Channel {
       for await (const { name, data } of eventsOf(response)) {
         if (this.abort !== abort) return;
         if (name) this.tell(name, JSON.parse(data === "[DONE]" ? "null" : data));
+        else if (JSON.parse(data).taken) return this.leave();
         else this.takeList(JSON.parse(data).chats ?? []);
       }
     } catch {
       // Opened again below.
     }
     if (this.abort === abort) await this.openAgain();
+  }
+
+  /** Another page reads all of it now. */
+  private leave(): void {
+    this.abort = null;
+    this.opening = null;
+    this.lose([...this.chats.keys()], "taken");
   }
 
   private async openAgain(): Promise<void> {
@@ -108,22 +132,22 @@ export class Channel {
     } catch {
       await new Promise((done) => setTimeout(done, tryAgainMs));
       this.opening ??= this.open();
-      await this.opening.catch(() => this.lose([...this.chats.keys()], false));
+      await this.opening.catch(() => this.lose([...this.chats.keys()], "gone"));
     }
   }
 
   /** The chats that the server knows, just after the channel was opened; what they said follows. */
   private takeList(known: string[]): void {
     const begun = [...this.chats].filter(([, { isBegun }]) => isBegun);
-    this.lose(begun.map(([name]) => name).filter((name) => !known.includes(name)), true);
+    this.lose(begun.map(([name]) => name).filter((name) => !known.includes(name)), "forgotten");
     for (const name of known) this.chats.get(name)?.events.restart();
   }
 
-  private lose(names: string[], isForgotten: boolean): void {
+  private lose(names: string[], why: Loss): void {
     for (const name of names) {
       const chat = this.chats.get(name);
       this.forget(name);
-      chat?.events.lost(isForgotten);
+      chat?.events.lost(why);
     }
   }
 

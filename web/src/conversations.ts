@@ -1,6 +1,7 @@
 // The page's conversations: the messages are stored in the browser, one entry per conversation, so
-// that tabs do not overwrite each other's. Their state in the engine is a server session of the
-// same name; without it the server recomputes the conversation.
+// that tabs do not overwrite each other's, and on a server with a state directory (see kept.ts).
+// Their state in the engine is a server session of the same name; without it the server recomputes
+// the conversation.
 import { batch, computed, signal, type Signal } from "@preact/signals";
 
 import { ask, randomName } from "./api";
@@ -75,6 +76,22 @@ export interface Conversation {
   forkedFrom?: string; // a title
   parent?: string; // the id of that conversation
   forkedAt?: number; // number of messages taken from there
+  kept?: { store: string; version: number }; // the server's version that this one is based on
+  unsent?: boolean; // has changes that the server does not have
+}
+
+/** What each browser has of its own. */
+const ownParts = new Set<string>(["open", "draft", "draftFiles", "kept", "unsent"]);
+
+/** What the server keeps. */
+export function sharedPart(conversation: Conversation): Partial<Conversation> {
+  return Object.fromEntries(Object.entries(conversation).filter(([name]) => !ownParts.has(name)));
+}
+
+/** Whether the server would keep the same of both. */
+export function isSame(a: Conversation, b: Conversation): boolean {
+  const [left, right] = [sharedPart(a), sharedPart(b)] as Record<string, unknown>[];
+  return Object.keys({ ...left, ...right }).every((name) => left[name] === right[name]);
 }
 
 export type Entry = Signal<Conversation>;
@@ -157,7 +174,14 @@ export function find(id: string): Entry | undefined {
 // --- storage -------------------------------------------------------------------------
 
 const dirty = new Set<Entry>();
-const forgotten = new Set<string>(); // an answer may still be arriving
+/** Deleted: an answer, or a list, may still be arriving. */
+export const forgotten = new Set<string>();
+/** Deleted, but it can still be undone. */
+export const removed = new Set<string>();
+/** Whether the server keeps conversations; undefined: not known yet. */
+export const serverKeeps = signal<boolean | undefined>(undefined);
+/** Conversations that another tab has changed, which it also sends, and when. */
+export const changedElsewhere = new Map<string, number>();
 let saveTimer = 0;
 
 export function saveNow(): void {
@@ -169,8 +193,8 @@ export function saveNow(): void {
       localStorage.setItem(prefix + conversation.id, JSON.stringify(conversation));
       storageTrouble.value = "";
     } catch {
-      storageTrouble.value =
-        "The browser's storage is full. Export some conversations and delete them.";
+      if (conversation.kept && !conversation.unsent) localStorage.removeItem(prefix + conversation.id);
+      else storageTrouble.value = "The browser's storage is full. Export some conversations and delete them.";
     }
   }
   dirty.clear();
@@ -219,6 +243,7 @@ addEventListener("storage", (event) => {
   if (!event.key?.startsWith(prefix)) return;
   const entry = find(event.key.slice(prefix.length));
   const conversation = parse(event.newValue);
+  if (conversation) changedElsewhere.set(conversation.id, performance.now());
   if (!conversation) {
     if (entry) entries.value = entries.value.filter((other) => other !== entry);
   } else if (entry) {
@@ -232,8 +257,31 @@ addEventListener("pagehide", saveNow);
 // --- changes -------------------------------------------------------------------------
 
 export function update(entry: Entry, part: Partial<Conversation>): void {
-  entry.value = { ...entry.peek(), ...part };
+  const next = { ...entry.peek(), ...part };
+  if (Object.keys(part).some((name) => !ownParts.has(name))) next.unsent = true;
+  changedElsewhere.delete(next.id);
+  entry.value = next;
   saveSoon(entry);
+}
+
+/** Takes what the server has: into the entry, or into a new one that is parked. */
+export function takeKept(entry: Entry | undefined, theirs: Conversation): void {
+  if (!entry) {
+    const { length } = entries.peek();
+    entry = signal<Conversation>({ ...theirs, draft: "", open: false, order: theirs.order ?? length });
+    entries.value = sorted([...entries.peek(), entry]);
+  } else {
+    const { open, order, draft, draftFiles } = entry.peek();
+    entry.value = { ...theirs, open, order, draft, draftFiles };
+  }
+  saveSoon(entry);
+}
+
+/** Another browser has deleted it. */
+export function dropKept(entry: Entry): void {
+  entries.value = entries.peek().filter((other) => other !== entry);
+  dirty.delete(entry);
+  localStorage.removeItem(prefix + entry.peek().id);
 }
 
 export function updateMessage(entry: Entry, id: string, part: Partial<Message>): void {
@@ -297,9 +345,11 @@ export function begin(part: Partial<Conversation> = {}, after?: Entry): Entry {
 /** Removes it from the page; `forget` deletes it for good. */
 export function remove(entry: Entry): void {
   entries.value = entries.peek().filter((other) => other !== entry);
+  removed.add(entry.peek().id);
 }
 
 export function restore(entry: Entry): void {
+  removed.delete(entry.peek().id);
   entries.value = sorted([...entries.peek(), entry]);
 }
 
@@ -307,9 +357,15 @@ export function restore(entry: Entry): void {
 export function forget(entry: Entry): void {
   const { id } = entry.peek();
   forgotten.add(id);
+  removed.delete(id);
   dirty.delete(entry);
   localStorage.removeItem(prefix + id);
   ask(`v1/sessions/${id}`, { method: "DELETE", keepalive: true }).catch(() => {
     // The server is gone, or will evict the session when it needs room.
+  });
+  if (!serverKeeps.peek()) return;
+  ask(`v1/page/conversations/${id}`, { method: "DELETE", keepalive: true }).catch(() => {
+    // It comes back with the next list.
+    forgotten.delete(id);
   });
 }

@@ -5,7 +5,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { showNew } from "./card";
 import { Compare } from "./compare";
-import { entries } from "./conversations";
+import { entries, serverKeeps } from "./conversations";
 import { model, props } from "./engine";
 import { exportJson, exportMarkdown, importJson } from "./export";
 import { Find } from "./find";
@@ -14,11 +14,12 @@ import { Icon } from "./icons";
 import { ModelsList } from "./models";
 import { tell } from "./notice";
 import { proposed } from "./prompts";
+import { SessionText, shownSession } from "./session";
 import { change, type Form, schemaProblem, type Settings, settings } from "./settings";
 import { tools } from "./tools";
 import { sendSeveral } from "./turns";
 
-export const dialog = signal<"settings" | "several" | "keys" | "models" | "compare" | "find" | null>(null);
+export const dialog = signal<"settings" | "several" | "keys" | "models" | "compare" | "find" | "session" | null>(null);
 
 function Dialog({ title, wide, children }: { title: string; wide?: boolean; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null);
@@ -305,6 +306,11 @@ function SettingsDialog() {
           <button disabled={all.length === 0} onClick={() => exportJson(all)}>Export as JSON</button>
           <ImportButton />
         </div>
+        <p>
+          {serverKeeps.value
+            ? "Kept on the server, for every browser with this key."
+            : "Kept in this browser alone. With --state-dir, the server keeps them for every browser."}
+        </p>
       </div>
     </Dialog>
   );
@@ -401,7 +407,14 @@ export function Dialogs() {
   if (dialog.value === "find") {
     return (
       <Dialog title="Conversations">
-        <Find leave={() => (dialog.value = null)} />
+        <Find leave={() => (dialog.value = null)} showSession={() => (dialog.value = "session")} />
+      </Dialog>
+    );
+  }
+  if (dialog.value === "session") {
+    return (
+      <Dialog title={shownSession.value} wide>
+        <SessionText leave={() => (dialog.value = null)} />
       </Dialog>
     );
   }

@@ -4,6 +4,7 @@
 import { computed, effect, signal } from "@preact/signals";
 
 import { ApiError, ask, askJson } from "./api";
+import { exchange } from "./kept";
 import { settings } from "./settings";
 import { answerLost, running } from "./turns";
 
@@ -56,6 +57,8 @@ export interface Rates {
 
 export const health = signal<Health>("unknown");
 export const healthReason = signal("");
+/** How much of the model is loaded, while it is; undefined: not known. */
+export const loadedPercent = signal<number | undefined>(undefined);
 export const model = signal<Model | null>(null);
 export const props = signal<Props | null>(null);
 export const metrics = signal<Metrics>(new Map());
@@ -179,6 +182,7 @@ async function look(): Promise<void> {
     const list = (await askJson<{ data: Session[] }>("v1/sessions")).data;
     sessions.value = new Map(list.map((session) => [session.id, session]));
     await takeHistory();
+    await exchange();
     const isBack = health.value !== "ready";
     health.value = "ready";
     if (isBack) answerLost();
@@ -186,6 +190,7 @@ async function look(): Promise<void> {
     const status = error instanceof ApiError ? error.status : 0;
     former = null;
     healthReason.value = error instanceof Error ? error.message : String(error);
+    loadedPercent.value = error instanceof ApiError ? error.loadedPercent : undefined;
     if (status === 401) health.value = "key";
     else health.value = status === 503 ? "loading" : "unreachable";
   }

@@ -15,6 +15,7 @@ import {
   type Session,
   sessions,
 } from "./engine";
+import { Weave } from "./weave";
 import "./engine.css";
 import { bytes, count, duration, milliseconds, percent, plural, rate } from "./format";
 import { Icon } from "./icons";
@@ -228,6 +229,17 @@ function FiveMinutes() {
   );
 }
 
+function WeaveSection() {
+  const picture = Weave();
+  if (!picture) return null;
+  return (
+    <section>
+      <h3>Conversations <span>by their tokens</span></h3>
+      {picture}
+    </section>
+  );
+}
+
 export function EnginePanel() {
   const panel = useRef<HTMLElement>(null);
   useEffect(() => panel.current?.focus(), []);
@@ -265,6 +277,7 @@ export function EnginePanel() {
           at once: the same question with the same seed may get another answer.
         </p>
       )}
+      <WeaveSection />
       <FiveMinutes />
       {allMemory() > 0 && <MemoryFacts held={held} shared={shared} />}
       <section>

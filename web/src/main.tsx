@@ -3,8 +3,7 @@ import { render } from "preact";
 import { App } from "./app";
 import { loadAll } from "./conversations";
 import "./style.css";
-import { takeUpAll } from "./turns";
+import "./lists.css";
 
 loadAll();
-void takeUpAll();
 render(<App />, document.getElementById("app")!);

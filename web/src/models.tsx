@@ -46,13 +46,29 @@ export function facts({ meta }: Model): string[] {
   ];
 }
 
+/** One that can be downloaded. */
+interface KnownModel {
+  id: string;
+  use: "chat" | "code" | "embeddings";
+  about: string;
+  license: string;
+  bytes: number;
+  context_tokens: number;
+  session: { tokens: number; bytes: number };
+  sessions_that_fit: number;
+  command: string;
+}
+
 const list = signal<LocalModel[] | null>(null);
+const known = signal<KnownModel[]>([]);
 const trouble = signal("");
 const chosen = signal("");
 
 async function load(): Promise<void> {
   try {
-    list.value = (await askJson<{ data: LocalModel[] }>("v1/models/local")).data;
+    const answer = await askJson<{ data: LocalModel[]; known?: KnownModel[] }>("v1/models/local");
+    list.value = answer.data;
+    known.value = answer.known ?? [];
     trouble.value = "";
   } catch (error) {
     list.value = null;
@@ -74,6 +90,19 @@ function LocalFacts({ of }: { of: LocalModel }) {
   return <>{parts.join(" · ")}</>;
 }
 
+function Command({ text }: { text: string }) {
+  return (
+    <p class="command">
+      <code tabIndex={0}>{text}</code>
+      {navigator.clipboard && (
+        <button class="small" onClick={() => copy(text)} title="Copy the command" aria-label="Copy the command">
+          <Icon name="copy" />
+        </button>
+      )}
+    </p>
+  );
+}
+
 /** All that is needed to serve another model. */
 function Cost({ of }: { of: LocalModel }) {
   const known = entries.value.map((entry) => sessions.value.get(entry.value.id)).filter((session) => session !== undefined);
@@ -82,23 +111,16 @@ function Cost({ of }: { of: LocalModel }) {
   return (
     <div class="cost">
       <p>A server runs one model. Stop it with Ctrl-C and start it with:</p>
-      <p class="command">
-        <code tabIndex={0}>{of.command}</code>
-        {navigator.clipboard && (
-          <button class="small" onClick={() => copy(of.command)} title="Copy the command" aria-label="Copy the command">
-            <Icon name="copy" />
-          </button>
-        )}
-      </p>
+      <Command text={of.command} />
       <ul>
         <li>{bytes(of.bytes)} of weights are loaded (now {bytes(now)}).</li>
         {of.session && (
           <li>A conversation of {of.session.tokens.toLocaleString("en")} tokens takes {bytes(of.session.bytes)} beside them.</li>
         )}
         <li>
-          What was said stays in this browser. Its state belongs to the model:{" "}
+          The conversations stay. Their KV cache belongs to the model:{" "}
           {known.length > 0
-            ? `the ${count(tokens)} tokens of ${plural(known.length, "conversation")} are read again when they go on.`
+            ? `the ${count(tokens)} tokens of ${plural(known.length, "conversation")} are computed again when they go on.`
             : "there is none now."}
         </li>
       </ul>
@@ -132,6 +154,52 @@ function Served() {
   );
 }
 
+const uses = { chat: "Chat", code: "Code", embeddings: "Embeddings" };
+const otherMemory = 3; // conversations for which the memory is told
+
+function KnownFacts({ of }: { of: KnownModel }) {
+  const { session, sessions_that_fit: fit } = of;
+  const memory = of.bytes + otherMemory * session.bytes;
+  const parts = [`${bytes(of.bytes)} to download`, `context ${count(of.context_tokens)}`];
+  if (session.bytes > 0) parts.push(`${bytes(memory)} of memory with ${otherMemory} conversations of ${count(session.tokens)} tokens`);
+  if (session.bytes > 0 && fit > 0) parts.push(`${fit >= 999 ? "999 and more" : fit} fit now`);
+  parts.push(of.license);
+  return <span class="detail">{parts.join(" · ")}</span>;
+}
+
+/** What this computer could run, by what it is for. The rest is told below. */
+function KnownModels() {
+  const all = known.value;
+  if (all.length === 0) return null;
+  const fits = all.filter((of) => of.sessions_that_fit > 0);
+  const tooLarge = all.filter((of) => of.sessions_that_fit === 0);
+  return (
+    <section class="known">
+      <h3>Models to download that fit into this computer's free memory</h3>
+      {fits.length === 0 && <p class="hint">None of the well-known ones fits now.</p>}
+      {(["chat", "code", "embeddings"] as const).map((use) => {
+        const those = fits.filter((of) => of.use === use);
+        if (those.length === 0) return null;
+        return (
+          <>
+            <h4>{uses[use]}</h4>
+            {those.map((of) => (
+              <details key={of.id}>
+                <summary>
+                  <strong>{of.id}</strong> {of.about}
+                  <KnownFacts of={of} />
+                </summary>
+                <Command text={of.command} />
+              </details>
+            ))}
+          </>
+        );
+      })}
+      {tooLarge.length > 0 && <p class="hint">They do not fit now: {tooLarge.map(({ id }) => id).join(", ")}.</p>}
+    </section>
+  );
+}
+
 export function ModelsList() {
   useEffect(() => void load(), []);
   if (trouble.value) return <p class="hint">{trouble.value}</p>;
@@ -160,9 +228,8 @@ export function ModelsList() {
       </fieldset>
       {selected?.served && <Served />}
       {selected && !selected.served && !selected.error && <Cost of={selected} />}
-      <p class="hint">
-        “weft list” has the same list in a terminal, “weft pull NAME” gets another one.
-      </p>
+      <KnownModels />
+      <p class="hint">“weft models” has the same lists in a terminal. “weft pull NAME” downloads a model.</p>
     </>
   );
 }

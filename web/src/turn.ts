@@ -3,7 +3,7 @@ import { type Signal, signal } from "@preact/signals";
 
 import { ApiError, ask, askJson, randomName } from "./api";
 import { withAttached } from "./attached";
-import { type Channel, channel, channelNamed, type ChatEvents } from "./channel";
+import { type Channel, channel, channelNamed, type ChatEvents, type Loss } from "./channel";
 import { type Conversation, type Entry, type Message, type Progress, type Step, updateMessage, type Usage } from "./conversations";
 import { requestFields } from "./settings";
 import { type Call, offered, run as runTool } from "./tools";
@@ -23,8 +23,8 @@ const expected = new Set<string | undefined>(["nothing_missed", "first_prompt", 
 /** The server's reasons for a cut that is not by max tokens. */
 const cuts: Record<string, Message["cut"]> = { model_context_window_exceeded: "context", loop: "loop" };
 
-/** The server has been restarted: it no longer knows the chat. */
-const forgotten = "forgotten";
+/** The server has been restarted: it no longer knows the chat. Or another page reads it. */
+const [forgotten, taken]: Loss[] = ["forgotten", "taken"];
 
 /** The server's status for an answer of which it keeps not everything. */
 const tooLongToKeep = 507;
@@ -159,6 +159,7 @@ export class Turn {
   }
 
   private fail({ status, message, kind }: ApiError): void {
+    if (kind === taken) return this.show({});
     if (status === 0) lost.set(this.answer, this.entry);
     else this.place = undefined;
     this.show({ status: "failed", error: message, overflows: overflow.has(kind) || undefined });
@@ -205,7 +206,7 @@ export class Turn {
       refused: (error) => this.refuse(error),
       restart: () => this.restart(),
       ended: done,
-      lost: (isForgotten) => failed(new ApiError(0, "The connection to the server was lost.", 0, isForgotten ? forgotten : "")),
+      lost: (why) => failed(new ApiError(0, "The connection to the server was lost.", 0, why)),
     };
   }
 

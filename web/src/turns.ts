@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 
 import { ask, randomName } from "./api";
 import type { Attached } from "./attached";
-import { isAnothers } from "./channel";
+import { channelNamed, isAnothers } from "./channel";
 import { begin, type Conversation, entries, type Entry, type Message, shownTitle, update, updateMessage, withVersion } from "./conversations";
 import { settings } from "./settings";
 import { lost, Turn } from "./turn";
@@ -23,8 +23,14 @@ async function run(entry: Entry, turn: Turn): Promise<void> {
   }
 }
 
+/** Whether its answer is being written, and another page reads it. */
+export function isFollowed({ id, messages }: Conversation): boolean {
+  const last = messages.at(-1);
+  return last?.status === "running" && last.chat !== undefined && !running.value.has(id);
+}
+
 function isBusy(entry: Entry): boolean {
-  return running.peek().has(entry.peek().id);
+  return running.peek().has(entry.peek().id) || isFollowed(entry.peek());
 }
 
 function newAnswer(): Message {
@@ -106,12 +112,22 @@ export async function takeUpAll(): Promise<void> {
   const isTheirs = await Promise.all(names.map(isAnothers));
   const free = new Set(names.filter((_, i) => !isTheirs[i]));
   for (const { entry, last, channel } of left) {
-    if (free.has(channel) && !isBusy(entry)) again(entry, last);
+    if (free.has(channel) && !running.peek().has(entry.peek().id)) again(entry, last);
   }
 }
 
+/** Reads on an answer that nobody reads any more. */
+export function resume(entry: Entry): void {
+  const last = entry.peek().messages.at(-1);
+  if (last && isFollowed(entry.peek())) again(entry, last);
+}
+
 export function stop(entry: Entry): void {
-  running.peek().get(entry.peek().id)?.stop();
+  const { id, messages } = entry.peek();
+  const turn = running.peek().get(id);
+  const chat = messages.at(-1)?.chat;
+  if (turn) turn.stop();
+  else if (chat && isFollowed(entry.peek())) channelNamed(chat.channel).stop(chat.name);
 }
 
 export function stopAll(): void {

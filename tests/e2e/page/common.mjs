@@ -26,8 +26,8 @@ export async function until(condition) {
 const children = new Set();
 
 /** Starts a server and waits for the address that it prints to stdout or stderr. */
-async function start(command, args, stdio, output) {
-  const child = spawn(command, args, { stdio });
+async function start(command, args, stdio, output, env = {}) {
+  const child = spawn(command, args, { stdio, env: { ...process.env, ...env } });
   children.add(child);
   const ended = once(child, "exit").then(([code]) => {
     children.delete(child);
@@ -60,8 +60,9 @@ async function end(child, ended) {
 }
 
 /** A server whose model says what it is told; see tests/support/scripted_host.h. */
-export async function startScripted() {
-  const server = await start(process.env.WEFT_SCRIPTED_SERVER, [], ["pipe", "pipe", "inherit"], "stdout");
+export async function startScripted(stateDir) {
+  const env = stateDir ? { WEFT_SCRIPTED_STATE_DIR: stateDir } : {};
+  const server = await start(process.env.WEFT_SCRIPTED_SERVER, [], ["pipe", "pipe", "inherit"], "stdout", env);
   return {
     url: server.url,
     stop() {
@@ -120,8 +121,9 @@ export async function open(browser, url, options = {}) {
     const known = message.text().startsWith("Failed to load resource");
     if (["error", "warning"].includes(message.type()) && !known) faults.push(message.text());
   });
+  const { origin } = new URL(url);
   page.on("request", (request) => {
-    if (!request.url().startsWith(url) && !request.url().startsWith("blob:")) {
+    if (!request.url().startsWith(origin) && !request.url().startsWith("blob:")) {
       faults.push(`asked ${request.url()}`);
     }
   });
