@@ -5,8 +5,12 @@ import { existsSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 const folderOf = (name) => new URL(`node_modules/${name}/`, import.meta.url);
 const packageOf = (folder) => JSON.parse(readFileSync(new URL("package.json", folder), "utf8"));
 
-// What KaTeX's own command line uses, and no page.
-const notBundled = new Set(["commander"]);
+// What KaTeX's own command line uses, and what the MCP SDK has for servers, for signing in and for
+// its validator.
+const notBundled = new Set([
+  "commander", "@hono/node-server", "ajv", "ajv-formats", "cors", "cross-spawn", "eventsource", "express",
+  "express-rate-limit", "hono", "jose", "json-schema-typed", "raw-body", "zod-to-json-schema",
+]);
 
 const found = new Map();
 function add(name) {

@@ -10,6 +10,9 @@ export default defineConfig({
   // Addresses relative to the page, so that it also works below a path of a proxy.
   base: "./",
   server: { proxy: Object.fromEntries(apis.map((path) => [path, server])) },
+  resolve: {
+    alias: [{ find: "../validation/ajv-provider.js", replacement: new URL("src/no_validator.ts", import.meta.url).pathname }],
+  },
   build: {
     target: "es2022",
     modulePreload: { polyfill: false },
@@ -19,8 +22,8 @@ export default defineConfig({
       // when they have changed.
       output: {
         entryFileNames: "page/app.js",
+        chunkFileNames: "page/[name].js",
         assetFileNames: "page/app[extname]",
-        codeSplitting: false,
       },
     },
   },

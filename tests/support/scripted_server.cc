@@ -5,8 +5,8 @@
 //
 // With PING_MS, streams begin at once and send a ping at that interval. Coding agents, whose first
 // prompt has 20,000 tokens and more, need a large CONTEXT. $WEFT_SCRIPTED_STATE_DIR is the state
-// directory; unset: none. Prints one line, "listening on http://127.0.0.1:PORT", and stops when its
-// standard input ends.
+// directory, $WEFT_SCRIPTED_PAGE_MCP the page's MCP server; unset: none. Prints one line,
+// "listening on http://127.0.0.1:PORT", and stops when its standard input ends.
 #include <unistd.h>
 
 #include <chrono>
@@ -49,7 +49,9 @@ Status Run(const EngineOptions& options, int64_t context, const serve::RequestDe
   serve::RegisterResponsesApi(router, host);
   serve::RegisterChannelApi(router, host);
   serve::RegisterConversationsApi(router, host);
-  serve::RegisterPage(router);
+  serve::PageOptions page;
+  if (const char* const url = std::getenv("WEFT_SCRIPTED_PAGE_MCP")) page.mcp_urls = {url};
+  serve::RegisterPage(router, page);
   serve::RegisterOllamaApi(router, host);
   serve::FrontDoor door({}, &router, &host);
   serve::HttpServerOptions server_options;

@@ -11,6 +11,7 @@ import { exportJson, exportMarkdown, importJson } from "./export";
 import { Find } from "./find";
 import { plural } from "./format";
 import { Icon } from "./icons";
+import { type Server, servers, tryAgain } from "./mcp";
 import { ModelsList } from "./models";
 import { tell } from "./notice";
 import { proposed } from "./prompts";
@@ -97,6 +98,29 @@ function shownDefault(value: number | undefined): string {
   return value === undefined ? "The server's" : String(Number(value.toPrecision(3)));
 }
 
+function McpServer({ server: { url, state, trouble, connection } }: { server: Server }) {
+  const { mcp } = settings.value;
+  const isOn = mcp.includes(url);
+  const toggle = () => change({ mcp: isOn ? mcp.filter((other) => other !== url) : [...mcp, url] });
+  return (
+    <>
+      <label>
+        <input type="checkbox" checked={isOn} onChange={toggle} />
+        <span>
+          <strong>MCP server</strong> {url}
+          {state === "connecting" && " · connecting …"}
+          {connection && ` · ${plural(connection.tools.length, "tool")}: ${connection.tools.map(({ name }) => name).join(", ")}`}
+        </span>
+      </label>
+      {trouble && (
+        <p class="warn" role="alert">
+          {trouble} <button class="link" onClick={() => tryAgain(url)}>Try again</button>
+        </p>
+      )}
+    </>
+  );
+}
+
 function ToolsField() {
   const { tools: on } = settings.value;
   const toggle = (name: string) =>
@@ -110,8 +134,10 @@ function ToolsField() {
           <span><strong>{label}</strong> {about}</span>
         </label>
       ))}
+      {servers.value.map((server) => <McpServer key={server.url} server={server} />)}
       <p>
-        They run in this page, and what they were asked and gave is shown.
+        What they were asked and gave is shown. The clock and the calculator run in this page.
+        {servers.value.length > 0 ? " An MCP server is asked only after you allowed the call." : " With --page-mcp URL, the tools of an MCP server are here, too."}
         {props.value?.chat_template_caps.supports_tools === false &&
           " This model was not made for tools: it may not call them, or call them wrongly."}
       </p>

@@ -5,6 +5,7 @@ import { computed, effect, signal } from "@preact/signals";
 
 import { ApiError, ask, askJson } from "./api";
 import { exchange } from "./kept";
+import { loadServers } from "./mcp";
 import { settings } from "./settings";
 import { answerLost, running } from "./turns";
 
@@ -177,6 +178,7 @@ async function look(): Promise<void> {
       await ask("health");
       model.value = (await askJson<{ data: Model[] }>("v1/models")).data[0] ?? null;
       props.value = await askJson<Props>("props");
+      await loadServers();
     }
     await lookAtMetrics();
     const list = (await askJson<{ data: Session[] }>("v1/sessions")).data;

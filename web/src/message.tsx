@@ -8,7 +8,8 @@ import { model } from "./engine";
 import { count, duration, milliseconds, rate } from "./format";
 import { Icon } from "./icons";
 import { Markdown } from "./markdown";
-import { labelOf } from "./tools";
+import { asked, remoteTools } from "./mcp";
+import { type Call, labelOf } from "./tools";
 import { dropOldest, edit, fork, goOn, retry, running } from "./turns";
 
 interface Props {
@@ -140,6 +141,20 @@ function Reading({ done, total, perSecond, behind }: Progress) {
   );
 }
 
+/** A call to a server outside waits for the user's word. */
+function Permission({ call }: { call: Call }) {
+  const answer = asked.value.get(call.id);
+  if (!answer) return null;
+  const url = remoteTools().get(call.name)?.server.url;
+  return (
+    <div class="permission" role="group" aria-label={`Allow ${call.name}?`}>
+      <p>The model asks {url} to run this.</p>
+      <button class="primary" onClick={() => answer(true)}>Allow</button>
+      <button onClick={() => answer(false)}>Refuse</button>
+    </div>
+  );
+}
+
 /** What a model said before it called tools, the calls, and their results. */
 function StepView({ step }: { step: Step }) {
   return (
@@ -154,7 +169,11 @@ function StepView({ step }: { step: Step }) {
       {step.calls.map((call) => (
         <div class="call" data-failed={call.failed ?? false}>
           <p><Icon name="tool" /> {labelOf(call.name)} <code>{call.arguments}</code></p>
-          <p class="result"><span class="hidden">{call.failed ? "Failed: " : "Result: "}</span>{call.result}</p>
+          {call.result === undefined ? (
+            <Permission call={call} />
+          ) : (
+            <p class="result"><span class="hidden">{call.failed ? "Failed: " : "Result: "}</span>{call.result}</p>
+          )}
         </div>
       ))}
     </>

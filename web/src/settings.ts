@@ -41,6 +41,7 @@ export interface Settings {
   prompts: NamedPrompt[]; // system prompts kept by name
   columns: string; // of the board; empty: as many as fit
   tools: string[]; // names of the enabled tools
+  mcp: string[]; // addresses of the MCP servers whose tools are enabled
 }
 
 export const noSettings: Settings = {
@@ -70,6 +71,7 @@ export const noSettings: Settings = {
   prompts: [],
   columns: "",
   tools: [],
+  mcp: [],
 };
 
 const place = "weft.settings";

@@ -1,6 +1,7 @@
-// Tools that run in this page when a model calls them: they have no access to the page or the
-// network, and return text.
+// The tools that a model may call. Those of the page run in it, without access to the page or the
+// network. Those of MCP servers are asked for first. All return text.
 import { calculate } from "./calculator";
+import { callRemote, remoteTools } from "./mcp";
 import { settings } from "./settings";
 
 export interface Call {
@@ -59,15 +60,19 @@ export function labelOf(name: string): string {
 
 /** In the form of a request; undefined if none is enabled. */
 export function offered(): object[] | undefined {
-  const list = switchedOn();
-  if (list.length === 0) return undefined;
-  return list.map(({ name, about, parameters, required }) => ({
+  const own = switchedOn().map(({ name, about, parameters, required }) => ({
     type: "function",
     function: { name, description: about, parameters: { type: "object", properties: parameters, required } },
   }));
+  const taken = new Set(own.map((tool) => tool.function.name));
+  const remote = [...remoteTools()].filter(([name]) => !taken.has(name)).map(([name, { tool }]) => ({
+    type: "function",
+    function: { name, description: tool.description, parameters: tool.parameters },
+  }));
+  return own.length + remote.length > 0 ? [...own, ...remote] : undefined;
 }
 
-function valuesOf(tool: Tool, text: string): Record<string, string> {
+function objectOf(text: string): Record<string, unknown> {
   let given: unknown;
   try {
     given = JSON.parse(text || "{}");
@@ -77,8 +82,12 @@ function valuesOf(tool: Tool, text: string): Record<string, string> {
   if (typeof given !== "object" || given === null || Array.isArray(given)) {
     throw new Error("The arguments are not an object.");
   }
+  return given as Record<string, unknown>;
+}
+
+function valuesOf(tool: Tool, text: string): Record<string, string> {
   const values: Record<string, string> = {};
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries(objectOf(text))) {
     // For arithmetic such as "7", models pass a number.
     if (typeof value === "string" || typeof value === "number") values[name] = String(value);
   }
@@ -89,11 +98,13 @@ function valuesOf(tool: Tool, text: string): Record<string, string> {
 }
 
 /** The call with its result. Errors are results too: they let the model correct itself. */
-export function run(call: Call): Call {
+export async function run(call: Call, signal: AbortSignal): Promise<Call> {
   try {
     const tool = switchedOn().find(({ name }) => name === call.name);
-    if (!tool) throw new Error(`There is no tool “${call.name}” here.`);
-    return { ...call, result: tool.run(valuesOf(tool, call.arguments)) };
+    if (tool) return { ...call, result: tool.run(valuesOf(tool, call.arguments)) };
+    const remote = remoteTools().get(call.name);
+    if (!remote) throw new Error(`There is no tool “${call.name}” here.`);
+    return { ...call, result: await callRemote(remote, call.id, objectOf(call.arguments), signal) };
   } catch (error) {
     return { ...call, failed: true, result: error instanceof Error ? error.message : String(error) };
   }

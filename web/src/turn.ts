@@ -115,6 +115,7 @@ export class Turn {
   private isResumed = false; // the next request was begun by a former page
   private heard: { text: string; reasoning: string } | undefined; // before all of it was told again
   private stopped = false;
+  private readonly leave = new AbortController(); // of tools, when it is stopped
   private showTimer = 0;
   private tokens = 0; // of this request, so far
 
@@ -143,6 +144,7 @@ export class Turn {
 
   stop(): void {
     this.stopped = true;
+    this.leave.abort();
     if (this.chat) this.channel.stop(this.chat);
   }
 
@@ -150,7 +152,7 @@ export class Turn {
     do {
       const error = await this.request();
       if (error) return this.fail(error);
-    } while (this.goesOn());
+    } while (await this.goesOn());
     this.place = undefined;
     if (this.steps.length === mostSteps && !this.text && !this.stopped) {
       return this.show({ status: "failed", error: `It called tools ${mostSteps} times and gave no answer.`, usage: this.usage });
@@ -188,16 +190,24 @@ export class Turn {
   }
 
   /** Runs the called tools; returns whether to ask the model again with their results. */
-  private goesOn(): boolean {
-    const calls = this.calls.filter(({ name }) => name);
+  private async goesOn(): Promise<boolean> {
+    const calls = this.calls.filter(({ name }) => name).map((call) => ({ ...call, id: call.id || randomName() }));
     if (calls.length === 0 || this.stopped || this.finish !== "done") return false;
-    this.steps.push({ text: this.text.trim(), reasoning: this.reasoning || undefined, calls: calls.map(runTool) });
+    const said = { text: this.text.trim(), reasoning: this.reasoning || undefined };
+    const at = this.steps.length;
+    this.steps.push({ ...said, calls });
     this.text = "";
     this.reasoning = "";
     this.calls = [];
     this.begun = [];
+    this.place = undefined;
     this.show({});
-    return this.steps.length < mostSteps;
+    for (const [i, call] of calls.entries()) {
+      const done = await runTool(call, this.leave.signal);
+      this.steps[at] = { ...said, calls: this.steps[at].calls.with(i, done) };
+      this.show({});
+    }
+    return !this.stopped && this.steps.length < mostSteps;
   }
 
   private events(done: () => void, failed: (error: ApiError) => void): ChatEvents {

@@ -5,19 +5,28 @@
 #include <utility>
 
 #include "api/fields/error_shapes.h"
+#include "api/fields/support.h"
 #include "api/ollama/routes.h"
 #include "api/page/page_files.h"
+#include "base/check.h"
 #include "base/strings.h"
 
 namespace weft::serve {
 namespace {
 
-// Only content from this server, no inline scripts, no framing.
-constexpr std::string_view kPolicy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
-    "'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'";
+// Only content from this server, no inline scripts, no framing. The page may also ask MCP servers.
+std::string PolicyWith(const PageOptions& options) {
+  std::string policy =
+      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+      "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+      "require-trusted-types-for 'script'; trusted-types 'none'; connect-src 'self'";
+  for (const std::string& url : options.mcp_urls) {
+    const StatusOr<std::string> origin = OriginOf(url);
+    WEFT_CHECK(origin.ok(), "the flags are checked");
+    StrAppend(&policy, " ", *origin);
+  }
+  return policy;
+}
 
 std::string_view ContentType(std::string_view name) {
   static constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
@@ -44,12 +53,13 @@ bool Matches(std::string_view if_none_match, std::string_view tag) {
   return false;
 }
 
-void SendFile(const PageFile& file, const HttpRequest& request, HttpResponder& responder) {
+void SendFile(const PageFile& file, const std::string& policy, const HttpRequest& request,
+              HttpResponder& responder) {
   const std::string tag = StrCat("\"", file.digest, "\"");
   // File names stay the same when contents change, so browsers revalidate each time and get a 304.
   HttpHeaders headers = {{"ETag", tag},
                          {"Cache-Control", "no-cache"},
-                         {"Content-Security-Policy", std::string(kPolicy)},
+                         {"Content-Security-Policy", policy},
                          {"X-Content-Type-Options", "nosniff"},
                          {"Referrer-Policy", "no-referrer"},
                          {"Cross-Origin-Opener-Policy", "same-origin"},
@@ -60,9 +70,10 @@ void SendFile(const PageFile& file, const HttpRequest& request, HttpResponder& r
   responder.Send(200, ContentType(file.name), std::string(file.bytes), std::move(headers));
 }
 
-void SendNamed(std::string_view name, const HttpRequest& request, HttpResponder& responder) {
+void SendNamed(std::string_view name, const std::string& policy, const HttpRequest& request,
+               HttpResponder& responder) {
   for (const PageFile& file : PageFiles()) {
-    if (file.name == name) return SendFile(file, request, responder);
+    if (file.name == name) return SendFile(file, policy, request, responder);
   }
   SendError(
       responder,
@@ -72,13 +83,38 @@ void SendNamed(std::string_view name, const HttpRequest& request, HttpResponder&
 
 }  // namespace
 
-void RegisterPage(Router& router) {
+StatusOr<std::string> OriginOf(std::string_view url) {
+  const size_t scheme_end = url.starts_with("https://") ? 8 : url.starts_with("http://") ? 7 : 0;
+  const size_t end = url.find_first_of("/?#", scheme_end);
+  const std::string_view place =
+      url.substr(scheme_end, end == url.npos ? url.npos : end - scheme_end);
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-:[]";
+  if (scheme_end == 0 || place.empty() || place.find_first_not_of(kPlain) != place.npos) {
+    return InvalidArgument("\"", Printable(url, 200),
+                           "\" is not an address such as https://tools.example:8443/mcp");
+  }
+  return std::string(url.substr(0, scheme_end + place.size()));
+}
+
+void RegisterPage(Router& router, const PageOptions& options) {
+  const std::string policy = PolicyWith(options);
+  router.Add({.method = "GET",
+              .pattern = "/v1/page/mcp",
+              .shape = kOpenAiErrors,
+              .handler =
+                  [urls = options.mcp_urls](const HttpRequest&, HttpResponder& responder) {
+                    SendJson(responder, {{"servers", urls}});
+                  },
+              .needs_model = false,
+              .is_quick = true,
+              .is_watched = true});
   router.Add({.method = "GET",
               .pattern = "/",
               .handler =
-                  [](const HttpRequest& request, HttpResponder& responder) {
+                  [policy](const HttpRequest& request, HttpResponder& responder) {
                     if (AnsweredAsOllama(request, responder)) return;
-                    SendNamed("index.html", request, responder);
+                    SendNamed("index.html", policy, request, responder);
                   },
               .needs_model = false,
               .is_public = true,
@@ -86,8 +122,8 @@ void RegisterPage(Router& router) {
   router.Add({.method = "GET",
               .pattern = "/page/{file}",
               .handler =
-                  [](const HttpRequest& request, HttpResponder& responder) {
-                    SendNamed(request.path_arguments[0], request, responder);
+                  [policy](const HttpRequest& request, HttpResponder& responder) {
+                    SendNamed(request.path_arguments[0], policy, request, responder);
                   },
               .needs_model = false,
               .is_public = true,

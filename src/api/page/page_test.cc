@@ -18,7 +18,7 @@ using ::testing::Not;
 
 class PageTest : public ::testing::Test {
  protected:
-  PageTest() { RegisterPage(router_); }
+  PageTest() { RegisterPage(router_, {.mcp_urls = {"https://tools.example:8443/mcp?a=b"}}); }
 
   weft::testing::MemoryResponder Get(std::string_view path, HttpHeaders headers = {},
                                      std::string_view method = "GET") {
@@ -50,6 +50,7 @@ TEST_F(PageTest, EachFileHasItsType) {
   EXPECT_EQ(Get("/page/app.css").type(), "text/css; charset=utf-8");
   EXPECT_EQ(Get("/page/icon.svg").type(), "image/svg+xml");
   EXPECT_EQ(Get("/page/app.woff2").type(), "font/woff2");
+  EXPECT_EQ(Get("/page/mcp_client.js").type(), "text/javascript; charset=utf-8");
 }
 
 TEST_F(PageTest, NamesOnlyFilesThatAreThere) {
@@ -66,7 +67,7 @@ TEST_F(PageTest, IsAsBigAsItsFiles) {
     EXPECT_FALSE(file.bytes.empty()) << file.name;
     bytes += file.bytes.size();
   }
-  EXPECT_LT(bytes, size_t{640} << 10);
+  EXPECT_LT(bytes, size_t{800} << 10);
   EXPECT_TRUE(Get("/").body().ends_with("</html>\n"));
 }
 
@@ -77,9 +78,27 @@ TEST_F(PageTest, AllowsNothingButItself) {
   EXPECT_THAT(policy, HasSubstr("script-src 'self';"));
   EXPECT_THAT(policy, HasSubstr("font-src 'self';"));
   EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
-  EXPECT_THAT(policy, Not(HasSubstr("http")));
+  // What the operator named, and of that only the origin.
+  EXPECT_TRUE(policy.ends_with("; connect-src 'self' https://tools.example:8443"));
+  Router router;
+  RegisterPage(router);
+  weft::testing::MemoryResponder responder;
+  testing::RunHandler(*router.Find("GET", {""}).route, HttpRequest{.path = "/"}, responder);
+  EXPECT_THAT(responder.Header("Content-Security-Policy"), Not(HasSubstr("http")));
   EXPECT_EQ(page.Header("X-Content-Type-Options"), "nosniff");
   EXPECT_THAT(page.body(), Not(HasSubstr("<style")));
+}
+
+TEST(OriginOfTest, TakesNothingElseIntoThePolicy) {
+  EXPECT_EQ(*OriginOf("http://127.0.0.1:3000/mcp"), "http://127.0.0.1:3000");
+  EXPECT_EQ(*OriginOf("https://tools.example"), "https://tools.example");
+  EXPECT_EQ(*OriginOf("http://[::1]:3000?x"), "http://[::1]:3000");
+  for (const char* const url :
+       {"", "tools.example", "ftp://a", "https://", "https:///mcp", "https://*", "https://a b",
+        "https://a;script-src", "https://a, https://b/", "https://u:p@a/", "https://a\nb",
+        "javascript:alert(1)", "https://a'"}) {
+    EXPECT_FALSE(OriginOf(url).ok()) << url;
+  }
 }
 
 TEST_F(PageTest, IsSentAgainOnlyWhenItHasChanged) {

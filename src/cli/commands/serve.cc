@@ -161,7 +161,7 @@ void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
   serve::RegisterResponsesApi(router, host);
   serve::RegisterChannelApi(router, host, channels);
   serve::RegisterConversationsApi(router, host);
-  if (flags.server.page) serve::RegisterPage(router);
+  if (flags.server.page) serve::RegisterPage(router, {.mcp_urls = flags.page_mcp});
   serve::RegisterOllamaApi(router, host,
                            PullForOllama(flags.model.models_folder, flags.server.pull_bytes));
 }

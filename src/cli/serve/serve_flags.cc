@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "api/page/page.h"
 #include "base/files/mapped_file.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -37,12 +38,26 @@ std::vector<std::string> FurtherNames(const serve::ServerOptions& options) {
   return {options.aliases.begin() + 1, options.aliases.end()};
 }
 
+void AddPageFlags(CLI::App* app, ServeFlags* flags) {
+  const auto problem_of = [](const std::string& url) {
+    const auto origin = serve::OriginOf(url);
+    return origin.ok() ? std::string() : std::string(Message(origin.status()));
+  };
+  app->add_option("--page-mcp", flags->page_mcp,
+                  "An MCP server (streamable HTTP) whose tools the page offers, such as "
+                  "http://127.0.0.1:3000/mcp: switched on in its settings, and asked before each "
+                  "call. It must allow the page's origin (CORS); can be repeated")
+      ->type_name("URL")
+      ->check(problem_of);
+}
+
 }  // namespace
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   AddModelFlag(app, &flags->model, "NAME");
   AddBuiltInFlags(app, &flags->model);
   AddServerFlags(app, &flags->server);
+  AddPageFlags(app, flags);
   AddContextFlag(app, &flags->model);
   AddPoolingFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);

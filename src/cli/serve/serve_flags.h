@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "cli/flags/model_flags.h"
@@ -23,6 +24,7 @@ struct ServeFlags {
   SamplingFlags sampling;
   ReplyFlags reply;
   serve::ServerOptions server;
+  std::vector<std::string> page_mcp;  // addresses of MCP servers
 };
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags);

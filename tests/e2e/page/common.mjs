@@ -60,8 +60,8 @@ async function end(child, ended) {
 }
 
 /** A server whose model says what it is told; see tests/support/scripted_host.h. */
-export async function startScripted(stateDir) {
-  const env = stateDir ? { WEFT_SCRIPTED_STATE_DIR: stateDir } : {};
+export async function startScripted({ stateDir, mcp } = {}) {
+  const env = { ...(stateDir && { WEFT_SCRIPTED_STATE_DIR: stateDir }), ...(mcp && { WEFT_SCRIPTED_PAGE_MCP: mcp }) };
   const server = await start(process.env.WEFT_SCRIPTED_SERVER, [], ["pipe", "pipe", "inherit"], "stdout", env);
   return {
     url: server.url,
@@ -105,8 +105,8 @@ export async function launch() {
   });
 }
 
-/** The page, and what it should never do: fail, or ask another server. */
-export async function open(browser, url, options = {}) {
+/** The page, and what it should never do: fail, or ask another server than `mayAsk`. */
+export async function open(browser, url, { mayAsk, ...options } = {}) {
   const context = await browser.newContext({
     viewport: { width: 1440, height: 900 },
     reducedMotion: "reduce",
@@ -123,6 +123,7 @@ export async function open(browser, url, options = {}) {
   });
   const { origin } = new URL(url);
   page.on("request", (request) => {
+    if (mayAsk && request.url().startsWith(mayAsk)) return;
     if (!request.url().startsWith(origin) && !request.url().startsWith("blob:")) {
       faults.push(`asked ${request.url()}`);
     }

@@ -29,7 +29,7 @@ describe("conversations on the server", () => {
   before(async () => {
     browser = await launch();
     state = await mkdtemp(path.join(scratch, "kept-"));
-    server = await startScripted(state);
+    server = await startScripted({ stateDir: state });
   });
   after(async () => {
     assert.equal(await server?.stop(), 0);

@@ -30,10 +30,20 @@ describe("the page of weft serve", () => {
     assert.ok(await dialog.getByRole("radio", { name: /served one/ }).isChecked());
     assert.ok(await dialog.getByRole("radio", { name: /broken/ }).isDisabled());
     await dialog.getByRole("radio", { name: /another/ }).check();
-    assert.equal(await dialog.locator(".command code").innerText(), "weft serve -m another");
+    assert.equal(await dialog.locator(".cost .command code").innerText(), "weft serve -m another");
     assert.match(await dialog.locator(".cost").innerText(), /of weights are loaded[^]*A conversation of [\d,]+ tokens takes/);
     await dialog.getByRole("radio", { name: /weft-box/ }).check();
-    assert.equal(await dialog.locator(".command code").innerText(), "weft serve -m box");
+    assert.equal(await dialog.locator(".cost .command code").innerText(), "weft serve -m box");
+    // What this computer could run besides: each with the command that gets it, or in one line what is too large.
+    await dialog.getByRole("heading", { name: /Models to download/ }).waitFor();
+    const known = dialog.locator(".known details");
+    for (let i = 0; i < (await known.count()); ++i) {
+      assert.match(await known.nth(i).locator("summary").innerText(), /iB to download · context [^]*·/);
+      await known.nth(i).locator("summary").click();
+      assert.match(await known.nth(i).locator(".command code").innerText(), /^weft pull \S+\/\S+$/);
+    }
+    const told = (await known.locator("strong").allInnerTexts()).join() + (await dialog.locator(".known").innerText());
+    assert.match(told, /Qwen3-0\.6B/);
     assert.deepEqual(await audit(page), []);
     await context.close();
     assert.deepEqual(faults, []);
