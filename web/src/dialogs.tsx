@@ -439,7 +439,7 @@ export function Dialogs() {
   }
   if (dialog.value === "session") {
     return (
-      <Dialog title={shownSession.value} wide>
+      <Dialog title={shownSession.value}>
         <SessionText leave={() => (dialog.value = null)} />
       </Dialog>
     );

@@ -184,9 +184,9 @@ async function look(): Promise<void> {
     const list = (await askJson<{ data: Session[] }>("v1/sessions")).data;
     sessions.value = new Map(list.map((session) => [session.id, session]));
     await takeHistory();
-    await exchange();
     const isBack = health.value !== "ready";
     health.value = "ready";
+    await exchange();
     if (isBack) answerLost();
   } catch (error) {
     const status = error instanceof ApiError ? error.status : 0;

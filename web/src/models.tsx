@@ -161,8 +161,9 @@ function KnownFacts({ of }: { of: KnownModel }) {
   const { session, sessions_that_fit: fit } = of;
   const memory = of.bytes + otherMemory * session.bytes;
   const parts = [`${bytes(of.bytes)} to download`, `context ${count(of.context_tokens)}`];
-  if (session.bytes > 0) parts.push(`${bytes(memory)} of memory with ${otherMemory} conversations of ${count(session.tokens)} tokens`);
-  if (session.bytes > 0 && fit > 0) parts.push(`${fit >= 999 ? "999 and more" : fit} fit now`);
+  if (of.use !== "embeddings") {
+    parts.push(`${bytes(memory)} with ${otherMemory} conversations`, `${fit >= 999 ? "999 and more" : fit} fit now`);
+  }
   parts.push(of.license);
   return <span class="detail">{parts.join(" · ")}</span>;
 }
@@ -176,6 +177,7 @@ function KnownModels() {
   return (
     <section class="known">
       <h3>Models to download that fit into this computer's free memory</h3>
+      <p class="hint">Conversations are counted with {count(all[0].session.tokens)} tokens each.</p>
       {fits.length === 0 && <p class="hint">None of the well-known ones fits now.</p>}
       {(["chat", "code", "embeddings"] as const).map((use) => {
         const those = fits.filter((of) => of.use === use);

@@ -99,24 +99,23 @@ StatusOr<ConversationStore::Domain*> ConversationStore::Open(const std::string& 
     WEFT_ASSIGN_OR_RETURN(const auto source, OpenFileSource(opened.dir.get(), file, file));
     std::string begin(std::min<uint64_t>(source->size(), kMaxHeadBytes), '\0');
     WEFT_RETURN_IF_ERROR(source->Read(0, std::as_writable_bytes(std::span(begin))));
-    const StatusOr<Head> head = ReadHead(begin);
-    if (!head.ok()) continue;  // left where it is, for whoever can repair it
-    const auto n_bytes = static_cast<int64_t>(source->size() - head->n_bytes);
-    opened.items[id] = {.version = head->version, .n_bytes = n_bytes};
+    const Head head = ReadHead(begin).value_or(Head{.version = kDamaged});
+    const auto n_bytes = static_cast<int64_t>(source->size() - head.n_bytes);
+    opened.items[id] = {.version = head.version, .n_bytes = n_bytes};
     opened.n_bytes += n_bytes;
-    opened.last_version = std::max(opened.last_version, head->version);
+    opened.last_version = std::max(opened.last_version, head.version);
   }
   WEFT_ASSIGN_OR_RETURN(opened.store, NameOfStore(opened.dir));
   return &(domains_[domain] = std::move(opened));
 }
 
 StatusOr<ConversationStore::Listing> ConversationStore::List(const std::string& domain) {
-  // Unlike a count of changes, unique over restarts.
+  // A count of changes alone would be the same after a restart, and for another key.
   static const std::string process = NewId("", 8);
   MutexLock lock(&mutex_);
   WEFT_ASSIGN_OR_RETURN(const Domain* const opened, Open(domain));
   return Listing{.store = opened->store,
-                 .tag = StrCat(process, "-", opened->n_changes),
+                 .tag = StrCat(opened->store, "-", process, "-", opened->n_changes),
                  .items = opened->items};
 }
 
@@ -161,7 +160,7 @@ StatusOr<int64_t> ConversationStore::Put(const std::string& domain, const std::s
   if (former.version == 0 && based_on != 0) {
     return NotFound("the conversation \"", id, "\" was deleted; put it with version=0 to keep it");
   }
-  if (former.version != based_on) {
+  if (former.version != based_on && former.version != kDamaged) {
     return MakeStatus(StatusCode::kAborted, "the conversation is at version ", former.version,
                       ", not ", based_on, "; get that one, and merge");
   }

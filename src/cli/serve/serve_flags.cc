@@ -48,6 +48,7 @@ void AddPageFlags(CLI::App* app, ServeFlags* flags) {
                   "http://127.0.0.1:3000/mcp: switched on in its settings, and asked before each "
                   "call. It must allow the page's origin (CORS); can be repeated")
       ->type_name("URL")
+      ->allow_extra_args(false)  // the model's name may follow
       ->check(problem_of);
 }
 

@@ -50,6 +50,23 @@ describe("the page of weft serve", () => {
     assert.equal(await server.stop(), 0);
   });
 
+  bounded("says how much of the model is loaded, and answers after that", async () => {
+    const server = await startWeft("--port", "0");
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    const error = { code: 503, message: "Loading model", type: "unavailable_error", loaded_percent: 42 };
+    await page.route("**/health", (route) => route.fulfill({ status: 503, json: { error } }));
+    await page.goto(server.url);
+    await page.getByText("Loading the model: 42 %").waitFor();
+    assert.equal(await page.getByRole("progressbar", { name: "Weights loaded" }).getAttribute("value"), "42");
+    assert.deepEqual(await audit(page), []);
+    await page.unroute("**/health");
+    await page.waitForSelector('[data-health="ready"]');
+    assert.equal(await page.getByRole("progressbar").count(), 0);
+    await context.close();
+    assert.equal(await server.stop(), 0);
+  });
+
   bounded("tells what is shared, how fast it was, and leaves no line in the log for looking", async () => {
     const server = await startWeft("--port", "0");
     const { page, context, faults } = await open(browser, server.url);
