@@ -186,7 +186,7 @@ function PhaseFacts({ id, turn }: { id: string; turn: Turn }) {
       : refused
         ? "The server is full, asking again"
         : "Queued";
-  const names = { waiting, reading: "Prefill", writing: "Decode" };
+  const names = { waiting, reading: "Prefill", writing: "Decode", tools: "Running tools" };
   const parts = [names[name]];
   if (perSecond > 0) parts.push(`${rate(perSecond)} tokens/s`);
   else if (ms >= fewestMsToTell) parts.push(`for ${duration(ms)}`);

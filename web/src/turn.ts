@@ -10,7 +10,7 @@ import { type Call, offered, run as runTool } from "./tools";
 
 /** A turn's stage, since when, and its speed (0: not known yet). */
 export interface Phase {
-  name: "waiting" | "reading" | "writing";
+  name: "waiting" | "reading" | "writing" | "tools";
   since: number; // performance.now()
   perSecond: number;
   behind?: number; // while it waits: tokens of other prompts that come before
@@ -66,7 +66,7 @@ function sentSteps(steps: readonly Step[]): SentMessage[] {
         function: { name: call.name, arguments: call.arguments },
       })),
     },
-    ...calls.map((call) => ({ role: "tool", tool_call_id: call.id, content: call.result ?? "" })),
+    ...calls.map((call) => ({ role: "tool", tool_call_id: call.id, content: call.result ?? "It was not run." })),
   ]);
 }
 
@@ -201,6 +201,7 @@ export class Turn {
     this.calls = [];
     this.begun = [];
     this.place = undefined;
+    this.enter("tools");
     this.show({});
     for (const [i, call] of calls.entries()) {
       const done = await runTool(call, this.leave.signal);
