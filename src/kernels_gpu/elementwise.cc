@@ -88,7 +88,10 @@ WEFT_KERNEL(GateRows, GateArgs) {
   if (row >= *a.n_rows) return;
   float* const x = a.x.values + row * a.x.stride + head * a.x_head;
   const float* const gate = a.gate.values + row * a.gate.stride + head * a.gate_head;
-  ForColumns(a.width, [&](int c) { x[c] = x[c] * Sigmoid(gate[c * a.gate_step]); });
+  ForColumns(a.width, [&](int c) {
+    const float input = gate[c * a.gate_step];
+    x[c] = x[c] * (a.softplus != 0 ? Softplus(input) : Sigmoid(input));
+  });
 }
 
 WEFT_KERNEL(RotateRows, RopeArgs) {

@@ -119,6 +119,24 @@ struct RowRouter {
   }
 };
 
+// One thread weighs each choice by kSoftmaxOfNear; `logits` are those of all experts.
+template <typename Logits>
+WEFT_DEVICE void WeighAmongNear(const RouteArgs& a, const Logits& logits, const int32_t* experts,
+                                float* weights) {
+  for (int i = 0; i < a.n_used; ++i) {
+    const float best = logits[experts[i]];
+    float sum = 0.0f;
+    for (int expert = 0; expert < a.n_experts; ++expert) {
+      bool is_taken = false;
+      for (int j = 0; j < i; ++j) is_taken = is_taken || experts[j] == expert;
+      const float logit = logits[expert];
+      const bool is_far = best - logit > kNearLogits * Max(best, Abs(logit));
+      if (!is_taken && !is_far) sum = sum + Exp(logit - best);
+    }
+    weights[i] = 1.0f / sum;
+  }
+}
+
 // Computes weights from the scores of the chosen experts.
 WEFT_DEVICE void WeighChosen(const RouteArgs& a, float* weights) {
   if (a.router == Router::kSoftmaxOfChosen) SoftmaxInPlace(weights, a.n_used);
@@ -152,7 +170,9 @@ WEFT_COOPERATIVE_KERNEL(RouteRows, RouteArgs, kRouteThreads) {
     experts[i] = expert;
     weights[i] = scores[expert];
   }
-  if (lane == 0) WeighChosen(a, weights);
+  if (lane != 0) return;
+  if (a.router == Router::kSoftmaxOfNear) WeighAmongNear(a, scores, experts, weights);
+  WeighChosen(a, weights);
 }
 
 // Loads the experts of a block's pairs into shared memory.

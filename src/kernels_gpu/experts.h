@@ -7,7 +7,8 @@
 namespace weft::device {
 
 // Values as in RouterWeights of model/operations.h.
-enum class Router : int32_t { kSoftmax, kSigmoid, kSoftmaxOfChosen };
+enum class Router : int32_t { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSoftmaxOfNear };
+inline constexpr float kNearLogits = 0.02f;
 
 // Chooses each row's experts; `scores` are the router's logits. x: rows, one warp each.
 struct RouteArgs {

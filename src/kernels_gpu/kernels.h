@@ -148,12 +148,13 @@ struct ActivateBytesArgs {
 };
 WEFT_DECLARE_KERNEL(ActivateBytes, ActivateBytesArgs);
 
-// x = x * sigmoid(gate), head by head; gate_step 0: one gate per head. x: columns of a head, y:
-// rows, z: heads.
+// x = x * sigmoid(gate) or x * softplus(gate), head by head; gate_step 0: one gate per head. x:
+// columns of a head, y: rows, z: heads.
 struct GateArgs {
   Rows x, gate;
   int64_t x_head = 0, gate_head = 0;
   int32_t gate_step = 1;
+  int32_t softplus = 0;
   int32_t width = 0;
   const int32_t* n_rows = nullptr;
 };

@@ -86,15 +86,18 @@ struct KeyChoice {
   }
 };
 
+// What is taken of the gate of a head's output.
+enum class GateActivation { kSigmoid, kSoftplus };
+
 // Softmax attention with grouped heads: query head h reads key/value head h / (n_heads /
 // n_kv_heads).
 //
 // Order: q, k, v = linears of the input (`gated_query`: for each head, q holds its query and then a
 // gate of the same width); norms of q, k, v; rope of q, k; keys and values are stored; scores =
 // scale * q.k, softcap, mask by window and chunk; softmax (with a sink: one more term exp(sink[h])
-// in the denominator); weighted sum of values; times sigmoid(gate); output linear.
-// `norms_after_rope`: q and k are rotated first, then normed. The temperature multiplies the query
-// after that.
+// in the denominator); weighted sum of values; times sigmoid(gate) or softplus(gate); output
+// linear. `norms_after_rope`: q and k are rotated first, then normed. The temperature multiplies
+// the query after that.
 template <typename Form>
 struct AttentionTensors {
   typename Form::Linear q, k, v, out;  // k and v are empty when !writes_kv
@@ -115,6 +118,7 @@ struct Attention : AttentionTensors<InFile> {
   bool v_from_k = false;  // v is the raw k projection (before norm and rope)
   bool gated_query = false;
   bool norms_after_rope = false;
+  GateActivation gate_activation = GateActivation::kSigmoid;
   int rope = -1;      // index into ModelSpec::ropes, -1: none
   float scale = 1;    // applied to the scores
   float softcap = 0;  // c * tanh(score / c) when > 0
@@ -144,6 +148,8 @@ struct Attention : AttentionTensors<InFile> {
     visitor.Require(!gate || gate.n_out == n_heads || gate.n_out == n_heads * v_dim,
                     "gates are of heads or of their values");
     visitor.Require(!gate || !gated_query, "a head has one gate");
+    visitor.Require(gate_activation == GateActivation::kSigmoid || !gated_query,
+                    "gates after queries are sigmoids");
     const int64_t n_q = n_heads * k_dim * (gated_query ? 2 : 1);
     const int64_t n_k = n_kv_heads * k_dim, n_v = n_kv_heads * v_dim;
     visitor.Tensor(q, {.n_in = d_model, .n_out = n_q}, of.q...);
@@ -367,7 +373,11 @@ enum class RouterWeights {
   kSoftmax,          // softmax over all experts, before choosing
   kSigmoid,          // sigmoid of each logit
   kSoftmaxOfChosen,  // softmax over the logits of the chosen experts only
+  // Each choice has its softmax over the experts that are not chosen before it and whose logits are
+  // near: (chosen - logit) <= kNearLogits * max(chosen, |logit|).
+  kSoftmaxOfNear,
 };
+inline constexpr float kNearLogits = 0.02f;
 
 // Sends each token through the `n_used` best of `n_experts`.
 //
@@ -413,6 +423,8 @@ struct MixtureOfExperts : MixtureOfExpertsTensors<InFile> {
                     "there are as many experts as are used");
     visitor.Require(std::isfinite(weight_scale), "weights are finite");
     visitor.Require(!routes_kept || !router_norm, "a router has one input");
+    visitor.Require(weights != RouterWeights::kSoftmaxOfNear || !selection_bias,
+                    "choices among near logits have no bias");
     visitor.Require(!weighs_inputs || (gate && !gate.bias && !up.bias),
                     "an input's weight passes through the products");
     visitor.Require(activation != Activation::kXielu, "experts have another activation");

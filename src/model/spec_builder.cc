@@ -379,6 +379,11 @@ bool SpecBuilder::HasTensor(std::string_view full_name) const {
   return file_.FindTensor(full_name) >= 0;
 }
 
+int64_t SpecBuilder::RowsOf(const std::string& name) const {
+  const int index = file_.FindTensor(name + ".weight");
+  return index < 0 ? 0 : file_.tensors()[index].dims[1];
+}
+
 int SpecBuilder::Find(const std::string& full_name, std::vector<int64_t> want, bool needs_f32) {
   if (!ok()) return -1;
   const std::string want_text = StrCat("[", StrJoin(want, ", "), "]");

@@ -154,6 +154,8 @@ class SpecBuilder {
 
   // --- tensors: `name` without ".weight" ---------------------------------------
   bool HasTensor(std::string_view full_name) const;
+  // Rows of the matrix `name`; 0 if the file has none.
+  int64_t RowsOf(const std::string& name) const;
   // F32 values, by full name.
   TensorRef Vector(const std::string& full_name, int64_t n);
   TensorRef OptionalVector(const std::string& full_name, int64_t n);
@@ -185,6 +187,8 @@ class SpecBuilder {
   // Reads embedding, final norm, output (the embedding's own matrix if the file has none), and the
   // size of the vocabulary.
   void ReadEnds(const Dims& dims, const std::string& norm = "output_norm");
+  // The same with a final norm that the file does not name.
+  void ReadEndsWithNorm(const Dims& dims, const Norm& norm);
   // Reads the embedding without an output; learned positions, token types and the norm of their
   // sum, if the file has them.
   void ReadEncoderInput(const Dims& dims);

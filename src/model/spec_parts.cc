@@ -55,10 +55,15 @@ Linear SpecBuilder::ReadEmbedding(const Dims& dims) {
 }
 
 void SpecBuilder::ReadEnds(const Dims& dims, const std::string& norm) {
+  ReadEndsWithNorm(dims, dims.norms == NormKind::kRms
+                             ? RmsNorm(norm, dims.d_model, dims.epsilon)
+                             : LayerNorm(norm, dims.d_model, dims.epsilon));
+}
+
+void SpecBuilder::ReadEndsWithNorm(const Dims& dims, const Norm& norm) {
   const Linear embedding = ReadEmbedding(dims);
   if (!embedding) return;
-  spec_.output_norm = dims.norms == NormKind::kRms ? RmsNorm(norm, dims.d_model, dims.epsilon)
-                                                   : LayerNorm(norm, dims.d_model, dims.epsilon);
+  spec_.output_norm = norm;
   spec_.output =
       HasTensor("output.weight") ? Matrix("output", dims.d_model, spec_.n_vocab) : embedding;
 }
@@ -271,7 +276,9 @@ void SpecBuilder::AddExperts(int64_t layer, const Dims& dims, int64_t n_ff, Mixt
   if (n_ff < 1) FailKey("expert_feed_forward_length", "is missing or 0");
   const int64_t count = moe->n_experts;
   moe->router = Matrix(LayerName(layer, "ffn_gate_inp"), dims.d_model, count);
-  moe->selection_bias = OptionalVector(LayerName(layer, "exp_probs_b.bias"), count);
+  // Files of Hy 3 name it without an ending.
+  const std::string bias = LayerName(layer, "exp_probs_b");
+  moe->selection_bias = OptionalVector(HasTensor(bias) ? bias : bias + ".bias", count);
   const std::string fused = LayerName(layer, "ffn_gate_up_exps");
   if (HasTensor(fused + ".weight")) {
     moe->gate = StackRows(fused, dims.d_model, 2 * n_ff, 0, n_ff, count);

@@ -12,6 +12,7 @@
 #include "base/files/mapped_file.h"
 #include "base/strings.h"
 #include "nlohmann/json.hpp"
+#include "tests/conformance/own_goldens.h"
 #include "tests/support/goldens.h"
 #include "tests/support/slow_build.h"
 
@@ -81,8 +82,14 @@ std::vector<int64_t> AllPositions(size_t n) {
 }  // namespace
 
 std::vector<std::string> FloatModelNames() {
-  return NamesIn(kFloatFolders,
-                 {"llama", "gemma4", "gpt-oss", "deepseek2", "qwen35", "falcon-h1", "step35"});
+  std::vector<std::string> names = NamesIn(
+      kFloatFolders, {"llama", "gemma4", "gpt-oss", "deepseek2", "qwen35", "falcon-h1", "step35"});
+  static constexpr std::array<std::string_view, 2> kFewOwn = {"laguna", "phimoe"};
+  for (const std::string& name : OwnModelNames()) {
+    if (!kSlowBuild || std::ranges::count(kFewOwn, name) > 0) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 std::vector<std::string> QuantizedModelNames() {
@@ -93,9 +100,10 @@ bool RunsHere(std::string_view backend, const std::string& model) {
   if (backend != "emu") return true;
   const char* const wanted = std::getenv("WEFT_EMULATE");
   if (wanted != nullptr && std::string_view(wanted) == "all") return true;
-  static constexpr std::array kFew = {
-      "llama",  "gpt-oss", "deepseek2",   "qwen35", "falcon-h1", "llama.Q4_K_M", "llama.Q4_0",
-      "step35", "llama4",  "kimi-linear", "jamba",  "minicpm3",  "gemma3n",      "rwkv7"};
+  static constexpr std::array kFew = {"llama",     "gpt-oss",      "deepseek2",  "qwen35",
+                                      "falcon-h1", "llama.Q4_K_M", "llama.Q4_0", "step35",
+                                      "llama4",    "kimi-linear",  "jamba",      "minicpm3",
+                                      "gemma3n",   "rwkv7",        "laguna",     "phimoe"};
   return std::ranges::count(kFew, model) > 0;
 }
 
@@ -106,10 +114,13 @@ std::string CaseNameOf(std::string_view backend, std::string_view model) {
   return name;
 }
 
-std::string FloatModelPath(const std::string& name) { return FolderOf(name) + name + ".gguf"; }
+std::string FloatModelPath(const std::string& name) {
+  return IsOwnModel(name) ? OwnModelPath(name) : FolderOf(name) + name + ".gguf";
+}
 std::string QuantizedModelPath(const std::string& name) { return QuantizedDir() + name + ".gguf"; }
 
 StatusOr<GoldenRun> ReadShortRun(const std::string& name) {
+  if (IsOwnModel(name)) return ReadOwnShortRun(name);
   GoldenRun run{.context_tokens = kShortContext};
   WEFT_ASSIGN_OR_RETURN(run.tokens, ReadTokens(name));
   run.positions = AllPositions(run.tokens.size());
@@ -139,13 +150,15 @@ StatusOr<GoldenRun> ReadRunOf(const std::string& name, std::string_view length) 
 
 }  // namespace
 
-StatusOr<GoldenRun> ReadLongRun(const std::string& name) { return ReadRunOf(name, "long"); }
+StatusOr<GoldenRun> ReadLongRun(const std::string& name) {
+  return IsOwnModel(name) ? ReadOwnLongRun(name) : ReadRunOf(name, "long");
+}
 StatusOr<GoldenRun> ReadFarRun(const std::string& name) { return ReadRunOf(name, "far"); }
 
 std::vector<std::string> FarModelNames() {
   std::vector<std::string> names = FloatModelNames();
   std::erase_if(names, [](const std::string& name) {
-    return !std::filesystem::exists(FolderOf(name) + name + ".far.json");
+    return IsOwnModel(name) || !std::filesystem::exists(FolderOf(name) + name + ".far.json");
   });
   return names;
 }

@@ -1,5 +1,6 @@
 // The reference data's models, for the conformance tests: which there are, and what
-// another implementation computed with them. See README.md beside the data.
+// another implementation computed with them. See README.md beside the data; own_goldens.h has those
+// that come with the tests.
 #ifndef WEFT_TESTS_CONFORMANCE_GOLDEN_CASES_H_
 #define WEFT_TESTS_CONFORMANCE_GOLDEN_CASES_H_
 
@@ -24,7 +25,8 @@ struct GoldenRun {
   std::vector<TokenId> argmax;        // at every position; may be empty
 };
 
-// Names of F32 models, of quantized ones; sorted, empty without reference data. In
+// Names of F32 models, of quantized ones; sorted, without reference data those that come with the
+// tests, and no quantized ones. In
 // builds that run slowly (unoptimised, sanitized) a few that cover most blocks.
 std::vector<std::string> FloatModelNames();
 std::vector<std::string> QuantizedModelNames();

@@ -3,14 +3,18 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "backend/spec_tensors.h"
+#include "base/files/mapped_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/model_spec_test_util.h"
 #include "tests/conformance/golden_cases.h"
+#include "tests/conformance/own_goldens.h"
 #include "tests/support/goldens.h"
 #include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
@@ -55,6 +59,7 @@ class GoldenTest : public ::testing::TestWithParam<Case> {
     auto runner = ModelRunner::New(model_, RunnerOptions());
     ASSERT_TRUE(runner.ok()) << runner.status();
     runner_ = *std::move(runner);
+    RecordProperty("architecture", runner_->spec().architecture);
     sequence_ = runner_->Add();
   }
 
@@ -123,7 +128,6 @@ class FarModelTest : public GoldenTest {};
 class QuantizedModelTest : public GoldenTest {};
 
 TEST_P(FloatModelTest, ShortRun) {
-  WEFT_REQUIRE_GOLDENS();
   const auto run = ReadShortRun(GetParam().model);
   ASSERT_TRUE(run.ok()) << run.status();
   Load(FloatModelPath(GetParam().model), run->context_tokens);
@@ -135,7 +139,6 @@ TEST_P(FloatModelTest, ShortRun) {
 // The embedding's rows sent in place of tokens, all of them or some: within the same limits of the
 // other implementation's, and where the backend promises so, the bits of the tokens.
 TEST_P(FloatModelTest, ShortRunOfRows) {
-  WEFT_REQUIRE_GOLDENS();
   const std::string path = FloatModelPath(GetParam().model);
   const auto run = ReadShortRun(GetParam().model);
   ASSERT_TRUE(run.ok()) << run.status();
@@ -165,7 +168,6 @@ TEST_P(FloatModelTest, ShortRunOfRows) {
 }
 
 TEST_P(FloatModelTest, LongRun) {
-  WEFT_REQUIRE_GOLDENS();
   if (!RunsHere(GetParam().backend, GetParam().model)) GTEST_SKIP() << "with WEFT_EMULATE=all";
   const auto run = ReadLongRun(GetParam().model);
   ASSERT_TRUE(run.ok()) << run.status();
@@ -178,7 +180,6 @@ TEST_P(FloatModelTest, LongRun) {
 // Thousands of tokens: what windows and chunks of that length hide. In several steps, of which the
 // wanted rows alone are computed to the end.
 TEST_P(FarModelTest, FarRun) {
-  WEFT_REQUIRE_GOLDENS();
   const auto run = ReadFarRun(GetParam().model);
   ASSERT_TRUE(run.ok()) << run.status();
   Load(FloatModelPath(GetParam().model), run->context_tokens);
@@ -203,7 +204,6 @@ TEST_P(FarModelTest, FarRun) {
 }
 
 TEST_P(QuantizedModelTest, LogitsOrDivergence) {
-  WEFT_REQUIRE_GOLDENS();
   const auto run = ReadQuantizedRun(GetParam().model);
   ASSERT_TRUE(run.ok()) << run.status();
   Load(QuantizedModelPath(GetParam().model), run->exact.context_tokens);
@@ -238,7 +238,27 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FarModelTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FloatModelTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(QuantizedModelTest);
 
-// Without reference data the suites above are empty; say so instead of passing.
+// Headers of our own models, damaged: an error or a valid spec.
+TEST(OwnModels, FlippedBitsNeverGiveABrokenSpec) {
+  std::mt19937 random(9);
+  int n_specs = 0, n_errors = 0;
+  for (const std::string& name : OwnModelNames()) {
+    SCOPED_TRACE(name);
+    const std::string path = FloatModelPath(name);
+    const auto file = ModelFile::Open(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    const auto spec = BuildModelSpec(**file, {});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    SpecJudge(**file, *spec).Judge();
+    const auto bytes = ReadFile(path, size_t{16} << 20);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    JudgeFlippedBits(*bytes, spec->architecture, &random, &n_specs, &n_errors);
+  }
+  EXPECT_GT(n_specs, 100);
+  EXPECT_GT(n_errors, 100);
+}
+
+// Without reference data the suites above lack most models; say so instead of passing.
 TEST(GoldensTest, ReferenceDataIsThere) {
   WEFT_REQUIRE_GOLDENS();
   EXPECT_FALSE(FloatModelNames().empty());

@@ -44,7 +44,6 @@ std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
 class SplitTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    WEFT_REQUIRE_GOLDENS();
     const auto run = ReadShortRun(GetParam().model);
     ASSERT_TRUE(run.ok()) << run.status();
     tokens_ = run->tokens;

@@ -60,10 +60,15 @@ void GateHeads(StepContext* context, const Attention& spec, const RowsView& q, c
   if (!spec.gated_query) {
     compute.ForEach(context->n_rows(), heads.width * kExp, [&](int64_t row, int) {
       float* const y = heads.row(row);
-      if (gate.width == heads.width) {
+      const bool is_sigmoid = spec.gate_activation == GateActivation::kSigmoid;
+      if (gate.width == heads.width && is_sigmoid) {
         return compute.vec().multiply_sigmoid(gate.row(row), heads.width, y);
       }
-      compute.vec().sigmoid(spec.n_heads, gate.row(row));
+      if (!is_sigmoid) compute.vec().softplus(gate.width, gate.row(row));
+      if (gate.width == heads.width) {
+        return compute.vec().multiply(gate.row(row), heads.width, y);
+      }
+      if (is_sigmoid) compute.vec().sigmoid(spec.n_heads, gate.row(row));
       for (int head = 0; head < spec.n_heads; ++head) {
         compute.vec().scale(gate.row(row)[head], spec.v_dim, y + head * spec.v_dim);
       }

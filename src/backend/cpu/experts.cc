@@ -70,6 +70,25 @@ std::vector<int> Candidates(const MixtureOfExperts& spec, const float* scores) {
   return experts;
 }
 
+// Weighs each choice by kSoftmaxOfNear; `scores` are logits.
+void WeighAmongNear(const VectorKernels& vec, const MixtureOfExperts& spec, const float* scores,
+                    const std::vector<int>& chosen, float* weights) {
+  std::vector<float> near;
+  for (int i = 0; i < spec.n_used; ++i) {
+    const float best = scores[chosen[i]];
+    near.assign(1, best);
+    for (int expert = 0; expert < spec.n_experts; ++expert) {
+      if (std::find(chosen.begin(), chosen.begin() + i + 1, expert) != chosen.begin() + i + 1) {
+        continue;
+      }
+      const float score = scores[expert];
+      if (!(best - score > kNearLogits * std::max(best, std::fabs(score)))) near.push_back(score);
+    }
+    vec.softmax(static_cast<int64_t>(near.size()), near.data());
+    weights[i] = near[0];
+  }
+}
+
 // Chooses one row's experts. `scores` are the router's logits; they are overwritten.
 void RouteRow(const Compute& compute, const Bound<MixtureOfExperts>& op, float* scores,
               int32_t* experts, float* weights) {
@@ -87,6 +106,9 @@ void RouteRow(const Compute& compute, const Bound<MixtureOfExperts>& op, float* 
     weights[i] = scores[chosen[i]];
   }
   if (spec.weights == RouterWeights::kSoftmaxOfChosen) vec.softmax(spec.n_used, weights);
+  if (spec.weights == RouterWeights::kSoftmaxOfNear) {
+    WeighAmongNear(vec, spec, scores, chosen, weights);
+  }
   if (spec.renormalize) {
     float sum = 0;
     for (int i = 0; i < spec.n_used; ++i) sum += weights[i];

@@ -223,6 +223,7 @@ void Builder::Run(const Bound<Attention>& op, const Rows& x, const Rows&, const 
     gate.x_head = spec.v_dim;
     gate.gate_head = spec.gated_query ? head : by_head ? 1 : spec.v_dim;
     gate.gate_step = by_head ? 0 : 1;
+    gate.softplus = spec.gate_activation == GateActivation::kSoftplus ? 1 : 0;
     gate.width = static_cast<int32_t>(spec.v_dim);
     gate.n_rows = step_rows().n;
     Launch(device::GateRows, ColumnsShape(spec.v_dim, size_.rows, spec.n_heads), gate);

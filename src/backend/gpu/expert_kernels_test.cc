@@ -69,6 +69,23 @@ struct PlainRouter {
     return used;
   }
 
+  void WeighAmongNear() {
+    for (size_t i = 0; i < experts.size(); ++i) {
+      float sum = 0;
+      const float best = weights[i];
+      for (int expert = 0; expert < a.n_experts; ++expert) {
+        const float logit = scores[static_cast<size_t>(expert)];
+        if (std::find(experts.begin(), experts.begin() + static_cast<std::ptrdiff_t>(i), expert) !=
+            experts.begin() + static_cast<std::ptrdiff_t>(i)) {
+          continue;
+        }
+        const float size = std::fabs(logit) > best ? std::fabs(logit) : best;
+        if (!(best - logit > 0.02f * size)) sum += device::Exp(logit - best);
+      }
+      weights[i] = 1 / sum;
+    }
+  }
+
   void Run(const float* logits) {
     scores.assign(logits, logits + a.n_experts);
     if (a.router == Router::kSoftmax) SoftmaxInOrder(scores.data(), a.n_experts);
@@ -85,6 +102,7 @@ struct PlainRouter {
       weights.push_back(scores[static_cast<size_t>(best)]);
     }
     if (a.router == Router::kSoftmaxOfChosen) SoftmaxInOrder(weights.data(), a.n_used);
+    if (a.router == Router::kSoftmaxOfNear) WeighAmongNear();
     float sum = 0;
     for (const float weight : weights) sum += weight;
     sum = sum < 6.1e-5f ? 6.1e-5f : sum;
@@ -110,7 +128,7 @@ TEST_F(ExpertKernelsTest, RowsGoWhereAPlainLoopSendsThem) {
     args.n_groups_used = Between(1, args.n_groups);
     args.n_experts = args.n_groups * size;
     args.n_used = Between(1, std::min(12, args.n_groups_used * size));
-    args.router = static_cast<Router>(round % 3);
+    args.router = static_cast<Router>(round % 4);
     args.renormalize = Between(0, 1);
     args.weight_scale = 1.25f;
     std::vector<float> scores(static_cast<size_t>(n_rows * args.n_experts));
@@ -118,7 +136,7 @@ TEST_F(ExpertKernelsTest, RowsGoWhereAPlainLoopSendsThem) {
     std::normal_distribution<float> normal;
     for (float& score : scores) score = normal(random_);
     for (float& value : bias) value = normal(random_);
-    if (round % 4 == 1) args.selection_bias = bias.data();
+    if (round % 5 == 1 && args.router != Router::kSoftmaxOfNear) args.selection_bias = bias.data();
     const float odd[] = {0, 1, -INFINITY, NAN, INFINITY};
     for (float& score : scores) {
       if (round % 2 == 1 && Between(0, 2) == 0) score = odd[Between(0, 4)];

@@ -177,7 +177,9 @@ mx::array RunOp(StepContext* context, const Bound<Attention>& op, const mx::arra
   mx::array y = AttendAll(context, scan, spec.kv_layer, 0, q);
   if (gate) {
     const mx::array heads = AsHeads(y, spec.n_heads);
-    y = AsRows(heads * mx::sigmoid(AsHeads(*gate, spec.n_heads)));
+    const mx::array gates = AsHeads(*gate, spec.n_heads);
+    const bool is_sigmoid = spec.gate_activation == GateActivation::kSigmoid;
+    y = AsRows(heads * (is_sigmoid ? mx::sigmoid(gates) : mx::logaddexp(gates, mx::array(0.0f))));
   }
   return context->Apply(op.out, y);
 }

@@ -202,6 +202,13 @@ BoundPath Binder::Of(const Path& path) {
         Fail(Unimplemented("the mlx backend has no attention to chosen keys; use the cpu backend"));
       }
     }
+    if constexpr (std::is_same_v<Operation, MixtureOfExperts>) {
+      if (op.weights == RouterWeights::kSoftmaxOfNear) {
+        Fail(
+            Unimplemented("the mlx backend has no experts weighed among near logits; use the cpu "
+                          "backend"));
+      }
+    }
     if constexpr (std::is_same_v<Operation, Attention>) {
       if (op.chunk > 0) {
         Fail(Unimplemented("the mlx backend has no attention by chunks; use the cpu backend"));

@@ -260,8 +260,10 @@ Rows RunOp(const StepContext& context, const Attention& op, const Rows& x, const
                   q);
   if (gate.count() > 0) {
     const int64_t per_gate = y.width() / gate.width();
+    const bool is_sigmoid = op.gate_activation == GateActivation::kSigmoid;
     for (size_t i = 0; i < y.values().size(); ++i) {
-      y.values()[i] = static_cast<float>(y.values()[i] * Sigmoid(gate.values()[i / per_gate]));
+      const double x = gate.values()[i / per_gate];
+      y.values()[i] = static_cast<float>(y.values()[i] * (is_sigmoid ? Sigmoid(x) : Softplus(x)));
     }
   }
   return ApplyLinear(tensors, op.out, y);

@@ -37,6 +37,7 @@ double Dot(std::span<const float> a, std::span<const float> b) {
 }
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
 Rows ApplyLinear(const Tensors& tensors, const Linear& linear, const Rows& x) {
   WEFT_CHECK(x.width() == linear.n_in, "a linear's input has its n_in values");
@@ -266,6 +267,22 @@ struct Choice {
   std::vector<double> weights;  // of each
 };
 
+std::vector<double> WeighAmongNear(std::span<const double> logits, std::span<const int> chosen) {
+  std::vector<double> weights;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const double best = logits[chosen[i]];
+    double sum = 0;
+    for (int expert = 0; expert < std::ssize(logits); ++expert) {
+      const double logit = logits[expert];
+      const bool is_taken = std::ranges::count(chosen.first(i), expert) > 0;
+      const bool is_far = best - logit > kNearLogits * std::max(best, std::fabs(logit));
+      if (!is_taken && !is_far) sum += std::exp(logit - best);
+    }
+    weights.push_back(1 / sum);
+  }
+  return weights;
+}
+
 Choice Route(const MixtureOfExperts& op, std::span<const float> logits,
              std::span<const float> selection_bias) {
   std::vector<double> scores(logits.begin(), logits.end());
@@ -280,6 +297,9 @@ Choice Route(const MixtureOfExperts& op, std::span<const float> logits,
   choice.experts = Best(biased, Candidates(op, biased), op.n_used);
   for (const int expert : choice.experts) choice.weights.push_back(scores[expert]);
   if (op.weights == RouterWeights::kSoftmaxOfChosen) choice.weights = Softmax(choice.weights);
+  if (op.weights == RouterWeights::kSoftmaxOfNear) {
+    choice.weights = WeighAmongNear(scores, choice.experts);
+  }
   double sum = 0;
   for (const double weight : choice.weights) sum += weight;
   for (double& weight : choice.weights) {

@@ -51,6 +51,7 @@ struct StepContext {
 // Of the first b.size() values.
 double Dot(std::span<const float> a, std::span<const float> b);
 double Sigmoid(double x);
+double Softplus(double x);
 Rows ApplyLinear(const Tensors& tensors, const Linear& linear, const Rows& x);
 std::vector<float> ApplyMember(const Tensors& tensors, const StackedLinear& stack, int64_t member,
                                std::span<const float> x);

@@ -10,7 +10,6 @@ namespace weft::reference {
 namespace {
 
 double Silu(double x) { return x * Sigmoid(x); }
-double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
 // The floats of one state of the sequence that row `i` belongs to, about to change.
 float* StateOf(const StepContext& context, int64_t i, int slot_index) {

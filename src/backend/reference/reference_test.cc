@@ -381,6 +381,15 @@ TEST(MixtureOfExpertsTest, WeightsOfAllOrOfTheChosen) {
   }
 }
 
+// 2.00 and 1.97 are near each other, 1.94 is near the second alone, and 0.5 to none.
+TEST(MixtureOfExpertsTest, ChoicesAreWeighedAmongNearLogits) {
+  Weightbox box;
+  Experts experts(&box, {1.97f, 2.0f, 0.5f, 1.94f}, 2);
+  experts.op.weights = RouterWeights::kSoftmaxOfNear;
+  const auto share = [](double a, double b) { return 1 / (1 + std::exp(b - a)); };
+  EXPECT_NEAR(experts.Run(&box), 10 * share(2.0, 1.97) + share(1.97, 1.94), 1e-4);
+}
+
 TEST(MixtureOfExpertsTest, BiasChoosesButDoesNotWeigh) {
   Weightbox box;
   Experts experts(&box, {0, 0, 0}, 1);

@@ -1,6 +1,6 @@
-// Mixtures of experts over plain attention: dots.llm1 and Ling/Ring 2 (bailingmoe2), which norm
-// each head; ERNIE 4.5 with experts; MiniMax M2, which norms all heads at once, and
-// M3.
+// Mixtures of experts over plain attention: DeepSeek 1 and Ling 1 (bailingmoe), without norms of
+// heads; dots.llm1 and Ling/Ring 2 (bailingmoe2), which norm each head; ERNIE 4.5 with experts;
+// MiniMax M2, which norms all heads at once, and M3.
 #include "model/arch/architectures.h"
 
 namespace weft {
@@ -35,6 +35,20 @@ void BuildDots1(SpecBuilder& b) {
     AttentionShape shape = b.ShapeOf(dims, layer);
     shape.rope = rope;
     shape.norms = HeadNorms::kAlways;
+    AddMoeLayer(b, dims, layer, b.MakeAttention(layer, dims, shape), experts);
+  }
+}
+
+void BuildDeepSeek1(SpecBuilder& b) {
+  const Dims dims = b.ReadDims();
+  b.ReadEnds(dims);
+  const int rope = ReadMoeRope(b, dims, RopePairs::kAdjacent);
+  ExpertLayers experts = b.ReadExpertLayers(dims, {});
+  const int64_t n_shared = b.IntOr("expert_shared_count", 0, 0, 1024);
+  experts.n_ff_shared = b.ok() ? n_shared * experts.n_ff[dims.n_layers - 1] : 0;
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+    AttentionShape shape = b.ShapeOf(dims, layer);
+    shape.rope = rope;
     AddMoeLayer(b, dims, layer, b.MakeAttention(layer, dims, shape), experts);
   }
 }

@@ -1,4 +1,4 @@
-// GLM 4 and GLM 4.5 to 4.7.
+// GLM 4 and GLM 4.5 to 4.7; before them ChatGLM 3 and the first GLM 4 (chatglm).
 //
 // GLM 4.5 to 4.7: first layers dense, then sigmoid routing with a bias for choosing and
 // shared experts; part of each head rotates.
@@ -56,6 +56,22 @@ void BuildGlm4(SpecBuilder& b) {
                     norm("post_attention_norm")),
           MakeBlock(norm("ffn_norm"), b.MakeFusedFfn(layer, dims, dims.n_ff[layer]),
                     norm("post_ffw_norm"))}});
+  }
+}
+
+// ChatGLM 3, GLM 4 9B of 2024, GLM Edge: gate and up in one matrix, part of each head rotates.
+void BuildChatGlm(SpecBuilder& b) {
+  const Dims dims = b.ReadDims();
+  b.ReadEnds(dims);
+  const int rope =
+      b.AddRope(MakeRope(b.ReadRopeShape(RopePairs::kAdjacent, dims), b.ReadRopeScaling(), {}));
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+    AttentionShape shape = b.ShapeOf(dims, layer);
+    shape.rope = rope;
+    b.spec().layers.push_back(
+        {{MakeBlock(b.StreamNorm(layer, "attn_norm", dims), b.MakeAttention(layer, dims, shape)),
+          MakeBlock(b.StreamNorm(layer, "ffn_norm", dims),
+                    b.MakeFusedFfn(layer, dims, dims.n_ff[layer]))}});
   }
 }
 

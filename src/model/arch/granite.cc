@@ -1,6 +1,8 @@
 // Granite 3 and 4, dense or with experts: a llama with scales on embedding, residuals,
-// scores and logits. In the hybrid ones (Bamba too) layers without key heads have a state
-// space in place of attention.
+// scores and logits. MiniCPM 1, 2 and 4 have the same, and old files leave them out. In the hybrid
+// ones (Bamba too) layers without key heads have a state space in place of attention.
+#include <cmath>
+
 #include "model/arch/architectures.h"
 
 namespace weft {
@@ -15,13 +17,23 @@ float ReadGraniteScales(SpecBuilder& b, bool needs_logit_scale) {
   return b.ScaleOr("residual_scale", 1);
 }
 
+// The scales of MiniCPM's files that do not say them.
+float ReadMiniCpmScales(SpecBuilder& b, const Dims& dims) {
+  constexpr float kEmbeddingScale = 12, kDepthScale = 1.4f, kBaseWidth = 256;
+  b.spec().embedding_scale = b.ScaleOr("embedding_scale", kEmbeddingScale);
+  b.spec().logit_scale =
+      1 / b.ScaleOr("logit_scale", static_cast<float>(dims.d_model) / kBaseWidth);
+  return b.ScaleOr("residual_scale", kDepthScale / std::sqrt(static_cast<float>(dims.n_layers)));
+}
+
 }  // namespace
 
 void BuildGranite(SpecBuilder& b) {
   const bool is_hybrid = b.architecture() == "granitehybrid";
   const Dims dims = b.ReadDims(is_hybrid ? HeadCounts::kMayBeZero : HeadCounts::kAlways);
   b.ReadEnds(dims);
-  const float residual_scale = ReadGraniteScales(b, !is_hybrid);
+  const float residual_scale =
+      b.architecture() == "minicpm" ? ReadMiniCpmScales(b, dims) : ReadGraniteScales(b, !is_hybrid);
   const RopeScaling scaling = b.ReadRopeScaling();
   const int rope = b.AddRope(
       MakeRope(b.ReadRopeShape(RopePairs::kAdjacent, dims), scaling, b.ReadRopeDivisors(dims)));

@@ -1,5 +1,6 @@
-// Jamba: layers without key heads have a Mamba 1 state space, the others attention without
-// positions; layers with a router have experts.
+// Mamba 1 and Falcon Mamba, which norms steps, B and C without weights. Jamba: layers without key
+// heads have a Mamba 1 state space, the others attention without positions; layers with a router
+// have experts.
 #include "model/arch/architectures.h"
 
 namespace weft {
@@ -8,6 +9,15 @@ namespace {
 struct ScanShape {
   int64_t n_channels = 1, state_dim = 1, step_rank = 1, n_taps = 2;
 };
+
+ScanShape ReadScanShape(SpecBuilder& b) {
+  return {
+      .n_channels = b.Int("ssm.inner_size", 1),
+      .state_dim = b.Int("ssm.state_size", 1, SpecBuilder::kMaxHeadDim),
+      .step_rank = b.Int("ssm.time_step_rank", 1, SpecBuilder::kMaxHeadDim),
+      .n_taps = b.Int("ssm.conv_kernel", 2, SpecBuilder::kMaxTaps),
+  };
+}
 
 SelectiveScan MakeSelectiveScan(SpecBuilder& b, const Dims& dims, const ScanShape& shape,
                                 int64_t layer) {
@@ -32,15 +42,25 @@ SelectiveScan MakeSelectiveScan(SpecBuilder& b, const Dims& dims, const ScanShap
 
 }  // namespace
 
+void BuildMamba(SpecBuilder& b) {
+  const Dims dims = b.ReadDims(HeadCounts::kMayBeZero);
+  b.ReadEnds(dims);
+  const ScanShape shape = ReadScanShape(b);
+  const bool norms_parts = b.BoolOr("ssm.dt_b_c_rms", false);
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+    SelectiveScan scan = MakeSelectiveScan(b, dims, shape, layer);
+    if (norms_parts) {
+      scan.step_norm = PlainRmsNorm(shape.step_rank, dims.epsilon);
+      scan.b_norm = scan.c_norm = PlainRmsNorm(shape.state_dim, dims.epsilon);
+    }
+    b.spec().layers.push_back({{MakeBlock(b.StreamNorm(layer, "attn_norm", dims), scan)}});
+  }
+}
+
 void BuildJamba(SpecBuilder& b) {
   const Dims dims = b.ReadDims(HeadCounts::kMayBeZero);
   b.ReadEnds(dims);
-  const ScanShape shape = {
-      .n_channels = b.Int("ssm.inner_size", 1),
-      .state_dim = b.Int("ssm.state_size", 1, SpecBuilder::kMaxHeadDim),
-      .step_rank = b.Int("ssm.time_step_rank", 1, SpecBuilder::kMaxHeadDim),
-      .n_taps = b.Int("ssm.conv_kernel", 2, SpecBuilder::kMaxTaps),
-  };
+  const ScanShape shape = ReadScanShape(b);
   const bool has_experts = b.IntOr("expert_count", 0, 0) > 0;
   const ExpertLayers experts = has_experts ? b.ReadExpertLayers(dims, {}) : ExpertLayers();
   for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {

@@ -21,4 +21,25 @@ void BuildPhi3(SpecBuilder& b) {
   }
 }
 
+// Phi 3.5 MoE: layer norms (whose epsilon files call that of an RMS norm), biases, and two experts
+// that are each weighed among those with near logits.
+void BuildPhiMoe(SpecBuilder& b) {
+  Dims dims = b.ReadDims();
+  dims.norms = NormKind::kLayer;
+  b.ReadEnds(dims);
+  const int rope = b.AddRope(MakeRope(b.ReadRopeShape(RopePairs::kHalves, dims),
+                                      b.ReadRopeScaling(), b.ReadRopeDivisors(dims)));
+  MixtureOfExperts experts = b.ReadMoe({});
+  experts.weights = RouterWeights::kSoftmaxOfNear;
+  for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
+    AttentionShape shape = b.ShapeOf(dims, layer);
+    shape.rope = rope;
+    MixtureOfExperts moe = experts;
+    b.AddExperts(layer, dims, dims.n_ff[layer], &moe);
+    b.spec().layers.push_back(
+        {{MakeBlock(b.StreamNorm(layer, "attn_norm", dims), b.MakeAttention(layer, dims, shape)),
+          MakeBlock(b.StreamNorm(layer, "ffn_norm", dims), moe)}});
+  }
+}
+
 }  // namespace weft

@@ -1,0 +1,26 @@
+// Reference data of tiny models that the tests make themselves: testdata/NAME.json says how (see
+// tools/make_goldens.py), NAME.f32 holds what another implementation computes.
+//
+// Files are made when first asked for, in a temporary folder that lives as long as the process. One
+// thread.
+#ifndef WEFT_TESTS_CONFORMANCE_OWN_GOLDENS_H_
+#define WEFT_TESTS_CONFORMANCE_OWN_GOLDENS_H_
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "tests/conformance/golden_cases.h"
+
+namespace weft::testing {
+
+std::vector<std::string> OwnModelNames();
+bool IsOwnModel(const std::string& name);
+// The path of the model's file; empty, with a failure of the current test, if it cannot be made.
+std::string OwnModelPath(const std::string& name);
+StatusOr<GoldenRun> ReadOwnShortRun(const std::string& name);
+StatusOr<GoldenRun> ReadOwnLongRun(const std::string& name);
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_CONFORMANCE_OWN_GOLDENS_H_
