@@ -288,6 +288,96 @@ def mamba():
     return model.done()
 
 
+def gemma():
+    model = Model("gemma", **ROPE, **{"attention.key_length": HEAD, "attention.value_length": HEAD})
+    return model.ends(tied=True).dense().done()
+
+
+def glm4():
+    model = Model("glm4", **{"rope.dimension_count": HEAD // 2}).ends()
+    for layer in range(model.layers):
+        blk = f"blk.{layer}."
+        for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
+            model.norm(blk + name)
+        model.attention(blk, bias=True)
+        model.matrix(blk + "ffn_up", WIDTH, 2 * FFN)
+        model.matrix(blk + "ffn_down", FFN, WIDTH)
+    return model.done()
+
+
+def granitemoe():
+    model = Model("granitemoe", **ROPE, **EXPERT_KEYS, **{
+        "feed_forward_length": 24, "expert_shared_feed_forward_length": 16, "embedding_scale": 3.0,
+        "residual_scale": 0.7, "attention.scale": 0.3, "logit_scale": 0.5}).ends()
+    for layer in range(model.layers):
+        blk = f"blk.{layer}."
+        model.norm(blk + "attn_norm")
+        model.attention(blk)
+        model.norm(blk + "ffn_norm")
+        model.experts(blk, shared=16)
+    return model.done()
+
+
+def olmoe():
+    model = Model("olmoe", **ROPE, **EXPERT_KEYS, **{"feed_forward_length": 24,
+                                                     "attention.head_count_kv": HEADS}).ends()
+    for layer in range(model.layers):
+        blk = f"blk.{layer}."
+        model.norm(blk + "attn_norm")
+        model.attention(blk, kv_heads=HEADS)
+        model.norm(blk + "attn_q_norm", HEADS * HEAD)
+        model.norm(blk + "attn_k_norm", HEADS * HEAD)
+        model.norm(blk + "ffn_norm")
+        model.experts(blk)
+    return model.done()
+
+
+def seed_oss():
+    model = Model("seed_oss", **ROPE).ends()
+    for layer in range(model.layers):
+        blk = f"blk.{layer}."
+        model.norm(blk + "attn_norm")
+        model.attention(blk, bias=True)
+        model.norm(blk + "post_attention_norm")
+        model.ffn(blk)
+    return model.done()
+
+
+def nemotron_h(architecture, experts):
+    def make():
+        heads, groups, head, state, taps = 4, 2, 16, 8, 4
+        inner, channels = heads * head, heads * head + 2 * groups * state
+        keys = {"feed_forward_length": [0, 0, FFN], "attention.head_count_kv": [0, KV_HEADS, 0],
+                "attention.key_length": HEAD, "attention.value_length": HEAD,
+                "attention.layer_norm_epsilon": 1e-5, "ssm.conv_kernel": taps, "ssm.inner_size": inner, "ssm.state_size": state,
+                "ssm.time_step_rank": heads, "ssm.group_count": groups}
+        if experts:
+            keys.update(EXPERT_KEYS, expert_shared_feed_forward_length=16, expert_shared_count=1,
+                        expert_weights_norm=True, expert_weights_scale=1.5)
+        model = Model(architecture, layers=3, **keys).ends()
+        for layer in range(3):
+            model.norm(f"blk.{layer}.attn_norm")
+        model.matrix("blk.0.ssm_in", WIDTH, inner + channels + heads)
+        model.tensor("blk.0.ssm_conv1d.weight", [taps, channels], -1.0, 1.0)
+        model.tensor("blk.0.ssm_conv1d.bias", [channels], -0.3, 0.3)
+        model.tensor("blk.0.ssm_dt.bias", [heads], -1.0, 1.0)
+        model.tensor("blk.0.ssm_a", [1, heads], -1.0, -0.05)
+        model.tensor("blk.0.ssm_d", [1, heads], 0.5, 1.5)
+        model.tensor("blk.0.ssm_norm.weight", [inner // groups, groups], 0.6, 1.4)
+        model.matrix("blk.0.ssm_out", inner, WIDTH)
+        model.attention("blk.1.")
+        if experts:
+            model.matrix("blk.2.ffn_gate_inp", WIDTH, EXPERTS, gain=2.0)
+            model.tensor("blk.2.exp_probs_b.bias", [EXPERTS], -0.3, 0.3)
+            for part, n_in, n_out in (("up", WIDTH, 24), ("down", 24, WIDTH)):
+                model.matrix(f"blk.2.ffn_{part}_exps", n_in, n_out, EXPERTS)
+            model.ffn("blk.2.", 16, gate=False, suffix="_shexp")
+        else:
+            model.ffn("blk.2.", gate=False)
+        return model.done()
+    return make
+
+
 def phimoe():
     model = Model("phimoe", expert_count=8, expert_used_count=2, feed_forward_length=24, **ROPE, **{
         "rope.scaling.attn_factor": 1.1, "rope.scaling.original_context_length": 512},
@@ -307,6 +397,7 @@ def phimoe():
 
 
 MODELS = {
+    "arcee": llama_like("arcee", ffn_gate=False),
     "bailingmoe": experts_model("bailingmoe", n_dense=0, expert_shared_count=1,
                                 expert_weights_norm=True, expert_weights_scale=1.5),
     "chatglm": chatglm,
@@ -315,13 +406,18 @@ MODELS = {
     "deci": deci,
     "deepseek": experts_model("deepseek", expert_shared_count=2, shared=48,
                               leading_dense_block_count=1, expert_weights_scale=1.5),
+    "ernie4_5": llama_like("ernie4_5"),
     "exaone": llama_like("exaone", divisors=True),
     "falcon": falcon(False),
     "falcon-two-norms": falcon(True),
+    "gemma": gemma,
+    "glm4": glm4,
     "gptneox": gptneox(True),
     "gptneox-in-turn": gptneox(False),
+    "granitemoe": granitemoe,
     "hy_v3": experts_model("hy_v3", shared=16, bias=True, expert_shared_feed_forward_length=16,
                            expert_weights_norm=True, expert_weights_scale=1.5),
+    "internlm2": llama_like("internlm2"),
     "jais2": layer_norm_model("jais2", bias=True, out_bias=True, ffn_gate=False, ffn_bias=True),
     "laguna": laguna(True),
     "laguna-all": laguna(False),
@@ -331,11 +427,15 @@ MODELS = {
         "attention.sliding_window": 20}),
     "minicpm": minicpm,
     "muse-glimmer": muse_glimmer,
+    "nemotron_h": nemotron_h("nemotron_h", False),
+    "nemotron_h_moe": nemotron_h("nemotron_h_moe", True),
     "olmo": olmo,
+    "olmoe": olmoe,
     "orion": layer_norm_model("orion"),
     "pangu-embedded": llama_like("pangu-embedded", bias=True, out_bias=True),
     "phimoe": phimoe,
     "qwen": qwen,
+    "seed_oss": seed_oss,
     "spark2_5": spark2_5,
     "xverse": llama_like("xverse"),
 }

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Writes docs/reference from the program and the sources.
 
-  tools/make_reference.py [--weft FILE] [--check]
+  tools/make_reference.py [--weft FILE] [--check] [--measure GOLDENS_TEST]
 
 commands.txt       'weft COMMAND --help' of every command
 metrics.txt        the names, types and meanings in /metrics
-architectures.txt  the architectures of src/model/arch/architectures.inc
+architectures.txt  the architectures of src/model/arch/architectures.inc, and what each was tried with
 sampling.txt       the sampling parameters of include/weft/sampling_parameters.inc
 folders.txt        which folder of src/ may use which (tools/check_layers.py)
 
 fields.txt is written by hand; --check compares its names with those that the sources of the HTTP
-APIs read. With --check nothing is written: exit status 1 names what differs.
+APIs read. With --check nothing is written: exit status 1 names what differs. With --measure the
+table of architectures is measured anew by goldens_test; otherwise what it says stays.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import re
@@ -87,12 +89,73 @@ def _fetch(url, server):
     raise SystemExit("make_reference: the server did not become ready")
 
 
-def architectures():
+# The form of calls in most files of an architecture. The program recognises it from a file's template.
+REPLIES = {
+    "vectors": "bert jina-bert-v2 modern-bert nomic-bert gemma-embedding",
+    "harmony": "gpt-oss", "gemma4": "gemma4", "lfm2": "lfm2 lfm2moe", "seed-xml": "seed_oss",
+    "minimax-xml": "minimax-m2", "kimi": "kimi-linear", "mistral": "mistral3 mistral4",
+    "deepseek": "deepseek2", "deepseek-xml": "deepseek32", "llama3": "llama deci",
+    "command-r": "command-r", "command-r7b": "cohere2 cohere2moe", "hunyuan-xml": "hy_v3",
+    "glimmer": "muse-glimmer",
+    "glm": "glm4moe glm-dsa laguna spark2_5",
+    "qwen-xml": "qwen35 qwen35moe qwen3next step35 nemotron_h_moe",
+    "hermes": "qwen2 qwen3 qwen3moe qwen3vl qwen3vlmoe mimo2 smollm3 granite granitemoe "
+              "granitehybrid nemotron_h",
+}
+
+
+def measure(test):
+    """What goldens_test finds: for each architecture its models, the largest difference from the
+    logits of another implementation, and the backends that have it."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "results.json"
+        subprocess.run([test, "--gtest_filter=*FloatModelTest.ShortRun/*:*FloatModelTest.LongRun/*-*LongRun/emu*",
+                        f"--gtest_output=json:{out}", "--gtest_brief=1"],
+                       env={**os.environ, "WEFT_EMULATE": "all"}, check=True)
+        suites = json.loads(out.read_text())["testsuites"]
+    found = {}
+    for case in (case for suite in suites for case in suite["testsuite"]):
+        if "max_difference" not in case:
+            continue
+        backend, model = case["name"].split("/")[-1].split("_", 1)
+        models, worst, backends = found.setdefault(case["architecture"], (set(), [0.0], set()))
+        models.add(model)
+        backends.add(backend)
+        worst[0] = max(worst[0], float(case["max_difference"]))
+    return {name: (str(len(models)), f"{worst[0]:.0e}", " ".join(sorted(backends)))
+            for name, (models, worst, backends) in found.items()}
+
+
+# Where each column of the table begins.
+COLUMNS = (0, 21, 28, 40, 60, 74, 92)
+
+
+def _row(*cells):
+    line = ""
+    for start, cell in zip(COLUMNS, cells):
+        line = (line + " " if line and len(line) >= start else line.ljust(start)) + cell
+    return line.rstrip()
+
+
+def measured_before():
+    path = REFERENCE / "architectures.txt"
+    lines = path.read_text().splitlines()[1:] if path.exists() else []
+    cells = [[line[a:b].strip() for a, b in zip(COLUMNS, COLUMNS[1:])] for line in lines]
+    return {row[0]: tuple(row[1:4]) for row in cells}
+
+
+def architectures(measured):
+    """The table; `measured` as of measure()."""
     source = (ROOT / "src/model/arch/architectures.inc").read_text()
     rows = re.findall(r'^WEFT_ARCHITECTURE\(\s*"([^"]+)",\s*\w+,\s*"([^"]*)",\s*"([^"]*)"\)', source,
                       re.M)
-    lines = [f"{'general.architecture':24}{'model_type':24}architectures in config.json"]
-    return "\n".join(lines + [f"{gguf:24}{kind:24}{name}" for gguf, kind, name in rows]) + "\n"
+    replies = {name: form for form, names in REPLIES.items() for name in names.split()}
+    lines = [_row("general.architecture", "files", "difference", "backends", "replies", "model_type",
+                  "architectures in config.json")]
+    for gguf, kind, name in rows:
+        files, worst, backends = measured.get(gguf, ("0", "-", "-"))
+        lines.append(_row(gguf, files, worst, backends, replies.get(gguf, "-"), kind, name))
+    return "\n".join(lines) + "\n"
 
 
 def sampling_rows():
@@ -160,10 +223,12 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weft", default=os.environ.get("WEFT", ROOT / "build/release/weft"))
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--measure", metavar="GOLDENS_TEST")
     args = parser.parse_args()
     weft = str(args.weft)
+    measured = measure(args.measure) if args.measure else measured_before()
     made = {"commands.txt": commands(weft), "metrics.txt": metrics(weft),
-            "architectures.txt": architectures(), "sampling.txt": sampling(),
+            "architectures.txt": architectures(measured), "sampling.txt": sampling(),
             "folders.txt": folders()}
     REFERENCE.mkdir(parents=True, exist_ok=True)
     problems = []
