@@ -339,6 +339,37 @@ struct Case {
   bool from_golden = false;
 };
 
+// Templates that write tools and calls as models with tags do: `call` of a name and arguments.
+std::string TaggedTemplate(const std::string& call) {
+  return StrCat(R"({%- set k = ':opensource' -%}
+{%- for tool in tools or [] %}{{ tool | tojson }}{% endfor -%}
+{%- for m in messages -%}
+{{ m.role }}: {{ m.content }}
+{%- for c in m.tool_calls or [] -%}{%- set f = c.function -%})",
+                call, R"({%- endfor %}
+{% endfor -%}
+{%- if add_generation_prompt %}assistant: {% endif -%})");
+}
+
+std::string HunyuanTemplate() {
+  return TaggedTemplate(R"({{ '<tool_calls{}>'.format(k) }}
+{{ '<tool_call{}>'.format(k) ~ f.name ~ '<tool_sep{}>'.format(k) }}
+{% for key, value in f.arguments.items() -%}
+{{ '<arg_key{}>'.format(k) ~ key ~ '</arg_key{}>'.format(k) }}
+{{ '<arg_value{}>'.format(k) ~ (value if value is string else value | tojson) ~ '</arg_value{}>'.format(k) }}
+{% endfor -%}
+{{ '</tool_call{}>'.format(k) }}
+{{ '</tool_calls{}>'.format(k) }})");
+}
+
+std::string AtemTemplate(const std::string& before, const std::string& prefix,
+                         const std::string& parameter, const std::string& after) {
+  return TaggedTemplate(StrCat(
+      before, "<", prefix, " name=\"{{ f.name }}\">{% for key, value in f.arguments.items() %}<",
+      parameter, " name=\"{{ key }}\">{{ value if value is string else value | tojson }}</",
+      parameter, ">{% endfor %}</", prefix, ">", after));
+}
+
 std::vector<Case> Cases() {
   std::vector<Case> cases = {
       {"hermes", "<tool_call> <think> </think>"},
@@ -357,6 +388,10 @@ std::vector<Case> Cases() {
       {"command_r", "Action: \"tool_name\" <|CHATBOT_TOKEN|>"},
       {"command_r7b", "<|START_ACTION|> <|START_THINKING|>"},
       {"functools", "functools["},
+      {"hunyuan", HunyuanTemplate()},
+      {"minicpm", AtemTemplate("", "function", "param", "")},
+      {"glimmer", AtemTemplate("<atem:function_calls>\n", "atem:invoke", "atem:parameter",
+                               "</atem:function_calls>")},
       {"generic", "plain"},
   };
   if (testing::GoldensDir().empty()) return cases;

@@ -110,8 +110,9 @@ class ChatFormat {
   virtual const AnswerEnds& ends() const = 0;
 
   virtual const ChatTemplate& chat_template() const = 0;
-  // "hermes", "qwen-xml", "seed-xml", "minimax-xml", "llama3", "mistral", "gemma4", "lfm2",
-  // "harmony", "deepseek", "functools" or "generic"; for logs and /props.
+  // "hermes", "qwen-xml", "seed-xml", "minimax-xml", "hunyuan-xml", "minicpm-xml", "llama3",
+  // "mistral", "gemma4", "lfm2", "harmony", "deepseek", "functools", "generic" or another name of
+  // reply/syntax.cc; for logs and /props.
   virtual std::string_view reply_format() const = 0;
   // How many letters the template requires of a call's id; 0: any id will do.
   virtual int call_id_length() const = 0;

@@ -183,8 +183,7 @@ StatusOr<std::vector<CallEntry>> TaggedEntries(const CallParts& p) {
         {.marker = open, .rest = p.OneOrMore(call, {p.gap, p.Markup(open), call})}};
   }
   const Structure close = p.Markup(p.syntax.closes[0]);
-  const bool together = p.syntax.name == "minimax-xml" || p.syntax.name == "deepseek-xml";
-  if (together) {
+  if (p.syntax.one_block) {
     return std::vector<CallEntry>{
         {.marker = open,
          .rest = Structure::Sequence({p.gap, p.OneOrMore(call, {p.gap, call}), p.gap, close})}};

@@ -70,6 +70,7 @@ struct TagSyntax {
   std::string_view value_open;       // then, after white space; empty: the value follows directly
   std::string_view parameter_close;  // after the value
   std::string_view function_close;
+  std::string_view quote_open, quote_close;  // may surround a string; empty: nothing does
   // Line breaks next to the tags are part of a value.
   bool exact_values = false;
 };

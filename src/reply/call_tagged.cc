@@ -9,20 +9,27 @@ constexpr size_t kMaxKeyBytes = 256;
 
 // A parameter's value that is certainly a string; emitted as it arrives.
 ReplyTask<bool> CopyText(ReplyIo& io, CallWriter& call, const TagSyntax& syntax) {
-  const std::string_view close = syntax.parameter_close;
-  const std::string with_break = (syntax.exact_values ? "" : "\n") + std::string(close);
+  std::string close(syntax.parameter_close);
+  std::string with_break = (syntax.exact_values ? "" : "\n") + close;
   const auto may_end = [&](std::string_view text) {
     return with_break.starts_with(text) || close.starts_with(text);
   };
   call.StartString();
   int c = co_await io.Peek();
   if (c == '\n' && !syntax.exact_values) io.Take();
-  std::string open;  // a partial closing tag
+  std::string open;  // a partial closing tag, at first a partial opening quote
+  bool may_be_quoted = !syntax.quote_open.empty();
   while (true) {
     c = co_await io.Peek();
     if (c < 0) co_return false;
     io.Take();
     open += static_cast<char>(c);
+    if (may_be_quoted && open == syntax.quote_open) {
+      close = with_break = std::string(syntax.quote_close) + close;
+      open.clear();
+    }
+    may_be_quoted = may_be_quoted && !open.empty() && syntax.quote_open.starts_with(open);
+    if (may_be_quoted) continue;
     if (open == with_break || open == close) break;
     size_t released = 0;
     while (!may_end(std::string_view(open).substr(released))) ++released;

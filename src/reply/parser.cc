@@ -24,6 +24,7 @@ enum class Mark {
   kBareCall,     // a call may begin with the next byte
   kClose,        // the end of a call
   kSilent,       // meaningless markup
+  kAddress,      // a message begins with whom it is for
   kOther,        // handled by a separate reader
 };
 
@@ -62,6 +63,7 @@ class Parser final : public ReplyParser {
  private:
   ReplyTask<bool> ReadReply();
   ReplyTask<bool> ReadReasoning();
+  ReplyTask<bool> ReadAddress();
   ReplyTask<bool> ReadCalls(Mark mark);
   ReplyTask<bool> ReadJsonCalls(bool needs_arguments);
   ReplyTask<bool> ReadMistralCalls();
@@ -94,6 +96,10 @@ Parser::Parser(std::shared_ptr<const ReplySyntax> syntax, ParameterTypes types,
       options_(options),
       reasoning_is_open_(reasoning_is_open && syntax_->reasoning),
       task_(ReadReply()) {
+  if (syntax_->addresses) {
+    content_.markers.push_back(
+        {.text = syntax_->addresses->open, .mark = Mark::kAddress, .at_start = true});
+  }
   if (syntax_->reasoning) {
     content_.markers.push_back(
         {.text = syntax_->reasoning->open, .mark = Mark::kReasoning, .at_start = true});
@@ -223,6 +229,8 @@ ReplyTask<bool> Parser::ReadReply() {
       state_.AfterMarkup(/*call=*/mark == Mark::kClose);
     } else if (mark == Mark::kReasoning) {
       co_await ReadReasoning();
+    } else if (mark == Mark::kAddress) {
+      co_await ReadAddress();
     } else {
       const bool ok = co_await ReadCalls(mark);
       if (ok) {
@@ -256,6 +264,25 @@ ReplyTask<bool> Parser::ReadReasoning() {
     state_ = {};
   }
   co_return true;
+}
+
+// Reads a name and what ends it; its opening marker is held.
+ReplyTask<bool> Parser::ReadAddress() {
+  constexpr size_t kMaxNameBytes = 256;
+  const Addresses& addresses = *syntax_->addresses;
+  std::string name;
+  bool ok = co_await TakeBefore(io_, addresses.close.substr(0, 1), kMaxNameBytes, &name);
+  if (ok) ok = co_await TakeText(io_, addresses.close);
+  if (!ok) {
+    io_.ShowHeld();
+    state_.AfterText();
+  } else if (name == addresses.self) {
+    co_await ReadReasoning();
+  } else {
+    io_.Forget();
+    state_.AfterMarkup(/*call=*/false);
+  }
+  co_return ok;
 }
 
 // --- calls -----------------------------------------------------------------------------

@@ -28,6 +28,9 @@ constexpr char kKimi[] = "<|tool_calls_section_begin|>";
 constexpr char kCommandR[] = "Action: \"tool_name\" <|CHATBOT_TOKEN|>";
 constexpr char kCommandR7b[] = "<|START_ACTION|> <|START_THINKING|>";
 constexpr char kDsml[] = "｜DSML｜ tool_calls> </think>";
+constexpr char kGlimmer[] = "<atem:function_calls> <|message|>";
+constexpr char kHunyuan[] = "':opensource' <think{}> <tool_call{}> <tool_sep{}>";
+constexpr char kMiniCpm[] = "<function name=\"f\"><param name=\"p\"> <think>";
 constexpr char kOlderDsml[] = "｜DSML｜ function_calls> </think>";
 
 nlohmann::ordered_json Tools() {
@@ -230,6 +233,53 @@ TEST(ReplyTest, QwenXmlCalls) {
        "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"s\">a</parameter>\n</invoke>\n"
        "<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
        "<f\na{\"s\": \"a\"}\n>\n<g\na{}\n>\n"},
+  });
+}
+
+TEST(ReplyTest, GlimmerMessages) {
+  Check({
+      {kGlimmer,
+       " to=self<|message|>Hm. <b>\n<|eom|><|start|>assistant to=user<|message|>Hi to=all",
+       "RHm. <b>\nCHi to=all\n"},
+      {kGlimmer,
+       " to=f<|message|><atem:function_calls>\n<atem:invoke name=\"f\">\n"
+       "<atem:parameter name=\"s\">a\n\"b\" </atem:parameter>\n"
+       "<atem:parameter name=\"i\">5</atem:parameter>\n</atem:invoke>\n</atem:function_calls>"
+       "<|eom|><|start|>assistant to=g<|message|><atem:function_calls>\n<atem:invoke name=\"g\">\n"
+       "</atem:invoke>\n</atem:function_calls>",
+       "<f\na{\"s\": \"a\\n\\\"b\\\" \", \"i\": 5}\n>\n<g\na{}\n>\n"},
+      {kGlimmer, "to=user is not an address", "Cto=user is not an address\n"},
+  });
+}
+
+TEST(ReplyTest, HunyuanCalls) {
+  Check({
+      {kHunyuan,
+       "<think:opensource>Hm.</think:opensource>ok<tool_calls:opensource>\n"
+       "<tool_call:opensource>f<tool_sep:opensource>\n"
+       "<arg_key:opensource>s</arg_key:opensource>\n"
+       "<arg_value:opensource>a\n<b></arg_value:opensource>\n"
+       "<arg_key:opensource>i</arg_key:opensource>\n"
+       "<arg_value:opensource>5</arg_value:opensource>\n</tool_call:opensource>\n"
+       "<tool_call:opensource>g<tool_sep:opensource>\n</tool_call:opensource>\n"
+       "</tool_calls:opensource>",
+       "RHm.\nCok\n<f\na{\"s\": \"a\\n<b>\", \"i\": 5}\n>\n<g\na{}\n>\n"},
+      {kHunyuan, "<tool_calls:opensource>\n<tool_call:opensource>no separator",
+       "C<tool_calls:opensource>\n<tool_call:opensource>no separator\n"},
+  });
+}
+
+TEST(ReplyTest, MiniCpmCalls) {
+  Check({
+      {kMiniCpm,
+       "<think>Hm.</think>ok<function name=\"f\"><param name=\"s\"><![CDATA[a <b>\n]]]></param>"
+       "<param name=\"i\">5</param></function><function name=\"g\"></function>",
+       "RHm.\nCok\n<f\na{\"s\": \"a <b>\\n]\", \"i\": 5}\n>\n<g\na{}\n>\n"},
+      {kMiniCpm,
+       "<function name=\"f\"><param name=\"s\"><![CDA</param><param name=\"e\"></param></function>",
+       "<f\na{\"s\": \"<![CDA\", \"e\": \"\"}\n>\n"},
+      {kMiniCpm, "<function name=\"f\"><param name=\"s\"><![CDATA[cut",
+       "<f\na{\"s\": \"cut\"}\n>\n"},
   });
 }
 

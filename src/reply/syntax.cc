@@ -22,6 +22,31 @@ constexpr TagSyntax kGlmTags = {.function_open = "<tool_call>",
                                 .function_close = "</tool_call>",
                                 .exact_values = true};
 
+constexpr TagSyntax kAtemTags = {.function_open = "<atem:invoke name=\"",
+                                 .name_end = "\">",
+                                 .parameter_open = "<atem:parameter name=\"",
+                                 .key_end = "\">",
+                                 .parameter_close = "</atem:parameter>",
+                                 .function_close = "</atem:invoke>",
+                                 .exact_values = true};
+constexpr TagSyntax kHunyuanTags = {.function_open = "<tool_call:opensource>",
+                                    .name_end = "<tool_sep:opensource>",
+                                    .parameter_open = "<arg_key:opensource>",
+                                    .key_end = "</arg_key:opensource>",
+                                    .value_open = "<arg_value:opensource>",
+                                    .parameter_close = "</arg_value:opensource>",
+                                    .function_close = "</tool_call:opensource>",
+                                    .exact_values = true};
+constexpr TagSyntax kMiniCpmTags = {.function_open = "<function name=\"",
+                                    .name_end = "\">",
+                                    .parameter_open = "<param name=\"",
+                                    .key_end = "\">",
+                                    .parameter_close = "</param>",
+                                    .function_close = "</function>",
+                                    .quote_open = "<![CDATA[",
+                                    .quote_close = "]]>",
+                                    .exact_values = true};
+
 ReplySyntax Json(std::string_view name, std::string_view open, std::string_view close) {
   return {.name = name, .opens = {open}, .closes = {close}};
 }
@@ -43,13 +68,38 @@ std::optional<ReplySyntax> OtherNotation(std::string_view source) {
                        .opens = {older ? "<｜DSML｜function_calls>" : "<｜DSML｜tool_calls>",
                                  kDsmlTags.function_open},
                        .closes = {older ? "</｜DSML｜function_calls>" : "</｜DSML｜tool_calls>"},
-                       .tags = kDsmlTags};
+                       .tags = kDsmlTags,
+                       .one_block = true};
   }
   if (has("<|tool_calls_section_begin|>")) {
     return ReplySyntax{.name = "kimi",
                        .form = CallForm::kKimi,
                        .opens = {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},
                        .closes = {"<|tool_call_end|>", "<|tool_calls_section_end|>"}};
+  }
+  if (has("<atem:function_calls>")) {
+    return ReplySyntax{
+        .name = "glimmer",
+        .opens = {"<atem:function_calls>", kAtemTags.function_open},
+        .closes = {"</atem:function_calls>"},
+        .silent = {"<|eom|>", "<|start|>assistant"},
+        .tags = kAtemTags,
+        .reasoning = ReasoningMarkers{" to=self<|message|>", "<|eom|>"},
+        .addresses = Addresses{.open = " to=", .close = "<|message|>", .self = "self"}};
+  }
+  if (has("<function name=\"") && has("<param name=\"")) {
+    return ReplySyntax{.name = "minicpm-xml",
+                       .form = CallForm::kTagged,
+                       .opens = {kMiniCpmTags.function_open},
+                       .tags = kMiniCpmTags};
+  }
+  // The template writes these tags with a suffix that it adds itself.
+  if (has(":opensource") && has("<tool_sep{}>")) {
+    return ReplySyntax{.name = "hunyuan-xml",
+                       .opens = {"<tool_calls:opensource>"},
+                       .closes = {"</tool_calls:opensource>"},
+                       .tags = kHunyuanTags,
+                       .one_block = true};
   }
   if (has("<tool_call>") && has("<arg_key>")) {
     return ReplySyntax{.name = "glm",
@@ -114,6 +164,7 @@ ReplySyntax Calls(std::string_view source) {
   if (has("<minimax:tool_call>")) {
     ReplySyntax minimax = Json("minimax-xml", "<minimax:tool_call>", "</minimax:tool_call>");
     minimax.tags = kInvokeTags;
+    minimax.one_block = true;
     return minimax;
   }
   if (has("<tool_call>") && has("<function=")) {
@@ -133,6 +184,9 @@ ReplySyntax Calls(std::string_view source) {
 }
 
 std::optional<ReasoningMarkers> Reasoning(std::string_view source) {
+  if (source.find("<think{}>") != source.npos && source.find(":opensource") != source.npos) {
+    return ReasoningMarkers{"<think:opensource>", "</think:opensource>"};
+  }
   constexpr ReasoningMarkers kMarkers[] = {{"[THINK]", "[/THINK]"},
                                            {"<|channel>thought", "<channel|>"},
                                            {"<seed:think>", "</seed:think>"},
@@ -176,7 +230,11 @@ std::vector<std::string_view> MarkersOf(const ReplySyntax& syntax) {
     const TagSyntax& tags = *syntax.tags;
     markers.insert(markers.end(),
                    {tags.function_open, tags.name_end, tags.parameter_open, tags.key_end,
-                    tags.string_mark, tags.value_open, tags.parameter_close, tags.function_close});
+                    tags.string_mark, tags.value_open, tags.parameter_close, tags.function_close,
+                    tags.quote_open, tags.quote_close});
+  }
+  if (syntax.addresses) {
+    markers.insert(markers.end(), {syntax.addresses->open, syntax.addresses->close});
   }
   if (syntax.reasoning) {
     markers.insert(markers.end(), {syntax.reasoning->open, syntax.reasoning->close});
@@ -186,7 +244,9 @@ std::vector<std::string_view> MarkersOf(const ReplySyntax& syntax) {
 
 ReplySyntax RecognizeReplySyntax(std::string_view template_source) {
   ReplySyntax syntax = Calls(template_source);
-  if (syntax.form != CallForm::kHarmony) syntax.reasoning = Reasoning(template_source);
+  if (syntax.form != CallForm::kHarmony && !syntax.addresses) {
+    syntax.reasoning = Reasoning(template_source);
+  }
   return syntax;
 }
 

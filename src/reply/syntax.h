@@ -33,6 +33,12 @@ struct ReasoningMarkers {
   std::string_view open, close;
 };
 
+// A reply of several messages, each of which says first whom it is for: `open`, a name, `close`.
+struct Addresses {
+  std::string_view open, close;
+  std::string_view self;  // the name that reasoning is for
+};
+
 struct ReplySyntax {
   std::string_view name;
   CallForm form = CallForm::kJson;
@@ -45,7 +51,10 @@ struct ReplySyntax {
   bool bare_calls = false;
   int call_id_length = 0;  // letters that the template requires of a call's id; 0: any id will do
   std::optional<TagSyntax> tags;
+  // All tagged calls of a reply are between one pair of markers.
+  bool one_block = false;
   std::optional<ReasoningMarkers> reasoning;
+  std::optional<Addresses> addresses;
 };
 
 // Recognises the markers in `template_source`.
