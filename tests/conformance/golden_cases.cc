@@ -84,7 +84,7 @@ std::vector<int64_t> AllPositions(size_t n) {
 std::vector<std::string> FloatModelNames() {
   std::vector<std::string> names = NamesIn(
       kFloatFolders, {"llama", "gemma4", "gpt-oss", "deepseek2", "qwen35", "falcon-h1", "step35"});
-  static constexpr std::array<std::string_view, 2> kFewOwn = {"laguna", "phimoe"};
+  static constexpr std::array<std::string_view, 2> kFewOwn = {"own-laguna", "own-phimoe"};
   for (const std::string& name : OwnModelNames()) {
     if (!kSlowBuild || std::ranges::count(kFewOwn, name) > 0) names.push_back(name);
   }
@@ -103,7 +103,7 @@ bool RunsHere(std::string_view backend, const std::string& model) {
   static constexpr std::array kFew = {"llama",     "gpt-oss",      "deepseek2",  "qwen35",
                                       "falcon-h1", "llama.Q4_K_M", "llama.Q4_0", "step35",
                                       "llama4",    "kimi-linear",  "jamba",      "minicpm3",
-                                      "gemma3n",   "rwkv7",        "laguna",     "phimoe"};
+                                      "gemma3n",   "rwkv7",        "own-laguna", "own-phimoe"};
   return std::ranges::count(kFew, model) > 0;
 }
 

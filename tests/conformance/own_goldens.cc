@@ -22,9 +22,13 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kContext = 512;
+// Keeps the names apart from those of the reference data.
+constexpr std::string_view kPrefix = "own-";
 
-std::string DataPath(const std::string& name, std::string_view ending) {
-  return StrCat(WEFT_SOURCE_DIR, "/tests/conformance/testdata/", name, ending);
+std::string DataFolder() { return StrCat(WEFT_SOURCE_DIR, "/tests/conformance/testdata/"); }
+
+std::string DataPath(std::string_view name, std::string_view ending) {
+  return StrCat(DataFolder(), name.substr(kPrefix.size()), ending);
 }
 
 StatusOr<Json> ReadRecipe(const std::string& name) {
@@ -107,16 +111,15 @@ StatusOr<GoldenRun> ReadRun(const std::string& name, bool is_long) {
 
 std::vector<std::string> OwnModelNames() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(DataPath("", ""))) {
-    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  for (const auto& entry : std::filesystem::directory_iterator(DataFolder())) {
+    if (entry.path().extension() != ".json") continue;
+    names.push_back(StrCat(kPrefix, entry.path().stem().string()));
   }
   std::ranges::sort(names);
   return names;
 }
 
-bool IsOwnModel(const std::string& name) {
-  return std::filesystem::exists(DataPath(name, ".json"));
-}
+bool IsOwnModel(std::string_view name) { return name.starts_with(kPrefix); }
 
 std::string OwnModelPath(const std::string& name) {
   static const Folder folder;

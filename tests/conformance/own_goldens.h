@@ -7,6 +7,7 @@
 #define WEFT_TESTS_CONFORMANCE_OWN_GOLDENS_H_
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -14,8 +15,9 @@
 
 namespace weft::testing {
 
+// "own-NAME" for each testdata/NAME.json, sorted.
 std::vector<std::string> OwnModelNames();
-bool IsOwnModel(const std::string& name);
+bool IsOwnModel(std::string_view name);
 // The path of the model's file; empty, with a failure of the current test, if it cannot be made.
 std::string OwnModelPath(const std::string& name);
 StatusOr<GoldenRun> ReadOwnShortRun(const std::string& name);
