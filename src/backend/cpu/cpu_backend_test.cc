@@ -688,7 +688,6 @@ void ModelMaker::AddMixtures() {
   chosen.numbers.limit = 2;
   AddBlock(Rms(), {{{}, chosen, {}}});
   AddBlock(Rms(), {{{}, make(RouterWeights::kSoftmax, false), {}}});
-  AddBlock(Rms(), {{{}, make(RouterWeights::kSoftmaxOfNear, false), {}}});
 }
 
 std::vector<TokenId> Tokens(size_t n) {
