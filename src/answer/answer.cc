@@ -31,6 +31,7 @@ struct Answer::Choice {
 Answer::Answer(std::shared_ptr<Generation> generation, AnswerPlan plan)
     : generation_(std::move(generation)),
       plan_(std::move(plan)),
+      n_context_before_(plan_.context ? plan_.context->size() : 0),
       submitted_us_(NowMicros()),
       told_us_(submitted_us_) {
   usage_.prompt_tokens = generation_->prompt_tokens();
@@ -292,10 +293,8 @@ void Answer::TakeDone(const DoneEvent& done) {
 }
 
 AnswerEnd Answer::EndOf(const Choice& choice, const DoneEvent& done) const {
-  const bool is_cut = IsCut(done.reason);
-  if (choice.cut || (choice.calls_ended > 0 && !is_cut)) return {.by_calls = true};
-  if (is_cut) return {.reason = done.reason};
-  if (done.reason != FinishReason::kStopString) return {};
+  if (choice.cut || (choice.calls_ended > 0 && !IsCut(done.reason))) return {.by_calls = true};
+  if (done.reason != FinishReason::kStopString) return {.reason = done.reason};
   const auto& format_stops = plan_.format_stops;
   const bool is_formats =
       std::find(format_stops.begin(), format_stops.end(), done.stop_string) != format_stops.end();

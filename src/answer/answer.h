@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -137,8 +138,12 @@ class Answer {
   Task<std::optional<AnswerPiece>> Next();
   // So far; final after the last kEnd.
   AnswerUsage usage() const;
-  // If the plan keeps it: the tokens of the prompt and the reply so far, including its end token.
+  // If the plan keeps them: the tokens of the prompt and the reply so far, including its end token.
   const std::vector<int32_t>& context() const { return *plan_.context; }
+  // The reply's part of them.
+  std::span<const int32_t> reply_tokens() const {
+    return std::span(context()).subspan(n_context_before_);
+  }
 
  private:
   struct Choice;
@@ -164,6 +169,7 @@ class Answer {
 
   const std::shared_ptr<Generation> generation_;
   AnswerPlan plan_;
+  const size_t n_context_before_;  // the prompt's part of the plan's context
   std::vector<std::unique_ptr<Choice>> choices_;
   std::deque<AnswerPiece> ready_;
   const int64_t submitted_us_;

@@ -18,6 +18,22 @@
 
 namespace weft::serve {
 
+StatusOr<std::unique_ptr<Answerer>> Answerer::ForCommand(std::shared_ptr<const Model> model,
+                                                         Engine* engine,
+                                                         std::string chat_template) {
+  if (chat_template.empty()) chat_template = std::string(model->chat_template());
+  auto chat = ChatFormat::Create(std::move(chat_template), model->tokenizer());
+  if (!chat.ok()) {
+    return Annotate(chat.status(), "the chat template of ", Printable(model->path(), 300), ": ");
+  }
+  auto prompts =
+      std::make_shared<PromptMaker>(model, *chat, PromptMaker::Options{.restore_reasoning = false});
+  return std::make_unique<Answerer>(Parts{.model = std::move(model),
+                                          .chat = *std::move(chat),
+                                          .prompts = std::move(prompts),
+                                          .engine = engine});
+}
+
 // --- submitting -----------------------------------------------------------------------
 
 class Answerer::CountedGeneration : public Generation {
@@ -72,16 +88,16 @@ class Answerer::CountedGeneration : public Generation {
     Choice& choice = choices_[static_cast<size_t>(token.choice)];
     const int64_t now_us = NowMicros();
     const double seconds = static_cast<double>(now_us - choice.last_us) * 1e-6;
-    if (choice.tokens.empty()) {
-      parts_.observer->ObserveFirstToken(seconds);
-    } else {
-      parts_.observer->ObserveNextToken(seconds);
+    if (TurnObserver* const observer = parts_.observer; observer != nullptr) {
+      choice.tokens.empty() ? observer->ObserveFirstToken(seconds)
+                            : observer->ObserveNextToken(seconds);
     }
     choice.last_us = now_us;
     choice.tokens.push_back(token.token);
   }
 
   void Report(const StartedEvent& started) {
+    if (parts_.reports == nullptr) return;
     CacheReport report = MakeCacheReport({.trail = origin_.record.trail.get(),
                                           .tokens = origin_.tokens,
                                           .started = &started,
@@ -95,12 +111,12 @@ class Answerer::CountedGeneration : public Generation {
   }
 
   void Count(const DoneEvent& done) {
-    parts_.observer->CountFinished(done.reason, done.usage);
+    if (parts_.observer != nullptr) parts_.observer->CountFinished(done.reason, done.usage);
     completion_tokens_ += done.usage.completion_tokens;
     if (++n_done_ == choices_.size()) {
       TurnUsage usage = done.usage;
       usage.completion_tokens = completion_tokens_;
-      parts_.observer->CountOwn(origin_.domain, usage);
+      if (parts_.observer != nullptr) parts_.observer->CountOwn(origin_.domain, usage);
       if (origin_.listener.finished) origin_.listener.finished(usage);
     }
     parts_.prompts->Remember(origin_.domain, origin_.record, origin_.tokens,
@@ -291,6 +307,19 @@ Status Answerer::Restrict(const Ask& ask, const ChatPrompt& prompt, bool may_cal
   return OkStatus();
 }
 
+void Answerer::SetParsers(const Ask& ask, const ChatPrompt& prompt, bool may_call,
+                          TurnOptions* turn, AnswerPlan* plan) const {
+  ChatFormat::ControlTokens control = chat().ControlTokensFor(turn->stop_strings);
+  turn->shown_control_tokens = std::move(control.ids);
+  const ReplyOptions reply{.tools = may_call,
+                           .lenient_calls = parts_.policy.lenient_tool_calls,
+                           .separate_reasoning = ask.separate_reasoning,
+                           .control_tokens = std::move(control.texts)};
+  for (int i = 0; i < turn->n_choices; ++i) {
+    plan->parsers.push_back(chat().NewReplyParser(prompt, reply));
+  }
+}
+
 Status Answerer::PrepareChat(Ask* ask, PromptRecord* record, AnswerPlan* plan) const {
   TurnOptions& turn = ask->turn;
   const ToolChoice& choice = ask->tool_choice;
@@ -309,16 +338,8 @@ Status Answerer::PrepareChat(Ask* ask, PromptRecord* record, AnswerPlan* plan) c
   }
   // A call that the client named is often all that it wants: an answer of a given form.
   plan->expects_results = !choice.must_call || choice.only.size() != 1;
-  ChatFormat::ControlTokens control = chat().ControlTokensFor(turn.stop_strings);
-  turn.shown_control_tokens = std::move(control.ids);
   const bool may_call = choice.calls_allowed && !prompt.tools.empty();
-  const ReplyOptions reply{.tools = may_call,
-                           .lenient_calls = parts_.policy.lenient_tool_calls,
-                           .separate_reasoning = ask->separate_reasoning,
-                           .control_tokens = std::move(control.texts)};
-  for (int i = 0; i < turn.n_choices; ++i) {
-    plan->parsers.push_back(chat().NewReplyParser(prompt, reply));
-  }
+  if (!ask->as_written) SetParsers(*ask, prompt, may_call, &turn, plan);
   if (const int length = chat().call_id_length(); length > 0) {
     plan->call_id_prefix.clear();
     plan->call_id_random = length;
@@ -334,7 +355,17 @@ Status Answerer::PrepareChat(Ask* ask, PromptRecord* record, AnswerPlan* plan) c
           prompts().Track(ask->domain, std::move(prompt.text), known.chat, std::move(ask->list));
     }
   }
-  if (ask->keeps_context) plan->context = turn.tokens;
+  return OkStatus();
+}
+
+Status Answerer::Prepare(Ask* ask, PromptRecord* record, AnswerPlan* plan) const {
+  if (ask->input == Ask::Input::kConversation) {
+    WEFT_RETURN_IF_ERROR(PrepareChat(ask, record, plan));
+  } else if (ask->input == Ask::Input::kRendered) {
+    const ChatPrompt prompt{.reasoning_is_open = ask->ends_in_thought};
+    WEFT_RETURN_IF_ERROR(Restrict(*ask, prompt, /*may_call=*/false, &ask->turn, plan));
+  }
+  if (ask->keeps_context) plan->context = ask->turn.tokens;
   return OkStatus();
 }
 
@@ -343,10 +374,8 @@ Task<StatusOr<std::unique_ptr<Answer>>> Answerer::Begin(Ask ask, AnswerReader re
                   .wants_logprobs = ask.turn.top_logprobs >= 0,
                   .tells_cache_report = ask.tells_cache_report};
   PromptRecord record;
-  if (ask.input == Ask::Input::kConversation) {
-    const Status prepared = PrepareChat(&ask, &record, &plan);
-    if (!prepared.ok()) co_return prepared;
-  }
+  const Status prepared = Prepare(&ask, &record, &plan);
+  if (!prepared.ok()) co_return prepared;
   // Signs of life tell for how much the turn waits.
   if (reader.on_progress || reader.signs.send) ask.turn.report_progress = true;
   TurnListener listener = reader;

@@ -1,6 +1,6 @@
 // One loaded model as something that answers: a conversation or a prompt goes in, a stream of
-// pieces comes out. Doors (HTTP APIs, gRPC) read an Ask from their fields and write the Answer in
-// their own form.
+// pieces comes out. Doors (HTTP APIs, gRPC, the worker, commands) read an Ask from their fields and
+// write the Answer in their own form.
 //
 //   auto beginning = answerer.Begin(std::move(ask), std::move(reader));
 //   StatusOr<std::unique_ptr<Answer>> answer = co_await beginning;
@@ -46,9 +46,9 @@ class Answerer {
     std::shared_ptr<const Model> model;
     std::shared_ptr<const ChatFormat> chat;
     std::shared_ptr<PromptMaker> prompts;
-    std::shared_ptr<CacheReports> reports;
-    Engine* engine = nullptr;          // outlives the answerer
-    TurnObserver* observer = nullptr;  // the same
+    std::shared_ptr<CacheReports> reports = nullptr;  // null: none are made
+    Engine* engine = nullptr;                         // outlives the answerer
+    TurnObserver* observer = nullptr;                 // outlives the answerer; null: nobody counts
     AnswerPolicy policy = {};
     // Asked before each turn: an error refuses it. May be empty.
     std::function<Status()> may_run = {};
@@ -57,6 +57,12 @@ class Answerer {
 
   explicit Answerer(Parts parts) : parts_(std::move(parts)) {}
   virtual ~Answerer() = default;
+
+  // For a command with a model of its own: without reports, counts and memory of replies.
+  // `chat_template`: empty for the model's own.
+  static StatusOr<std::unique_ptr<Answerer>> ForCommand(std::shared_ptr<const Model> model,
+                                                        Engine* engine,
+                                                        std::string chat_template = "");
 
   const Model& model() const { return *parts_.model; }
   const ChatFormat& chat() const { return *parts_.chat; }
@@ -87,7 +93,10 @@ class Answerer {
                                                                   const ChatPrompt& prompt) const;
   Status Restrict(const Ask& ask, const ChatPrompt& prompt, bool may_call, TurnOptions* turn,
                   AnswerPlan* plan) const;
+  void SetParsers(const Ask& ask, const ChatPrompt& prompt, bool may_call, TurnOptions* turn,
+                  AnswerPlan* plan) const;
   Status PrepareChat(Ask* ask, PromptRecord* record, AnswerPlan* plan) const;
+  Status Prepare(Ask* ask, PromptRecord* record, AnswerPlan* plan) const;
 
   const Parts parts_;
 };

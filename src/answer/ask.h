@@ -54,7 +54,8 @@ struct SessionChoice {
 struct Ask {
   enum class Input {
     kConversation,  // `chat`
-    kPrompt,        // the tokens or parts of `turn`; the answer is text only
+    kRendered,      // the same, rendered by the asker: the tokens of `turn`
+    kPrompt,        // the tokens or parts of `turn`
   };
   Input input = Input::kConversation;
 
@@ -64,6 +65,15 @@ struct Ask {
   // How the answer is sampled and ends, how many there are, and whose turn it is.
   TurnOptions turn = {};
   bool tells_cache_report = false;  // in the usage
+  bool keeps_context = false;       // for Answer::context
+
+  // --- kConversation and kRendered -------------------------------------------------
+  // The required form of the answer, after its thought.
+  std::optional<AnswerRule> answer = {};
+  ThoughtLimit thought = {};
+
+  // --- kRendered only --------------------------------------------------------------
+  bool ends_in_thought = false;  // the prompt does
 
   // --- kConversation only ----------------------------------------------------------
   ChatRequest chat = {};
@@ -74,12 +84,10 @@ struct Ask {
   std::vector<PromptMark> marks = {};
   ClientList list = {};  // where the client has the conversation's messages
   ToolChoice tool_choice = {};
-  // The required form of the answer, after its thought.
-  std::optional<AnswerRule> answer = {};
-  ThoughtLimit thought = {};
+  // The answer is text as the model writes it, as for the other inputs: nothing is split from it.
+  bool as_written = false;
   bool separate_reasoning = true;
   bool show_reasoning = true;
-  bool keeps_context = false;  // for Answer::context
   std::string call_id_prefix = "call_";
 };
 

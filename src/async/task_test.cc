@@ -13,6 +13,7 @@
 
 #include "async/signal.h"
 #include "async/task_pool.h"
+#include "async/wait_for_task.h"
 #include "tests/support/await.h"
 
 namespace weft {
@@ -34,6 +35,30 @@ TEST(Task, ReturnsValues) {
 Task<std::unique_ptr<int>> Owned(std::unique_ptr<int> number) { co_return number; }
 
 TEST(Task, MovesWhatCannotBeCopied) { EXPECT_EQ(*Await(Owned(std::make_unique<int>(7))), 7); }
+
+// Tells of its end.
+struct Guest {
+  std::atomic<int>* n_gone;
+  ~Guest() { ++*n_gone; }
+};
+
+Task<TaskPool*> PoolAfterWait(std::unique_ptr<Guest> guest) {
+  Signal signal;
+  const auto soon = std::chrono::steady_clock::now() + milliseconds(1);
+  (void)co_await signal.WaitUntil(soon);
+  co_return TaskPool::Current();
+}
+
+TEST(WaitForTask, RunsInThePoolAndLeavesNothingOfTheTask) {
+  TaskPool pool({.max_threads = 1});
+  std::atomic<int> n_gone = 0;
+  for (int i = 1; i <= 100; ++i) {
+    std::unique_ptr<Guest> guest(new Guest{&n_gone});
+    EXPECT_EQ(WaitForTask(pool, PoolAfterWait(std::move(guest))), &pool);
+    EXPECT_EQ(n_gone, i);
+  }
+  EXPECT_EQ(TaskPool::Current(), nullptr);
+}
 
 Task<int64_t> SumTo(int n) {
   int64_t sum = 0;

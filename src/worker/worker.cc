@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "answer/answer_ends.h"
-#include "answer/reply_mask.h"
+#include "async/wait_for_task.h"
 #include "base/clock.h"
 #include "base/strings.h"
 #include "sampling/sampling_parameters.h"
@@ -39,15 +39,11 @@ WorkerResume PlanResume(std::span<const int32_t> resident, std::span<const int32
   return {static_cast<int64_t>(resident.size()), "exact_prefix"};
 }
 
-// The result of a turn.
-struct JsonlWorker::Outcome {
-  int64_t cached_tokens = 0;
-  std::vector<int32_t> tokens;  // without the end token
-  DoneEvent done;
-};
-
-JsonlWorker::JsonlWorker(Engine* engine, WorkerOptions options, WriteLine write_line)
-    : engine_(*engine), options_(std::move(options)), write_line_(std::move(write_line)) {}
+JsonlWorker::JsonlWorker(Answerer* answerer, WorkerOptions options, WriteLine write_line)
+    : answerer_(*answerer),
+      engine_(answerer->engine()),
+      options_(std::move(options)),
+      write_line_(std::move(write_line)) {}
 
 Status JsonlWorker::Start() {
   Json ready = {{"ready", true},
@@ -86,7 +82,7 @@ Status JsonlWorker::Handle(std::string_view line) {
     case WorkerRequest::Op::kOpen: {
       Failure failure;
       if (OpenNamed(request->session_id, &failure) == nullptr) return WriteFailure(failure);
-      return Answer(*request, "opened");
+      return Confirm(*request, "opened");
     }
     case WorkerRequest::Op::kClose: {
       const auto it = named_.find(request->session_id);
@@ -94,7 +90,7 @@ Status JsonlWorker::Handle(std::string_view line) {
         (void)engine_.Close(it->second.id, /*forget=*/true);
         named_.erase(it);
       }
-      return Answer(*request, "closed");
+      return Confirm(*request, "closed");
     }
     case WorkerRequest::Op::kReset: {
       const auto it = named_.find(request->session_id);
@@ -106,13 +102,13 @@ Status JsonlWorker::Handle(std::string_view line) {
                                .detail = std::string(Message(status))});
         }
       }
-      return Answer(*request, "reset");
+      return Confirm(*request, "reset");
     }
   }
   return OkStatus();
 }
 
-Status JsonlWorker::Answer(const WorkerRequest& request, const char* done_key) {
+Status JsonlWorker::Confirm(const WorkerRequest& request, const char* done_key) {
   return Write({{done_key, true}, {"session_id", request.session_id}});
 }
 
@@ -134,13 +130,14 @@ JsonlWorker::Session* JsonlWorker::OpenNamed(const std::string& name, Failure* f
   }
   failure->code = "capacity_exhausted";
   if (static_cast<int>(named_.size()) >= max_named()) return nullptr;
-  const StatusOr<SessionId> id = engine_.CreateSession({});
+  std::string own_name = StrCat(++n_named_);
+  const StatusOr<SessionId> id = engine_.CreateSession({.name = own_name});
   if (!id.ok()) {
     failure->detail = std::string(Message(id.status()));
     return nullptr;
   }
   *failure = Failure();
-  return &named_.emplace(name, Session{.id = *id, .resident = {}}).first->second;
+  return &named_.emplace(name, Session{.id = *id, .name = std::move(own_name)}).first->second;
 }
 
 Status JsonlWorker::Reset(Session* session) {
@@ -152,29 +149,27 @@ Status JsonlWorker::Reset(Session* session) {
 
 // --- generating ------------------------------------------------------------------------
 
-namespace {
-
-// Whether a prompt ends within a thought. Read from its end, so that what came as tokens becomes
+// Whether the prompt ends within a thought. Read from its end, so that what came as tokens becomes
 // text only if no text after it has one of the marks.
-bool EndsInThought(const std::vector<int32_t>& prefix, const WorkerRequest& request,
-                   const Model& model, const ThoughtMarks& marks) {
+bool JsonlWorker::EndsInThought(const WorkerRequest& request) const {
+  if (!answerer_.chat().has_reasoning()) return false;
+  const ThoughtMarks marks = answerer_.chat().thought_marks();
   std::string end;
   const auto has_mark = [&] {
     return end.find(marks.open) != end.npos || end.find(marks.close) != end.npos;
   };
+  const auto text_of = [&](const std::vector<int32_t>& tokens) {
+    return engine_.model().Decode(tokens, /*render_special=*/true);
+  };
   for (auto segment = request.prompt.rbegin(); segment != request.prompt.rend(); ++segment) {
     const auto* const text = std::get_if<std::string>(&*segment);
-    end.insert(0, text != nullptr ? *text
-                                  : model.Decode(std::get<std::vector<int32_t>>(*segment),
-                                                 /*render_special=*/true));
+    end.insert(0, text != nullptr ? *text : text_of(std::get<std::vector<int32_t>>(*segment)));
     if (has_mark()) break;
   }
-  if (!has_mark()) end.insert(0, model.Decode(prefix, /*render_special=*/true));
+  if (!has_mark()) end.insert(0, text_of(options_.prompt_prefix));
   const size_t open = end.rfind(marks.open);
   return open != end.npos && end.find(marks.close, open) == end.npos;
 }
-
-}  // namespace
 
 bool JsonlWorker::EncodePrompt(const WorkerRequest& request, std::vector<int32_t>* tokens,
                                Failure* failure) const {
@@ -221,18 +216,22 @@ Status JsonlWorker::Generate(const WorkerRequest& request) {
   Session* const session = is_named ? OpenNamed(request.session_id, &failure) : &anonymous;
   if (session == nullptr) return WriteFailure(failure);
 
-  TurnOptions turn;
-  turn.tokens_are_whole_context = true;
-  SetSampling(request, &turn);
-  if (!EncodePrompt(request, &turn.tokens, &failure) ||
-      !LimitTokens(request, static_cast<int64_t>(turn.tokens.size()), &turn, &failure)) {
+  Ask ask{.input = Ask::Input::kRendered,
+          .session = {.name = session->name, .required = true},
+          .keeps_context = true,
+          .answer = request.answer,
+          .thought = options_.thought};
+  SetSampling(request, &ask.turn);
+  std::vector<int32_t>& prompt = ask.turn.tokens;
+  if (!EncodePrompt(request, &prompt, &failure) ||
+      !LimitTokens(request, static_cast<int64_t>(prompt.size()), &ask.turn, &failure)) {
     return WriteFailure(failure);
   }
-  if (!Restrict(request, &turn, &failure)) return WriteFailure(failure);
+  if (ask.answer || ask.thought.tokens >= 0) ask.ends_in_thought = EndsInThought(request);
 
   const bool warm = is_named && options_.warm_resume;
   const WorkerResume resume =
-      warm ? PlanResume(session->resident, turn.tokens, session->dirty) : WorkerResume();
+      warm ? PlanResume(session->resident, prompt, session->dirty) : WorkerResume();
   // Other turns may still share the common part of the session, unless that is not wanted or its
   // state is not sound.
   if (is_named && (session->dirty || !options_.warm_resume)) {
@@ -243,19 +242,20 @@ Status JsonlWorker::Generate(const WorkerRequest& request) {
     }
   }
 
-  Outcome outcome;
-  Status written;
+  std::vector<int32_t> resident = prompt;
   session->dirty = true;
-  if (!RunTurn(session, turn, &outcome, &failure, &written)) {
-    WEFT_RETURN_IF_ERROR(written);
-    return WriteFailure(failure);
+  const Outcome outcome = WaitForTask(pool_, RunTurn(std::move(ask)));
+  // A refused turn leaves the session unchanged.
+  if (!outcome.begun.ok() && outcome.begun.code() != StatusCode::kFailedPrecondition) {
+    session->dirty = false;
   }
-  const bool trimmed = outcome.done.reason == FinishReason::kStopString;
-  session->dirty = trimmed;
-  session->resident = turn.tokens;
-  session->resident.insert(session->resident.end(), outcome.tokens.begin(), outcome.tokens.end());
+  WEFT_RETURN_IF_ERROR(outcome.written);
+  if (const auto failed = FailureOf(outcome)) return WriteFailure(*failed);
+  session->dirty = outcome.end.reason == FinishReason::kStopString;
+  resident.insert(resident.end(), outcome.tokens.begin(), outcome.tokens.end());
+  session->resident = std::move(resident);
   WEFT_RETURN_IF_ERROR(Write(DoneLine(outcome, resume, NowMicros() - begin_us)));
-  if (warm && IsCut(outcome.done.reason)) ComputeLastToken(*session);
+  if (warm && IsCut(outcome.end.reason)) ComputeLastToken(*session);
   return OkStatus();
 }
 
@@ -272,86 +272,69 @@ void JsonlWorker::SetSampling(const WorkerRequest& request, TurnOptions* turn) c
   if (request.seed != 0) sampling.seed = request.seed;
 }
 
-bool JsonlWorker::Restrict(const WorkerRequest& request, TurnOptions* turn,
-                           Failure* failure) const {
-  if (options_.thought.tokens < 0 && !request.answer) return true;
-  const Model& model = engine_.model();
-  const ChatFormat* const chat = options_.chat.get();
-  const bool thinks_already =
-      chat != nullptr && chat->has_reasoning() &&
-      EndsInThought(options_.prompt_prefix, request, model, chat->thought_marks());
-  auto mask = MaskOfReply(model, chat, thinks_already, options_.thought, request.answer);
-  if (!mask.ok()) {
-    *failure = {.error = std::string(Message(mask.status())), .detail = ""};
-    return false;
-  }
-  turn->token_mask = *std::move(mask);
-  return true;
+Task<JsonlWorker::Outcome> JsonlWorker::RunTurn(Ask ask) {
+  Outcome outcome;
+  AnswerReader reader;
+  auto beginning = answerer_.Begin(std::move(ask), std::move(reader));
+  const StatusOr<std::unique_ptr<serve::Answer>> answer = co_await beginning;
+  outcome.begun = answer.status();
+  if (!answer.ok()) co_return outcome;
+  SetRunning((*answer)->generation());
+  outcome.started = co_await (*answer)->Start();
+  if (outcome.started.ok()) co_await Relay(**answer, outcome);
+  SetRunning(nullptr);
+  co_return outcome;
 }
 
-// Writes the text as it arrives. False with `failure` set, or with `written` if the answers cannot
-// be written.
-bool JsonlWorker::RunTurn(Session* session, const TurnOptions& turn, Outcome* outcome,
-                          Failure* failure, Status* written) {
-  auto submitted =
-      session->id == SessionId() ? engine_.SubmitOnce("", turn) : engine_.Submit(session->id, turn);
-  if (!submitted.ok()) {
-    const bool invalid = submitted.status().code() == StatusCode::kInvalidArgument;
-    const std::string message(Message(submitted.status()));
-    *failure = {.error = invalid ? message : "prefill failed", .detail = invalid ? "" : message};
-    // The session is unchanged.
-    if (submitted.status().code() != StatusCode::kFailedPrecondition) session->dirty = false;
-    return false;
-  }
-  const std::shared_ptr<Turn> running = *std::move(submitted);
-  {
-    MutexLock lock(&mutex_);
-    running_ = running;
-    if (stopped_) running->Cancel();
-  }
-  bool started = false;
-  while (std::optional<TurnEvent> event = running->Next()) {
-    std::string text;
-    if (const auto* start = std::get_if<StartedEvent>(&*event)) {
-      started = true;
-      outcome->cached_tokens = start->cached_tokens;
-    } else if (auto* token = std::get_if<TokenEvent>(&*event)) {
-      outcome->tokens.push_back(token->token);
-      text = std::move(token->text);
-    } else {
-      outcome->done = std::get<DoneEvent>(*std::move(event));
-      text = outcome->done.text;
-    }
-    if (!text.empty() && written->ok()) {
-      *written = Write({{"token", text}});
-      if (!written->ok()) running->Cancel();
+Task<void> JsonlWorker::Relay(serve::Answer& answer, Outcome& outcome) {
+  while (true) {
+    std::optional<AnswerPiece> piece = co_await answer.Next();
+    if (!piece) break;
+    if (piece->kind == AnswerPiece::Kind::kEnd) {
+      outcome.ended = piece->status;
+      outcome.end = std::move(piece->end);
+    } else if (outcome.written.ok()) {
+      outcome.written = Write({{"token", piece->text}});
+      if (!outcome.written.ok()) answer.generation()->Cancel();
     }
   }
-  {
-    MutexLock lock(&mutex_);
-    running_ = nullptr;
+  outcome.usage = answer.usage();
+  const auto tokens = answer.reply_tokens();
+  outcome.tokens.assign(tokens.begin(), tokens.end());
+  if (outcome.ended.ok() && outcome.end.reason == FinishReason::kStop) outcome.tokens.pop_back();
+}
+
+void JsonlWorker::SetRunning(std::shared_ptr<Generation> running) {
+  MutexLock lock(&mutex_);
+  running_ = std::move(running);
+  if (stopped_ && running_ != nullptr) running_->Cancel();
+}
+
+std::optional<JsonlWorker::Failure> JsonlWorker::FailureOf(const Outcome& outcome) {
+  if (outcome.begun.code() == StatusCode::kInvalidArgument) {
+    return Failure{.error = std::string(Message(outcome.begun))};
   }
-  if (outcome->done.reason == FinishReason::kStop) outcome->tokens.pop_back();
-  if (outcome->done.reason == FinishReason::kCancelled) {
-    failure->error = "the worker is shutting down";
-  } else if (outcome->done.reason == FinishReason::kError) {
-    *failure = {.error = started ? "decode failed" : "prefill failed",
-                .detail = std::string(Message(outcome->done.status))};
-  }
-  return failure->error.empty() && written->ok();
+  Status status = outcome.begun;
+  status.Update(outcome.started);
+  status.Update(outcome.ended);
+  if (status.ok()) return std::nullopt;
+  MutexLock lock(&mutex_);
+  if (stopped_) return Failure{.error = "the worker is shutting down"};
+  return Failure{.error = outcome.ended.ok() ? "prefill failed" : "decode failed",
+                 .detail = std::string(Message(status))};
 }
 
 Json JsonlWorker::DoneLine(const Outcome& outcome, const WorkerResume& resume,
                            int64_t total_us) const {
-  const TurnUsage& usage = outcome.done.usage;
+  const AnswerUsage& usage = outcome.usage;
   // The session's state may have been dropped since, when memory was short.
-  const int64_t reused = std::min(resume.reused_tokens, outcome.cached_tokens);
+  const int64_t reused = std::min(resume.reused_tokens, usage.cached_tokens);
   const int64_t prefilled = usage.prompt_tokens - reused;
   const auto n_tokens = static_cast<int64_t>(outcome.tokens.size());
   Json done = {{"done", true},
                {"prompt_tokens", usage.prompt_tokens},
                {"completion_tokens", n_tokens},
-               {"finish_reason", IsCut(outcome.done.reason) ? "length" : "stop"},
+               {"finish_reason", IsCut(outcome.end.reason) ? "length" : "stop"},
                {"reused_prompt_tokens", reused},
                {"prefilled_prompt_tokens", prefilled},
                {"session_reset_reason", resume.reason},
@@ -360,12 +343,11 @@ Json JsonlWorker::DoneLine(const Outcome& outcome, const WorkerResume& resume,
                {"total_ms", Millis(total_us)},
                {"prefill_tok_s", Rate(prefilled, usage.prompt_us)},
                {"decode_tok_s", Rate(n_tokens, usage.decode_us)},
-               {"cached_tokens", outcome.cached_tokens}};
-  if (outcome.done.reason == FinishReason::kContext) done["stop_reason"] = "context";
+               {"cached_tokens", usage.cached_tokens}};
+  if (outcome.end.reason == FinishReason::kContext) done["stop_reason"] = "context";
   // If the client saw only a part of the tokens' text, returning all of them would put words it
   // never read into its next prompt.
-  if (outcome.done.reason != FinishReason::kStopString)
-    done["generated_token_ids"] = outcome.tokens;
+  if (outcome.end.reason != FinishReason::kStopString) done["generated_token_ids"] = outcome.tokens;
   return done;
 }
 

@@ -1,7 +1,7 @@
 // The model worker: named and anonymous sessions behind a protocol of JSON lines, one request at a
 // time, as driven by ExecuTorch's control planes.
 //
-//   JsonlWorker worker(engine, options, write_line);
+//   JsonlWorker worker(answerer, options, write_line);
 //   worker.Start();
 //   while (...) worker.Handle(line);
 //
@@ -10,7 +10,7 @@
 // number of prompt tokens that were not computed, including those found in the prefix index, is
 // reported beside them as "cached_tokens".
 //
-// One thread, except for Stop.
+// One thread, except for Stop. Lines are written on that thread, or on another while it waits.
 #ifndef WEFT_WORKER_WORKER_H_
 #define WEFT_WORKER_WORKER_H_
 
@@ -24,10 +24,11 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/answerer.h"
 #include "answer/thinking.h"
+#include "async/task.h"
+#include "async/task_pool.h"
 #include "base/mutex.h"
-#include "chat/chat_format.h"
-#include "host/host.h"
 #include "nlohmann/json.hpp"
 #include "sampling/sampling_parameters.h"
 #include "weft/engine.h"
@@ -49,8 +50,6 @@ struct WorkerOptions {
   std::optional<uint64_t> seed;
   AnswerEnds ends;
   bool end_loops = true;
-  // Used to recognise thoughts; null if the model has no template.
-  std::shared_ptr<const ChatFormat> chat;
   ThoughtLimit thought;
   // The first line says that images are not supported, for launchers that ask.
   bool tells_no_images = false;
@@ -69,8 +68,8 @@ class JsonlWorker {
   // Receives whole lines without their line end. After an error the worker is useless.
   using WriteLine = std::function<Status(std::string_view line)>;
 
-  // `engine` must outlive this and have no other users.
-  JsonlWorker(Engine* engine, WorkerOptions options, WriteLine write_line);
+  // `answerer` must outlive this, and its engine have no other users.
+  JsonlWorker(Answerer* answerer, WorkerOptions options, WriteLine write_line);
 
   // Writes the line that says the worker is ready.
   Status Start();
@@ -85,6 +84,7 @@ class JsonlWorker {
   // without its end token.
   struct Session {
     SessionId id;
+    std::string name;  // the engine's
     std::vector<int32_t> resident;
     bool dirty = false;
   };
@@ -92,11 +92,20 @@ class JsonlWorker {
   struct Failure {
     std::string error, code, session_id, detail;
   };
-  struct Outcome;
+  // The result of a turn.
+  struct Outcome {
+    Status begun;                 // not OK: the turn was refused
+    Status started;               // not OK: its prompt was not computed
+    Status ended;                 // not OK: it failed after that
+    Status written;               // not OK: the answers cannot be written
+    std::vector<int32_t> tokens;  // without the end token
+    AnswerEnd end;
+    AnswerUsage usage;
+  };
 
   Status Write(const nlohmann::ordered_json& answer);
   Status WriteFailure(const Failure& failure);
-  Status Answer(const WorkerRequest& request, const char* done_key);
+  Status Confirm(const WorkerRequest& request, const char* done_key);
   Status Generate(const WorkerRequest& request);
 
   int max_named() const { return options_.max_sessions - 1; }
@@ -110,21 +119,28 @@ class JsonlWorker {
                    Failure* failure) const;
   // Sets the sampling options and the ends of answers.
   void SetSampling(const WorkerRequest& request, TurnOptions* turn) const;
-  // Limits the thought, and constrains the answer as the request says.
-  bool Restrict(const WorkerRequest& request, TurnOptions* turn, Failure* failure) const;
-  bool RunTurn(Session* session, const TurnOptions& turn, Outcome* outcome, Failure* failure,
-               Status* written);
+  bool EndsInThought(const WorkerRequest& request) const;
+  // Writes the text as it arrives. Runs in the pool, while Generate waits.
+  Task<Outcome> RunTurn(Ask ask);
+  Task<void> Relay(Answer& answer, Outcome& outcome);
+  // Makes the turn the one that Stop cancels; null for none.
+  void SetRunning(std::shared_ptr<Generation> running);
+  // None if the turn ended as it should.
+  std::optional<Failure> FailureOf(const Outcome& outcome);
   nlohmann::ordered_json DoneLine(const Outcome& outcome, const WorkerResume& resume,
                                   int64_t total_us) const;
   void ComputeLastToken(const Session& session);
 
+  Answerer& answerer_;
   Engine& engine_;
   const WorkerOptions options_;
   const WriteLine write_line_;
   std::map<std::string, Session, std::less<>> named_;
+  int64_t n_named_ = 0;  // so far
+  TaskPool pool_{{.max_threads = 1}};
 
   Mutex mutex_;
-  std::shared_ptr<Turn> running_ WEFT_GUARDED_BY(mutex_);
+  std::shared_ptr<Generation> running_ WEFT_GUARDED_BY(mutex_);
   bool stopped_ WEFT_GUARDED_BY(mutex_) = false;
 };
 

@@ -77,7 +77,7 @@ Status ParseAnswer(JsonFields* fields, WorkerRequest* request) {
     if (request->answer) {
       fields->Fail(name, "cannot be combined with another one of json_schema, grammar and regex");
     }
-    request->answer = ConstraintSpec{.kind = kind, .text = std::move(text)};
+    request->answer = AnswerRule{.spec = {.kind = kind, .text = std::move(text)}, .field = name};
   };
   if (const Json* const schema = fields->Value("json_schema")) {
     const bool is_text = schema->is_string();

@@ -10,9 +10,9 @@
 #include <variant>
 #include <vector>
 
+#include "answer/ask.h"
 #include "base/status.h"
 #include "sampling/sampling_parameters.h"
-#include "weft/constraint.h"
 
 namespace weft::serve {
 
@@ -31,7 +31,7 @@ struct WorkerRequest {
   uint64_t seed = 0;            // 0: random
   std::vector<std::string> stop;
   // The required form of the answer, from json_schema, grammar or regex.
-  std::optional<ConstraintSpec> answer;
+  std::optional<AnswerRule> answer;
   // Fields that the protocol does not have; for the log.
   std::vector<std::string> unknown;
 };

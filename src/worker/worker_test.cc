@@ -95,26 +95,29 @@ TEST(PlanResume, EveryReason) {
 
 class WorkerTest : public ::testing::Test {
  protected:
-  void Open(WorkerOptions options, std::shared_ptr<const Model> model = nullptr) {
+  void Open(WorkerOptions options, std::shared_ptr<const Model> model = nullptr,
+            const char* chat_template = "") {
     if (model == nullptr) model = testing::TinyModel("llama");
     EngineOptions engine;
     engine.prefix_cache = options.warm_resume;
-    auto started = Engine::Start(std::move(model), engine);
+    auto started = Engine::Start(model, engine);
     ASSERT_TRUE(started.ok()) << started.status();
+    worker_ = nullptr;
     engine_ = *std::move(started);
-    worker_ = std::make_unique<JsonlWorker>(engine_.get(), options, [this](std::string_view line) {
-      lines_.push_back(Json::parse(line));
-      return OkStatus();
-    });
+    auto answerer = Answerer::ForCommand(std::move(model), engine_.get(), chat_template);
+    ASSERT_TRUE(answerer.ok()) << answerer.status();
+    answerer_ = *std::move(answerer);
+    worker_ =
+        std::make_unique<JsonlWorker>(answerer_.get(), options, [this](std::string_view line) {
+          lines_.push_back(Json::parse(line));
+          return OkStatus();
+        });
   }
-  // The chat format of a model that thinks.
-  static std::shared_ptr<const ChatFormat> Thinking() {
-    auto format = ChatFormat::Create(
-        "{% for message in messages %}{{ message.content.split('</think>')[-1] }}{% endfor %}"
-        "{% if add_generation_prompt %}<think>{% endif %}",
-        testing::TinyModel("llama")->tokenizer());
-    EXPECT_TRUE(format.ok()) << format.status();
-    return format.ok() ? *std::move(format) : nullptr;
+  // With the chat format of a model that thinks.
+  void OpenThinking(WorkerOptions options) {
+    Open(std::move(options), nullptr,
+         "{% for message in messages %}{{ message.content.split('</think>')[-1] }}{% endfor %}"
+         "{% if add_generation_prompt %}<think>{% endif %}");
   }
   // The last answer to a request; all answers are in lines_.
   Json Ask(const Json& request) {
@@ -137,6 +140,7 @@ class WorkerTest : public ::testing::Test {
 
   std::vector<Json> lines_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Answerer> answerer_;
   std::unique_ptr<JsonlWorker> worker_;
 };
 
@@ -184,7 +188,7 @@ TEST_F(WorkerTest, WhatTheModelEndsAnswersWith) {
 TEST_F(WorkerTest, AThoughtIsEndedBehindItsBudget) {
   const Json request = {{"max_new_tokens", 12}, {"prompt", "tell<think>"}};
   const auto text = [&](int64_t most) {
-    Open({.chat = Thinking(), .thought = {.tokens = most}});
+    OpenThinking({.thought = {.tokens = most}});
     Ask(request);
     std::string all;
     for (const Json& line : lines_) all += line.value("token", "");
@@ -214,7 +218,7 @@ TEST_F(WorkerTest, AThoughtIsFoundWhereverThePartsOfThePromptEnd) {
            {"", Json::array({{{"text", "tell<think>"}}, {{"ids", ids("so</think>")}}}), false},
            {"", Json::array({{{"ids", ids("<think>so</think>")}}, {{"text", "tell"}}}), false},
            {"<think>", Json::array({{{"text", "so</think>tell"}}}), false}}) {
-    Open({.prompt_prefix = ids(prompt.prefix), .chat = Thinking(), .thought = {.tokens = 0}});
+    OpenThinking({.prompt_prefix = ids(prompt.prefix), .thought = {.tokens = 0}});
     Ask({{"max_new_tokens", 12}, {"prompt_segments", prompt.segments}});
     std::string all;
     for (const Json& line : lines_) all += line.value("token", "");
@@ -223,7 +227,7 @@ TEST_F(WorkerTest, AThoughtIsFoundWhereverThePartsOfThePromptEnd) {
 }
 
 TEST_F(WorkerTest, AnAnswerOfAGivenFormComesBehindTheThought) {
-  Open({.chat = Thinking(), .thought = {.tokens = 3}});
+  OpenThinking({.thought = {.tokens = 3}});
   for (const char* const prompt : {"tell", "tell<think>"}) {
     const Json last = Ask({{"prompt", prompt}, {"regex", "yes|no"}, {"max_new_tokens", 60}});
     EXPECT_EQ(last["finish_reason"], "stop");

@@ -15,10 +15,10 @@
 #include <utility>
 
 #include "answer/answer_ends.h"
+#include "answer/answerer.h"
 #include "base/files/file_descriptor.h"
 #include "base/strings.h"
 #include "base/system.h"
-#include "chat/chat_format.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
@@ -151,18 +151,6 @@ Status WriteLine(std::string_view line) {
   return OkStatus();
 }
 
-// Prompts come as text: the prompt itself asks the model to think or not, so only the thought can
-// be limited. Its marks are known if the model has a template.
-Status SetThoughtLimit(const WorkerFlags& flags, const Model& model,
-                       serve::WorkerOptions* options) {
-  options->thought = {.tokens = flags.reply.reasoning == "off" ? 0 : flags.reply.reasoning_budget,
-                      .message = flags.reply.reasoning_budget_message};
-  if (model.chat_template().empty()) return OkStatus();
-  WEFT_ASSIGN_OR_RETURN(options->chat,
-                        ChatFormat::Create(std::string(model.chat_template()), model.tokenizer()));
-  return OkStatus();
-}
-
 // Other workers' files hold their draft model themselves; a GGUF file does not.
 Status CheckArtifactMode(const WorkerFlags& flags) {
   if (flags.artifact_mode != "dflash" || !flags.model.draft_path.empty()) return OkStatus();
@@ -178,7 +166,10 @@ StatusOr<serve::WorkerOptions> WorkerOptionsOf(const WorkerFlags& flags,
   options.seed = SamplingWith(flags.sampling, of_model).seed;
   options.ends = serve::EndsOf(of_model, *model.tokenizer());
   options.end_loops = flags.sampling.end_loops;
-  WEFT_RETURN_IF_ERROR(SetThoughtLimit(flags, model, &options));
+  // Prompts come as text: the prompt itself asks the model to think or not, so only the thought can
+  // be limited.
+  options.thought = {.tokens = flags.reply.reasoning == "off" ? 0 : flags.reply.reasoning_budget,
+                     .message = flags.reply.reasoning_budget_message};
   options.max_sessions = flags.max_sessions;
   options.warm_resume = flags.warm_resume;
   options.tells_no_images = flags.max_image_bytes >= 0;
@@ -214,7 +205,8 @@ Status RunWorker(const WorkerFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(serve::WorkerOptions options, WorkerOptionsOf(flags, found.advice, *model));
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, engine_options));
 
-  serve::JsonlWorker worker(engine.get(), std::move(options), WriteLine);
+  WEFT_ASSIGN_OR_RETURN(const auto answerer, serve::Answerer::ForCommand(model, engine.get()));
+  serve::JsonlWorker worker(answerer.get(), std::move(options), WriteLine);
   signals->Watch([&worker] { worker.Stop(); });
   Status status = worker.Start();
   LineReader lines(signals.get());
