@@ -105,8 +105,7 @@ class EngineThread : public Engine {
     return Await<Status>([&](const auto& reply) { core_->files().Save(session, reply); });
   }
   Status Close(SessionId session, bool forget) override {
-    return Await<Status>(
-        [&](const auto& reply) { core_->sessions().Close(session, forget, reply); });
+    return Await<Status>([&](const auto& reply) { core_->Close(session, forget, reply); });
   }
   StatusOr<int64_t> CloseIdle(const std::optional<std::string>& domain,
                               std::chrono::microseconds idle) override {
@@ -156,8 +155,7 @@ class EngineThread : public Engine {
     Ask([=, this](const auto& reply) { core_->files().Restore(session, reply); }, std::move(done));
   }
   void Close(SessionId session, bool forget, Done<Status> done) override {
-    Ask([=, this](const auto& reply) { core_->sessions().Close(session, forget, reply); },
-        std::move(done));
+    Ask([=, this](const auto& reply) { core_->Close(session, forget, reply); }, std::move(done));
   }
   void CloseIdle(const std::optional<std::string>& domain, std::chrono::microseconds idle,
                  Done<StatusOr<int64_t>> done) override {

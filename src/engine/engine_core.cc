@@ -209,7 +209,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
       publisher_(&table_, memory_.get(), &idle_),
       files_(session_parts(), FileOptionsOf(*model_, options_), post_back),
       sessions_(session_parts(), &files_),
-      disk_(memory_.get(), &table_, &files_),
+      disk_(memory_.get(), &files_),
       turns_(turn_parts(), [post_back] { post_back([] {}); }),
       named_(&sessions_, &files_, &turns_),
       room_(memory_.get(), &idle_, &files_, &turns_.running()),
@@ -226,17 +226,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
               .speculator = &speculator_,
               .drafts = &drafts_},
              PlannerOptionsOf(options_, *executor_)),
-      waits_(memory_.get(), &turns_, &steps_) {
-  files_.OnFailedRestore([this](Session* session, const Status& status) {
-    session->turn->End(FinishReason::kError, status);
-    Sweep();
-  });
-  sessions_.OnCloseDuringTurn([this](Session* session) {
-    session->turn->End(FinishReason::kCancelled, OkStatus());
-    steps_.AbandonFor(*session->turn);
-    Sweep();
-  });
-}
+      waits_(memory_.get(), &turns_, &steps_) {}
 
 SessionFiles::Parts EngineCore::session_parts() {
   return {.sessions = &table_, .memory = memory_.get(), .idle = &idle_, .publisher = &publisher_};
@@ -266,6 +256,20 @@ Status EngineCore::WarmUp() {
 StatusOr<SubmittedTurn> EngineCore::Submit(SessionId id, const TurnOptions& options) {
   WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_.Get(id));
   return turns_.Submit(session, options, /*closes_session=*/false);
+}
+
+void EngineCore::Close(SessionId id, bool forget, const SessionFiles::Reply& reply) {
+  files_.WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& found) {
+    if (!found.ok()) return reply(found.status());
+    if (ActiveTurn* const turn = turns_.FindOn(id); turn != nullptr) {
+      turn->End(FinishReason::kCancelled, OkStatus());
+      steps_.AbandonFor(*turn);
+      Sweep();
+    }
+    Session* const session = table_.Find(id);
+    if (session == nullptr) return reply(OkStatus());  // anonymous: destroyed with its turn
+    sessions_.Close(session, forget, reply);
+  });
 }
 
 // --- the loop ---------------------------------------------------------------------------

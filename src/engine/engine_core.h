@@ -74,6 +74,8 @@ class EngineCore {
 
   // --- what concerns several -------------------------------------------------------------
   StatusOr<SubmittedTurn> Submit(SessionId id, const TurnOptions& options);
+  // Cancels the session's turn, if it has one. `forget`: see LiveSessions::Close.
+  void Close(SessionId id, bool forget, const SessionFiles::Reply& reply);
   // Ends every turn with `status`.
   void CutAll(const Status& status);
   void Publish();

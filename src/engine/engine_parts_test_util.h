@@ -117,7 +117,7 @@ class SessionParts {
 class TurnParts : public SessionParts {
  public:
   explicit TurnParts(const EngineOptions& options = SmallEngine()) : SessionParts(options) {
-    disk = std::make_unique<TurnDisk>(memory.get(), table.get(), files.get());
+    disk = std::make_unique<TurnDisk>(memory.get(), files.get());
     turns = std::make_unique<TurnScheduler>(TurnScheduler::Parts{.model = model.get(),
                                                                  .options = &this->options,
                                                                  .memory = memory.get(),
@@ -155,7 +155,7 @@ class TurnParts : public SessionParts {
   }
   ActiveTurn* Find(const SubmittedTurn& turn) {
     Session* const session = table->Find(turn.session);
-    return session != nullptr ? session->turn : nullptr;
+    return session != nullptr ? turns->FindOn(session->id) : nullptr;
   }
   void Sweep() {
     turns->EndUnwanted();

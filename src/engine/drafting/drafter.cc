@@ -179,11 +179,11 @@ void Drafter::Release(Text* text) {
 // Of the rows computed for drafted tokens, keeps those that match the text.
 void Drafter::Settle(Text* text, std::span<const TokenId> tokens) {
   Session* const session = text->session_;
-  if (session->prepared > session->computed) {
+  if (session->state.prepared() > session->computed()) {
     const auto known =
         takes_hidden()
             ? std::span<const TokenId>()
-            : tokens.subspan(std::min(tokens.size(), static_cast<size_t>(session->computed)));
+            : tokens.subspan(std::min(tokens.size(), static_cast<size_t>(session->computed())));
     const auto differ =
         std::mismatch(text->ahead_.begin(), text->ahead_.end(), known.begin(), known.end());
     memory_->CommitFirst(session, differ.first - text->ahead_.begin());
@@ -210,18 +210,18 @@ int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
   for (const TokenId token : added) session->tokens.push_back(token);
   // The last token is always computed, for the logits after it.
   Settle(text, seen.first(seen.size() - 1));
-  if (session->computed == 0 && text->first_row_ == 0) {
+  if (session->computed() == 0 && text->first_row_ == 0) {
     memory_->Reuse(session, std::ssize(seen) - 1);
   }
   if (begins) memory_->PlanCheckpoints(session, {});
   if (takes_hidden() && !FollowHidden(text, tokens)) return -1;
-  return std::ssize(text->session_->tokens) - text->session_->computed;
+  return std::ssize(text->session_->tokens) - text->session_->computed();
 }
 
 // Whether the hidden values of all remaining tokens are present, or replaced by zeros.
 bool Drafter::FollowHidden(Text* text, std::span<const TokenId> tokens) {
   HiddenRows& hidden = text->hidden_;
-  const int64_t next = text->first_row_ + text->session_->computed;
+  const int64_t next = text->first_row_ + text->session_->computed();
   const int64_t end = std::ssize(tokens) - 1;
   hidden.ForgetBefore(next);
   if (hidden.end() < end || hidden.begin() >= end) return false;
@@ -258,8 +258,8 @@ void Drafter::BeginAnew(Text* text, int64_t first_row, std::span<const TokenId> 
 // The part of a step for the text's next `n` tokens.
 Drafter::Part Drafter::PartOf(Text* text, int64_t n) const {
   const Session& session = *text->session_;
-  const auto from = session.tokens.begin() + session.computed;
-  Part part{.text = text, .tokens = {from, from + n}, .position = session.computed};
+  const auto from = session.tokens.begin() + session.computed();
+  Part part{.text = text, .tokens = {from, from + n}, .position = session.computed()};
   if (takes_hidden()) part.hidden = text->hidden_.Rows(text->first_row_ + part.position, n);
   return part;
 }
@@ -273,14 +273,14 @@ bool Drafter::PrepareText(Text* text, int64_t n) {
 
 void Drafter::CatchUp(Text* text, int64_t rows) {
   const int64_t end = std::ssize(text->session_->tokens);
-  ComputeTo(text, std::min(end, text->session_->computed + rows));
+  ComputeTo(text, std::min(end, text->session_->computed() + rows));
 }
 
 bool Drafter::ComputeTo(Text* text, int64_t n_tokens) {
   Session* const session = text->session_;
-  while (session->computed < n_tokens) {
+  while (session->computed() < n_tokens) {
     const int64_t n =
-        std::min({n_tokens - session->computed, kMostRows, memory_->RowsToCheckpoint(*session)});
+        std::min({n_tokens - session->computed(), kMostRows, memory_->RowsToCheckpoint(*session)});
     if (!PrepareText(text, n)) return false;
     Part part = PartOf(text, n);
     if (!RunOrGiveUp(std::span(&part, 1))) return false;
@@ -306,12 +306,12 @@ std::vector<Drafter::Draft> Drafter::Continue(std::span<const Ask> asks) {
       for (const float next : draft.chances) chance *= next;
       const bool goes_on = !draft.tokens.empty() && std::ssize(draft.tokens) == n_ahead + 1 &&
                            std::ssize(draft.tokens) < asks[i].most && chance >= asks[i].least &&
-                           session->computed + n_ahead < session->prepared;
+                           session->computed() + n_ahead < session->state.prepared();
       if (!goes_on) continue;
       parts.push_back({.text = asks[i].text,
                        .ask = i,
                        .tokens = {draft.tokens.back()},
-                       .position = session->computed + n_ahead,
+                       .position = session->computed() + n_ahead,
                        .hidden = asks[i].text->hidden_ahead_,
                        .wants_next = true});
     }
@@ -336,8 +336,8 @@ std::vector<Drafter::Part> Drafter::FirstParts(std::span<const Ask> asks) {
     const int64_t end = std::ssize(session->tokens);
     // A step must end where a checkpoint is due.
     const int64_t due = memory_->RowsToCheckpoint(*session);
-    if (due < end - session->computed && !ComputeTo(text, session->computed + due)) continue;
-    const int64_t n = end - session->computed;
+    if (due < end - session->computed() && !ComputeTo(text, session->computed() + due)) continue;
+    const int64_t n = end - session->computed();
     if (n > room || n > memory_->RowsToCheckpoint(*session)) continue;
     if (!PrepareText(text, n)) continue;
     room -= n;
@@ -357,7 +357,7 @@ void Drafter::TakeFirst(std::span<const Ask> asks, std::span<const Part> parts,
     if (part.next == kNoToken) continue;
     (*drafts)[part.ask] = {.tokens = {part.next}, .chances = {part.chance}};
     const int64_t n = std::min({asks[part.ask].most - 1, memory_->RowsToGuess(*session),
-                                model_->context_tokens() - session->computed});
+                                model_->context_tokens() - session->computed()});
     if (n > 0) memory_->PrepareGuessed(session, n, /*spare_bytes=*/0);
   }
 }
@@ -389,10 +389,10 @@ Status Drafter::Run(std::span<Part> parts) {
   size_t n_wanted = 0;
   for (const Part& part : parts) {
     StepSequence sequence{.tokens = part.tokens, .hidden = part.hidden, .position = part.position};
-    for (const PageTable& table : part.text->session_->tables) {
+    for (const PageTable& table : part.text->session_->state.tables()) {
       sequence.page_tables.push_back(table.pages());
     }
-    sequence.slot = part.text->session_->slot.id();
+    sequence.slot = part.text->session_->state.slot().id();
     if (part.wants_next) {
       sequence.n_logits = 1;
       sequence.n_best = n_best_;

@@ -15,10 +15,10 @@ IdleSessions::Place IdleSessions::PlaceOf(const Session& session) const {
     place.orders = 1u << kAtWork;
     return place;
   }
-  const bool ends = session.stage == SessionStage::kPoisoned && session.turn != nullptr;
+  const bool ends = session.stage == SessionStage::kPoisoned && session.has_turn;
   const bool runs = ends || session.stage.IsAnyOf(SessionStage::kRunning, SessionStage::kInStep);
   if (!runs && memory_.BytesOf(session) > 0) place.orders |= 1u << kWithState;
-  if (session.turn != nullptr || session.name.empty()) return place;
+  if (session.has_turn || session.name.empty()) return place;
   place.orders |= 1u << kNamed | 1u << kNamedOfDomain;
   if (session.stage == SessionStage::kReady && !session.is_saved()) place.orders |= 1u << kToClose;
   return place;
@@ -32,7 +32,7 @@ IdleSessions::Key IdleSessions::KeyOf(const Session& session, size_t which, cons
 }
 
 void IdleSessions::Put(Session* session, const Place& place) {
-  const Place former = std::exchange(session->idle_place, place);
+  const Place former = std::exchange(session->idle.place_, place);
   if (place == former) return;
   for (size_t which = 0; which < kOrders; ++which) {
     if (IsIn(former, which)) orders_[which].erase(KeyOf(*session, which, former));
@@ -43,7 +43,7 @@ void IdleSessions::Put(Session* session, const Place& place) {
 }
 
 void IdleSessions::Note(Session* session) {
-  if (std::exchange(session->is_noted, true)) return;
+  if (std::exchange(session->idle.is_noted_, true)) return;
   noted_.push_back(session->id);
 }
 
@@ -53,7 +53,7 @@ void IdleSessions::Settle() {
   for (const SessionId id : std::exchange(noted_, {})) {
     Session* const session = sessions_.Find(id);
     if (session == nullptr) continue;
-    session->is_noted = false;
+    session->idle.is_noted_ = false;
     Put(session, PlaceOf(*session));
   }
 }
@@ -101,7 +101,7 @@ Status IdleSessions::CheckIntegrity() {
   std::array<size_t, kOrders> counts{};
   sessions_.ForEach([&](Session* session) {
     const Place place = PlaceOf(*session);
-    if (place != session->idle_place) {
+    if (place != session->idle.place_) {
       status.Update(Internal("session \"", Printable(session->name),
                              "\" is not where it belongs in the order of use"));
     }

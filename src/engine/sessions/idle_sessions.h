@@ -53,7 +53,7 @@ class IdleSessions {
   // Domain (empty in orders over all domains), last use, handle. The view points into the session.
   using Key = std::tuple<std::string_view, int64_t, uint64_t>;
   using Order = std::map<Key, Session*>;
-  using Place = Session::IdlePlace;
+  using Place = IdleView::Place;
 
   static bool IsIn(const Place& place, size_t which) { return (place.orders >> which & 1) != 0; }
   Place PlaceOf(const Session& session) const;

@@ -22,16 +22,16 @@ Publisher::Publisher(const SessionTable* sessions, const StateMemory* memory, Id
 void Publisher::Touch(Session* session) {
   SharingChanged();
   idle_->Note(session);
-  if (std::exchange(session->is_touched, true)) return;
+  if (std::exchange(session->published.is_touched_, true)) return;
   touched_.push_back(session->id);
 }
 
 void Publisher::Put(Session* session) {
-  session->is_touched = false;
+  session->published.is_touched_ = false;
   if (session->role == SessionRole::kHolder) return;
   const SessionInfo info = InfoOf(*session);
-  session->published_shared_pages = info.shared_pages;
-  session->published_shared_with = info.shared_with;
+  session->published.shared_pages_ = info.shared_pages;
+  session->published.shared_with_ = info.shared_with;
   view_->Put(info, info.state == SessionState::kRunning ? 0 : session->last_used_us);
 }
 
@@ -40,8 +40,8 @@ void Publisher::PutStalePlaces(size_t most) {
     if (++next_stale_place_ >= sessions_.n_places()) next_stale_place_ = 0;
     Session* const session = sessions_.At(next_stale_place_);
     if (session == nullptr) continue;
-    const StateMemory::Sharing published = {session->published_shared_pages,
-                                            session->published_shared_with};
+    const StateMemory::Sharing published = {session->published.shared_pages_,
+                                            session->published.shared_with_};
     if (memory_.SharingOf(*session) != published) Put(session);
   }
 }
@@ -72,7 +72,7 @@ SessionInfo Publisher::InfoOf(const Session& session) const {
   info.n_tokens = session.n_tokens();
   info.note = session.note;
   info.unsaved = session.unsaved;
-  info.n_computed = session.computed;
+  info.n_computed = session.computed();
   info.pages = memory_.PagesOf(session);
   const StateMemory::Sharing sharing = memory_.SharingOf(session);
   info.shared_pages = sharing.pages;

@@ -17,7 +17,7 @@ std::string_view NameOf(SessionState state) {
 }
 
 Status RefuseBusy(const Session& session) {
-  if (session.turn == nullptr) return OkStatus();
+  if (!session.has_turn) return OkStatus();
   return FailedPrecondition("a turn of this session is running; wait for it or cancel it");
 }
 

@@ -19,7 +19,92 @@
 
 namespace weft {
 
-struct ActiveTurn;
+// Each part of the engine has a view of the session that only it changes.
+
+// The computed state. StateMemory's.
+class StateView {
+ public:
+  int64_t computed() const { return computed_; }
+  // Between StateMemory::Prepare and Commit this exceeds `computed`: the tables have room for that
+  // many tokens and, once the backend has touched it, the slot matches neither position.
+  int64_t prepared() const { return prepared_; }
+  // One per layer group, each of exactly the prepared positions; empty until first used.
+  const std::vector<PageTable>& tables() const { return tables_; }
+  // Models with recurrent state only, once something is computed. Shared with forks and the prefix
+  // index, like pages, and copied before writing.
+  const PoolRef& slot() const { return slot_; }
+
+ private:
+  friend class StateMemory;
+  int64_t computed_ = 0;
+  int64_t prepared_ = 0;
+  std::vector<PageTable> tables_;
+  PoolRef slot_;
+  // The slot before a step that computes guesses, while it runs.
+  PoolRef slot_before_guesses_;
+  // How many tokens' state the prefix index already holds.
+  int64_t indexed_ = 0;
+  // Positions of the latest turn at which others are likely to start, at which to keep a checkpoint
+  // in addition to the regular ones; and the last one that only marks the turn's progress (0:
+  // none).
+  std::vector<int64_t> checkpoints_wanted_;
+  int64_t tail_checkpoint_ = 0;
+  // When its conversation began, by the prefix index's order of use; 0: no turn has begun.
+  uint64_t begun_ = 0;
+};
+
+// Publisher's.
+class PublishedView {
+  friend class Publisher;
+  bool is_touched_ = false;  // the published view predates its last change
+  // What the published view says about sharing.
+  int64_t shared_pages_ = 0, shared_with_ = 0;
+};
+
+// Its place among the idle sessions. IdleSessions'.
+class IdleView {
+ public:
+  struct Place {
+    unsigned orders = 0;
+    int64_t used_us = 0;
+    int64_t kept_us = 0;  // in the orders of what is given up
+    bool operator==(const Place&) const = default;
+  };
+  bool is_in_an_order() const { return place_.orders != 0; }
+
+ private:
+  friend class IdleSessions;
+  Place place_;
+  bool is_noted_ = false;  // the place is out of date
+};
+
+// What is done with its file, and what waits for the end of that. FileWorks'.
+class FileWorkView {
+ public:
+  FileWork kind() const { return kind_.get(); }
+
+ private:
+  friend class FileWorks;
+  Staged<FileWork> kind_{FileWork::kNone};
+  std::vector<std::function<void()>> waiting_;
+};
+
+// How far its file is up to date. StateKeeper's.
+class KeepView {
+ public:
+  // Which version of its tokens (Session::changes) the file has.
+  uint64_t version() const { return version_; }
+  int n_under_way() const { return n_under_way_; }  // writes
+
+ private:
+  friend class StateKeeper;
+  friend struct Session;
+  uint64_t version_ = 0;
+  int n_under_way_ = 0;
+  bool is_due_again_ = false;  // another write, after those
+  // The most recently kept recurrent state, which the next one replaces.
+  std::optional<Fingerprint> slot_;
+};
 
 struct Session {
   Session(SessionRole session_role, SessionStage first) : role(session_role), stage(first) {}
@@ -30,31 +115,13 @@ struct Session {
   std::string domain;
   std::string tenant;  // of its latest turn: whom reading its files is charged to
   Staged<SessionStage> stage;
-  ActiveTurn* turn = nullptr;  // queued, running, or ended and about to be retired
+  bool has_turn = false;  // queued, running, or ended and about to be retired
 
-  // The whole conversation. The state of the first `computed` tokens is in the tables (each covers
-  // exactly that many positions) and the slot; the next turn computes the rest.
+  // The whole conversation. The state of the first `computed` tokens is in memory; the next turn
+  // computes the rest.
   History tokens;
-  int64_t computed = 0;
-  // Between StateMemory::Prepare and Commit this exceeds `computed`: the tables have room for that
-  // many tokens and, once the backend has touched it, the slot matches neither position.
-  int64_t prepared = 0;
-  std::vector<PageTable> tables;  // one per layer group; empty until first used
-  // Models with recurrent state only, once something is computed. Shared with forks and the prefix
-  // index, like pages, and copied before writing.
-  PoolRef slot;
-  // The slot before a step that computes guesses, while it runs.
-  PoolRef slot_before_guesses;
-  // How many tokens' state the prefix index already holds.
-  int64_t indexed = 0;
-  // Positions of the latest turn at which others are likely to start, at which to keep a checkpoint
-  // in addition to the regular ones; and the last one that only marks the turn's progress (0:
-  // none).
-  std::vector<int64_t> checkpoints_wanted;
-  int64_t tail_checkpoint = 0;
-
-  // When its conversation began, by the prefix index's order of use; 0: no turn has begun.
-  uint64_t begun = 0;
+  StateView state;
+  int64_t computed() const { return state.computed(); }
 
   // If poisoned: the positions before this are sound; a fork may start there.
   int64_t sound_tokens = 0;
@@ -67,44 +134,27 @@ struct Session {
     return is_parked() ? saved_tokens : static_cast<int64_t>(tokens.size());
   }
 
-  // The published view predates its last change; and what the view says about sharing.
-  bool is_touched = false;
-  int64_t published_shared_pages = 0, published_shared_with = 0;
-  // Its place among the idle sessions, and whether that is out of date. Accessed by IdleSessions
-  // only.
-  struct IdlePlace {
-    unsigned orders = 0;
-    int64_t used_us = 0;
-    int64_t kept_us = 0;  // in the orders of what is given up
-    bool operator==(const IdlePlace&) const = default;
-  } idle_place;
-  bool is_noted = false;
+  PublishedView published;
+  IdleView idle;
+  FileWorkView file_work;
+  bool is_at_work() const { return file_work.kind() != FileWork::kNone; }
 
-  Staged<FileWork> file_work{FileWork::kNone};
-  std::vector<std::function<void()>> after_file_work;
-  bool is_at_work() const { return file_work != FileWork::kNone; }
   // What its file is, with how many tokens if it is saved. While the session is parked, its tokens
   // exist only there.
   Staged<OnDisk> on_disk{OnDisk::kNothing};
   int64_t saved_tokens = 0;
+  // Why it could not be restored for the turn that waits for that. Scheduling ends the turn.
+  Status restore_error;
   bool is_saved() const { return on_disk == OnDisk::kSaved; }
-  bool has_file() const { return on_disk != OnDisk::kNothing || keeps_under_way > 0; }
+  bool has_file() const { return on_disk != OnDisk::kNothing || keep.n_under_way() > 0; }
   // Its file has these tokens, whatever it is.
   void SetKept(uint64_t version) {
     if (on_disk == OnDisk::kNothing) on_disk.Become(OnDisk::kKept);
-    kept_version = version;
+    keep.version_ = version;
   }
-  bool is_kept() const { return on_disk != OnDisk::kNothing && kept_version == changes; }
-  // How often its tokens changed, which of these versions the file has, how many writes are in
-  // flight, and whether another is due after them.
-  uint64_t changes = 0;
-  uint64_t kept_version = 0;
-  int keeps_under_way = 0;
-  bool keep_again = false;
-  // The most recently kept recurrent state, which the next one replaces.
-  std::optional<Fingerprint> kept_slot;
-  // How far the running turn's state is kept.
-  int64_t kept_tokens = 0;
+  bool is_kept() const { return on_disk != OnDisk::kNothing && keep.version() == changes; }
+  uint64_t changes = 0;  // how often its tokens changed
+  KeepView keep;
   // Tokens whose state came from disk, until a turn has reported them to its client.
   int64_t from_disk = 0;
   int64_t last_used_us = 0;

@@ -156,7 +156,7 @@ Status SessionTable::Rename(Session* session, std::string_view name) {
 
 void SessionTable::Remove(Session* session) {
   WEFT_CHECK(Find(session->id) == session, "removing a session that is not in the table");
-  WEFT_CHECK(session->idle_place.orders == 0,
+  WEFT_CHECK(!session->idle.is_in_an_order(),
              "removing a session that is still in the order of use");
   if (!session->name.empty()) names_.erase({session->domain, session->name});
   const uint32_t index = static_cast<uint32_t>(IndexOf(session->id));

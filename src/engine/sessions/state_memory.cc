@@ -78,76 +78,57 @@ StatusOr<std::unique_ptr<StateMemory>> StateMemory::Create(const ModelSpec& spec
 }
 
 void StateMemory::EnsureTables(Session* session) const {
-  if (!session->tables.empty()) return;
+  if (!session->state.tables_.empty()) return;
   for (size_t g = 0; g < n_groups(); ++g) {
-    session->tables.emplace_back(pools_[g].get(), shapes_[g]);
+    session->state.tables_.emplace_back(pools_[g].get(), shapes_[g]);
   }
 }
 
 std::vector<PageTable*> StateMemory::TablesOf(Session* session) const {
   std::vector<PageTable*> tables;
-  for (PageTable& table : session->tables) tables.push_back(&table);
+  for (PageTable& table : session->state.tables_) tables.push_back(&table);
   return tables;
 }
 
 void StateMemory::Reuse(Session* session, int64_t limit) {
-  if (!prefix_cache_ || limit <= session->computed) return;
-  if (index_->MatchLength(session->domain, session->tokens, limit) <= session->computed) return;
+  if (!prefix_cache_ || limit <= session->computed()) return;
+  if (index_->MatchLength(session->domain, session->tokens, limit) <= session->computed()) return;
   PrefixMatch match = index_->Match(session->domain, session->tokens, limit);
-  index_->NoteUse(session->domain, session->begun);
-  session->tables = std::move(match.tables);
-  session->slot = std::move(match.checkpoint);
-  session->computed = session->prepared = session->indexed = match.n_tokens;
+  index_->NoteUse(session->domain, session->state.begun_);
+  session->state.tables_ = std::move(match.tables);
+  session->state.slot_ = std::move(match.checkpoint);
+  session->state.computed_ = session->state.prepared_ = session->state.indexed_ = match.n_tokens;
 }
 
 StateMemory::KnownPrefix StateMemory::KnownOf(const Session& session, int64_t limit) const {
-  if (!keeps_prefixes()) return {session.computed, PrefixLoss::kCacheOff};
+  if (!keeps_prefixes()) return {session.computed(), PrefixLoss::kCacheOff};
   const int64_t known = index_->KnownLength(session.domain, session.tokens, limit);
-  if (known <= session.computed) return {session.computed, PrefixLoss::kNone};
+  if (known <= session.computed()) return {session.computed(), PrefixLoss::kNone};
   return {known, slots_ != nullptr ? PrefixLoss::kNoCheckpoint : PrefixLoss::kNoWindow};
 }
 
 void StateMemory::TakeOver(const Session& from, int64_t n_tokens, Session* to) const {
-  to->tables.clear();
-  for (const PageTable& table : from.tables) to->tables.push_back(table.Share(n_tokens));
-  for (PageTable& table : to->tables) table.DropBehindWindow();
-  if (n_tokens > 0) to->slot = from.slot.Share();
-  to->computed = to->prepared = n_tokens;
-  to->indexed = std::min(from.indexed, n_tokens / page_tokens() * page_tokens());
+  to->state.tables_.clear();
+  for (const PageTable& table : from.state.tables_)
+    to->state.tables_.push_back(table.Share(n_tokens));
+  for (PageTable& table : to->state.tables_) table.DropBehindWindow();
+  if (n_tokens > 0) to->state.slot_ = from.state.slot_.Share();
+  to->state.computed_ = to->state.prepared_ = n_tokens;
+  to->state.indexed_ = std::min(from.state.indexed_, n_tokens / page_tokens() * page_tokens());
 }
 
 void StateMemory::ReuseFrom(const Session& other, int64_t common, Session* session) {
-  const int64_t n_tokens = std::min(common, other.computed);
-  if (!prefix_cache_ || n_tokens <= session->computed || !HoldsStateAt(other, n_tokens)) return;
+  const int64_t n_tokens = std::min(common, other.computed());
+  if (!prefix_cache_ || n_tokens <= session->computed() || !HoldsStateAt(other, n_tokens)) return;
   TakeOver(other, n_tokens, session);
 }
 
 // --- room -----------------------------------------------------------------------------
 
-StateMemory::Amount StateMemory::AmountToPrepare(const Session& session, int64_t n) const {
-  Amount amount;
-  for (size_t g = 0; g < n_groups(); ++g) {
-    amount.pages.push_back(session.tables.empty() ? shapes_[g].PagesFor(n)
-                                                  : session.tables[g].PagesToAppend(n));
-  }
-  const bool owns = session.slot && slots_->use_count(session.slot.id()) == 1;
-  amount.slots = slots_ != nullptr && !owns ? 1 : 0;
-  return amount;
-}
-
-int64_t StateMemory::BytesToCopy(const Session& session) const {
-  int64_t bytes = 0;
-  for (size_t g = 0; g < session.tables.size(); ++g) {
-    if (session.tables[g].SharesTailWithOne()) bytes += layout_.page_bytes[g];
-  }
-  const bool shares_slot = session.slot && slots_->use_count(session.slot.id()) == 2;
-  return bytes + (shares_slot ? layout_.slot_bytes : 0);
-}
-
 void StateMemory::GiveBackTail(Session* session, bool at_any_price) {
   const auto shares = [](const PageTable& table) { return table.SharesTailWithOne(); };
-  if (std::none_of(session->tables.begin(), session->tables.end(), shares)) return;
-  const auto tokens = std::span(session->tokens).first(static_cast<size_t>(session->computed));
+  if (std::none_of(session->state.tables_.begin(), session->state.tables_.end(), shares)) return;
+  const auto tokens = std::span(session->tokens).first(static_cast<size_t>(session->computed()));
   index_->GiveBackTail(session->domain, tokens, TablesOf(session), at_any_price);
 }
 
@@ -217,7 +198,7 @@ Status StateMemory::GrowFor(size_t group, const PageTable& table, size_t first_e
 
 Status StateMemory::AppendAll(Session* session, int64_t n) {
   for (size_t g = 0; g < n_groups(); ++g) {
-    PageTable& table = session->tables[g];
+    PageTable& table = session->state.tables_[g];
     const size_t last = table.pages().empty() ? 0 : table.pages().size() - 1;
     WEFT_ASSIGN_OR_RETURN(const PageCopy copy, table.MakeWritable());
     Status status = GrowFor(g, table, last);
@@ -246,15 +227,15 @@ StatusOr<PoolRef> StateMemory::NewSlot() {
 // Gives the session a fresh slot if it has none, or a copy if others share its slot.
 Status StateMemory::OwnSlot(Session* session) {
   if (slots_ == nullptr) return OkStatus();
-  if (session->slot && slots_->use_count(session->slot.id()) == 1) return OkStatus();
+  if (session->state.slot_ && slots_->use_count(session->state.slot_.id()) == 1) return OkStatus();
   WEFT_ASSIGN_OR_RETURN(PoolRef fresh, NewSlot());
-  if (session->slot) {
+  if (session->state.slot_) {
     ++slots_copied_;
-    WEFT_RETURN_IF_ERROR(store_->CopySlot(session->slot.id(), fresh.id()));
+    WEFT_RETURN_IF_ERROR(store_->CopySlot(session->state.slot_.id(), fresh.id()));
   } else {
     WEFT_RETURN_IF_ERROR(store_->ClearSlot(fresh.id()));
   }
-  session->slot = std::move(fresh);
+  session->state.slot_ = std::move(fresh);
   return OkStatus();
 }
 
@@ -267,7 +248,8 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
     // A tail or checkpoint that the index does not hold here need not be copied.
     GiveBackTail(session, /*at_any_price=*/true);
     index_->ForgetCheckpoint(
-        session->domain, std::span(session->tokens).first(static_cast<size_t>(session->computed)));
+        session->domain,
+        std::span(session->tokens).first(static_cast<size_t>(session->computed())));
     status = MakeRoom(AmountToPrepare(*session, n));
   }
   WEFT_RETURN_IF_ERROR(status);
@@ -279,7 +261,7 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
     status = TakeRoom(session, n);
   }
   WEFT_RETURN_IF_ERROR(status);
-  session->prepared = session->computed + n;
+  session->state.prepared_ = session->computed() + n;
   return OkStatus();
 }
 
@@ -288,25 +270,26 @@ Status StateMemory::TakeRoom(Session* session, int64_t n) {
   if (status.ok()) status = AppendAll(session, n);
   if (status.ok()) return status;
   // Positions may have been appended to some of the groups.
-  for (PageTable& table : session->tables) table.TruncateTo(session->computed);
-  if (session->computed == 0) session->slot.Reset();
+  for (PageTable& table : session->state.tables_) table.TruncateTo(session->computed());
+  if (session->computed() == 0) session->state.slot_.Reset();
   return status;
 }
 
 void StateMemory::TakeBack(Session* session) {
-  if (session->slot_before_guesses) session->slot = std::move(session->slot_before_guesses);
-  for (PageTable& table : session->tables) table.TruncateTo(session->computed);
-  if (session->computed == 0) session->slot.Reset();
-  session->prepared = session->computed;
+  if (session->state.slot_before_guesses_)
+    session->state.slot_ = std::move(session->state.slot_before_guesses_);
+  for (PageTable& table : session->state.tables_) table.TruncateTo(session->computed());
+  if (session->computed() == 0) session->state.slot_.Reset();
+  session->state.prepared_ = session->computed();
 }
 
 bool StateMemory::PrepareGuessed(Session* session, int64_t n, int64_t spare_bytes) {
-  if (slots_ != nullptr && !session->slot) return false;
-  if (slots_ != nullptr) session->slot_before_guesses = session->slot.Share();
+  if (slots_ != nullptr && !session->state.slot_) return false;
+  if (slots_ != nullptr) session->state.slot_before_guesses_ = session->state.slot_.Share();
   if (BytesToPrepare(*session, n) + spare_bytes <= free_bytes() && Prepare(session, n).ok()) {
     return true;
   }
-  session->slot_before_guesses.Reset();
+  session->state.slot_before_guesses_.Reset();
   return false;
 }
 
@@ -328,43 +311,43 @@ void StateMemory::ReturnFreed() {
 // --- computed state ---------------------------------------------------------------------
 
 void StateMemory::Commit(Session* session) {
-  session->slot_before_guesses.Reset();
-  session->computed = session->prepared;
-  const int64_t whole = session->computed / page_tokens() * page_tokens();
-  const bool due = slots_ == nullptr ? whole > session->indexed : IsCheckpoint(*session);
+  session->state.slot_before_guesses_.Reset();
+  session->state.computed_ = session->state.prepared_;
+  const int64_t whole = session->computed() / page_tokens() * page_tokens();
+  const bool due = slots_ == nullptr ? whole > session->state.indexed_ : IsCheckpoint(*session);
   if (keeps_prefixes() && due) AddToIndex(session);
-  for (PageTable& table : session->tables) table.DropBehindWindow();
+  for (PageTable& table : session->state.tables_) table.DropBehindWindow();
 }
 
 void StateMemory::CommitFirst(Session* session, int64_t n) {
-  if (session->computed + n == session->prepared) return Commit(session);
+  if (session->computed() + n == session->state.prepared_) return Commit(session);
   if (slots_ != nullptr) return GoBackBeforeGuesses(session);
-  for (PageTable& table : session->tables) table.TruncateTo(session->computed + n);
-  session->prepared = session->computed + n;
+  for (PageTable& table : session->state.tables_) table.TruncateTo(session->computed() + n);
+  session->state.prepared_ = session->computed() + n;
   Commit(session);
 }
 
 void StateMemory::GoBackBeforeGuesses(Session* session) {
-  for (PageTable& table : session->tables) table.TruncateTo(session->computed);
-  session->prepared = session->computed;
-  session->slot = std::move(session->slot_before_guesses);
+  for (PageTable& table : session->state.tables_) table.TruncateTo(session->computed());
+  session->state.prepared_ = session->computed();
+  session->state.slot_ = std::move(session->state.slot_before_guesses_);
 }
 
 // Checkpoints of what a turn generates lie at the ends of whole pages.
 int64_t StateMemory::RowsToGuess(const Session& session) const {
   if (slots_ == nullptr || !keeps_prefixes()) return std::numeric_limits<int64_t>::max();
-  return std::min(RowsToCheckpoint(session), page_tokens() - session.computed % page_tokens());
+  return std::min(RowsToCheckpoint(session), page_tokens() - session.computed() % page_tokens());
 }
 
 void StateMemory::KeepTail(Session* session) {
-  if (!keeps_prefixes() || session->computed <= session->indexed) return;
-  if (slots_ != nullptr && session->prepared != session->computed) return;
-  InsertComputed(session, session->computed);
+  if (!keeps_prefixes() || session->computed() <= session->state.indexed_) return;
+  if (slots_ != nullptr && session->state.prepared_ != session->computed()) return;
+  InsertComputed(session, session->computed());
   if (slots_ == nullptr) return;
   // The one that marks the turn's progress stays: a history that comes back may end a little
   // earlier, for example where a stop string cut the text.
-  const int64_t former = std::exchange(session->tail_checkpoint, 0);
-  if (former > 0 && session->computed - former < kLeastApart) ForgetCheckpoint(*session, former);
+  const int64_t former = std::exchange(session->state.tail_checkpoint_, 0);
+  if (former > 0 && session->computed() - former < kLeastApart) ForgetCheckpoint(*session, former);
   index_->LimitCheckpoints(max_checkpoints_);
 }
 
@@ -375,56 +358,57 @@ void StateMemory::ForgetCheckpoint(const Session& session, int64_t n_tokens) {
 
 void StateMemory::InsertComputed(Session* session, int64_t n_tokens) {
   index_->Insert(session->domain, session->tokens, n_tokens, TablesOf(session), /*adopt=*/true,
-                 session->slot.id());
-  index_->NoteUse(session->domain, session->begun);
-  session->indexed = n_tokens;
+                 session->state.slot_.id());
+  index_->NoteUse(session->domain, session->state.begun_);
+  session->state.indexed_ = n_tokens;
 }
 
 void StateMemory::AddToIndex(Session* session) {
   const int64_t n =
-      slots_ != nullptr ? session->computed : session->computed / page_tokens() * page_tokens();
+      slots_ != nullptr ? session->computed() : session->computed() / page_tokens() * page_tokens();
   InsertComputed(session, n);
   if (slots_ == nullptr) return;
   // A checkpoint that only marks the turn's progress is dropped when the next one exists.
-  const int64_t former = std::exchange(session->tail_checkpoint, IsPlanned(*session, n) ? 0 : n);
+  const int64_t former =
+      std::exchange(session->state.tail_checkpoint_, IsPlanned(*session, n) ? 0 : n);
   if (former > 0 && former != n) ForgetCheckpoint(*session, former);
   index_->LimitCheckpoints(max_checkpoints_);
 }
 
 void StateMemory::PlanCheckpoints(Session* session, std::span<const int64_t> marks) const {
   if (!keeps_prefixes() || blocks_stand_alone()) return;
-  session->tail_checkpoint = 0;
+  session->state.tail_checkpoint_ = 0;
   const int64_t end = std::ssize(session->tokens) - 1;
   std::vector<int64_t> positions(marks.begin(), marks.end());
   positions.push_back(index_->KnownLength(session->domain, session->tokens, end));
   positions.push_back(end);
   std::sort(positions.begin(), positions.end());
-  session->checkpoints_wanted.clear();
+  session->state.checkpoints_wanted_.clear();
   // It left the others here.
-  if (session->computed > 0) session->checkpoints_wanted.push_back(session->computed);
-  int64_t next = session->computed + kLeastGain;
+  if (session->computed() > 0) session->state.checkpoints_wanted_.push_back(session->computed());
+  int64_t next = session->computed() + kLeastGain;
   for (const int64_t position : positions) {
     if (position < next || position > end) continue;
-    session->checkpoints_wanted.push_back(position);
+    session->state.checkpoints_wanted_.push_back(position);
     next = position + kLeastApart;
   }
 }
 
 void StateMemory::WantCheckpoint(Session* session, int64_t n_tokens) const {
-  std::vector<int64_t>& wanted = session->checkpoints_wanted;
+  std::vector<int64_t>& wanted = session->state.checkpoints_wanted_;
   if (slots_ != nullptr && std::find(wanted.begin(), wanted.end(), n_tokens) == wanted.end()) {
     wanted.push_back(n_tokens);
   }
 }
 
 bool StateMemory::IsPlanned(const Session& session, int64_t n_tokens) const {
-  const auto& wanted = session.checkpoints_wanted;
+  const auto& wanted = session.state.checkpoints_wanted_;
   return n_tokens % checkpoint_tokens_ == 0 ||
          std::find(wanted.begin(), wanted.end(), n_tokens) != wanted.end();
 }
 
 bool StateMemory::IsCheckpoint(const Session& session) const {
-  const int64_t n = session.computed;
+  const int64_t n = session.computed();
   // What a turn generates may end after any whole page.
   const bool progress = n % page_tokens() == 0 && n >= std::ssize(session.tokens);
   return n > 0 && (progress || IsPlanned(session, n));
@@ -432,9 +416,9 @@ bool StateMemory::IsCheckpoint(const Session& session) const {
 
 int64_t StateMemory::RowsToCheckpoint(const Session& session) const {
   if (slots_ == nullptr || !keeps_prefixes()) return std::numeric_limits<int64_t>::max();
-  const int64_t from = session.computed;
+  const int64_t from = session.computed();
   int64_t next = (from / checkpoint_tokens_ + 1) * checkpoint_tokens_;
-  for (const int64_t wanted : session.checkpoints_wanted) {
+  for (const int64_t wanted : session.state.checkpoints_wanted_) {
     if (wanted > from) next = std::min(next, wanted);
   }
   return next - from;
@@ -445,15 +429,15 @@ int64_t StateMemory::RowsToCheckpoint(const Session& session) const {
 void StateMemory::EndTurn(const Session& session, int64_t n_prompt, uint64_t turn,
                           SessionId owner) {
   // A turn that was preempted last has less.
-  const auto n_tokens = static_cast<size_t>(std::max(session.computed, n_prompt));
+  const auto n_tokens = static_cast<size_t>(std::max(session.computed(), n_prompt));
   index_->EndTurn(session.domain, std::span(session.tokens).first(n_tokens), n_prompt,
-                  session.begun, turn, owner.value);
+                  session.state.begun_, turn, owner.value);
 }
 
 void StateMemory::ForEachParent(const Session& session,
                                 FunctionRef<void(SessionId, PrefixIndex::Tokens)> visit) const {
   index_->ForEachParent(
-      session.domain, session.begun,
+      session.domain, session.state.begun_,
       [&](uint64_t owner, PrefixIndex::Tokens tokens) { visit(SessionId{owner}, tokens); });
 }
 
@@ -466,30 +450,31 @@ void StateMemory::Mark(const Session& session, int64_t n_tokens, std::chrono::se
 // --- going back and sharing -----------------------------------------------------------
 
 bool StateMemory::HoldsPagesAt(const Session& session, int64_t n_tokens) {
-  return std::all_of(session.tables.begin(), session.tables.end(),
+  return std::all_of(session.state.tables_.begin(), session.state.tables_.end(),
                      [n_tokens](const PageTable& table) { return table.Covers(n_tokens); });
 }
 
 bool StateMemory::HoldsStateAt(const Session& session, int64_t n_tokens) const {
-  const bool exact = n_tokens == session.computed && session.prepared == session.computed;
+  const bool exact =
+      n_tokens == session.computed() && session.state.prepared_ == session.computed();
   return (slots_ == nullptr || exact) && HoldsPagesAt(session, n_tokens);
 }
 
 void StateMemory::Truncate(Session* session, int64_t n_tokens) {
-  if (session->slot_before_guesses) GoBackBeforeGuesses(session);
-  n_tokens = std::min(n_tokens, session->computed);
+  if (session->state.slot_before_guesses_) GoBackBeforeGuesses(session);
+  n_tokens = std::min(n_tokens, session->computed());
   const int64_t kept = HoldsStateAt(*session, n_tokens) ? n_tokens : 0;
-  for (PageTable& table : session->tables) table.TruncateTo(kept);
-  if (kept == 0) session->slot.Reset();
-  session->computed = session->prepared = kept;
-  session->indexed = std::min(session->indexed, kept / page_tokens() * page_tokens());
+  for (PageTable& table : session->state.tables_) table.TruncateTo(kept);
+  if (kept == 0) session->state.slot_.Reset();
+  session->state.computed_ = session->state.prepared_ = kept;
+  session->state.indexed_ = std::min(session->state.indexed_, kept / page_tokens() * page_tokens());
   Reuse(session, n_tokens);
 }
 
 void StateMemory::Share(const Session& from, int64_t n_tokens, Session* to) {
-  WEFT_CHECK(to->computed == 0, "sharing state with a session that has its own");
-  to->begun = from.begun;
-  n_tokens = std::min(n_tokens, from.computed);
+  WEFT_CHECK(to->computed() == 0, "sharing state with a session that has its own");
+  to->state.begun_ = from.state.begun_;
+  n_tokens = std::min(n_tokens, from.computed());
   if (HoldsStateAt(from, n_tokens)) TakeOver(from, n_tokens, to);
   Reuse(to, n_tokens);
 }

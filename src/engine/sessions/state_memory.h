@@ -70,7 +70,7 @@ class StateMemory {
   // The same from another session that shares the first `common` tokens: it also has the positions
   // of its last page, which are not in the index yet.
   void ReuseFrom(const Session& other, int64_t common, Session* session);
-  // Makes room for `n` tokens after session->computed: allocates pages, copies a shared last page
+  // Makes room for `n` tokens after session->computed(): allocates pages, copies a shared last page
   // and a shared slot, appends to the tables. RESOURCE_EXHAUSTED if sessions hold the whole budget.
   // After any error the session's state is unchanged.
   Status Prepare(Session* session, int64_t n);
@@ -108,7 +108,7 @@ class StateMemory {
 
   // --- turns: whose prefixes are evicted last (PrefixIndex, "claims") -------------------
   void BeginTurn(Session* session) {
-    session->begun = index_->BeginTurn(session->domain, session->tokens);
+    session->state.begun_ = index_->BeginTurn(session->domain, session->tokens);
   }
   // The turn's tail is kept, or it has none. `owner`: its session, if that stays.
   void EndTurn(const Session& session, int64_t n_prompt, uint64_t turn, SessionId owner);
@@ -126,6 +126,10 @@ class StateMemory {
   // before its last token, which an identical prompt must compute, and at regular distances in
   // between. Of several that lie close together it takes the first.
   void PlanCheckpoints(Session* session, std::span<const int64_t> marks) const;
+  // The same ones as the other session's.
+  void PlanAs(const Session& other, Session* session) const {
+    session->state.checkpoints_wanted_ = other.state.checkpoints_wanted_;
+  }
   // Where another session with these first tokens should start: exactly there with recurrent state,
   // else after the last whole page, because the rest need not wait for a step of its own.
   int64_t HandOverAt(int64_t common) const {
@@ -189,14 +193,14 @@ class StateMemory {
   uint64_t GroupsAt(const Session& session, int64_t entry) const;
   uint64_t groups_always_needed() const;
   const std::vector<GroupShape>& shapes() const { return shapes_; }
-  // The entry's pages of these groups, concatenated, as of session.computed tokens.
+  // The entry's pages of these groups, concatenated, as of session.computed() tokens.
   StatusOr<std::vector<std::byte>> ReadBlock(const Session& session, int64_t entry,
                                              uint64_t groups) const;
   StatusOr<std::vector<std::byte>> ReadSlot(SlotId slot) const;
   // The checkpoints that a file of the session's computed tokens would have, the first and the last
   // of those that were planned, and the last known one.
   std::vector<PrefixIndex::Checkpoint> CheckpointsToKeep(const Session& session) const;
-  // Appends the state of `n` tokens from blocks, starting at the entry of session->computed. With
+  // Appends the state of `n` tokens from blocks, starting at the entry of session->computed(). With
   // windows or recurrent state it must not be used before FinishBlocks. RESOURCE_EXHAUSTED as in
   // Prepare.
   struct BlockPages {

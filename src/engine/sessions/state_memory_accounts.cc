@@ -18,8 +18,8 @@ constexpr int64_t kLeastShare = 16;
 
 int64_t StateMemory::BytesOf(const Session& session) const {
   int64_t bytes = SlotBytesOf(session);
-  for (size_t g = 0; g < session.tables.size(); ++g) {
-    bytes += session.tables[g].pages_held() * layout_.page_bytes[g];
+  for (size_t g = 0; g < session.state.tables_.size(); ++g) {
+    bytes += session.state.tables_[g].pages_held() * layout_.page_bytes[g];
   }
   return bytes;
 }
@@ -28,6 +28,27 @@ int64_t StateMemory::BytesOf(const Amount& amount) const {
   int64_t bytes = amount.slots * layout_.slot_bytes;
   for (size_t g = 0; g < n_groups(); ++g) bytes += amount.pages[g] * layout_.page_bytes[g];
   return bytes;
+}
+
+StateMemory::Amount StateMemory::AmountToPrepare(const Session& session, int64_t n) const {
+  Amount amount;
+  for (size_t g = 0; g < n_groups(); ++g) {
+    amount.pages.push_back(session.state.tables_.empty()
+                               ? shapes_[g].PagesFor(n)
+                               : session.state.tables_[g].PagesToAppend(n));
+  }
+  const bool owns = session.state.slot_ && slots_->use_count(session.state.slot_.id()) == 1;
+  amount.slots = slots_ != nullptr && !owns ? 1 : 0;
+  return amount;
+}
+
+int64_t StateMemory::BytesToCopy(const Session& session) const {
+  int64_t bytes = 0;
+  for (size_t g = 0; g < session.state.tables_.size(); ++g) {
+    if (session.state.tables_[g].SharesTailWithOne()) bytes += layout_.page_bytes[g];
+  }
+  const bool shares_slot = session.state.slot_ && slots_->use_count(session.state.slot_.id()) == 2;
+  return bytes + (shares_slot ? layout_.slot_bytes : 0);
 }
 
 int64_t StateMemory::LeastBytes(int64_t n_tokens) const {
@@ -40,19 +61,19 @@ int64_t StateMemory::LeastBytes(int64_t n_tokens) const {
 }
 
 int64_t StateMemory::SlotBytesOf(const Session& session) const {
-  return session.slot ? layout_.slot_bytes : 0;
+  return session.state.slot_ ? layout_.slot_bytes : 0;
 }
 
 int64_t StateMemory::PagesOf(const Session& session) const {
   int64_t pages = 0;
-  for (const PageTable& table : session.tables) pages += table.pages_held();
+  for (const PageTable& table : session.state.tables_) pages += table.pages_held();
   return pages;
 }
 
 StateMemory::Sharing StateMemory::SharingOf(const Session& session) const {
   Sharing sharing;
-  for (size_t g = 0; g < session.tables.size(); ++g) {
-    const PageTable& table = session.tables[g];
+  for (size_t g = 0; g < session.state.tables_.size(); ++g) {
+    const PageTable& table = session.state.tables_[g];
     for (const PageId page : table.pages().subspan(static_cast<size_t>(table.first_present()))) {
       const auto i = static_cast<size_t>(page);
       const int32_t kept = i < keepers_[g].size() ? keepers_[g][i] : 0;
@@ -66,8 +87,8 @@ StateMemory::Sharing StateMemory::SharingOf(const Session& session) const {
 }
 
 void StateMemory::CountAsKeeper(const Session& session, int32_t n) {
-  for (size_t g = 0; g < session.tables.size(); ++g) {
-    const PageTable& table = session.tables[g];
+  for (size_t g = 0; g < session.state.tables_.size(); ++g) {
+    const PageTable& table = session.state.tables_[g];
     for (const PageId page : table.pages().subspan(static_cast<size_t>(table.first_present()))) {
       const auto i = static_cast<size_t>(page);
       if (keepers_[g].size() <= i) keepers_[g].resize(i + 1);
@@ -131,22 +152,22 @@ void StateMemory::FillStats(EngineStats* stats) const {
 }
 
 Status StateMemory::CheckSession(const Session& session) const {
-  for (const PageTable& table : session.tables) {
+  for (const PageTable& table : session.state.tables_) {
     WEFT_RETURN_IF_ERROR(table.CheckIntegrity());
-    if (table.n_tokens() != session.prepared) {
-      return Internal("a session prepared ", session.prepared, " tokens, but a table holds ",
+    if (table.n_tokens() != session.state.prepared_) {
+      return Internal("a session prepared ", session.state.prepared_, " tokens, but a table holds ",
                       table.n_tokens());
     }
   }
-  if (session.prepared != session.computed && session.stage != SessionStage::kInStep) {
+  if (session.state.prepared_ != session.computed() && session.stage != SessionStage::kInStep) {
     return Internal("a session is prepared for tokens that nobody computes");
   }
-  if (session.computed > static_cast<int64_t>(session.tokens.size())) {
+  if (session.computed() > static_cast<int64_t>(session.tokens.size())) {
     return Internal("a session computed more tokens than it has");
   }
-  const bool needs_slot = slots_ != nullptr && session.prepared > 0;
-  if (needs_slot != static_cast<bool>(session.slot)) {
-    return Internal("a session that prepared ", session.prepared, " tokens ",
+  const bool needs_slot = slots_ != nullptr && session.state.prepared_ > 0;
+  if (needs_slot != static_cast<bool>(session.state.slot_)) {
+    return Internal("a session that prepared ", session.state.prepared_, " tokens ",
                     needs_slot ? "has no slot" : "holds a slot");
   }
   return OkStatus();
@@ -161,7 +182,7 @@ Status StateMemory::CheckIntegrity(const SessionTable& sessions) const {
     std::vector<int32_t> counts;
     index_->AddPageCounts(static_cast<int>(g), &counts);
     sessions.ForEach([&](Session* session) {
-      if (!session->tables.empty()) session->tables[g].AddCounts(&counts);
+      if (!session->state.tables_.empty()) session->state.tables_[g].AddCounts(&counts);
     });
     status = pools_[g]->CheckIntegrity(counts);
   }
@@ -169,7 +190,7 @@ Status StateMemory::CheckIntegrity(const SessionTable& sessions) const {
   std::vector<int32_t> counts;
   index_->AddSlotCounts(&counts);
   sessions.ForEach([&](Session* session) {
-    if (session->slot) AddCount(&counts, session->slot.id());
+    if (session->state.slot_) AddCount(&counts, session->state.slot_.id());
   });
   return slots_->CheckIntegrity(counts);
 }

@@ -26,7 +26,7 @@ bool StateMemory::blocks_stand_alone() const {
 }
 
 PageId StateMemory::PageAt(const Session& session, size_t group, int64_t entry) const {
-  const auto pages = session.tables[group].pages();
+  const auto pages = session.state.tables_[group].pages();
   if (entry < std::ssize(pages) && pages[static_cast<size_t>(entry)] != kNoPage) {
     return pages[static_cast<size_t>(entry)];
   }
@@ -36,7 +36,8 @@ PageId StateMemory::PageAt(const Session& session, size_t group, int64_t entry) 
     return end > shapes_[group].VisibleFrom(position) &&
            entry * page_tokens() < position + kLikelyMore;
   };
-  if (end > session.computed || std::ranges::none_of(session.checkpoints_wanted, is_seen)) {
+  if (end > session.computed() ||
+      std::ranges::none_of(session.state.checkpoints_wanted_, is_seen)) {
     return kNoPage;
   }
   const auto known =
@@ -46,7 +47,7 @@ PageId StateMemory::PageAt(const Session& session, size_t group, int64_t entry) 
 
 uint64_t StateMemory::GroupsAt(const Session& session, int64_t entry) const {
   uint64_t groups = 0;
-  for (size_t g = 0; g < session.tables.size(); ++g) {
+  for (size_t g = 0; g < session.state.tables_.size(); ++g) {
     if (PageAt(session, g, entry) != kNoPage) groups |= uint64_t{1} << g;
   }
   return groups;
@@ -55,8 +56,8 @@ uint64_t StateMemory::GroupsAt(const Session& session, int64_t entry) const {
 StatusOr<std::vector<std::byte>> StateMemory::ReadBlock(const Session& session, int64_t entry,
                                                         uint64_t groups) const {
   std::vector<std::byte> bytes;
-  const auto n_tokens =
-      static_cast<int>(std::min<int64_t>(page_tokens(), session.computed - entry * page_tokens()));
+  const auto n_tokens = static_cast<int>(
+      std::min<int64_t>(page_tokens(), session.computed() - entry * page_tokens()));
   for (size_t g = 0; g < n_groups(); ++g) {
     if ((groups >> g & 1) == 0) continue;
     const size_t at = bytes.size();
@@ -74,12 +75,12 @@ StatusOr<std::vector<std::byte>> StateMemory::ReadSlot(SlotId slot) const {
 }
 
 std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToKeep(const Session& session) const {
-  if (slots_ == nullptr || !keeps_prefixes() || session.computed == 0) return {};
+  if (slots_ == nullptr || !keeps_prefixes() || session.computed() == 0) return {};
   std::vector<PrefixIndex::Checkpoint> chosen = CheckpointsToSave(session);
-  const auto known = index_->Checkpoints(session.domain, session.tokens, session.computed);
+  const auto known = index_->Checkpoints(session.domain, session.tokens, session.computed());
   if (known.empty() || !HoldsPagesAt(session, known.back().n_tokens)) return chosen;
   chosen.push_back(known.back());
-  const auto& wanted = session.checkpoints_wanted;
+  const auto& wanted = session.state.checkpoints_wanted_;
   std::vector<PrefixIndex::Checkpoint> planned;
   for (const PrefixIndex::Checkpoint& checkpoint : known) {
     if (std::ranges::count(wanted, checkpoint.n_tokens) > 0) planned.push_back(checkpoint);
@@ -97,7 +98,7 @@ std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToKeep(const Sessio
 }
 
 Status StateMemory::AppendBlocks(Session* session, int64_t n, std::span<const BlockPages> blocks) {
-  const int64_t first = session->computed / page_tokens();
+  const int64_t first = session->computed() / page_tokens();
   WEFT_RETURN_IF_ERROR(Prepare(session, n));
   for (size_t i = 0; i < blocks.size(); ++i) {
     const size_t entry = static_cast<size_t>(first) + i;
@@ -107,7 +108,7 @@ Status StateMemory::AppendBlocks(Session* session, int64_t n, std::span<const Bl
       const auto size = static_cast<size_t>(layout_.page_bytes[g]);
       WEFT_CHECK(at + size <= blocks[i].bytes.size(), "a block holds its groups' pages");
       const Status status =
-          store_->WritePage(static_cast<int>(g), session->tables[g].pages()[entry],
+          store_->WritePage(static_cast<int>(g), session->state.tables_[g].pages()[entry],
                             blocks[i].bytes.subspan(at, size));
       if (!status.ok()) {
         Drop(session);
@@ -121,22 +122,22 @@ Status StateMemory::AppendBlocks(Session* session, int64_t n, std::span<const Bl
     return OkStatus();
   }
   // Nothing goes to the index before the last block: pages before a window were not read.
-  session->computed = session->prepared;
-  for (PageTable& table : session->tables) table.DropBehindWindow();
+  session->state.computed_ = session->state.prepared_;
+  for (PageTable& table : session->state.tables_) table.DropBehindWindow();
   return OkStatus();
 }
 
 Status StateMemory::FinishBlocks(Session* session, std::span<const std::byte> slot) {
   if (blocks_stand_alone()) return OkStatus();
   if (slots_ != nullptr) {
-    const Status status = store_->WriteSlot(session->slot.id(), slot);
+    const Status status = store_->WriteSlot(session->state.slot_.id(), slot);
     if (!status.ok()) {
       Drop(session);
       return status;
     }
   }
   const int64_t n =
-      slots_ != nullptr ? session->computed : session->computed / page_tokens() * page_tokens();
+      slots_ != nullptr ? session->computed() : session->computed() / page_tokens() * page_tokens();
   if (keeps_prefixes() && n > 0) {
     InsertComputed(session, n);
     if (slots_ != nullptr) index_->LimitCheckpoints(max_checkpoints_);

@@ -9,7 +9,7 @@ namespace weft {
 std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToSave(const Session& session) const {
   if (slots_ == nullptr || !keeps_prefixes()) return {};
   std::vector<PrefixIndex::Checkpoint> known =
-      index_->Checkpoints(session.domain, session.tokens, session.computed - 1);
+      index_->Checkpoints(session.domain, session.tokens, session.computed() - 1);
   // Where a window has freed pages, the file would lack what the next token sees. Files have
   // checkpoints at the ends of pages only.
   std::erase_if(known, [&](const PrefixIndex::Checkpoint& checkpoint) {
@@ -17,7 +17,7 @@ std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToSave(const Sessio
   });
   // Backwards from the end, each time the farthest that is close enough.
   std::vector<PrefixIndex::Checkpoint> chosen;
-  int64_t from = session.computed;
+  int64_t from = session.computed();
   for (size_t i = known.size(); i-- > 0 && std::ssize(chosen) < kMostSavedCheckpoints;) {
     const int64_t former = i > 0 ? known[i - 1].n_tokens : 0;
     if (from - former <= checkpoint_tokens_) continue;
@@ -30,15 +30,16 @@ std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToSave(const Sessio
 
 StatusOr<StateMemory::SavedState> StateMemory::ReadState(const Session& session) {
   SavedState state;
-  state.n_tokens = session.computed;
+  state.n_tokens = session.computed();
   if (state.n_tokens == 0) return state;
   state.groups.resize(n_groups());
   for (size_t g = 0; g < n_groups(); ++g) {
-    const PageTable& table = session.tables[g];
+    const PageTable& table = session.state.tables_[g];
     state.groups[g].first_page = table.first_present();
     const int64_t n_pages = static_cast<int64_t>(table.pages().size());
     for (int64_t i = table.first_present(); i < n_pages; ++i) {
-      const int64_t tokens = std::min<int64_t>(page_tokens(), session.computed - i * page_tokens());
+      const int64_t tokens =
+          std::min<int64_t>(page_tokens(), session.computed() - i * page_tokens());
       std::vector<std::byte> bytes(static_cast<size_t>(layout_.page_bytes[g]));
       WEFT_RETURN_IF_ERROR(store_->ReadPage(static_cast<int>(g),
                                             table.pages()[static_cast<size_t>(i)],
@@ -48,7 +49,7 @@ StatusOr<StateMemory::SavedState> StateMemory::ReadState(const Session& session)
   }
   if (slots_ != nullptr) {
     state.slot.resize(static_cast<size_t>(layout_.slot_bytes));
-    WEFT_RETURN_IF_ERROR(store_->ReadSlot(session.slot.id(), state.slot));
+    WEFT_RETURN_IF_ERROR(store_->ReadSlot(session.state.slot_.id(), state.slot));
   }
   for (const PrefixIndex::Checkpoint& checkpoint : CheckpointsToSave(session)) {
     std::vector<std::byte> bytes(static_cast<size_t>(layout_.slot_bytes));
@@ -97,7 +98,7 @@ Status StateMemory::CheckFits(const SavedState& state) const {
 Status StateMemory::FillFrom(const SavedState& state, Session* session) {
   for (size_t g = 0; g < n_groups(); ++g) {
     const GroupPages& group = state.groups[g];
-    PageTable& table = session->tables[g];
+    PageTable& table = session->state.tables_[g];
     WEFT_RETURN_IF_ERROR(table.Refill(state.n_tokens, group.first_page));
     WEFT_RETURN_IF_ERROR(GrowFor(g, table, static_cast<size_t>(group.first_page)));
     for (size_t i = 0; i < group.pages.size(); ++i) {
@@ -107,7 +108,7 @@ Status StateMemory::FillFrom(const SavedState& state, Session* session) {
   }
   if (slots_ == nullptr) return OkStatus();
   WEFT_RETURN_IF_ERROR(OwnSlot(session));
-  return store_->WriteSlot(session->slot.id(), state.slot);
+  return store_->WriteSlot(session->state.slot_.id(), state.slot);
 }
 
 Status StateMemory::TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* session) {
@@ -123,12 +124,12 @@ Status StateMemory::TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* s
   const std::vector<PageTable*> tables = TablesOf(session);
   index_->Insert(session->domain, session->tokens, n, tables, /*adopt=*/true, slot.id());
   index_->LimitCheckpoints(max_checkpoints_);
-  session->indexed = n;
+  session->state.indexed_ = n;
   return OkStatus();
 }
 
 Status StateMemory::WriteState(Session* session, const SavedState& state) {
-  WEFT_CHECK(session->computed == 0, "restoring over a session that has state");
+  WEFT_CHECK(session->computed() == 0, "restoring over a session that has state");
   WEFT_RETURN_IF_ERROR(CheckFits(state));
   Amount amount;
   for (const GroupPages& group : state.groups) {
@@ -136,16 +137,16 @@ Status StateMemory::WriteState(Session* session, const SavedState& state) {
   }
   amount.slots = slots_ != nullptr ? 1 : 0;
   WEFT_RETURN_IF_ERROR(MakeRoom(amount));
-  session->tables.clear();
+  session->state.tables_.clear();
   EnsureTables(session);
   const Status status = FillFrom(state, session);
   if (!status.ok()) {
-    session->tables.clear();
-    session->slot.Reset();
+    session->state.tables_.clear();
+    session->state.slot_.Reset();
     return status;
   }
-  session->computed = session->prepared = state.n_tokens;
-  session->indexed = 0;
+  session->state.computed_ = session->state.prepared_ = state.n_tokens;
+  session->state.indexed_ = 0;
   if (slots_ == nullptr || !keeps_prefixes()) return OkStatus();
   // Last ones last, so that they become the most recently used. A checkpoint without room is merely
   // missing.

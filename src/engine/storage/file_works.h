@@ -24,7 +24,7 @@ class FileWorks {
 
   // REQUIRES: there is none for the session.
   void Begin(Session* session, FileWork work) {
-    session->file_work.Become(work);
+    session->file_work.kind_.Become(work);
     BeginAfterClose(session->id);
     publisher_->Touch(session);
   }
@@ -36,9 +36,13 @@ class FileWorks {
     Session* const session = sessions_.Find(id);
     if (session == nullptr) return;
     publisher_->Touch(session);
-    session->file_work.Become(FileWork::kNone);
-    for (auto& waiting : session->after_file_work) post_back_(std::move(waiting));
-    session->after_file_work.clear();
+    session->file_work.kind_.Become(FileWork::kNone);
+    for (auto& waiting : session->file_work.waiting_) post_back_(std::move(waiting));
+    session->file_work.waiting_.clear();
+  }
+  // Calls `then` once the present work of the session has ended.
+  void After(Session* session, std::function<void()> then) {
+    session->file_work.waiting_.push_back(std::move(then));
   }
   bool any() const { return !at_work_.empty(); }
 

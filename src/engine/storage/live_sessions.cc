@@ -11,7 +11,7 @@ namespace {
 static_assert(kAnyRow == kRowToken, "callers see the ids that histories write for rows");
 
 Status RefuseWhileRunning(const Session& session, std::string_view what) {
-  if (session.turn == nullptr) return OkStatus();
+  if (!session.has_turn) return OkStatus();
   return FailedPrecondition("cannot ", what, " a session while a turn of it runs");
 }
 
@@ -172,21 +172,15 @@ void LiveSessions::Rename(SessionId id, const std::string& name, const Reply& re
     publisher_->Touch(session);
     if (!status.ok() || name == old_name) return reply(status);
     if (session->has_file()) return files_->Rename(session, old_name, reply);
-    if (session->turn == nullptr) files_->KeepChanged(session);
+    if (!session->has_turn) files_->KeepChanged(session);
     reply(status);
-  });
-}
-
-void LiveSessions::Close(SessionId id, bool forget, const Reply& reply) {
-  files_->WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& session) {
-    session.ok() ? CloseNow(*session, forget, reply) : reply(session.status());
   });
 }
 
 int64_t LiveSessions::CloseIdle(const std::optional<std::string>& domain, int64_t idle_us) {
   const std::vector<Session*> idle = idle_->UnusedSince(domain, NowMicros() - idle_us);
   for (Session* const session : idle) {
-    CloseNow(session, /*forget=*/true, [](const Status&) {});
+    Close(session, /*forget=*/true, [](const Status&) {});
   }
   return static_cast<int64_t>(idle.size());
 }
@@ -194,17 +188,11 @@ int64_t LiveSessions::CloseIdle(const std::optional<std::string>& domain, int64_
 bool LiveSessions::CloseOldestOf(std::string_view domain) {
   Session* const oldest = idle_->OldestToClose(domain);
   if (oldest == nullptr) return false;
-  CloseNow(oldest, /*forget=*/false, [](const Status&) {});
+  Close(oldest, /*forget=*/false, [](const Status&) {});
   return true;
 }
 
-void LiveSessions::CloseNow(Session* session, bool forget, const Reply& reply) {
-  if (session->turn != nullptr) {
-    const SessionId id = session->id;
-    end_turn_(session);
-    session = sessions_->Find(id);
-    if (session == nullptr) return reply(OkStatus());  // anonymous: destroyed with its turn
-  }
+void LiveSessions::Close(Session* session, bool forget, const Reply& reply) {
   const bool has_file = session->has_file();
   const SessionFiles::Closed closed = SessionFiles::DescribeForClose(*session);
   Destroy(session);

@@ -30,10 +30,6 @@ class LiveSessions {
         idle_(parts.idle),
         publisher_(parts.publisher),
         files_(files) {}
-  // `end_turn` ends and retires the turn of a session that is being closed.
-  void OnCloseDuringTurn(std::function<void(Session*)> end_turn) {
-    end_turn_ = std::move(end_turn);
-  }
 
   StatusOr<SessionId> Create(const SessionOptions& options);
   // These restore a parked session first.
@@ -43,9 +39,9 @@ class LiveSessions {
   void Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<TokenId>>>& reply);
   void Reset(SessionId id, const Reply& reply);
   void Rename(SessionId id, const std::string& name, const Reply& reply);
-  // A running turn is cancelled. `forget`: the file goes too; otherwise a saved session can be
-  // found again.
-  void Close(SessionId id, bool forget, const Reply& reply);
+  // `forget`: the file goes too; otherwise a saved session can be found again. REQUIRES: it has no
+  // turn, and its file is free.
+  void Close(Session* session, bool forget, const Reply& reply);
   // Closes named sessions that were not used for so long; returns how many.
   int64_t CloseIdle(const std::optional<std::string>& domain, int64_t idle_us);
   // Closes the oldest idle one of this domain, so that nobody pays for another domain's sessions.
@@ -72,14 +68,12 @@ class LiveSessions {
   static Status CheckTruncate(const Session& session, int64_t position);
   void GoBack(Session* session, int64_t position, const Reply& reply);
   void ResetNow(Session* session);
-  void CloseNow(Session* session, bool forget, const Reply& reply);
 
   SessionTable* const sessions_;
   StateMemory* const memory_;
   IdleSessions* const idle_;
   Publisher* const publisher_;
   SessionFiles* const files_;
-  std::function<void(Session*)> end_turn_;
 };
 
 }  // namespace weft

@@ -33,7 +33,7 @@ TEST(LiveSessionsTest, AForkSharesAndGoingBackDoesNotReachIt) {
   parts.sessions->Fork(from->id, 32, {.name = "b"}, [&](const auto& fork) { id = *fork; });
   Session* const fork = parts.sessions->Find(id);
   ASSERT_NE(fork, nullptr);
-  EXPECT_EQ(fork->computed, 32);
+  EXPECT_EQ(fork->computed(), 32);
   EXPECT_EQ(parts.memory->SharingOf(*fork).sessions, 1);
   EXPECT_OK(parts.Ask([&](const auto& reply) { parts.sessions->Truncate(from->id, 8, reply); }));
   EXPECT_EQ(std::ssize(from->tokens), 8);
@@ -86,13 +86,10 @@ TEST(LiveSessionsTest, ATurnThatArrivesDuringAFailedResetIsNotForgotten) {
   std::filesystem::create_directories(files[0] / "in_the_way");
 
   std::optional<Status> answer;
-  bool tried = false;
-  parts.files->OnFailedRestore([&](Session*, const Status&) { tried = true; });
   parts.sessions->Reset(session->id, [&](const Status& status) { answer = status; });
-  ActiveTurn turn;
-  session->turn = &turn;
+  session->has_turn = true;
   session->stage.Become(SessionStage::kAwaited);
-  EXPECT_TRUE(parts.RunUntil([&] { return answer.has_value() && tried; }));
+  EXPECT_TRUE(parts.RunUntil([&] { return answer.has_value() && !session->restore_error.ok(); }));
   EXPECT_FALSE(answer->ok());
   EXPECT_EQ(session->stage, SessionStage::kAwaited);
 }
@@ -107,35 +104,16 @@ TEST(LiveSessionsTest, ASavedSessionIsFoundAgainUnlessForgotten) {
     parts.Fill(session, 20);
     EXPECT_OK(parts.Ask([&](const auto& reply) { parts.files->Save(session->id, reply); }));
     const SessionId id = session->id;
-    EXPECT_OK(parts.Ask([&](const auto& reply) { parts.sessions->Close(id, forget, reply); }));
+    EXPECT_OK(parts.Ask([&](const auto& reply) { parts.sessions->Close(session, forget, reply); }));
     EXPECT_EQ(parts.sessions->Find(id), nullptr);
     Session* const listed = parts.sessions->FindByName("", "a");
     ASSERT_EQ(listed == nullptr, forget);
     if (forget) continue;
     EXPECT_EQ(listed->stage, SessionStage::kParked);
     EXPECT_EQ(listed->n_tokens(), 20);
-    const SessionId parked = listed->id;
-    EXPECT_OK(parts.Ask([&](const auto& reply) { parts.sessions->Close(parked, true, reply); }));
+    EXPECT_OK(parts.Ask([&](const auto& reply) { parts.sessions->Close(listed, true, reply); }));
   }
   EXPECT_FALSE(parts.files->FileWorkPending());
-}
-
-TEST(LiveSessionsTest, ClosingEndsTheTurnFirst) {
-  SessionParts parts;
-  Session* const session = parts.Named("a");
-  ActiveTurn turn;
-  session->turn = &turn;
-  session->stage.Become(SessionStage::kQueued);
-  bool ended = false;
-  parts.sessions->OnCloseDuringTurn([&](Session* closing) {
-    closing->turn = nullptr;
-    closing->stage.Become(SessionStage::kReady);
-    ended = true;
-  });
-  const SessionId id = session->id;
-  EXPECT_OK(parts.Ask([&](const auto& reply) { parts.sessions->Close(id, true, reply); }));
-  EXPECT_TRUE(ended);
-  EXPECT_EQ(parts.sessions->Find(id), nullptr);
 }
 
 TEST(LiveSessionsTest, OnlyWhatNobodyReliesOnIsClosedForANewcomer) {

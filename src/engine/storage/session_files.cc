@@ -106,7 +106,7 @@ void SessionFiles::WhenFree(SessionId id, bool with_state,
   if (!found.ok()) return then(found.status());
   Session* const session = *found;
   if (session->is_at_work()) {
-    session->after_file_work.push_back([=, this] { WhenFree(id, with_state, then); });
+    works_.After(session, [=, this] { WhenFree(id, with_state, then); });
     return;
   }
   if (with_state && session->is_parked()) {
@@ -268,7 +268,6 @@ void SessionFiles::Restore(SessionId id, const Reply& reply) {
            [=](const StatusOr<Session*>& session) { reply(session.status()); });
 }
 
-// A failure ends the turn.
 void SessionFiles::RestoreForTurn(Session* session) {
   if (session->is_at_work()) return;
   if (session->stage == SessionStage::kAwaited) StartRestore(session, [](const Status&) {});
@@ -276,6 +275,7 @@ void SessionFiles::RestoreForTurn(Session* session) {
 
 void SessionFiles::StartRestore(Session* session, const Reply& reply) {
   const SessionId id = session->id;
+  session->restore_error = OkStatus();
   works_.Begin(session, FileWork::kRestoring);
   store_->Load(session->tenant, session->domain, session->name,
                [this, id, reply](StatusOr<SessionSnapshot> loaded) {
@@ -302,13 +302,13 @@ void SessionFiles::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded,
   }
   if (!loaded.ok()) {
     session->note = std::string(Message(loaded.status()));
-    if (session->turn != nullptr) on_failed_restore_(session, loaded.status());
+    if (session->has_turn) session->restore_error = loaded.status();
     return reply(loaded.status());
   }
   TakeRestored(session, *std::move(loaded));
   // A turn looks for the rest itself.
   const auto done = [reply] { reply(OkStatus()); };
-  if (session->turn != nullptr || !StartLoad(session, session->n_tokens(), done)) done();
+  if (session->has_turn || !StartLoad(session, session->n_tokens(), done)) done();
 }
 
 void SessionFiles::TakeRestored(Session* session, SessionSnapshot loaded) {
@@ -327,7 +327,7 @@ void SessionFiles::TakeRestored(Session* session, SessionSnapshot loaded) {
     session->note = StrCat("the saved state could not be used: ", Message(status));
     break;
   }
-  session->from_disk += session->computed;
+  session->from_disk += session->computed();
   publisher_->Touch(session);
 }
 

@@ -62,10 +62,6 @@ class SessionFiles {
   SessionFiles(const Parts& parts, Options options, PostBack post_back);
   // Opens the state directory. Every saved session exists from then on, parked.
   Status Open();
-  // `ended` is called when a session cannot be restored for the turn that waits for it.
-  void OnFailedRestore(std::function<void(Session*, const Status&)> ended) {
-    on_failed_restore_ = std::move(ended);
-  }
 
   // --- waiting ----------------------------------------------------------------------
   // Calls `then` with the session once no file of it is in use and, if `with_state`, its state is
@@ -183,7 +179,6 @@ class SessionFiles {
   Publisher* const publisher_;
   const Options options_;
   const PostBack post_back_;
-  std::function<void(Session*, const Status&)> on_failed_restore_;
   FileWorks works_;
   // All null without a state directory; no blocks without the prefix cache.
   std::unique_ptr<SessionStore> store_;

@@ -27,7 +27,7 @@ TEST(SessionFilesTest, ParkedSessionsComeBackWithTheirState) {
   EXPECT_OK(parts.Ask([&](const auto& reply) { parts.files->Restore(session->id, reply); }));
   EXPECT_EQ(session->stage, SessionStage::kReady);
   EXPECT_EQ(session->tokens, tokens);
-  EXPECT_EQ(session->computed, 40);
+  EXPECT_EQ(session->computed(), 40);
   EXPECT_FALSE(parts.files->FileWorkPending());
 }
 
@@ -38,14 +38,12 @@ TEST(SessionFilesTest, ATurnThatArrivesWhileItIsParkedBringsItBack) {
   parts.Fill(session, 20);
   bool parked = false;
   parts.files->Park(session->id, [&](const Status& status) { parked = status.ok(); });
-  EXPECT_EQ(session->file_work, FileWork::kSaving);
-  ActiveTurn turn;
-  turn.session = session;
-  session->turn = &turn;
+  EXPECT_EQ(session->file_work.kind(), FileWork::kSaving);
+  session->has_turn = true;
   session->stage.Become(SessionStage::kQueued);
   EXPECT_TRUE(parts.RunUntil([&] { return parked; }));
   EXPECT_EQ(session->stage, SessionStage::kAwaited);
-  EXPECT_EQ(session->file_work, FileWork::kRestoring);
+  EXPECT_EQ(session->file_work.kind(), FileWork::kRestoring);
   EXPECT_TRUE(parts.RunUntil([&] { return !session->is_at_work(); }));
   EXPECT_EQ(session->stage, SessionStage::kQueued);
   EXPECT_EQ(std::ssize(session->tokens), 20);
@@ -58,17 +56,10 @@ TEST(SessionFilesTest, AFileThatIsGoneFailsTheTurnThatWaits) {
   parts.Fill(session, 20);
   EXPECT_OK(parts.Ask([&](const auto& reply) { parts.files->Park(session->id, reply); }));
   std::filesystem::remove_all(folder.path());
-  Session* failed = nullptr;
-  parts.files->OnFailedRestore([&](Session* waiting, const Status& status) {
-    EXPECT_FALSE(status.ok());
-    failed = waiting;
-  });
-  ActiveTurn turn;
-  session->turn = &turn;
+  session->has_turn = true;
   session->stage.Become(SessionStage::kAwaited);
   parts.files->RestoreForTurn(session);
-  EXPECT_TRUE(parts.RunUntil([&] { return failed != nullptr; }));
-  EXPECT_EQ(failed, session);
+  EXPECT_TRUE(parts.RunUntil([&] { return !session->restore_error.ok(); }));
   EXPECT_EQ(session->stage, SessionStage::kAwaited);
 }
 

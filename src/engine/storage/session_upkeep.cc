@@ -13,7 +13,6 @@ namespace weft {
 void SessionFiles::Rewrite(Session* session, History tokens, const Reply& reply) {
   const SessionId id = session->id;
   keeper_->Forget(session);
-  session->keep_again = false;
   works_.Begin(session, FileWork::kChanging);
   keeper_->WriteTokens(session, std::move(tokens), [this, id, reply](const Status& status) {
     works_.End(id);
@@ -179,7 +178,7 @@ Status SessionFiles::MakeRoomForRows(int64_t bytes, const Session* spared) {
   Status status = memory_->MakeRoomForRows(bytes);
   if (status.ok() || keeper_ == nullptr) return status;
   for (Session* const session : idle_->UnusedSince(std::nullopt, NowMicros())) {
-    const bool lies_in_file = session->is_kept() && session->keeps_under_way == 0;
+    const bool lies_in_file = session->is_kept() && session->keep.n_under_way() == 0;
     if (session == spared || !session->tokens.has_rows() || !lies_in_file) continue;
     if (!CheckSavable(*session).ok()) continue;
     BecomeParked(session);

@@ -34,23 +34,24 @@ void StateKeeper::WriteTokens(Session* session, History tokens,
   SessionSnapshot snapshot;
   snapshot.tokens = std::move(tokens);
   snapshot.used_us = WallClockMicros() - (NowMicros() - session->last_used_us);
-  ++session->keeps_under_way;
+  ++session->keep.n_under_way_;
+  session->keep.is_due_again_ = false;
   ++token_writes_;
   store_->Save(session->domain, session->name, std::move(snapshot),
                [this, id = session->id, done = std::move(done)](const Status& status) {
                  --token_writes_;
-                 if (Session* const self = sessions_->Find(id)) --self->keeps_under_way;
+                 if (Session* const self = sessions_->Find(id)) --self->keep.n_under_way_;
                  done(status);
                });
 }
 
 void StateKeeper::KeepSession(Session* session, std::function<void()> then) {
-  KeepState(session, session->computed);
-  if (session->keeps_under_way > 0 && !then) {
-    session->keep_again = true;
+  KeepState(session, session->computed());
+  if (session->keep.n_under_way_ > 0 && !then) {
+    session->keep.is_due_again_ = true;
     return;
   }
-  session->keep_again = false;
+  session->keep.is_due_again_ = false;
   // A session without any tokens need not be found again.
   if (session->is_kept() || (session->tokens.empty() && !session->has_file())) {
     if (then) then();
@@ -71,7 +72,8 @@ void StateKeeper::FinishTokens(SessionId id, uint64_t version, const Status& sta
   if (status.ok()) session->SetKept(version);
   NoteSave(session, status);
   const bool idle = session->stage == SessionStage::kReady;
-  if (std::exchange(session->keep_again, false) && idle && status.ok()) KeepSession(session);
+  if (std::exchange(session->keep.is_due_again_, false) && idle && status.ok())
+    KeepSession(session);
 }
 
 void StateKeeper::NoteSave(Session* session, const Status& status) {
@@ -104,7 +106,7 @@ void StateKeeper::RetryUnsaved() {
     retried_ = *next;
     Session* const session = sessions_->Find(SessionId{retried_});
     const bool is_idle = session != nullptr && session->stage == SessionStage::kReady &&
-                         session->turn == nullptr && !session->is_at_work();
+                         !session->has_turn && !session->is_at_work();
     if (!is_idle || session->name.empty()) continue;
     if (session->is_kept()) return NoteSave(session, OkStatus());
     return KeepSession(session);
@@ -123,11 +125,11 @@ void StateKeeper::FillStats(EngineStats* stats) {
 }
 
 bool StateKeeper::IsKept(const Session& session) const {
-  if (!session.is_kept() || session.keeps_under_way > 0) return false;
-  if (session.computed == 0) return true;
+  if (!session.is_kept() || session.keep.n_under_way_ > 0) return false;
+  if (session.computed() == 0) return true;
   return disk_ != nullptr &&
-         disk_->Match(session.domain, session.tokens.before_rows(), session.computed).n_tokens >=
-             session.computed;
+         disk_->Match(session.domain, session.tokens.before_rows(), session.computed()).n_tokens >=
+             session.computed();
 }
 
 // --- state ------------------------------------------------------------------------------
@@ -166,10 +168,10 @@ void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
   auto holder = sessions_->CreateHolder(session.domain);
   if (!holder.ok()) return;
   (*holder)->tokens = session.tokens.First(n_tokens);
-  (*holder)->checkpoints_wanted = session.checkpoints_wanted;
+  memory_->PlanAs(session, *holder);
   memory_->Share(session, n_tokens, *holder);
   memory_->CountAsKeeper(**holder, 1);
-  job->n_tokens = (*holder)->computed;
+  job->n_tokens = (*holder)->computed();
   job->holder = (*holder)->id;
   holding_.insert(job->number);
 }
@@ -186,7 +188,7 @@ void StateKeeper::LetGo(Job* job) {
 
 void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
   n_tokens =
-      std::min<int64_t>({n_tokens, session->computed, std::ssize(session->tokens.before_rows())});
+      std::min<int64_t>({n_tokens, session->computed(), std::ssize(session->tokens.before_rows())});
   if (disk_ == nullptr || n_tokens == 0) return;
   Job* job = JobOf(session->id);
   if (job == nullptr) job = NewJob(session->id);
@@ -229,14 +231,14 @@ bool StateKeeper::ReleaseMemory() {
 Session* StateKeeper::HolderOf(Job* job) {
   if (job->holder.value == 0) {
     const Session* const owner = sessions_->Find(job->owner);
-    if (!job->named || owner == nullptr || owner->turn != nullptr) return nullptr;
+    if (!job->named || owner == nullptr || owner->has_turn) return nullptr;
     const int64_t n_tokens =
-        std::min<int64_t>(owner->computed, std::ssize(owner->tokens.before_rows()));
+        std::min<int64_t>(owner->computed(), std::ssize(owner->tokens.before_rows()));
     if (n_tokens == 0) return nullptr;
     Hold(*owner, n_tokens, job);
   }
   Session* const holder = sessions_->Find(job->holder);
-  return holder != nullptr && holder->computed >= job->n_tokens ? holder : nullptr;
+  return holder != nullptr && holder->computed() >= job->n_tokens ? holder : nullptr;
 }
 
 // Sessions were promised to be kept; prompts may be computed again.
@@ -311,11 +313,11 @@ StateKeeper::Progress StateKeeper::KeepPage(Job* job, const Session& holder) {
 
 // Recurrent state: after all tokens, and at the earlier checkpoints.
 StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
-  if (!holder.slot) return Progress::kDone;
+  if (!holder.state.slot()) return Progress::kDone;
   if (!job->slots.has_value()) {
     job->slots = memory_->CheckpointsToKeep(holder);
     const bool has_end = !job->slots->empty() && job->slots->back().n_tokens == job->n_tokens;
-    if (job->named && !has_end) job->slots->push_back({job->n_tokens, holder.slot.id()});
+    if (job->named && !has_end) job->slots->push_back({job->n_tokens, holder.state.slot().id()});
   }
   if (job->slots->empty()) return Progress::kDone;
   const int64_t n_tokens = job->slots->back().n_tokens;
@@ -334,7 +336,7 @@ StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
   info.key = SlotBlockKey(info.parent, tail);
   info.session = job->named;
   // A checkpoint may have been evicted since it was chosen.
-  SlotId slot = n_tokens == job->n_tokens ? holder.slot.id() : kNoSlot;
+  SlotId slot = n_tokens == job->n_tokens ? holder.state.slot().id() : kNoSlot;
   for (const auto& checkpoint : memory_->CheckpointsToKeep(holder)) {
     if (slot == kNoSlot && checkpoint.n_tokens == n_tokens) slot = checkpoint.slot;
   }
@@ -353,7 +355,7 @@ StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
 // Returns the previous one if no session has it as its last any more.
 std::optional<Fingerprint> StateKeeper::ExchangeKeptSlot(Session* session,
                                                          const std::optional<Fingerprint>& key) {
-  const auto former = std::exchange(session->kept_slot, key);
+  const auto former = std::exchange(session->keep.slot_, key);
   if (key.has_value()) ++kept_slots_[{key->low, key->high}];
   if (!former.has_value()) return std::nullopt;
   const auto found = kept_slots_.find({former->low, former->high});
@@ -368,7 +370,7 @@ void StateKeeper::SetKeptSlot(Session* session, const Fingerprint& key) {
   if (!former.has_value()) return;
   // While the disk has only the previous tokens, a crash brings those back.
   const bool has_tokens =
-      session->keeps_under_way == 0 && session->kept_version == session->changes;
+      session->keep.n_under_way_ == 0 && session->keep.version_ == session->changes;
   if (has_tokens) disk_->RemoveUnused(*former);
 }
 

@@ -14,11 +14,11 @@ constexpr int64_t kRunBytes = int64_t{8} << 20;
 bool StateLoader::Start(Session* session, int64_t max_tokens, std::function<void()> done) {
   Load load;
   load.match = disk_->Match(session->domain, session->tokens.before_rows(), max_tokens);
-  if (load.match.n_tokens <= session->computed) return false;
+  if (load.match.n_tokens <= session->computed()) return false;
   disk_->Use(load.match);
   load.serial = ++next_load_;
   load.max_tokens = max_tokens;
-  load.from = load.computed = session->computed;
+  load.from = load.computed = session->computed();
   load.done = std::move(done);
   works_->Begin(session, FileWork::kLoading);
   loads_[session->id.value] = std::move(load);
@@ -58,7 +58,7 @@ void StateLoader::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, si
   Session* const session = sessions_.Find(id);
   publisher_->Touch(session);
   // Its memory was taken for others meanwhile.
-  if (session->computed != load.computed) return End(id);
+  if (session->computed() != load.computed) return End(id);
   const bool whole = blocks.size() == n_asked;
   if (whole || (memory_->blocks_stand_alone() && !blocks.empty())) {
     if (!Append(session, &load, std::move(blocks), whole).ok()) {
@@ -101,7 +101,7 @@ void StateLoader::TryWithoutDamage(Session* session, Load* load) {
   const SessionId id = session->id;
   if (!memory_->blocks_stand_alone()) memory_->Drop(session);
   load->match = disk_->Match(session->domain, session->tokens.before_rows(), load->max_tokens);
-  load->computed = session->computed;
+  load->computed = session->computed();
   load->from = std::min(load->from, load->computed);
   if (load->match.n_tokens <= load->computed) return End(id);
   ReadRun(id);
@@ -110,7 +110,7 @@ void StateLoader::TryWithoutDamage(Session* session, Load* load) {
 void StateLoader::Abandon(Session* session) {
   const auto found = loads_.find(session->id.value);
   if (found == loads_.end()) return;
-  const bool begun = session->computed != found->second.from;
+  const bool begun = session->computed() != found->second.from;
   if (begun && !memory_->blocks_stand_alone()) memory_->Drop(session);
   loads_.erase(found);
   works_->End(session->id);
@@ -122,7 +122,7 @@ void StateLoader::End(SessionId id) {
   const Load load = std::move(found->second);
   loads_.erase(found);
   Session* const session = sessions_.Find(id);
-  session->from_disk += std::max<int64_t>(0, session->computed - load.from);
+  session->from_disk += std::max<int64_t>(0, session->computed() - load.from);
   works_->End(id);
   load.done();
 }

@@ -76,4 +76,44 @@ Guesses::Given ActiveTurn::GivenGuess(int64_t n_vocab, Lane* lane) const {
   return given;
 }
 
+TurnInfo ActiveTurn::Info() const {
+  TurnInfo info;
+  info.id = serial;
+  info.session = session->id;
+  info.session_name = session->name;
+  info.domain = session->domain;
+  info.label = options.label;
+  info.max_tokens = options.max_tokens;
+  info.queued_us = usage.queued_us;
+  info.waits_behind_tokens = waits_behind_tokens;
+  if (lanes.empty()) {
+    info.prompt_tokens = std::ssize(prompt);
+    if (!options.tokens_are_whole_context) info.prompt_tokens += session->n_tokens();
+    return info;
+  }
+  const Lane& first = *lanes[0];
+  info.prompt_tokens = usage.prompt_tokens;
+  info.cached_tokens = usage.cached_tokens;
+  if (is_prompt_computed()) {
+    info.stage = TurnInfo::Stage::kWriting;
+    info.done_tokens = info.prompt_tokens;
+    info.prompt_us = usage.prompt_us;
+    for (const auto& lane : lanes) {
+      info.generated_tokens += static_cast<int64_t>(lane->generated.size());
+    }
+    return info;
+  }
+  const bool waits = waits_behind_tokens > 0 ||
+                     first.stage.IsAnyOf(LaneStage::kWaitsForSibling, LaneStage::kWaitsForDisk,
+                                         LaneStage::kPreempted, LaneStage::kWaitsForPlace);
+  info.stage = waits ? TurnInfo::Stage::kWaiting : TurnInfo::Stage::kReading;
+  info.done_tokens = first.session->computed();
+  if (first_row_us > 0) {
+    info.prompt_us = first.last_row_us - first_row_us;
+  } else {
+    info.cached_tokens = info.done_tokens;
+  }
+  return info;
+}
+
 }  // namespace weft

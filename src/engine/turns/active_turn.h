@@ -23,6 +23,7 @@
 #include "engine/turns/tenant_shares.h"
 #include "engine/turns/turn_queue.h"
 #include "engine/turns/turn_stages.h"
+#include "weft/engine.h"
 #include "weft/events.h"
 #include "weft/options.h"
 
@@ -65,11 +66,11 @@ struct Lane {
   bool is_decoding() const { return !generated.empty(); }
   // All pending rows but the last were computed before, so a step of them ends with a new token.
   bool needs_only_next() const {
-    return is_decoding() && (pending() == 1 || session->computed == goes_back_to);
+    return is_decoding() && (pending() == 1 || session->computed() == goes_back_to);
   }
   // Rows to compute before it can choose its next token.
   int64_t pending() const {
-    return static_cast<int64_t>(session->tokens.size()) - session->computed;
+    return static_cast<int64_t>(session->tokens.size()) - session->computed();
   }
 };
 
@@ -90,6 +91,7 @@ struct ActiveTurn {
 
   std::vector<std::unique_ptr<Lane>> lanes;  // lane 0 exists from admission on
   bool looked_on_disk = false;
+  int64_t kept_tokens = 0;        // how far its state is kept while it runs
   size_t next_chunk = 0;          // into options.prompt_chunks
   int64_t prompt_rows_taken = 0;  // prompt positions whose logits were delivered
   int64_t reported_tokens = -1;   // prompt tokens, as of the last ProgressEvent after a step
@@ -128,7 +130,8 @@ struct ActiveTurn {
   bool is_prompt_computed() const { return first_token_us > 0; }
   bool has_ended() const { return stage == TurnStage::kEnded; }
   // While lane 0 waits for a sibling: how many of the rows it misses the sibling computes.
-  int64_t RowsOfSibling() const { return sibling.n_tokens - lanes[0]->session->computed; }
+  int64_t RowsOfSibling() const { return sibling.n_tokens - lanes[0]->session->computed(); }
+  TurnInfo Info() const;  // for readers
   // Whether one of its lanes is in a long step.
   bool in_step() const;
 

@@ -37,7 +37,7 @@ void NamedTurns::Submit(NamedTurnRequest asked, const Reply& reply) {
 
 void NamedTurns::SubmitTo(const std::shared_ptr<Request>& request, Session* session) {
   const NamedTurnPolicy& policy = request->policy;
-  if (session->turn != nullptr) {
+  if (session->has_turn) {
     return Refuse(request.get(), policy.busy, RefuseBusy(*session));
   }
   if (session->stage == SessionStage::kPoisoned) {

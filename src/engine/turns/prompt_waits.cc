@@ -102,7 +102,7 @@ void PromptWaits::Tell(ActiveTurn* turn, int64_t now_us) {
   if (!turn->queue->Empty()) return;
   turn->told_wait_tokens = behind;
   turn->reported_us = now_us;
-  const TurnInfo info = TurnScheduler::InfoOf(*turn);
+  const TurnInfo info = turn->Info();
   const bool begun = turn->first_row_us > 0;
   turn->queue->Push(ProgressEvent{
       .prompt_tokens = info.prompt_tokens,

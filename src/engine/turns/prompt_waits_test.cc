@@ -50,7 +50,7 @@ TEST(PromptWaitsTest, ALongPromptWaitsForAShorterOneUntilThatIsDone) {
   EXPECT_EQ(infos[1].waits_behind_tokens, 300);
   EndStep(&parts, first);
   parts.waits->Look(NowMicros());
-  EXPECT_EQ(WaitOf(&parts, second), 300 - parts.Find(first)->session->computed);
+  EXPECT_EQ(WaitOf(&parts, second), 300 - parts.Find(first)->session->computed());
   // A short one that comes later waits for neither, and they for it.
   const SubmittedTurn third = parts.Submit(Greedy(RandomTokens(20, 3), 2));
   parts.Begin();
@@ -129,7 +129,7 @@ TEST(PromptWaitsTest, AWaitIsToldOnceASecondToWhoeverReads) {
   parts.waits->Look(submitted_us + 5 * kSecond);
   EXPECT_FALSE(TakeProgress(told)) << "the figure is the same";
   EndStep(&parts, first);
-  const int64_t computed = parts.Find(first)->session->computed;
+  const int64_t computed = parts.Find(first)->session->computed();
   ASSERT_GT(computed, 0);
   parts.waits->Look(submitted_us + 2 * kSecond - 1);
   EXPECT_FALSE(TakeProgress(told)) << "it was told less than a second ago";

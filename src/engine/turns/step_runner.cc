@@ -62,8 +62,8 @@ LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   const int64_t now_us = NowMicros();
   LaneView view;
   view.pending = lane.pending();
-  if (lane.in_step()) view.in_step = lane.session->prepared - lane.session->computed;
-  view.depth = lane.session->computed;
+  if (lane.in_step()) view.in_step = lane.session->state.prepared() - lane.session->computed();
+  view.depth = lane.session->computed();
   view.max_chunk = parts_.memory->RowsToCheckpoint(*lane.session);
   view.decoding = lane.needs_only_next();
   view.priority = turn.options.priority;
@@ -152,7 +152,7 @@ std::vector<StepPart> StepRunner::TakeRows(const Candidates& candidates,
     StepPart part = candidates.parts[i];
     const LaneView& view = candidates.views[i];
     part.rows = rows[i];
-    part.first_row = part.lane->session->computed;
+    part.first_row = part.lane->session->computed();
     part.ends_prompt = rows[i] >= view.pending;
     part.is_decoding = view.decoding;
     if (rows[i] > view.pending) {
@@ -214,8 +214,9 @@ StepSequence StepRunner::SequenceOf(const Session& session, int64_t first, int64
     sequence.rows.push_back(place.row->values);
   }
   sequence.position = first;
-  for (const PageTable& table : session.tables) sequence.page_tables.push_back(table.pages());
-  sequence.slot = session.slot.id();
+  for (const PageTable& table : session.state.tables())
+    sequence.page_tables.push_back(table.pages());
+  sequence.slot = session.state.slot().id();
   return sequence;
 }
 
@@ -369,11 +370,11 @@ void StepRunner::EndGuesses(const StepPart& part) {
   Session* const session = part.session();
   if (part.lane->guesses == nullptr || session->stage == SessionStage::kPoisoned) return;
   parts_.speculator->End(session->domain, part.lane->generated, *part.lane->guesses);
-  const int64_t n = part.first_row + part.kept_rows - session->computed;
+  const int64_t n = part.first_row + part.kept_rows - session->computed();
   if (part.guesses == 0 || n <= 0) return;
   // Without memory for it the next turn computes it.
   if (!parts_.memory->Prepare(session, n).ok()) return;
-  const StepSequence sequence = SequenceOf(*session, session->computed, n);
+  const StepSequence sequence = SequenceOf(*session, session->computed(), n);
   const Status status = parts_.executor->Forward({.sequences = std::span(&sequence, 1)});
   if (status.ok()) {
     parts_.memory->Commit(session);

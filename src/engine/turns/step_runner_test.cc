@@ -20,7 +20,7 @@ TEST(StepRunnerTest, ReadsPromptsInLongStepsAndWritesInShortOnes) {
   EXPECT_TRUE(lane->in_step());
   EXPECT_FALSE(lane->is_ready());
   while (lane->in_step()) EXPECT_TRUE(parts.steps->Run(kNever));
-  EXPECT_EQ(lane->session->computed, 60);
+  EXPECT_EQ(lane->session->computed(), 60);
   EXPECT_EQ(std::ssize(lane->generated), 1);
   EXPECT_EQ(parts.Find(turn)->stage, TurnStage::kWriting);
   parts.steps->Plan();
@@ -40,7 +40,7 @@ TEST(StepRunnerTest, AnAbandonedStepCountsAsNeverBegun) {
   EXPECT_FALSE(parts.turns->RetireEnded());  // not while the step is open
   parts.steps->AbandonIfUnwanted();
   EXPECT_FALSE(active->in_step());
-  EXPECT_EQ(active->session->computed, 0);
+  EXPECT_EQ(active->session->computed(), 0);
   EXPECT_TRUE(parts.turns->RetireEnded());
   EXPECT_OK(parts.memory->CheckIntegrity(*parts.table));
 }
@@ -89,7 +89,7 @@ TEST(StepRoomTest, ChoicesOfATurnThatHasEndedTakeNoPartInTheStep) {
     ASSERT_TRUE(parts.Step());
   }
   ASSERT_NE(parts.Find(last), nullptr) << "it was ended by the step of the others";
-  EXPECT_EQ(parts.Find(last)->session->computed, 10);
+  EXPECT_EQ(parts.Find(last)->session->computed(), 10);
   EXPECT_OK(parts.memory->CheckIntegrity(*parts.table));
 }
 
@@ -130,7 +130,7 @@ TEST(TurnWriterTest, AFailurePoisonsFromTheStepOn) {
   const auto turn = parts.turns->Submit(session, Greedy(RandomTokens(20, 2), 4), false);
   ASSERT_TRUE(turn.ok()) << turn.status();
   parts.Begin();
-  ActiveTurn* const active = session->turn;
+  ActiveTurn* const active = parts.Find(*turn);
   const StepPart part{.turn = active, .lane = active->lanes[0].get(), .rows = 20, .first_row = 32};
   parts.writer->Fail(part, Internal("broken"));
   EXPECT_EQ(session->stage, SessionStage::kPoisoned);
@@ -138,7 +138,7 @@ TEST(TurnWriterTest, AFailurePoisonsFromTheStepOn) {
   EXPECT_EQ(active->fate, TurnFate::kFailed);
   parts.Sweep();
   EXPECT_EQ(session->stage, SessionStage::kPoisoned);
-  EXPECT_EQ(session->turn, nullptr);
+  EXPECT_FALSE(session->has_turn);
 }
 
 TEST(TurnWriterTest, LogitsThatAreNotFiniteAreAFailure) {

@@ -22,7 +22,6 @@ void TurnDisk::KeepAfter(const ActiveTurn& turn, std::function<void()> then) {
   const bool unchanged = turn.usage.prompt_tokens == 0;
   if (!files_->keeps() || unchanged || session->is_parked()) return then();
   ++session->changes;
-  session->kept_tokens = 0;
   if (session->stage == SessionStage::kPoisoned) return then();
   if (!session->name.empty()) {
     files_->KeepChanged(session, std::move(then));
@@ -37,7 +36,7 @@ void TurnDisk::KeepPrompt(Session* session, const TurnUsage& usage) {
   // Reading from the disk has counted as a use already.
   if (usage.disk_tokens == 0) files_->UseBlocks(*session, usage.cached_tokens);
   if (usage.prompt_tokens > kLongPromptTokens) {
-    files_->KeepState(session, session->computed);
+    files_->KeepState(session, session->computed());
   } else if (usage.cached_tokens - usage.disk_tokens >= memory_.page_tokens()) {
     // An earlier prompt began the same way: these tokens recur.
     files_->KeepState(session, usage.cached_tokens);
@@ -53,28 +52,21 @@ void TurnDisk::KeepRunning(const std::list<std::unique_ptr<ActiveTurn>>& running
   for (const auto& turn : running) {
     Session* const session = turn->session;
     if (session->is_at_work()) continue;
-    const int64_t whole = session->computed / page * page;
+    const int64_t whole = session->computed() / page * page;
     const int64_t least = session->name.empty() ? kLongPromptTokens : 0;
-    if (whole <= least || whole - session->kept_tokens < kGrowthPages * page) continue;
-    session->kept_tokens = whole;
+    if (whole <= least || whole - turn->kept_tokens < kGrowthPages * page) continue;
+    turn->kept_tokens = whole;
     files_->KeepState(session, whole);
   }
 }
 
-void TurnDisk::LookFor(ActiveTurn* turn, std::function<void(Session*)> loaded) {
+void TurnDisk::LookFor(ActiveTurn* turn, std::function<void(SessionId)> loaded) {
   if (!files_->has_blocks() || turn->looked_on_disk || turn->stage != TurnStage::kReading) return;
   Lane& lane = *turn->lanes[0];
   if (lane.stage != LaneStage::kReady || lane.session->is_at_work()) return;
   turn->looked_on_disk = true;
   if (turn->wants_prompt_rows()) return;
-  const auto done = [this, id = lane.session->id, loaded = std::move(loaded)] {
-    Session* const session = sessions_.Find(id);
-    if (session == nullptr || session->turn == nullptr || session->turn->lanes.empty()) return;
-    Lane& waiting = *session->turn->lanes[0];
-    if (waiting.stage != LaneStage::kWaitsForDisk) return;
-    waiting.stage.Become(LaneStage::kReady);
-    loaded(session);
-  };
+  const auto done = [id = lane.session->id, loaded = std::move(loaded)] { loaded(id); };
   if (files_->StartLoad(lane.session, lane.session->n_tokens() - 1, done)) {
     lane.stage.Become(LaneStage::kWaitsForDisk);
   }

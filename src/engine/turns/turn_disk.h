@@ -17,8 +17,7 @@ namespace weft {
 class TurnDisk {
  public:
   // All must outlive the object.
-  TurnDisk(const StateMemory* memory, const SessionTable* sessions, SessionFiles* files)
-      : memory_(*memory), sessions_(*sessions), files_(files) {}
+  TurnDisk(const StateMemory* memory, SessionFiles* files) : memory_(*memory), files_(files) {}
 
   // Called after a turn has ended, while its computed state still exists. `then` is called when its
   // consumer may be told: see EngineOptions::durable.
@@ -26,8 +25,8 @@ class TurnDisk {
   // Keeps the complete pages of long turns while they run; looks at them now and then.
   void KeepRunning(const std::list<std::unique_ptr<ActiveTurn>>& running);
   // A prompt of which more is on disk than in memory waits until that is read; others go on. Each
-  // turn looks once. `loaded` is called when its lane is ready again.
-  void LookFor(ActiveTurn* turn, std::function<void(Session*)> loaded);
+  // turn looks once. `loaded` is called with its session's id when that has ended.
+  void LookFor(ActiveTurn* turn, std::function<void(SessionId)> loaded);
   // The turn's first row is computed: how many of the tokens that it did not compute came from
   // disk.
   void TellDiskTokens(ActiveTurn* turn);
@@ -39,7 +38,6 @@ class TurnDisk {
   void KeepPrompt(Session* session, const TurnUsage& usage);
 
   const StateMemory& memory_;
-  const SessionTable& sessions_;
   SessionFiles* const files_;
   int64_t kept_running_us_ = 0;
   int64_t disk_tokens_ = 0;

@@ -115,7 +115,7 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, TurnOptions opti
   turn->queue = std::make_shared<TurnQueue>(static_cast<size_t>(limits.max_pending_events),
                                             turn->options.n_choices, wake_);
   turn->cancelled = std::make_shared<std::atomic<bool>>(false);
-  session->turn = turn.get();
+  session->has_turn = true;
   session->tenant = turn->options.tenant;
   const bool is_parked = session->stage == SessionStage::kParked;
   session->stage.Become(is_parked ? SessionStage::kAwaited : SessionStage::kQueued);
@@ -173,7 +173,7 @@ void TurnScheduler::Start(ActiveTurn* turn) {
 void TurnScheduler::Resume(ActiveTurn* turn, Lane* lane) {
   Session* const session = lane->session;
   // Then it finds what is computed once there is room for it.
-  const bool was_taken = session->computed == 0 && turn->first_row_us > 0;
+  const bool was_taken = session->computed() == 0 && turn->first_row_us > 0;
   if (was_taken) return lane->stage.Become(LaneStage::kPreempted);
   lane->stage.Become(LaneStage::kReady);
   if (turn->stage == TurnStage::kReading && !turn->wants_prompt_rows()) ReuseComputed(session);
@@ -208,7 +208,7 @@ void TurnScheduler::TakePrompt(ActiveTurn* turn) {
     parts_.memory->Truncate(session, reusable);
     ReuseComputed(session);
   }
-  PlanCheckpoints(session);
+  PlanCheckpoints(*turn);
 }
 
 bool TurnScheduler::SharesPrefixes(const Session& a, const Session& b) const {
@@ -223,13 +223,13 @@ void TurnScheduler::ReuseComputed(Session* session) {
   // Whoever goes on with another token than this session has nothing to add, which one comparison
   // tells.
   const auto goes_on_alike = [&](const Session& other) {
-    const auto next = static_cast<size_t>(session->computed);
-    return other.computed > session->computed && other.tokens[next] == session->tokens[next];
+    const auto next = static_cast<size_t>(session->computed());
+    return other.computed() > session->computed() && other.tokens[next] == session->tokens[next];
   };
   for (const auto& turn : running_) {
     for (const auto& lane : turn->lanes) {
       const Session& other = *lane->session;
-      if (session->computed >= limit) return;
+      if (session->computed() >= limit) return;
       if (!goes_on_alike(other) || other.stage == SessionStage::kPoisoned ||
           !SharesPrefixes(other, *session)) {
         continue;
@@ -240,15 +240,16 @@ void TurnScheduler::ReuseComputed(Session* session) {
   }
 }
 
-void TurnScheduler::PlanCheckpoints(Session* session) {
+void TurnScheduler::PlanCheckpoints(const ActiveTurn& turn) {
   if (parts_.memory->blocks_stand_alone()) return;  // any position is as good as another
   const Tokenizer& tokenizer = *parts_.model->tokenizer();
+  Session* const session = turn.session;
   const std::vector<int64_t> marks = MessageStarts(session->tokens, [&tokenizer](TokenId token) {
     return !IsRow(token) && tokenizer.IsControl(token);
   });
   parts_.memory->PlanCheckpoints(session, marks);
-  for (const PrefixMark& mark : session->turn->options.prefix_marks) {
-    parts_.memory->WantCheckpoint(session, session->turn->first_token() + mark.n_tokens);
+  for (const PrefixMark& mark : turn.options.prefix_marks) {
+    parts_.memory->WantCheckpoint(session, turn.first_token() + mark.n_tokens);
   }
 }
 
@@ -263,12 +264,20 @@ void TurnScheduler::RefreshWaits() {
     }
   }
   for (const auto& turn : running_) {
-    parts_.disk->LookFor(turn.get(), [this](Session* session) {
-      // Others may have computed more of it meanwhile.
-      ReuseComputed(session);
-      PlanCheckpoints(session);
-    });
+    parts_.disk->LookFor(turn.get(), [this](SessionId id) { TakeLoaded(id); });
   }
+}
+
+// What a turn waited for is read from disk.
+void TurnScheduler::TakeLoaded(SessionId id) {
+  ActiveTurn* const turn = FindOn(id);
+  if (turn == nullptr || turn->lanes.empty()) return;
+  Lane& lane = *turn->lanes[0];
+  if (lane.stage != LaneStage::kWaitsForDisk) return;
+  lane.stage.Become(LaneStage::kReady);
+  // Others may have computed more of it meanwhile.
+  ReuseComputed(lane.session);
+  PlanCheckpoints(*turn);
 }
 
 void TurnScheduler::RefreshSiblingWait(ActiveTurn* turn) {
@@ -297,7 +306,7 @@ bool TurnScheduler::WaitsForSibling(ActiveTurn* turn) const {
     const int64_t common =
         memory.HandOverAt(std::min(in_common, static_cast<int64_t>(session.tokens.size()) - 1));
     // Less than a page is not worth a wait.
-    if (common / page * page <= session.computed || leader->computed >= common) return false;
+    if (common / page * page <= session.computed() || leader->computed() >= common) return false;
     memory.WantCheckpoint(leader, common);
     turn->sibling = {.serial = earlier->serial, .n_tokens = common};
     return true;
@@ -326,6 +335,8 @@ void TurnScheduler::EndIfUnwanted(ActiveTurn* turn) {
   } else if (turn->options.deadline &&
              *turn->options.deadline <= std::chrono::steady_clock::now()) {
     turn->End(FinishReason::kError, DeadlineExceeded("the turn's deadline passed"));
+  } else if (const Status& error = turn->session->restore_error; !error.ok()) {
+    turn->End(FinishReason::kError, error);
   } else if (!turn->queue->Full()) {
     turn->stalled_since_us = 0;
   } else if (!turn->is_stalled()) {
@@ -336,6 +347,16 @@ void TurnScheduler::EndIfUnwanted(ActiveTurn* turn) {
               ResourceExhausted("the turn was cut off: its consumer did not read for ",
                                 patience_us / 1000, " ms"));
   }
+}
+
+ActiveTurn* TurnScheduler::FindOn(SessionId session) const {
+  const auto runs = [&](const auto& lane) { return lane->session->id == session; };
+  for (const TurnList* list : {&queued_, &running_}) {
+    for (const auto& turn : *list) {
+      if (turn->session->id == session || std::ranges::any_of(turn->lanes, runs)) return turn.get();
+    }
+  }
+  return nullptr;
 }
 
 void TurnScheduler::EndAll(const Status& status) {
@@ -366,7 +387,7 @@ void TurnScheduler::RollBackPrompt(ActiveTurn* turn) {
   Session* const session = turn->session;
   if (turn->lanes.empty() || turn->is_prompt_computed()) return;
   if (session->stage == SessionStage::kPoisoned) return;
-  parts_.memory->Truncate(session, std::min(session->computed, turn->tokens_before));
+  parts_.memory->Truncate(session, std::min(session->computed(), turn->tokens_before));
   session->tokens.Cut(turn->tokens_before);
   session->tokens.Append(turn->replaced);
 }
@@ -382,7 +403,8 @@ void TurnScheduler::Retire(ActiveTurn* turn) {
   RollBackPrompt(turn);
   ClaimPrefixes(*turn);
   for (size_t i = 1; i < turn->lanes.size(); ++i) parts_.sessions->Destroy(turn->lanes[i]->session);
-  session->turn = nullptr;
+  session->has_turn = false;
+  session->restore_error = OkStatus();
   session->last_used_us = NowMicros();
   if (session->stage == SessionStage::kAwaited) session->stage.Become(SessionStage::kParked);
   if (session->stage.IsAnyOf(SessionStage::kQueued, SessionStage::kRunning)) {
@@ -432,49 +454,9 @@ std::chrono::steady_clock::time_point TurnScheduler::NextWake(
 std::vector<TurnInfo> TurnScheduler::Describe() const {
   std::vector<TurnInfo> infos;
   infos.reserve(running_.size() + queued_.size());
-  for (const auto& turn : running_) infos.push_back(InfoOf(*turn));
-  for (const auto& turn : queued_) infos.push_back(InfoOf(*turn));
+  for (const auto& turn : running_) infos.push_back(turn->Info());
+  for (const auto& turn : queued_) infos.push_back(turn->Info());
   return infos;
-}
-
-TurnInfo TurnScheduler::InfoOf(const ActiveTurn& turn) {
-  TurnInfo info;
-  info.id = turn.serial;
-  info.session = turn.session->id;
-  info.session_name = turn.session->name;
-  info.domain = turn.session->domain;
-  info.label = turn.options.label;
-  info.max_tokens = turn.options.max_tokens;
-  info.queued_us = turn.usage.queued_us;
-  info.waits_behind_tokens = turn.waits_behind_tokens;
-  if (turn.lanes.empty()) {
-    info.prompt_tokens = std::ssize(turn.prompt);
-    if (!turn.options.tokens_are_whole_context) info.prompt_tokens += turn.session->n_tokens();
-    return info;
-  }
-  const Lane& first = *turn.lanes[0];
-  info.prompt_tokens = turn.usage.prompt_tokens;
-  info.cached_tokens = turn.usage.cached_tokens;
-  if (turn.is_prompt_computed()) {
-    info.stage = TurnInfo::Stage::kWriting;
-    info.done_tokens = info.prompt_tokens;
-    info.prompt_us = turn.usage.prompt_us;
-    for (const auto& lane : turn.lanes) {
-      info.generated_tokens += static_cast<int64_t>(lane->generated.size());
-    }
-    return info;
-  }
-  const bool waits = turn.waits_behind_tokens > 0 ||
-                     first.stage.IsAnyOf(LaneStage::kWaitsForSibling, LaneStage::kWaitsForDisk,
-                                         LaneStage::kPreempted, LaneStage::kWaitsForPlace);
-  info.stage = waits ? TurnInfo::Stage::kWaiting : TurnInfo::Stage::kReading;
-  info.done_tokens = first.session->computed;
-  if (turn.first_row_us > 0) {
-    info.prompt_us = first.last_row_us - turn.first_row_us;
-  } else {
-    info.cached_tokens = info.done_tokens;
-  }
-  return info;
 }
 
 std::vector<Session*> TurnScheduler::RunningSessions() const {

@@ -65,7 +65,10 @@ class TurnScheduler {
   // See Turn::ExpectMore.
   void ExpectMore(std::string_view domain, uint64_t serial);
 
-  // Ends turns that were cancelled, timed out or abandoned by their consumer.
+  // The turn that a session belongs to; null if it has none.
+  ActiveTurn* FindOn(SessionId session) const;
+  // Ends turns that were cancelled, timed out or abandoned by their consumer, or whose session
+  // cannot be restored.
   void EndUnwanted();
   // Ends all.
   void EndAll(const Status& status);
@@ -90,7 +93,6 @@ class TurnScheduler {
 
   // For readers: running turns first.
   std::vector<TurnInfo> Describe() const;
-  static TurnInfo InfoOf(const ActiveTurn& turn);
   std::vector<Session*> RunningSessions() const;
   void FillStats(EngineStats* stats) const;
 
@@ -107,7 +109,8 @@ class TurnScheduler {
   bool WaitsForSibling(ActiveTurn* turn) const;
   bool SharesPrefixes(const Session& a, const Session& b) const;
   void ReuseComputed(Session* session);
-  void PlanCheckpoints(Session* session);
+  void PlanCheckpoints(const ActiveTurn& turn);
+  void TakeLoaded(SessionId id);
   void RollBackPrompt(ActiveTurn* turn);
   void TouchParents(const Session& session);
   void ClaimPrefixes(const ActiveTurn& turn);

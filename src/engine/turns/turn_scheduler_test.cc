@@ -175,7 +175,8 @@ TEST(TurnSchedulerTest, ATurnThatIsCutInItsPromptLeavesTheSessionAsItWas) {
   *turn->cancelled = true;
   parts.Sweep();
   EXPECT_EQ(session->stage, SessionStage::kReady);
-  EXPECT_EQ(session->turn, nullptr);
+  EXPECT_FALSE(session->has_turn);
+  EXPECT_EQ(parts.turns->FindOn(session->id), nullptr);
   EXPECT_EQ(session->tokens, before);
   EngineStats stats;
   parts.turns->FillStats(&stats);

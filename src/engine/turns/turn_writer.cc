@@ -158,8 +158,8 @@ void TurnWriter::TakeDecoded(StepPart* part) {
   if (row + 1 < part->rows) memory_->CommitFirst(lane->session, row + 1);
   part->kept_rows = row + 1;
   const int64_t last = part->first_row + part->kept_rows;
-  const bool behind = lane->session->computed < last && std::ssize(tokens) == last + 1;
-  lane->goes_back_to = behind ? lane->session->computed : -1;
+  const bool behind = lane->session->computed() < last && std::ssize(tokens) == last + 1;
+  lane->goes_back_to = behind ? lane->session->computed() : -1;
 }
 
 void TurnWriter::CountAccepted(int64_t accepted) {
@@ -261,8 +261,8 @@ void TurnWriter::ForkChoices(ActiveTurn* turn, const Row& row) {
     }
     (*fork)->tokens = session->tokens;
     (*fork)->stage.Become(SessionStage::kRunning);
-    (*fork)->turn = turn;
-    memory_->Share(*session, session->computed, *fork);
+    (*fork)->has_turn = true;
+    memory_->Share(*session, session->computed(), *fork);
     auto lane =
         std::make_unique<Lane>(choice, *fork, turn->options.sampling,
                                ChoiceSeed(turn->seed, choice), model_.tokenizer(), turn->options);
