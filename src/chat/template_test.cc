@@ -71,9 +71,28 @@ TEST(Jinja, ErrorsSayWhere) {
   EXPECT_THAT(ErrorOf("{% if t %}"), HasSubstr("line 1, column 11: expected {% elif or else"));
   EXPECT_THAT(ErrorOf("{% zork %}"), HasSubstr("unknown statement 'zork'"));
   EXPECT_THAT(ErrorOf("{% include 'x' %}"), HasSubstr("cannot include other files"));
-  EXPECT_THAT(ErrorOf("{{ 1|zork }}"), HasSubstr("there is no filter 'zork'"));
+  EXPECT_THAT(ErrorOf("{{ 1|zork }}"), HasSubstr("Weft's templates have no filter `zork`"));
   EXPECT_THAT(ErrorOf("{{ d.a.b.c }}", {{"d", {{"a", Json::object()}}}}),
               HasSubstr("'dict object' has no attribute 'b'"));
+}
+
+// What no real template uses is refused by name, where it would run.
+TEST(Jinja, RefusesByName) {
+  EXPECT_EQ(ErrorOf("{{ 'a'|xmlattr }}"),
+            "chat template, line 1, column 8: Weft's templates have no filter `xmlattr`");
+  for (const auto& [source, refused] :
+       std::map<std::string, std::string>{{"{{ [1]|map('urlencode') }}", "no filter `urlencode`"},
+                                          {"{{ [1]|select('escaped')|list }}", "no test `escaped`"},
+                                          {"{{ 1 is filter }}", "no test `filter`"},
+                                          {"{{ 'a'.swapcase() }}", "no method `swapcase`"},
+                                          {"{{ {}.popitem() }}", "no method `popitem`"},
+                                          {"{{ cycler(1) }}", "no function `cycler`"},
+                                          {"{{ '{0.a}'.format(1) }}", "not {0.a}"},
+                                          {"{{ '{!r}'.format(1) }}", "not {!r}"}}) {
+    EXPECT_THAT(ErrorOf(source), HasSubstr(refused)) << source;
+  }
+  EXPECT_EQ(*Render("{% if 0 %}{{ 'a'|xmlattr }}{% endif %}{{ 'a'.swapcase is defined }}"),
+            "False");
 }
 
 TEST(Jinja, RaisedTextIsExact) {
@@ -210,8 +229,6 @@ TEST(HostileTemplates, RunOutOfStepsOrMemory) {
       "{% for a in range(99999) %}{{ "
       "list|sort|reverse|list }}{% endfor %}",
       "{{ list|batch(1000000000, 1)|list }}",
-      "{{ list|slice(1000000000000)|list }}",
-      "{{ 'a'.center(1000000000000) }}",
       "{{ 'a'|indent(1000000000000, true) }}",
       "{% for i in range(100000) %}{{ text.rfind('b' * 50000) }}{% endfor %}",
       "{% for i in range(100000) %}{{ text.split('a')|length }}{% endfor %}",
@@ -234,29 +251,19 @@ TEST(HostileTemplates, RunOutOfStepsOrMemory) {
 
 // What reads each character costs more than what copies them.
 TEST(HostileTemplates, WorkOnEveryCharacterCounts) {
-  const char* const kCalls[] = {"text.upper()",      "text.lower()",
-                                "text.casefold()",   "text.capitalize()",
-                                "text.title()",      "text.swapcase()",
-                                "text.split()",      "text.rsplit()",
-                                "text.splitlines()", "text.isalpha()",
-                                "text.isalnum()",    "text.islower()",
-                                "digits.isdigit()",  "digits.isnumeric()",
-                                "space.isspace()",   "title.istitle()",
-                                "space.strip()",     "space.lstrip()",
-                                "space.rstrip()",    "text.strip('a')",
-                                "text.lstrip('ba')", "text.rstrip('a')",
-                                "text|upper",        "text|lower",
-                                "text|title",        "text|capitalize",
-                                "space|trim",        "text|trim('a')",
-                                "text|wordcount",    "text|urlencode",
-                                "text|indent",       "text|reverse",
-                                "text[::-1]",        "text[::2]",
-                                "space|int",         "space|float",
-                                "[text, 'b']|sort",  "[text, 'b']|unique|list"};
+  const char* const kCalls[] = {
+      "text.upper()",      "text.lower()",     "text.title()",      "text.capitalize()",
+      "text.split()",      "text.rsplit()",    "text.splitlines()", "text.isalpha()",
+      "text.isalnum()",    "digits.isdigit()", "space.isspace()",   "text[::3]",
+      "space.strip()",     "space.lstrip()",   "space.rstrip()",    "text.strip('a')",
+      "text.lstrip('ba')", "text.rstrip('a')", "text|upper",        "text|lower",
+      "text|title",        "text|capitalize",  "space|trim",        "text|trim('a')",
+      "text|indent",       "text|reverse",     "text[::-1]",        "text[::2]",
+      "space|int",         "space|float",      "[text, 'b']|sort",  "[text, 'b']|unique|list"};
   for (const std::string call : kCalls) {
     const Status status =
         Attack(StrCat("{% set space = ' ' * 100000 %}{% set digits = '1' * 100000 %}"
-                      "{% set title = 'Aa ' * 33333 %}{% for i in range(100) %}"
+                      "{% for i in range(100) %}"
                       "{% set q = ",
                       call, " %}{% endfor %}"));
     EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << call << ": " << Message(status);
@@ -309,12 +316,10 @@ TEST(HostileTemplates, LongButFlatTextIsFine) {
 TEST(HostileTemplates, CyclesAreFreed) {
   EXPECT_TRUE(Attack("{% set ns = namespace() %}{% set ns.a = [ns, {'x': ns}] %}").ok());
   EXPECT_TRUE(Attack("{% set ns = namespace() %}{% for a in list %}{% set ns.l = loop %}"
-                     "{{ loop.changed(loop, ns, loop.changed) }}{% endfor %}{{ ns.l.index }}"
-                     "{{ ns.l.changed(ns.l) }}")
+                     "{% set ns.c = loop.cycle %}{% endfor %}{{ ns.l.index }}")
                   .ok());
-  EXPECT_TRUE(Attack("{% set ns = namespace() %}{% macro m() %}{% set ns.m = m %}{% set ns.c = "
-                     "cycler(ns, m) %}"
-                     "{% endmacro %}{{ m() }}{{ ns.c.next() is defined }}")
+  EXPECT_TRUE(Attack("{% set ns = namespace() %}{% macro m() %}{% set ns.m = m %}{% set ns.j = "
+                     "joiner(ns) %}{% endmacro %}{{ m() }}{{ ns.j is defined }}")
                   .ok());
   EXPECT_TRUE(
       Attack("{% set ns = namespace() %}{% for a in [1] %}{% set ns.f = loop.cycle %}{% endfor %}"

@@ -120,35 +120,20 @@ bool MacroObject::Attribute(Interpreter* in, std::string_view name, Value* value
 
 namespace {
 
-// loop.cycle and loop.changed.
-struct LoopMethod : CallableObject {
-  LoopMethod(std::shared_ptr<LoopObject> loop, bool cycles, Meter* meter)
-      : CallableObject(meter), loop(std::move(loop)), cycles(cycles) {}
+// loop.cycle
+struct LoopCycle : CallableObject {
+  LoopCycle(std::shared_ptr<LoopObject> loop, Meter* meter)
+      : CallableObject(meter), loop(std::move(loop)) {}
   const char* type_name() const override { return "method object"; }
 
-  StatusOr<Value> Call(Interpreter* in, Arguments* args) override {
+  StatusOr<Value> Call(Interpreter*, Arguments* args) override {
     const std::span<const Value> given = args->TakeRest();
     WEFT_RETURN_IF_ERROR(args->Finish());
-    if (cycles) {
-      if (given.empty()) return InvalidArgument("loop.cycle needs something to cycle through");
-      return given[static_cast<size_t>(loop->index) % given.size()];
-    }
-    return Changed(in, given);
-  }
-
-  StatusOr<Value> Changed(Interpreter* in, std::span<const Value> given) const {
-    Value now = in->CopyList(given, ListKind::kTuple);
-    if (loop->has_changed && Equal(loop->changed, now, in->meter())) return Value::Bool(false);
-    // A finished loop stores nothing: the value could refer back to it.
-    if (loop->running) {
-      loop->changed = std::move(now);
-      loop->has_changed = true;
-    }
-    return Value::Bool(true);
+    if (given.empty()) return InvalidArgument("loop.cycle needs something to cycle through");
+    return given[static_cast<size_t>(loop->index) % given.size()];
   }
 
   const std::shared_ptr<LoopObject> loop;
-  const bool cycles;
 };
 
 }  // namespace
@@ -184,9 +169,9 @@ bool LoopObject::Attribute(Interpreter* in, std::string_view name, Value* value)
     *value = index > 0 ? all[index - 1] : Value::Undefined("there is no previous item");
   } else if (name == "nextitem") {
     *value = index + 1 < n ? all[index + 1] : Value::Undefined("there is no next item");
-  } else if (name == "cycle" || name == "changed") {
-    auto method = std::make_shared<LoopMethod>(shared_from_this(), name == "cycle", in->meter());
-    method->Hold(SharedBytes<LoopMethod>());
+  } else if (name == "cycle") {
+    auto method = std::make_shared<LoopCycle>(shared_from_this(), in->meter());
+    method->Hold(SharedBytes<LoopCycle>());
     *value = Value::Callable(std::shared_ptr<CallableObject>(std::move(method)));
   } else {
     return false;
@@ -290,53 +275,6 @@ StatusOr<Value> StrftimeNow(Interpreter* in, const Value&, Arguments* args) {
   return in->NewString(std::move(out));
 }
 
-struct CyclerObject : CallableObject {
-  using CallableObject::CallableObject;
-  const char* type_name() const override { return "Cycler object"; }
-  StatusOr<Value> Call(Interpreter* in, Arguments* args) override {
-    return InvalidArgument("a cycler is advanced by its method next");
-  }
-  bool Attribute(Interpreter* in, std::string_view name, Value* value) override;
-  std::vector<Value> items;
-  size_t position = 0;
-};
-
-struct CyclerMethod : CallableObject {
-  CyclerMethod(CyclerObject* cycler, bool resets, Meter* meter)
-      : CallableObject(meter), cycler(cycler), resets(resets) {}
-  const char* type_name() const override { return "method object"; }
-  StatusOr<Value> Call(Interpreter* in, Arguments* args) override {
-    WEFT_RETURN_IF_ERROR(args->Finish());
-    const size_t at = cycler->position;
-    cycler->position = resets ? 0 : (at + 1) % cycler->items.size();
-    return resets ? Value() : cycler->items[at];
-  }
-  CyclerObject* const cycler;
-  const bool resets;
-};
-
-bool CyclerObject::Attribute(Interpreter* in, std::string_view name, Value* value) {
-  if (name == "current") {
-    *value = items[position];
-  } else if (name == "next" || name == "reset") {
-    auto method = std::make_unique<CyclerMethod>(this, name == "reset", in->meter());
-    *value = in->Keep(std::move(method));
-  } else {
-    return false;
-  }
-  return true;
-}
-
-StatusOr<Value> MakeCycler(Interpreter* in, const Value&, Arguments* args) {
-  const std::span<const Value> items = args->TakeRest();
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  if (items.empty()) return InvalidArgument("a cycler needs something to cycle through");
-  auto cycler = std::make_unique<CyclerObject>(in->meter());
-  if (!cycler->Hold(items.size() * sizeof(Value) + kAllocationBytes)) return in->meter()->status();
-  cycler->items.assign(items.begin(), items.end());
-  return in->Keep(std::move(cycler));
-}
-
 struct JoinerObject : CallableObject {
   using CallableObject::CallableObject;
   const char* type_name() const override { return "Joiner object"; }
@@ -362,7 +300,6 @@ constexpr FunctionEntry kFunctions[] = {
     {"namespace", MakeNamespace},
     {"raise_exception", RaiseException},
     {"strftime_now", StrftimeNow},
-    {"cycler", MakeCycler},
     {"joiner", MakeJoiner},
 };
 
@@ -373,6 +310,10 @@ std::span<const FunctionEntry> Functions() { return kFunctions; }
 const FunctionEntry* FindFunction(std::string_view name) {
   const auto* const it = std::ranges::find(kFunctions, name, &FunctionEntry::name);
   return it == std::end(kFunctions) ? nullptr : it;
+}
+
+Status NoBuiltin(std::string_view kind, std::string_view name) {
+  return InvalidArgument("Weft's templates have no ", kind, " `", Printable(name), "`");
 }
 
 const FilterEntry* FindFilter(std::string_view name) {

@@ -106,6 +106,9 @@ const TestEntry* FindTest(std::string_view name);
 const FunctionEntry* FindFunction(std::string_view name);
 std::span<const FunctionEntry> Functions();
 
+// The refusal of what has no entry: "Weft's templates have no filter `xmlattr`".
+Status NoBuiltin(std::string_view kind, std::string_view name);
+
 // The tables, one file each.
 std::span<const FilterEntry> TextFilters();
 std::span<const FilterEntry> ListFilters();
@@ -130,11 +133,9 @@ Value ReplaceText(Interpreter* in, std::string_view text, std::string_view old,
 // text.splitlines(): views of `text`; and what that takes, at most.
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
 size_t SplitLinesBytes(std::string_view text);
-// Text padded with spaces on both sides, like str.center.
 // Without white space, or without characters that are in `chars`, at the ends.
 StatusOr<Value> StripText(Interpreter* in, const Value& self, const Value* chars, bool left,
                           bool right);
-Value CenterText(Interpreter* in, std::string_view text, int64_t width, std::string_view fill);
 
 // a op b for arithmetic operators, including those on strings and lists.
 enum class Op : uint8_t;

@@ -133,10 +133,6 @@ StatusOr<Value> Interpreter::Attribute(const Value& owner, const Value& name) {
       break;
     case Kind::kString:
     case Kind::kList:
-      if (owner.is_list() && owner.list().is_group && !owner.list().items.empty()) {
-        if (name.text() == "grouper") return owner.list().items.front();
-        if (name.text() == "list") return owner.list().items.back();
-      }
       if (FindMethod(owner, name, meter_, &found)) return found;
       break;
     default:
@@ -363,6 +359,11 @@ StatusOr<Value> Interpreter::EvalCall(const Expr& e, const Value* caller) {
   }
   Arguments args(meter_);
   WEFT_RETURN_IF_ERROR(EvalArguments(*e.arguments, &args));
+  const bool is_method = target.kind == ExprKind::kAttribute;
+  if (callee.is_undefined() && (is_method || target.kind == ExprKind::kName)) {
+    return InvalidArgument(callee.UndefinedMessage(), ": ",
+                           Message(NoBuiltin(is_method ? "method" : "function", target.name)));
+  }
   if (change != nullptr) return change->call(this, callee, &args);
   if (caller != nullptr) args.keyword.emplace_back("caller", *caller);
   return Call(callee, &args);
@@ -375,7 +376,7 @@ StatusOr<Value> Interpreter::EvalFilter(const Expr& e) {
   } else {
     WEFT_ASSIGN_OR_RETURN(subject, Eval(*e.children[0]));
   }
-  if (e.filter == nullptr) return InvalidArgument("there is no filter '", Printable(e.name), "'");
+  if (e.filter == nullptr) return NoBuiltin("filter", e.name);
   Arguments args(meter_);
   if (e.arguments != nullptr) WEFT_RETURN_IF_ERROR(EvalArguments(*e.arguments, &args));
   return e.filter->apply(this, subject, &args);
@@ -390,7 +391,7 @@ StatusOr<Value> Interpreter::ApplyBlockFilters(const Expr& chain, Value text) {
 
 StatusOr<Value> Interpreter::EvalTest(const Expr& e) {
   WEFT_ASSIGN_OR_RETURN(const Value subject, Eval(*e.children[0]));
-  if (e.test == nullptr) return InvalidArgument("there is no test '", Printable(e.name), "'");
+  if (e.test == nullptr) return NoBuiltin("test", e.name);
   Arguments args(meter_);
   if (e.arguments != nullptr) WEFT_RETURN_IF_ERROR(EvalArguments(*e.arguments, &args));
   WEFT_ASSIGN_OR_RETURN(const Value answer, e.test->holds(this, subject, &args));

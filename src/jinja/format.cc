@@ -281,21 +281,11 @@ class BraceFormatter {
     if (spec.find('{') != std::string_view::npos) {
       return InvalidArgument("a format within a format is not supported");
     }
-    char conversion = 0;
-    if (const size_t mark = field.find('!'); mark != std::string_view::npos) {
-      conversion = mark + 2 == field.size() ? field[mark + 1] : '?';
-      if (conversion != 'r' && conversion != 's' && conversion != 'a') {
-        return InvalidArgument("the format has an unknown conversion");
-      }
-      field = field.substr(0, mark);
+    if (field.find_first_of(".[!") != std::string_view::npos) {
+      return InvalidArgument("Weft's templates format {}, {0} and {name}, not {", Printable(field),
+                             "}");
     }
-    WEFT_ASSIGN_OR_RETURN(Value value, Lookup(field));
-    if (conversion != 0) {
-      TextBuilder text(in_->meter());
-      conversion == 's' ? AppendStr(value, &text, in_->meter())
-                        : AppendRepr(value, &text, in_->meter());
-      value = text.Finish();
-    }
+    WEFT_ASSIGN_OR_RETURN(const Value value, Argument(field));
     return Write(value, spec);
   }
 
@@ -313,31 +303,6 @@ class BraceFormatter {
       return InvalidArgument("too few values to format");
     }
     return args_.positional[index];
-  }
-
-  // name.attribute[key]...
-  StatusOr<Value> Lookup(std::string_view field) {
-    size_t at = std::min(field.find_first_of(".["), field.size());
-    WEFT_ASSIGN_OR_RETURN(Value value, Argument(field.substr(0, at)));
-    while (at < field.size()) {
-      const bool item = field[at] == '[';
-      const size_t end = item ? field.find(']', at) : field.find_first_of(".[", at + 1);
-      if (item && end == std::string_view::npos) return InvalidArgument("a [ is not closed");
-      const Value name = in_->CopyText(field.substr(at + 1, std::min(end, field.size()) - at - 1));
-      int64_t index = 0;
-      if (!item) {
-        WEFT_ASSIGN_OR_RETURN(value, in_->Attribute(value, name));
-      } else {
-        WEFT_ASSIGN_OR_RETURN(
-            value, in_->Item(value, ParseInt(name.text(), 10, &index) ? Value::Int(index) : name));
-      }
-      if (value.is_undefined()) return InvalidArgument(value.UndefinedMessage());
-      at = item ? end + 1 : std::min(end, field.size());
-      if (at < field.size() && field[at] != '.' && field[at] != '[') {
-        return InvalidArgument("a field of the format is misshapen");
-      }
-    }
-    return value;
   }
 
   static bool IsAlign(char c) { return c == '<' || c == '>' || c == '^' || c == '='; }

@@ -267,10 +267,7 @@ Status Interpreter::RunLoop(const Stmt& s, const Value& iterable, int depth) {
   if (s.recursive) {  // loop(...) needs the enclosing scope
     for (Frame* f = frame_; f != nullptr && !f->captured; f = f->parent) f->captured = true;
   }
-  const Status status = RunIterations(s, loop, items);
-  loop->running = false;
-  loop->changed = Value();
-  return status;
+  return RunIterations(s, loop, items);
 }
 
 Status Interpreter::RunIterations(const Stmt& s, const std::shared_ptr<LoopObject>& loop,

@@ -184,9 +184,6 @@ struct LoopObject : CallableObject, std::enable_shared_from_this<LoopObject> {
   Value items;
   int64_t index = 0;  // from 0
   int depth = 0;
-  bool running = true;
-  bool has_changed = false;  // whether `changed` holds the last arguments of loop.changed
-  Value changed;
 };
 
 }  // namespace weft::jinja

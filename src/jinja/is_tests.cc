@@ -5,7 +5,6 @@
 #include "jinja/ast.h"
 #include "jinja/builtins.h"
 #include "jinja/interpreter.h"
-#include "jinja/text.h"
 
 namespace weft::jinja {
 namespace {
@@ -29,34 +28,12 @@ bool IsNumber(const Value& v) { return v.is_number(); }
 bool IsString(const Value& v) { return v.is_string(); }
 bool IsMapping(const Value& v) { return v.is_dict(); }
 bool IsCallable(const Value& v) { return v.kind() == Kind::kCallable || v.is_undefined(); }
-bool IsEscaped(const Value&) { return false; }
 bool IsIterable(const Value& v) {
   return v.is_undefined() || v.is_string() || v.is_list() || v.is_dict();
 }
 bool IsSequence(const Value& v) {
   return v.is_undefined() || v.is_string() || v.is_dict() || v.is_list_of(ListKind::kList) ||
          v.is_list_of(ListKind::kTuple) || v.is_list_of(ListKind::kRange);
-}
-bool KnownFilter(const Value& v) { return v.is_string() && FindFilter(v.text()) != nullptr; }
-bool KnownTest(const Value& v) { return v.is_string() && FindTest(v.text()) != nullptr; }
-
-// Whether str(x) has letters, all of that case.
-StatusOr<Value> AllCased(Interpreter* in, const Value& self, Arguments* args, bool upper) {
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  const Value text = ToStr(self, in->meter());
-  bool any = false;
-  for (std::string_view rest = text.text(); !rest.empty(); rest.remove_prefix(CharBytes(rest))) {
-    const char32_t c = FirstChar(rest);
-    if (upper ? IsLower(c) : IsUpper(c)) return Value::Bool(false);
-    any |= upper ? IsUpper(c) : IsLower(c);
-  }
-  return Value::Bool(any);
-}
-StatusOr<Value> TestUpper(Interpreter* in, const Value& self, Arguments* args) {
-  return AllCased(in, self, args, true);
-}
-StatusOr<Value> TestLower(Interpreter* in, const Value& self, Arguments* args) {
-  return AllCased(in, self, args, false);
 }
 
 template <Op kOp>
@@ -118,11 +95,6 @@ constexpr TestEntry kTests[] = {
     {"sequence", Plain<IsSequence>},
     {"iterable", Plain<IsIterable>},
     {"callable", Plain<IsCallable>},
-    {"escaped", Plain<IsEscaped>},
-    {"filter", Plain<KnownFilter>},
-    {"test", Plain<KnownTest>},
-    {"upper", TestUpper},
-    {"lower", TestLower},
     {"even", TestEven},
     {"odd", TestOdd},
     {"divisibleby", TestDivisibleBy},

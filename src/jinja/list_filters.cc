@@ -50,11 +50,9 @@ struct SortKey {
   std::vector<std::vector<Value>> paths;  // empty: the item itself
   bool case_sensitive = false;
 
-  static StatusOr<SortKey> Take(Arguments* args, bool case_sensitive_first) {
+  static StatusOr<SortKey> Take(Arguments* args) {
     SortKey key;
-    if (case_sensitive_first) {
-      WEFT_ASSIGN_OR_RETURN(key.case_sensitive, args->TakeBool("case_sensitive", false));
-    }
+    WEFT_ASSIGN_OR_RETURN(key.case_sensitive, args->TakeBool("case_sensitive", false));
     const Value* const attribute = args->Take("attribute");
     if (attribute == nullptr || attribute->is_none()) return key;
     if (attribute->is_string() && attribute->text().size() <= kMaxAttributeBytes) {
@@ -75,11 +73,11 @@ struct SortKey {
     return in->NewString(ToLower(value.text()));
   }
 
-  StatusOr<Value> Of(Interpreter* in, const Value& item, const Value* absent = nullptr) const {
+  StatusOr<Value> Of(Interpreter* in, const Value& item) const {
     if (paths.empty()) return Fold(in, item);
     std::vector<Value> parts;
     for (const std::vector<Value>& path : paths) {
-      WEFT_ASSIGN_OR_RETURN(Value part, Follow(in, item, path, absent));
+      WEFT_ASSIGN_OR_RETURN(Value part, Follow(in, item, path));
       parts.push_back(Fold(in, std::move(part)));
     }
     if (parts.size() == 1) return parts[0];
@@ -94,13 +92,13 @@ struct Keyed {
 
 // With `held` for the result, and as much again to sort it.
 StatusOr<std::vector<Keyed>> KeyedItems(Interpreter* in, const Value& self, const SortKey& key,
-                                        Held* held, const Value* absent = nullptr) {
+                                        Held* held) {
   WEFT_ASSIGN_OR_RETURN(const Value items, in->Iterate(self));
   std::vector<Keyed> keyed;
   if (!held->Add(2 * items.list().items.size() * sizeof(Keyed))) return in->meter()->status();
   keyed.reserve(items.list().items.size());
   for (const Value& item : items.list().items) {
-    WEFT_ASSIGN_OR_RETURN(Value k, key.Of(in, item, absent));
+    WEFT_ASSIGN_OR_RETURN(Value k, key.Of(in, item));
     keyed.push_back({std::move(k), item});
     if (!in->meter()->Spend()) return in->meter()->status();
   }
@@ -120,7 +118,7 @@ Status SortItems(Interpreter* in, bool reverse, std::vector<Keyed>* keyed) {
 
 StatusOr<Value> FilterSort(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_ASSIGN_OR_RETURN(const bool reverse, args->TakeBool("reverse", false));
-  WEFT_ASSIGN_OR_RETURN(const SortKey key, SortKey::Take(args, true));
+  WEFT_ASSIGN_OR_RETURN(const SortKey key, SortKey::Take(args));
   WEFT_RETURN_IF_ERROR(args->Finish());
   Held held(in->meter());
   WEFT_ASSIGN_OR_RETURN(std::vector<Keyed> keyed, KeyedItems(in, self, key, &held));
@@ -157,7 +155,7 @@ StatusOr<Value> FilterDictSort(Interpreter* in, const Value& self, Arguments* ar
 }
 
 StatusOr<Value> FilterUnique(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_ASSIGN_OR_RETURN(const SortKey key, SortKey::Take(args, true));
+  WEFT_ASSIGN_OR_RETURN(const SortKey key, SortKey::Take(args));
   WEFT_RETURN_IF_ERROR(args->Finish());
   Held held(in->meter());
   WEFT_ASSIGN_OR_RETURN(const std::vector<Keyed> keyed, KeyedItems(in, self, key, &held));
@@ -174,7 +172,7 @@ StatusOr<Value> FilterUnique(Interpreter* in, const Value& self, Arguments* args
 }
 
 StatusOr<Value> Extreme(Interpreter* in, const Value& self, Arguments* args, int sign) {
-  WEFT_ASSIGN_OR_RETURN(const SortKey key, SortKey::Take(args, true));
+  WEFT_ASSIGN_OR_RETURN(const SortKey key, SortKey::Take(args));
   WEFT_RETURN_IF_ERROR(args->Finish());
   Held held(in->meter());
   WEFT_ASSIGN_OR_RETURN(const std::vector<Keyed> keyed, KeyedItems(in, self, key, &held));
@@ -191,30 +189,6 @@ StatusOr<Value> FilterMin(Interpreter* in, const Value& self, Arguments* args) {
 }
 StatusOr<Value> FilterMax(Interpreter* in, const Value& self, Arguments* args) {
   return Extreme(in, self, args, 1);
-}
-
-StatusOr<Value> FilterGroupBy(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_ASSIGN_OR_RETURN(SortKey key, SortKey::Take(args, false));
-  if (key.paths.empty()) return InvalidArgument("groupby needs an attribute");
-  const Value* const absent = args->Take("default");
-  WEFT_ASSIGN_OR_RETURN(key.case_sensitive, args->TakeBool("case_sensitive", false));
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  Held held(in->meter());
-  WEFT_ASSIGN_OR_RETURN(std::vector<Keyed> keyed, KeyedItems(in, self, key, &held, absent));
-  WEFT_RETURN_IF_ERROR(SortItems(in, false, &keyed));
-  const SortKey shown{key.paths, /*case_sensitive=*/true};
-  ListBuilder out(in->meter());
-  for (size_t i = 0; i < keyed.size();) {
-    WEFT_ASSIGN_OR_RETURN(const Value grouper, shown.Of(in, keyed[i].item, absent));
-    const Value& first = keyed[i].key;
-    ListBuilder group(in->meter());
-    for (; i < keyed.size() && Equal(keyed[i].key, first, in->meter()); ++i) {
-      group.Add(keyed[i].item);
-    }
-    if (!in->meter()->ok()) return in->meter()->status();
-    out.Add(Value::Group(grouper, group.Finish(), in->meter()));
-  }
-  return out.Finish();
 }
 
 StatusOr<Value> FilterFirst(Interpreter* in, const Value& self, Arguments* args) {
@@ -339,28 +313,6 @@ StatusOr<Value> FilterBatch(Interpreter* in, const Value& self, Arguments* args)
   return out.Finish(ListKind::kGenerator);
 }
 
-StatusOr<Value> FilterSlice(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t slices, args->TakeInt("slices", 0));
-  const Value* const fill = args->Take("fill_with");
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  if (slices < 1) return InvalidArgument("slice needs a positive number");
-  WEFT_ASSIGN_OR_RETURN(const Value list, in->Iterate(self));
-  const std::vector<Value>& items = list.list().items;
-  const auto n = static_cast<int64_t>(items.size());
-  const int64_t each = n / slices;
-  const int64_t longer = n % slices;  // slices with one more item
-  ListBuilder out(in->meter());
-  int64_t next = 0;
-  for (int64_t s = 0; s < slices; ++s) {
-    ListBuilder part(in->meter());
-    const int64_t end = next + each + (s < longer ? 1 : 0);
-    for (; next < end; ++next) part.Add(items[next]);
-    if (fill != nullptr && !fill->is_none() && s >= longer && longer > 0) part.Add(*fill);
-    if (!out.Add(part.Finish())) break;
-  }
-  return out.Finish(ListKind::kGenerator);
-}
-
 // --- filters that apply filters and tests -----------------------------------
 
 StatusOr<Value> FilterMap(Interpreter* in, const Value& self, Arguments* args) {
@@ -381,7 +333,7 @@ StatusOr<Value> FilterMap(Interpreter* in, const Value& self, Arguments* args) {
   }
   WEFT_ASSIGN_OR_RETURN(const std::string_view name, args->RequireString("name"));
   const FilterEntry* const filter = FindFilter(name);
-  if (filter == nullptr) return InvalidArgument("there is no filter '", Printable(name), "'");
+  if (filter == nullptr) return NoBuiltin("filter", name);
   const std::span<const Value> rest = args->TakeRest();
   for (const Value& item : items.list().items) {
     Arguments each(in->meter());
@@ -404,8 +356,7 @@ StatusOr<Value> Choose(Interpreter* in, const Value& self, Arguments* args, bool
   if (const Value* const name = args->Take("")) {
     test = name->is_string() ? FindTest(name->text()) : nullptr;
     if (test == nullptr) {
-      return InvalidArgument("there is no test '", Printable(ToStr(*name, in->meter()).text()),
-                             "'");
+      return NoBuiltin("test", ToStr(*name, in->meter()).text());
     }
   }
   const std::span<const Value> rest = args->TakeRest();
@@ -447,9 +398,7 @@ constexpr FilterEntry kFilters[] = {
     {"min", FilterMin},
     {"max", FilterMax},
     {"sum", FilterSum},
-    {"groupby", FilterGroupBy},
     {"batch", FilterBatch},
-    {"slice", FilterSlice},
 };
 
 }  // namespace

@@ -82,18 +82,6 @@ StatusOr<Value> StripText(Interpreter* in, const Value& self, const Value* chars
   return self.Substring(text);
 }
 
-Value CenterText(Interpreter* in, std::string_view text, int64_t width, std::string_view fill) {
-  in->meter()->SpendBytes(text.size());
-  const int64_t n = CountChars(text);
-  const int64_t missing = width > n ? width - n : 0;
-  const int64_t left = missing / 2 + (missing & width & 1);
-  TextBuilder out(in->meter());
-  out.AppendRepeated(fill, left);
-  out.Append(text);
-  out.AppendRepeated(fill, missing - left);
-  return out.Finish();
-}
-
 namespace {
 
 template <std::string (*kMap)(std::string_view)>
@@ -265,38 +253,6 @@ StatusOr<Value> RemoveSuffix(Interpreter* in, const Value& self, Arguments* args
   return self.Substring(self.text().substr(0, self.text().size() - suffix.size()));
 }
 
-// ljust, rjust, center: which sides are padded.
-template <bool kLeft, bool kRight>
-StatusOr<Value> JustifyMethod(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t width, args->TakeInt("width", 0));
-  WEFT_ASSIGN_OR_RETURN(const std::string_view fill, args->TakeString("fillchar", " "));
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  if (CountChars(fill) != 1) return InvalidArgument("the fill must be one character");
-  if (kLeft && kRight) return CenterText(in, self.text(), width, fill);
-  in->meter()->SpendBytes(self.text().size());
-  const int64_t n = CountChars(self.text());
-  const int64_t missing = width > n ? width - n : 0;
-  TextBuilder out(in->meter());
-  if (kLeft) out.AppendRepeated(fill, missing);
-  out.Append(self.text());
-  if (kRight) out.AppendRepeated(fill, missing);
-  return out.Finish();
-}
-
-StatusOr<Value> ZeroFill(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t width, args->TakeInt("width", 0));
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  const std::string_view text = self.text();
-  in->meter()->SpendBytes(text.size());
-  const int64_t n = CountChars(text);
-  const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
-  TextBuilder out(in->meter());
-  out.Append(text.substr(0, sign));
-  out.AppendRepeated("0", width > n ? width - n : 0);
-  out.Append(text.substr(sign));
-  return out.Finish();
-}
-
 constexpr MethodEntry kStringMethods[] = {
     {"strip", StripMethod<true, true>},
     {"lstrip", StripMethod<true, false>},
@@ -313,14 +269,8 @@ constexpr MethodEntry kStringMethods[] = {
     {"removesuffix", RemoveSuffix},
     {"upper", MapText<ToUpper>},
     {"lower", MapText<ToLower>},
-    {"casefold", MapText<CaseFold>},
     {"capitalize", MapText<Capitalize>},
     {"title", MapText<TitleCase>},
-    {"swapcase", MapText<SwapCase>},
-    {"ljust", JustifyMethod<false, true>},
-    {"rjust", JustifyMethod<true, false>},
-    {"center", JustifyMethod<true, true>},
-    {"zfill", ZeroFill},
 };
 
 // --- lists and dicts --------------------------------------------------------

@@ -1,4 +1,4 @@
-// String methods that search or test: find, count, startswith, isdigit...
+// String methods that search or test: find, count, startswith, isdigit.
 #include <algorithm>
 
 #include "jinja/builtins.h"
@@ -109,58 +109,12 @@ StatusOr<Value> AllAre(Interpreter* in, const Value& self, Arguments* args) {
 
 bool IsAlphaNumeric(char32_t c) { return IsAlpha(c) || IsNumeric(c); }
 
-template <bool kUpper>
-StatusOr<Value> IsCase(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  in->meter()->SpendChars(self.text().size());
-  bool any = false;
-  for (std::string_view rest = self.text(); !rest.empty(); rest.remove_prefix(CharBytes(rest))) {
-    const char32_t c = FirstChar(rest);
-    if (kUpper ? IsLower(c) : IsUpper(c)) return Value::Bool(false);
-    any |= kUpper ? IsUpper(c) : IsLower(c);
-  }
-  return Value::Bool(any);
-}
-
-StatusOr<Value> IsTitle(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  in->meter()->SpendChars(self.text().size());
-  bool any = false;
-  bool inside = false;
-  for (std::string_view rest = self.text(); !rest.empty(); rest.remove_prefix(CharBytes(rest))) {
-    const char32_t c = FirstChar(rest);
-    if (IsUpper(c) ? inside : (IsLower(c) && !inside)) return Value::Bool(false);
-    inside = IsUpper(c) || IsLower(c);
-    any |= inside;
-  }
-  return Value::Bool(any);
-}
-
-StatusOr<Value> IsAscii(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  in->meter()->SpendChars(self.text().size());
-  return Value::Bool(std::ranges::all_of(
-      self.text(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
-}
-
 constexpr MethodEntry kMethods[] = {
-    {"startswith", AffixMethod<true>},
-    {"endswith", AffixMethod<false>},
-    {"find", FindMethodImpl<false, false>},
-    {"rfind", FindMethodImpl<true, false>},
-    {"index", FindMethodImpl<false, true>},
-    {"rindex", FindMethodImpl<true, true>},
-    {"count", CountMethod},
-    {"isalpha", AllAre<IsAlpha>},
-    {"isalnum", AllAre<IsAlphaNumeric>},
-    {"isdigit", AllAre<IsDecimal>},
-    {"isdecimal", AllAre<IsDecimal>},
-    {"isnumeric", AllAre<IsNumeric>},
-    {"isspace", AllAre<IsSpace>},
-    {"isupper", IsCase<true>},
-    {"islower", IsCase<false>},
-    {"istitle", IsTitle},
-    {"isascii", IsAscii},
+    {"startswith", AffixMethod<true>},      {"endswith", AffixMethod<false>},
+    {"find", FindMethodImpl<false, false>}, {"rfind", FindMethodImpl<true, false>},
+    {"index", FindMethodImpl<false, true>}, {"count", CountMethod},
+    {"isalpha", AllAre<IsAlpha>},           {"isalnum", AllAre<IsAlphaNumeric>},
+    {"isdigit", AllAre<IsDecimal>},         {"isspace", AllAre<IsSpace>},
 };
 
 }  // namespace

@@ -224,12 +224,6 @@ bool IsCased(char32_t c) { return IsUpper(c) || IsLower(c); }
 std::string ToUpper(std::string_view text) { return MapChars(text, AppendUpper); }
 std::string ToLower(std::string_view text) { return MapChars(text, AppendLower); }
 
-std::string CaseFold(std::string_view text) {
-  return MapChars(text, [](char32_t c, std::string* out) {
-    c == 0xDF ? out->append("ss"), void() : AppendLower(c, out);
-  });
-}
-
 std::string Capitalize(std::string_view text) {
   bool first = true;
   return MapChars(text, [&first](char32_t c, std::string* out) {
@@ -243,12 +237,6 @@ std::string TitleCase(std::string_view text) {
   return MapChars(text, [&inside](char32_t c, std::string* out) {
     inside ? AppendLower(c, out) : AppendTitle(c, out);
     inside = IsCased(c);
-  });
-}
-
-std::string SwapCase(std::string_view text) {
-  return MapChars(text, [](char32_t c, std::string* out) {
-    IsUpper(c) ? AppendLower(c, out) : AppendUpper(c, out);
   });
 }
 
@@ -488,24 +476,6 @@ std::string EscapeHtml(std::string_view text) {
       default:
         out.push_back(c);
     }
-  }
-  return out;
-}
-
-std::string UrlQuote(std::string_view text) {
-  constexpr char kHex[] = "0123456789ABCDEF";
-  std::string out;
-  out.reserve(3 * text.size());
-  for (const char c : text) {
-    const unsigned char byte = static_cast<unsigned char>(c);
-    if (byte < 0x80 &&
-        (std::isalnum(byte) || std::string_view("_.-~/").find(c) != std::string::npos)) {
-      out.push_back(c);
-      continue;
-    }
-    out.push_back('%');
-    out.push_back(kHex[byte >> 4]);
-    out.push_back(kHex[byte & 15]);
   }
   return out;
 }

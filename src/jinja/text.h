@@ -40,12 +40,9 @@ std::string_view StripRight(std::string_view text, std::string_view chars);
 
 std::string ToUpper(std::string_view text);
 std::string ToLower(std::string_view text);
-// Lower case for comparisons: sharp s becomes two letters.
-std::string CaseFold(std::string_view text);
 std::string Capitalize(std::string_view text);
 // str.title: capitalises every letter that follows a non-letter.
 std::string TitleCase(std::string_view text);
-std::string SwapCase(std::string_view text);
 
 // The classes behind str.isalpha and similar, for one code point.
 bool IsAlpha(char32_t c);
@@ -64,8 +61,6 @@ void AppendQuoted(std::string_view text, char quote, std::string* out);
 void AppendJsonText(std::string_view text, bool ensure_ascii, std::string* out);
 // & < > " ' as HTML entities.
 std::string EscapeHtml(std::string_view text);
-// Percent-encodes like urllib.parse.quote; keeps "/".
-std::string UrlQuote(std::string_view text);
 
 // int(text, base) and float(text), allowing surrounding white space and underscores between digits.
 // False if the text is not a number or exceeds 64 bits.

@@ -11,8 +11,8 @@ namespace weft::jinja {
 namespace {
 
 // Bytes held for each byte of a text: while it is mapped (a text that becomes longer is moved to
-// twice its room), escaped, quoted for a URL, or read as a number.
-constexpr size_t kMappedHeld = 3, kEscapedHeld = 6, kQuotedHeld = 3, kParsedHeld = 4;
+// twice its room), escaped, or read as a number.
+constexpr size_t kMappedHeld = 3, kEscapedHeld = 6, kParsedHeld = 4;
 constexpr size_t kMaxStyleBytes = 1000;
 
 // A filter without arguments that maps str(x). While it does, so many times its bytes are held.
@@ -109,78 +109,9 @@ StatusOr<Value> FilterIndent(Interpreter* in, const Value& self, Arguments* args
   return out.Finish();
 }
 
-StatusOr<Value> FilterTruncate(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t length, args->TakeInt("length", 255));
-  WEFT_ASSIGN_OR_RETURN(const bool kill_words, args->TakeBool("killwords", false));
-  WEFT_ASSIGN_OR_RETURN(const std::string_view end, args->TakeString("end", "..."));
-  WEFT_ASSIGN_OR_RETURN(const int64_t leeway, args->TakeInt("leeway", 5, true));
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  if (!self.is_string()) return InvalidArgument("truncate needs a string");
-  const int64_t n_end = CountChars(end);
-  if (length < n_end || leeway < 0 || leeway > (1 << 20)) {
-    return InvalidArgument("truncate cannot cut to ", length, " characters");
-  }
-  in->meter()->SpendBytes(self.text().size());
-  if (length > (int64_t{1} << 40) || CountChars(self.text()) <= length + leeway) return self;
-  std::string_view kept = self.text().substr(0, ByteOffset(self.text(), length - n_end));
-  if (!kill_words) kept = kept.substr(0, kept.rfind(' '));
-  if (!in->meter()->Fits(kept.size() + end.size())) return Value();
-  return in->NewString(StrCat(kept, end));
-}
-
-StatusOr<Value> FilterCenter(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t width, args->TakeInt("width", 80));
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  return CenterText(in, ToStr(self, in->meter()).text(), width, " ");
-}
-
-StatusOr<Value> FilterWordCount(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  const Value text = ToStr(self, in->meter());
-  in->meter()->SpendChars(text.text().size());
-  int64_t words = 0;
-  bool inside = false;
-  for (std::string_view rest = text.text(); !rest.empty(); rest.remove_prefix(CharBytes(rest))) {
-    const char32_t c = FirstChar(rest);
-    const bool word = c == '_' || IsAlpha(c) || IsNumeric(c);
-    words += word && !inside;
-    inside = word;
-  }
-  return Value::Int(words);
-}
-
 StatusOr<Value> FilterSafe(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());
   return ToStr(self, in->meter());
-}
-
-StatusOr<Value> FilterUrlEncode(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  const auto quote = [in](const Value& value) {
-    const Value text = ToStr(value, in->meter());
-    in->meter()->SpendChars(text.text().size());
-    return in->meter()->Fits(kQuotedHeld * text.text().size()) ? UrlQuote(text.text())
-                                                               : std::string();
-  };
-  if (!self.is_dict()) return in->NewString(quote(self));
-  TextBuilder out(in->meter());
-  for (const auto& [key, value] : self.dict().entries) {
-    if (out.size() > 0) out.Append('&');
-    // In a query, unlike in a path, slashes are quoted and spaces become pluses.
-    for (const Value* part : {&key, &value}) {
-      std::string quoted = quote(*part);
-      Held held(in->meter());
-      if (!held.Add(CapacityBytes(quoted))) return Value();
-      for (char& c : quoted) {
-        if (c == '/') c = '\1';
-      }
-      const Value slashes = ReplaceText(in, quoted, "\1", "%2F", -1);
-      const Value spaces = ReplaceText(in, slashes.text(), "%20", "+", -1);
-      out.Append(spaces.text());
-      if (part == &key) out.Append('=');
-    }
-  }
-  return out.Finish();
 }
 
 StatusOr<Value> FilterFormat(Interpreter* in, const Value& self, Arguments* args) {
@@ -318,16 +249,6 @@ StatusOr<Value> FilterLength(Interpreter* in, const Value& self, Arguments* args
   return InvalidArgument("a ", TypeName(self), " has no length");
 }
 
-StatusOr<Value> FilterAttr(Interpreter* in, const Value& self, Arguments* args) {
-  WEFT_ASSIGN_OR_RETURN(const Value* const name, args->Require("name"));
-  WEFT_RETURN_IF_ERROR(args->Finish());
-  if (!name->is_string()) return InvalidArgument("'name' must be a string");
-  Value method;
-  if (!self.is_dict()) return in->Attribute(self, *name);
-  if (FindMethod(self, *name, in->meter(), &method)) return method;
-  return Value::UndefinedAttribute(*name, TypeName(self));
-}
-
 // The separators argument: a pair of strings.
 Status ReadSeparators(const Value& given, JsonStyle* style) {
   if (given.is_none()) return OkStatus();
@@ -378,16 +299,11 @@ constexpr FilterEntry kFilters[] = {
     {"title", MapText<TitleWords>},
     {"escape", MapText<EscapeHtml, kEscapedHeld>},
     {"e", MapText<EscapeHtml, kEscapedHeld>},
-    {"forceescape", MapText<EscapeHtml, kEscapedHeld>},
     {"safe", FilterSafe},
     {"string", FilterString},
     {"trim", FilterTrim},
     {"replace", FilterReplace},
     {"indent", FilterIndent},
-    {"truncate", FilterTruncate},
-    {"center", FilterCenter},
-    {"wordcount", FilterWordCount},
-    {"urlencode", FilterUrlEncode},
     {"format", FilterFormat},
     {"int", FilterInt},
     {"float", FilterFloat},
@@ -397,7 +313,6 @@ constexpr FilterEntry kFilters[] = {
     {"d", FilterDefault},
     {"length", FilterLength},
     {"count", FilterLength},
-    {"attr", FilterAttr},
     {"tojson", FilterToJson},
 };
 

@@ -142,12 +142,6 @@ Value Value::List(std::vector<Value> items, Meter* meter, ListKind kind) {
   return v;
 }
 
-Value Value::Group(Value grouper, Value list, Meter* meter) {
-  Value v = List({std::move(grouper), std::move(list)}, meter, ListKind::kTuple);
-  const_cast<ListObject&>(v.list()).is_group = true;
-  return v;
-}
-
 Value Value::Dict(std::shared_ptr<DictObject> dict) {
   dict->Hold(SharedBytes<DictObject>());
   Value v;

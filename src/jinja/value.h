@@ -109,8 +109,6 @@ class Value {
   // An attribute that exists but is off limits to templates.
   static Value UnsafeAttribute(const Value& name, const char* type_name);
   static Value List(std::vector<Value> items, Meter* meter, ListKind kind = ListKind::kList);
-  // A tuple with named items: grouper, list.
-  static Value Group(Value grouper, Value list, Meter* meter);
   static Value Dict(std::shared_ptr<DictObject> dict);
   static Value Namespace(NamespaceObject* ns);
   // Owned by the Heap, or by the value.
@@ -174,7 +172,6 @@ using ValuePair = std::pair<Value, Value>;
 struct ListObject : Object {
   using Object::Object;
   ListKind kind = ListKind::kList;
-  bool is_group = false;
   // A list or dict contains this one and has already recorded its depth.
   mutable bool is_member = false;
   int depth = 1;
