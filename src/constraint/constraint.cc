@@ -26,14 +26,14 @@ StatusOr<std::unique_ptr<const Grammar>> FromTerminal(std::unique_ptr<Grammar> g
   const RuleId start = grammar->AddRule();
   grammar->AddAlternative(start, {grammar->Terminal(regex)});
   const Status finished = grammar->Finish(start);
-  if (grammar->pool().exhausted()) return MoreThan(options);
+  if (grammar->pool().budget().exhausted()) return MoreThan(options);
   WEFT_RETURN_IF_ERROR(finished);
   return std::unique_ptr<const Grammar>(std::move(grammar));
 }
 
 std::unique_ptr<Grammar> EmptyGrammar(const ConstraintOptions& options) {
   auto grammar = std::make_unique<Grammar>();
-  grammar->pool().SetLimits(options.most_work, options.most_bytes);
+  grammar->pool().budget().SetLimits(options.most_work, options.most_bytes);
   return grammar;
 }
 
@@ -66,7 +66,7 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::JsonSchema(
     std::shared_ptr<const TokenTable> tokens) {
   auto grammar = EmptyGrammar(options);
   const Status compiled = CompileSchema(schema, options, grammar.get());
-  if (grammar->pool().exhausted()) return MoreThan(options);
+  if (grammar->pool().budget().exhausted()) return MoreThan(options);
   WEFT_RETURN_IF_ERROR(compiled);
   return Make("the JSON schema", std::move(grammar), options, std::move(tokens));
 }
@@ -88,7 +88,7 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::FromGrammar(
   const auto root = AddGrammar(text, grammar.get());
   Status compiled = root.status();
   if (root.ok()) compiled = grammar->Finish(*root);
-  if (grammar->pool().exhausted()) return MoreThan(options);
+  if (grammar->pool().budget().exhausted()) return MoreThan(options);
   if (!compiled.ok()) return Annotate(compiled, "grammar: ");
   return Make("the grammar", std::move(grammar), options, std::move(tokens));
 }
@@ -109,7 +109,7 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Structured(
   auto grammar = EmptyGrammar(options);
   std::vector<int32_t> ids;
   const Status compiled = CompileStructure(structure, options, grammar.get(), &ids);
-  if (grammar->pool().exhausted()) return MoreThan(options);
+  if (grammar->pool().budget().exhausted()) return MoreThan(options);
   WEFT_RETURN_IF_ERROR(compiled);
   std::vector<Control> controls;
   for (const TokenId id : ids) {

@@ -44,7 +44,7 @@ enum class Source { kSchema, kRegex, kGrammar };
 bool Serves(Source source, std::string_view text, std::string_view answer) {
   const ConstraintOptions options;
   Grammar grammar;
-  grammar.pool().SetLimits(options.most_work, options.most_bytes);
+  grammar.pool().budget().SetLimits(options.most_work, options.most_bytes);
   Status status = OkStatus();
   if (source == Source::kSchema) {
     status = CompileSchema(text, options, &grammar);
@@ -60,20 +60,20 @@ bool Serves(Source source, std::string_view text, std::string_view answer) {
       status = grammar.Finish(start);
     }
   }
-  EXPECT_LE(grammar.pool().work(), options.most_work + kCompileSlack);
+  EXPECT_LE(grammar.pool().budget().work(), options.most_work + kCompileSlack);
   EXPECT_LE(grammar.bytes(), options.most_bytes + (1 << 20));
-  if (!status.ok() || grammar.pool().exhausted()) return false;
+  if (!status.ok() || grammar.pool().budget().exhausted()) return false;
   Machine machine(&grammar, 4 * options.most_walk_bytes + grammar.bytes());
   if (machine.exhausted()) return false;
   Masker masker(&machine, &BombTable());
   std::vector<uint32_t> mask(BombTable().mask_words());
   StateId state = machine.start();
-  int64_t work = machine.pool().work();
+  int64_t work = machine.pool().budget().work();
   for (const char c : answer) {
     masker.Fill(state, mask);
-    EXPECT_LE(machine.pool().work() - work, kMostMaskWork) << "at " << c;
+    EXPECT_LE(machine.pool().budget().work() - work, kMostMaskWork) << "at " << c;
     EXPECT_FALSE(machine.exhausted());
-    work = machine.pool().work();
+    work = machine.pool().budget().work();
     state = machine.Step(state, static_cast<uint8_t>(c));
     EXPECT_NE(state, kDeadState) << "at " << c << " of " << answer.substr(0, 100);
     if (state == kDeadState) break;

@@ -1,4 +1,5 @@
 #include "constraint/machine.h"
+#include "constraint/regex/walk.h"
 
 #include <algorithm>
 #include <climits>
@@ -34,8 +35,8 @@ uint32_t PackLength(const ArraySpec& array, int64_t length, int64_t found) {
 
 Machine::Machine(const Grammar* grammar, int64_t most_bytes, const MachineLimits& limits)
     : grammar_(*grammar), pool_(grammar->pool()), limits_(limits), most_bytes_(most_bytes) {
-  pool_.SetLimits(INT64_MAX, most_bytes);
-  pool_.BeginAnswers(limits.derivative, limits.search);
+  pool_.budget().SetLimits(INT64_MAX, most_bytes);
+  pool_.walk().BeginAnswers(limits.derivative, limits.search);
   states_.push_back({});
   Spend(states_.bytes());
   continuations_.push_back({.bottom = true});
@@ -336,19 +337,19 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
   if (state == kDeadState || IsOver()) return kDeadState;
   const State from = states_[static_cast<size_t>(state)];
   Building building;
-  pool_.meter().BeginAside();
+  pool_.budget().meter().BeginAside();
   ByteSet edges, may_come;
   edges.Add(0);
   for (const ParserThread& thread : ThreadsOf(from)) {
-    edges = edges | pool_.Edges(thread.regex);
-    const ByteSet& first = pool_.MayBegin(thread.regex);
+    edges = edges | pool_.walk().Edges(thread.regex);
+    const ByteSet& first = pool_.walk().MayBegin(thread.regex);
     may_come = may_come | first;
     if (!first.Has(byte)) continue;
-    AddThread(pool_.Derive(thread.regex, byte), thread.behind, thread.then, &building);
-    if (IsTooMuch(pool_.meter().aside())) break;
+    AddThread(pool_.walk().Derive(thread.regex, byte), thread.behind, thread.then, &building);
+    if (IsTooMuch(pool_.budget().meter().aside())) break;
   }
-  pool_.meter().EndAside();
-  StepMeter::Cost cost = pool_.meter().aside();
+  pool_.budget().meter().EndAside();
+  StepMeter::Cost cost = pool_.budget().meter().aside();
   cost.step += from.count + static_cast<int64_t>(building.visited.size() + building.threads.size());
   if (IsTooMuch(cost)) {
     cost.step = StepMeter::kTooMuch;
@@ -382,8 +383,8 @@ StateId Machine::StepMissing(StateId state, uint8_t byte) {
 void Machine::AddRow(State* state) {
   ByteSet edges = ByteSet::Of(0), may_come;
   for (const ParserThread& thread : ThreadsOf(*state)) {
-    edges = edges | pool_.Edges(thread.regex);
-    may_come = may_come | pool_.MayBegin(thread.regex);
+    edges = edges | pool_.walk().Edges(thread.regex);
+    may_come = may_come | pool_.walk().MayBegin(thread.regex);
   }
   const size_t before = rows_.bytes();
   state->row = rows_.Add(edges, [&](int b) { return may_come.Has(b) ? -1 : kDeadState; });
@@ -415,7 +416,8 @@ StateId Machine::After(const ParserThread& thread) {
 
 ByteSet Machine::FirstBytes(StateId state) {
   ByteSet first;
-  for (const ParserThread& thread : Threads(state)) first = first | pool_.FirstBytes(thread.regex);
+  for (const ParserThread& thread : Threads(state))
+    first = first | pool_.walk().FirstBytes(thread.regex);
   return first;
 }
 

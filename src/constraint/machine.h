@@ -22,6 +22,7 @@
 #include "constraint/regex/byte_rows.h"
 #include "constraint/regex/chunked.h"
 #include "constraint/regex/hash_index.h"
+#include "constraint/regex/walk.h"
 
 namespace weft::constraint {
 
@@ -82,18 +83,18 @@ class Machine {
   // Starts counting. After `most` steps, lookups still work, but nothing new is computed.
   void BeginCount(int64_t most) {
     most_spent_ = most;
-    pool_.SetMostSpent(most);
+    pool_.walk().SetMostSpent(most);
     ResetCount(0);
   }
   // Steps since BeginCount: those of both meters and those added by Count. Each costly step counts
   // once between two calls of ResetCount.
-  int64_t spent() const { return meter_.spent() + pool_.meter().spent(); }
+  int64_t spent() const { return meter_.spent() + pool_.budget().meter().spent(); }
   // The limit may have cut a computation short: its result must be discarded.
   bool IsOver() const { return spent() > most_spent_; }
   void Count(int64_t steps) { meter_.Spend(steps); }
   void ResetCount(int64_t spent) {
     meter_.Reset(spent);
-    pool_.meter().Reset(0);
+    pool_.budget().meter().Reset(0);
   }
 
   // Marks the state. Returns true if its mark was a different one.
@@ -105,9 +106,9 @@ class Machine {
   }
 
   RegexPool& pool() { return pool_; }
-  int64_t bytes() const { return bytes_ + pool_.bytes(); }
+  int64_t bytes() const { return bytes_ + pool_.budget().bytes(); }
   // A limit was reached: later states may be kDeadState by mistake.
-  bool exhausted() const { return exhausted_ || pool_.exhausted(); }
+  bool exhausted() const { return exhausted_ || pool_.budget().exhausted(); }
 
  private:
   // A text that needs deeper nested calls between two bytes is refused.
@@ -119,7 +120,7 @@ class Machine {
     ByteRows::Row row;
     bool accepts = false;
     int32_t dear = -1;  // costly steps, in meter_
-    // The one byte range taken so far, if there is only one: see RegexPool::Node.
+    // The one byte range taken so far, if there is only one: see regex::Node.
     uint8_t only_first = 1, only_last = 0;
     StateId only = kDeadState;
     uint32_t mark = 0;
@@ -193,7 +194,7 @@ class Machine {
   void SortThreads(std::vector<ParserThread>* threads) const;
   void Spend(size_t bytes) {
     bytes_ += static_cast<int64_t>(bytes);
-    if (bytes_ + pool_.bytes() > most_bytes_) exhausted_ = true;
+    if (bytes_ + pool_.budget().bytes() > most_bytes_) exhausted_ = true;
   }
 
   const Grammar& grammar_;

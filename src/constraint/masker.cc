@@ -1,4 +1,6 @@
 #include "constraint/masker.h"
+#include "constraint/regex/analysis.h"
+#include "constraint/regex/walk.h"
 
 #include <algorithm>
 #include <tuple>
@@ -90,7 +92,7 @@ void Masker::Rank(std::vector<ParserThread>* wide) {
   std::vector<std::tuple<int, uint64_t, ParserThread>> ranked;
   for (const ParserThread& thread : *wide) {
     const bool leads_back = MostlyBehindText(thread.regex) == thread.regex;
-    const int kind = pool.TakesAllText(thread.regex) ? 0 : leads_back ? 1 : 2;
+    const int kind = pool.analysis().TakesAllText(thread.regex) ? 0 : leads_back ? 1 : 2;
     ranked.emplace_back(kind, pool.Print(thread.regex), thread);
   }
   std::ranges::stable_sort(
@@ -108,7 +110,7 @@ const Masker::Plan& Masker::PlanOf(StateId state) {
   for (const ParserThread& thread : machine_.Threads(state)) {
     machine_.Count(kEntry);
     if (IsTooMuch()) break;
-    const bool many = machine_.pool().HasFirstBytes(thread.regex, kWideBytes);
+    const bool many = machine_.pool().walk().HasFirstBytes(thread.regex, kWideBytes);
     (many ? wide : narrow).push_back(thread);
   }
   if (wide.size() > 1) Rank(&wide);

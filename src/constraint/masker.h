@@ -10,8 +10,8 @@
 //   length are then alike, and only the tails of tokens are walked.
 // - It soon turns into such a terminal (for example a name that is not one of a list). Only the
 //   tokens for which the two differ are walked.
-// - It counts something and is far from the limit (see RegexPool::Relaxed). Only long tokens are
-//   walked.
+// - It counts something and is far from the limit (see RegexAnalysis::Relaxed). Only long tokens
+//   are walked.
 // - Otherwise, slices of the vocabulary that the terminal accepts completely are taken as a whole,
 //   and the others are walked, except for subtrees whose result follows from the state alone (see
 //   TextWays).
@@ -30,6 +30,8 @@
 #include <vector>
 
 #include "constraint/machine.h"
+#include "constraint/regex/analysis.h"
+#include "constraint/regex/walk.h"
 #include "constraint/text_ways.h"
 #include "constraint/token_table.h"
 
@@ -107,7 +109,7 @@ class Masker {
   // The state at one depth of a walk.
   struct Place {
     RegexId id = kNothing;
-    ByteRows::Row row;                 // see RegexPool::PlainRow
+    ByteRows::Row row;                 // see RegexWalk::PlainRow
     TextWays::Loops* loops = nullptr;  // null until needed
     int room = -1;                     // negative until needed
   };
@@ -156,10 +158,10 @@ class Masker {
   RegexId MostlyBehindText(RegexId regex);
   RegexId Derive(Place* place, uint8_t byte) {
     RegexPool& pool = machine_.pool();
-    const RegexId known = place->row.exists() ? pool.InRow(place->row, byte) : -1;
+    const RegexId known = place->row.exists() ? pool.walk().InRow(place->row, byte) : -1;
     if (known >= 0) return known;
-    const RegexId next = pool.Derive(place->id, byte);
-    if (!place->row.exists()) place->row = pool.PlainRow(place->id);
+    const RegexId next = pool.walk().Derive(place->id, byte);
+    if (!place->row.exists()) place->row = pool.walk().PlainRow(place->id);
     return next;
   }
   static void Mark(const TokenTrie& trie, int32_t from, int32_t to, bool allowed, Wide* wide);

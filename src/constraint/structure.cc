@@ -9,6 +9,7 @@
 #include "constraint/grammar/grammar.h"
 #include "constraint/regex/characters.h"
 #include "constraint/regex/pattern.h"
+#include "constraint/regex/walk.h"
 #include "constraint/schema/schema_compiler.h"
 #include "constraint/token_table.h"
 
@@ -96,7 +97,7 @@ class StructureCompiler {
   StatusOr<Symbol> SymbolOf(const Structure& part) {
     const Node* const node = part.node_.get();
     if (const auto known = symbols_.find(node); known != symbols_.end()) return known->second;
-    if (pool_.exhausted() || grammar_.bytes() > options_.most_bytes) {
+    if (pool_.budget().exhausted() || grammar_.bytes() > options_.most_bytes) {
       return TooMuchToCompile();
     }
     WEFT_ASSIGN_OR_RETURN(const Symbol symbol, NewSymbol(*node));
@@ -243,7 +244,7 @@ class StructureCompiler {
              text, wanted.close == wanted.close_text ? some_bytes_ : pool_.Anything()))}));
   }
 
-  RegexId Live(RegexId regex) { return pool_.IsLive(regex) ? regex : kNothing; }
+  RegexId Live(RegexId regex) { return pool_.walk().IsLive(regex) ? regex : kNothing; }
 
   const ConstraintOptions& options_;
   Grammar& grammar_;

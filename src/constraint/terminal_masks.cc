@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "constraint/masker.h"
+#include "constraint/regex/analysis.h"
+#include "constraint/regex/walk.h"
 
 namespace weft::constraint {
 namespace {
@@ -37,12 +39,12 @@ RegexId Masker::FindBehindText(RegexId regex, bool is_last) {
   // Derives `from` by all text bytes of the range; false if they lead to different states or
   // nowhere.
   const auto follow = [&](RegexId from, int first, int last, RegexId* target) {
-    const ByteSet edges = pool.Edges(from);
+    const ByteSet edges = pool.walk().Edges(from);
     for (int byte = first; byte <= last; ++byte) {
       const bool taken = byte >= 0x80 || text.Has(byte);
       const bool fresh = byte == first || edges.Has(byte) || (byte < 0x80 && !text.Has(byte - 1));
       if (!taken || !fresh) continue;
-      const RegexId to = pool.Derive(from, static_cast<uint8_t>(byte));
+      const RegexId to = pool.walk().Derive(from, static_cast<uint8_t>(byte));
       if (to == kNothing || (*target != kNothing && to != *target)) return false;
       *target = to;
     }
@@ -80,11 +82,11 @@ RegexId Masker::BehindText(RegexId regex, bool is_last) {
 // The state after at least kLikeBytes of the one-byte characters, if there is one.
 RegexId Masker::MostlyBehindText(RegexId regex) {
   RegexPool& pool = machine_.pool();
-  const ByteSet edges = pool.Edges(regex);
+  const ByteSet edges = pool.walk().Edges(regex);
   std::vector<std::pair<RegexId, int>> counts;
   RegexId to = kNothing;
   for (int byte = 0x20; byte < 0x7F; ++byte) {
-    if (byte == 0x20 || edges.Has(byte)) to = pool.Derive(regex, static_cast<uint8_t>(byte));
+    if (byte == 0x20 || edges.Has(byte)) to = pool.walk().Derive(regex, static_cast<uint8_t>(byte));
     if (to == kNothing) continue;
     const auto it = std::ranges::find(counts, to, &std::pair<RegexId, int>::first);
     if (it == counts.end()) {
@@ -108,7 +110,7 @@ void Masker::Mark(const TokenTrie& trie, int32_t from, int32_t to, bool allowed,
 // Whether everything below a node is allowed, as far as the state alone tells.
 bool Masker::IsKnown(Place* place, const TrieNode& node, int32_t at, const TextBelow& below,
                      const Walk& walk, TextWays* ways) {
-  const bool asks = node.next - at > kFewEntries && node.height <= RegexPool::kNear.back();
+  const bool asks = node.next - at > kFewEntries && node.height <= RegexAnalysis::kNear.back();
   if (below.missing != 0) {
     if (!asks) return false;
     const RegexId behind = ways->BehindCharacter(place->id, node.byte, below.missing, node.height);
@@ -132,7 +134,7 @@ bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide*
   const TokenTrie& trie = tokens_.trie(walk.trie);
   const std::span<const TextBelow> below = tokens_.Below(walk.trie);
   places_.resize(TokenTable::kMostTokenBytes + 1);
-  places_[0] = {.id = regex, .row = pool.PlainRow(regex)};
+  places_[0] = {.id = regex, .row = pool.walk().PlainRow(regex)};
   size_t fresh = 1;  // entries from this depth on are left over from other walks
   int64_t entries = 0, marked = 0;
   int32_t from = 0, to = 0;  // contiguous nodes that wait to be marked
@@ -171,8 +173,8 @@ bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide*
     if (next == above.id) {
       place = above;
     } else if (node.depth >= fresh || next != place.id) {
-      if (!Visit(pool.Mark(next, part_))) return true;
-      place = {.id = next, .row = pool.PlainRow(next)};
+      if (!Visit(pool.walk().Mark(next, part_))) return true;
+      place = {.id = next, .row = pool.walk().PlainRow(next)};
     }  // Otherwise the node before this one led to the same state, and its entry is still valid.
     fresh = std::max<size_t>(fresh, node.depth + 1u);
     if (pool.AcceptsEmpty(next)) wide->crossings.push_back({walk.trie, at});
@@ -195,8 +197,8 @@ bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t*
   const TokenTrie& trie = tokens_.trie(trie_index);
   places_.resize(TokenTable::kMostTokenBytes + 1);
   others_.resize(TokenTable::kMostTokenBytes + 1);
-  places_[0] = {.id = regex, .row = pool.PlainRow(regex)};
-  others_[0] = {.id = wide->like, .row = pool.PlainRow(wide->like)};
+  places_[0] = {.id = regex, .row = pool.walk().PlainRow(regex)};
+  others_[0] = {.id = wide->like, .row = pool.walk().PlainRow(wide->like)};
   const auto own = [&](int32_t from, int32_t to, bool allowed) {
     const std::span<const TokenId> ids = trie.Tokens(from, to);
     wide->own.insert(wide->own.end(), ids.begin(), ids.end());
@@ -213,7 +215,8 @@ bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t*
       at = node.next;
       continue;
     }
-    if (!Visit(pool.Mark(next, part_)) || !Visit(pool.Mark(other, part_))) return true;
+    if (!Visit(pool.walk().Mark(next, part_)) || !Visit(pool.walk().Mark(other, part_)))
+      return true;
     if (!own(at, at + 1, next != kNothing)) return false;
     if (next == kNothing || next == kEmpty || other == kEmpty) {
       // The result for `like` does not hold below: start with nothing allowed there.
@@ -223,9 +226,9 @@ bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t*
     } else if (!is_last && (pool.AcceptsEmpty(next) || pool.AcceptsEmpty(other))) {
       return false;
     }
-    places_[node.depth] = {.id = next, .row = pool.PlainRow(next)};
+    places_[node.depth] = {.id = next, .row = pool.walk().PlainRow(next)};
     const RegexId behind = other == kEmpty ? kNothing : other;
-    others_[node.depth] = {.id = behind, .row = pool.PlainRow(behind)};
+    others_[node.depth] = {.id = behind, .row = pool.walk().PlainRow(behind)};
     at = next == kNothing || next == kEmpty ? node.next : at + 1;
   }
   machine_.Count(entries / kEntriesOfStep);
@@ -245,7 +248,7 @@ bool Masker::FillByCounting(RegexId regex, bool is_last, Wide* wide) {
   if (room < TokenTable::kMostLead) {
     // The chain ended before kMostLead: then no character of text may come at its end.
     const ByteSet text = tokens_.text().bytes | ByteSet::Range(0x80, 0xFF);
-    if (!(machine_.pool().FirstBytes(chain.back()) & text).IsEmpty()) return false;
+    if (!(machine_.pool().walk().FirstBytes(chain.back()) & text).IsEmpty()) return false;
   }
   wide->mask = tokens_.TextMask(std::min(room, TokenTable::kSliceLength));
   for (const TokenTable::LongText& text : tokens_.long_texts()) {
@@ -281,7 +284,7 @@ bool Masker::FillByLikeness(RegexId regex, bool is_last, Wide* wide) {
 
 bool Masker::FillByRelaxing(RegexId regex, bool is_last, Wide* wide) {
   for (size_t near = TokenTable::kNear.size(); near-- > 0;) {
-    const RegexId like = machine_.pool().Relaxed(regex, near);
+    const RegexId like = machine_.pool().analysis().Relaxed(regex, near);
     if (like == regex || !WideOf({like, is_last}).usable) continue;
     wide->like = like;
     wide->beyond = static_cast<int>(near);
@@ -303,7 +306,7 @@ bool Masker::IsOwn(const Wide& wide, TokenId id) const {
 
 bool Masker::FillBySlices(RegexId regex, TextWays* ways, Wide* wide) {
   const auto& slices = tokens_.slices();
-  const bool all_text = machine_.pool().TakesAllText(regex);
+  const bool all_text = machine_.pool().analysis().TakesAllText(regex);
   const bool most = !all_text && ways->TakesMost(regex);
   if (ways->loosens() && !all_text && !most) return false;
   // Most tokens are words. So start with all tokens set only if a word may come.

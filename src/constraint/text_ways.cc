@@ -1,4 +1,6 @@
 #include "constraint/text_ways.h"
+#include "constraint/regex/analysis.h"
+#include "constraint/regex/walk.h"
 
 #include <algorithm>
 #include <utility>
@@ -51,10 +53,11 @@ const std::vector<KindRange>& KindRanges() {
 
 RegexId TextWays::Near(RegexId regex, int bytes) {
   RegexPool& pool = machine_.pool();
-  for (size_t near = 0; near < RegexPool::kNear.size(); ++near) {
-    if (bytes > RegexPool::kNear[near]) continue;
-    const RegexId relaxed = pool.Relaxed(regex, near);
-    return relaxed == regex && loosens_ && bytes <= kNearBytes ? pool.Loosened(regex) : relaxed;
+  for (size_t near = 0; near < RegexAnalysis::kNear.size(); ++near) {
+    if (bytes > RegexAnalysis::kNear[near]) continue;
+    const RegexId relaxed = pool.analysis().Relaxed(regex, near);
+    return relaxed == regex && loosens_ && bytes <= kNearBytes ? pool.analysis().Loosened(regex)
+                                                               : relaxed;
   }
   return regex;
 }
@@ -67,13 +70,13 @@ bool TextWays::Take(RegexId from, int first, int last, const ByteSet* only, int 
   RegexPool& pool = machine_.pool();
   machine_.Count(kLook);
   if (machine_.spent() > most_steps_) return false;
-  const ByteSet edges = pool.Edges(from);
+  const ByteSet edges = pool.walk().Edges(from);
   for (int byte = first; byte <= last; ++byte) {
     const bool taken = only == nullptr || only->Has(byte);
     const bool known =
         byte != first && !edges.Has(byte) && (only == nullptr || only->Has(byte - 1));
     if (!taken || known) continue;
-    RegexId to = pool.Derive(from, static_cast<uint8_t>(byte));
+    RegexId to = pool.walk().Derive(from, static_cast<uint8_t>(byte));
     if (to == kNothing || to == kEmpty) return false;
     if (near >= 0) {
       if (!IsSure(to)) return false;
@@ -117,7 +120,7 @@ bool TextWays::TakeMore(std::vector<RegexId> from, const LeadRange& lead, int ne
 
 RegexId TextWays::BehindCharacter(RegexId regex, uint8_t byte, int missing, int height) {
   // Near distinguishes no more heights than these.
-  for (const int32_t near : RegexPool::kNear) {
+  for (const int32_t near : RegexAnalysis::kNear) {
     if (height <= near) {
       height = near;
       break;
@@ -195,12 +198,12 @@ int TextWays::RoomOf(const Rooms& rooms, RegexId regex) {
 
 bool TextWays::TakesMost(RegexId regex) {
   RegexPool& pool = machine_.pool();
-  const ByteSet edges = pool.Edges(regex);
+  const ByteSet edges = pool.walk().Edges(regex);
   int count = 0;
   bool alive = false;
   for (int byte = kFirstText; byte <= kLastText; ++byte) {
     if (byte == kFirstText || edges.Has(byte))
-      alive = pool.Derive(regex, static_cast<uint8_t>(byte)) != kNothing;
+      alive = pool.walk().Derive(regex, static_cast<uint8_t>(byte)) != kNothing;
     count += alive ? 1 : 0;
   }
   return count >= kMostOfAscii;
@@ -208,7 +211,8 @@ bool TextWays::TakesMost(RegexId regex) {
 
 bool TextWays::TakesWord(RegexId regex) {
   RegexPool& pool = machine_.pool();
-  for (int i = 0; i < kWordLetters && regex != kNothing; ++i) regex = pool.Derive(regex, 'e');
+  for (int i = 0; i < kWordLetters && regex != kNothing; ++i)
+    regex = pool.walk().Derive(regex, 'e');
   return regex != kNothing;
 }
 
@@ -229,11 +233,12 @@ TextKinds TextWays::FindLoops(RegexId regex) {
   RegexPool& pool = machine_.pool();
   if (!is_last_ && pool.AcceptsEmpty(regex)) return {};
   machine_.Count(kLook);
-  const ByteSet edges = pool.Edges(regex);
+  const ByteSet edges = pool.walk().Edges(regex);
   TextKinds loops{.ascii = ~uint64_t{0}};
   RegexId to = kNothing;
   for (int byte = kFirstText; byte <= kLastText; ++byte) {
-    if (byte == kFirstText || edges.Has(byte)) to = pool.Derive(regex, static_cast<uint8_t>(byte));
+    if (byte == kFirstText || edges.Has(byte))
+      to = pool.walk().Derive(regex, static_cast<uint8_t>(byte));
     const bool text = byte != '"' && byte != '\\';
     if (text && to != regex) loops.Remove(KindOf(static_cast<uint8_t>(byte)));
   }
@@ -249,7 +254,7 @@ void TextWays::AddOtherLoops(Loops* loops) {
   RegexId to_before = kNothing;
   bool is_loop = false;
   for (const KindRange& range : KindRanges()) {
-    const RegexId to = pool.Derive(regex, static_cast<uint8_t>(range.rest.first));
+    const RegexId to = pool.walk().Derive(regex, static_cast<uint8_t>(range.rest.first));
     if (before == nullptr || to != to_before || !AreAlike(range.rest, before->rest)) {
       std::vector<RegexId> behind;
       is_loop = to != kNothing && TakeMore({to}, range.rest, kMostNear, &behind) &&

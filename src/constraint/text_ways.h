@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "constraint/machine.h"
+#include "constraint/regex/analysis.h"
+#include "constraint/regex/walk.h"
 #include "constraint/token_table.h"
 
 namespace weft::constraint {
@@ -31,22 +33,23 @@ class TextWays {
   using Rooms = std::vector<std::pair<RegexId, int>>;
 
   // `is_last`: nothing can follow the terminal, so it may accept anywhere. `loosens`: also merge
-  // states of intersections and complements (see RegexPool::Loosened); a walk that reaches a state
-  // that is not sure must start again without it.
+  // states of intersections and complements (see RegexAnalysis::Loosened); a walk that reaches a
+  // state that is not sure must start again without it.
   TextWays(Machine* machine, int64_t most_steps, bool is_last, bool loosens = false)
       : machine_(*machine), most_steps_(most_steps), is_last_(is_last), loosens_(loosens) {}
 
   // Whether loosening pays for this terminal.
   static bool Loosens(RegexPool* pool, RegexId regex) {
-    return pool->HasBoolean(regex) && pool->IsLive(regex) && pool->WayToEnd(regex) <= kWayBytes &&
-           pool->Loosened(regex) != regex;
+    return pool->analysis().HasBoolean(regex) && pool->walk().IsLive(regex) &&
+           pool->analysis().WayToEnd(regex) <= kWayBytes &&
+           pool->analysis().Loosened(regex) != regex;
   }
 
   // An equivalent state for a subtree whose longest text has `bytes` bytes.
   RegexId Near(RegexId regex, int bytes);
   // Whether loosening on the way to this state made no difference.
   bool IsSure(RegexId regex) const {
-    return !loosens_ || machine_.pool().WayToEnd(regex) <= kWayBytes;
+    return !loosens_ || machine_.pool().analysis().WayToEnd(regex) <= kWayBytes;
   }
   bool loosens() const { return loosens_; }
   // How many characters of the slice's kind the terminal accepts, whatever they are, without
@@ -77,7 +80,7 @@ class TextWays {
  private:
   // A loosened state is sure if an end is at most kWayBytes away; it may be used for texts of at
   // most kNearBytes.
-  static constexpr int kWayBytes = 16, kNearBytes = RegexPool::kLooseBytes - kWayBytes;
+  static constexpr int kWayBytes = 16, kNearBytes = RegexAnalysis::kLooseBytes - kWayBytes;
   // Explore stops when one position, or all together, have more states than this, or when a state
   // accepts fewer than kLeastRoom characters: walks would gain little.
   static constexpr size_t kMostFrontier = 64, kMostStates = 96;

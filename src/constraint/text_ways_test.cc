@@ -10,6 +10,7 @@
 
 #include "constraint/machine.h"
 #include "constraint/masker.h"
+#include "constraint/regex/analysis.h"
 #include "constraint/schema/schema_compiler.h"
 #include "constraint/text_ways.h"
 #include "gtest/gtest.h"
@@ -144,9 +145,9 @@ TEST(TextWays, CountsAreLooseWhereAWayToTheEndIsKnown) {
   state = machine.Step(state, 'x');
   const RegexId second = machine.Threads(state)[0].regex;
   EXPECT_NE(first, second);
-  EXPECT_EQ(pool.Loosened(first), pool.Loosened(second));
+  EXPECT_EQ(pool.analysis().Loosened(first), pool.analysis().Loosened(second));
   // The shortest way: a dot, a letter and the quotation mark.
-  EXPECT_EQ(pool.WayToEnd(second), 3);
+  EXPECT_EQ(pool.analysis().WayToEnd(second), 3);
   EXPECT_TRUE(TextWays::Loosens(&pool, second));
 }
 

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "base/tokens.h"
+#include "constraint/regex/analysis.h"
 #include "constraint/regex/byte_set.h"
 #include "constraint/regex/regex.h"
 
@@ -101,7 +102,7 @@ class TokenTable {
   // Tokens with more leading characters of text have no tail.
   static constexpr int kMostLead = 32;
   // The trie beyond(near) has the tokens longer than kNear[near] bytes.
-  static constexpr auto kNear = RegexPool::kNear;
+  static constexpr auto kNear = RegexAnalysis::kNear;
 
   struct Slice {
     // A token of the slice consists of these bytes and, if `utf8`, of complete non-ASCII

@@ -53,7 +53,9 @@ class ConstraintWalker {
   // for others.
   int64_t most_text_bytes() const { return MostBytes() / 2; }
   // Steps of work in all generations so far.
-  int64_t work() const { return past_work_ + (machine_ == nullptr ? 0 : machine_->pool().work()); }
+  int64_t work() const {
+    return past_work_ + (machine_ == nullptr ? 0 : machine_->pool().budget().work());
+  }
 
   // The functions below need no lock.
 

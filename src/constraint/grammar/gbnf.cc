@@ -23,8 +23,8 @@ class GbnfReader {
   StatusOr<RuleId> Read() {
     SkipSpace(/*lines=*/true);
     while (at_ < text_.size()) {
-      grammar_.pool().Charge(kRuleWork);
-      if (grammar_.pool().exhausted()) return TooMuchToCompile();
+      grammar_.pool().budget().Spend(kRuleWork);
+      if (grammar_.pool().budget().exhausted()) return TooMuchToCompile();
       WEFT_RETURN_IF_ERROR(ReadRule());
     }
     const auto root = rules_.find("root");
@@ -110,8 +110,8 @@ class GbnfReader {
   StatusOr<std::vector<Symbol>> ReadSequence(int depth) {
     std::vector<Symbol> symbols;
     for (; at_ < text_.size(); SkipSpace(depth > 0)) {
-      grammar_.pool().Charge(1);
-      if (grammar_.pool().exhausted()) return TooMuchToCompile();
+      grammar_.pool().budget().Spend(1);
+      if (grammar_.pool().budget().exhausted()) return TooMuchToCompile();
       const char c = text_[at_];
       if (c == '|' || c == ')' || c == '\n' || c == '\r') break;
       Symbol symbol;

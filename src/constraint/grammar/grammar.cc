@@ -1,4 +1,5 @@
 #include "constraint/grammar/grammar.h"
+#include "constraint/regex/walk.h"
 
 #include <algorithm>
 #include <utility>
@@ -194,9 +195,9 @@ bool Grammar::SymbolIsProductive(const Symbol& symbol) const {
 template <typename Learns>
 void Grammar::Sweep(const Learns& learns) {
   bool changed = true;
-  for (bool forward = false; changed && !pool_.exhausted(); forward = !forward) {
+  for (bool forward = false; changed && !pool_.budget().exhausted(); forward = !forward) {
     changed = false;
-    pool_.Charge(1 + static_cast<int64_t>(rules_.size()));
+    pool_.budget().Spend(1 + static_cast<int64_t>(rules_.size()));
     for (size_t i = 0; i < rules_.size(); ++i) {
       changed |= learns(forward ? i : rules_.size() - 1 - i);
     }
@@ -210,7 +211,7 @@ void Grammar::FindProductive() {
     for (const int32_t start : rules_[rule]) {
       bool all = true;
       for (int32_t place = start; all && At(place).kind != Symbol::Kind::kEnd; ++place) {
-        all = At(place).kind == Symbol::Kind::kTerminal ? pool_.IsLive(At(place).index)
+        all = At(place).kind == Symbol::Kind::kTerminal ? pool_.walk().IsLive(At(place).index)
                                                         : SymbolIsProductive(At(place));
       }
       if (!all) continue;
@@ -241,7 +242,7 @@ void Grammar::Prune() {
     std::erase_if(rules_[rule], [&](int32_t place) {
       for (; At(place).kind != Symbol::Kind::kEnd; ++place) {
         const Symbol& symbol = At(place);
-        if (symbol.kind == Symbol::Kind::kTerminal ? !pool_.IsLive(symbol.index)
+        if (symbol.kind == Symbol::Kind::kTerminal ? !pool_.walk().IsLive(symbol.index)
                                                    : !SymbolIsProductive(symbol)) {
           return true;
         }
@@ -375,7 +376,7 @@ int64_t Grammar::bytes() const {
   for (const DistinctSpec& distinct : distincts_) {
     values += static_cast<int64_t>(sizeof(distinct) + 12 * distinct.values.size());
   }
-  return pool_.bytes() + values +
+  return pool_.budget().bytes() + values +
          static_cast<int64_t>(code_.size() * sizeof(Symbol) + rules_.size() * 48 +
                               properties_.size() * sizeof(PropertySpec) +
                               objects_.size() * sizeof(ObjectSpec) +

@@ -55,8 +55,8 @@ class LarkReader {
 
   Status Read() {
     for (SkipLines(); at_ < text_.size(); SkipLines()) {
-      pool_.Charge(kDefinitionWork);
-      if (pool_.exhausted()) return TooMuchToCompile();
+      pool_.budget().Spend(kDefinitionWork);
+      if (pool_.budget().exhausted()) return TooMuchToCompile();
       if (Take("%")) {
         WEFT_RETURN_IF_ERROR(ReadStatement());
       } else {
@@ -202,8 +202,8 @@ class LarkReader {
       }
       const char c = Next();
       if (at_ >= text_.size() || c == '\n' || c == '|' || c == ')' || c == ']') return OkStatus();
-      pool_.Charge(kItemWork);
-      if (pool_.exhausted()) return TooMuchToCompile();
+      pool_.budget().Spend(kItemWork);
+      if (pool_.budget().exhausted()) return TooMuchToCompile();
       LarkNode node;
       node.at = at_;
       WEFT_RETURN_IF_ERROR(ReadItem(&node, depth));

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "constraint/grammar/lark.h"
+#include "constraint/regex/analysis.h"
+#include "constraint/regex/walk.h"
 
 namespace weft::constraint {
 namespace {
@@ -36,7 +38,7 @@ class Added {
         pool_.Concat({pool_.Anything(), pool_.Literal(text), pool_.Anything()});
     for (const int32_t place : terminals_) {
       const RegexId left = pool_.AndNot(At(place).index, containing);
-      grammar_.SetTerminal(place, pool_.IsLive(left) ? left : kNothing);
+      grammar_.SetTerminal(place, pool_.walk().IsLive(left) ? left : kNothing);
     }
     if (HasBorder(text) || MayCross(text)) {
       return Unimplemented("its text might contain ", Printable(text),
@@ -68,11 +70,11 @@ class Added {
     if (!added) return it->second;
     std::set<int32_t> seen;
     std::vector<int32_t> todo{place + 1};
-    while (!todo.empty() && !pool_.exhausted()) {
+    while (!todo.empty() && !pool_.budget().exhausted()) {
       const int32_t at = todo.back();
       todo.pop_back();
       if (!seen.insert(at).second) continue;
-      pool_.Charge(1);
+      pool_.budget().Spend(1);
       const Symbol& symbol = At(at);
       if (symbol.kind == Symbol::Kind::kTerminal) {
         it->second.push_back(at);
@@ -104,7 +106,7 @@ class Added {
       if (seen.emplace(place, read).second) todo.emplace_back(place, read);
     };
     for (const int32_t place : terminals_) {
-      const RegexPool::ByteUse use = pool_.BytesUsed(At(place).index);
+      const RegexAnalysis::ByteUse use = pool_.analysis().BytesUsed(At(place).index);
       for (size_t read = 1; read < text.size(); ++read) {
         const auto byte = static_cast<uint8_t>(text[read - 1]);
         if (!use.any.Has(byte)) break;
@@ -116,13 +118,13 @@ class Added {
       todo.pop_back();
       const std::vector<int32_t> followers = Followers(place);
       for (const int32_t next : followers) {
-        pool_.Charge(1);
-        if (pool_.exhausted()) return true;
+        pool_.budget().Spend(1);
+        if (pool_.budget().exhausted()) return true;
         RegexId left = At(next).index;
         size_t at = read;
         for (; at < text.size() && left != kNothing; ++at) {
           if (at > read && pool_.AcceptsEmpty(left)) reach(next, at);
-          left = pool_.Derive(left, static_cast<uint8_t>(text[at]));
+          left = pool_.walk().Derive(left, static_cast<uint8_t>(text[at]));
         }
         if (left != kNothing) return true;
       }
@@ -152,7 +154,7 @@ StatusOr<RuleId> AddWrittenGrammar(std::string_view text, const TextStyle& style
     added.Spell(style.escapes == TextStyle::Escapes::kJson ? RegexPool::Escapes::kJson
                                                            : RegexPool::Escapes::kPython);
   }
-  if (grammar->pool().exhausted()) return TooMuchToCompile();
+  if (grammar->pool().budget().exhausted()) return TooMuchToCompile();
   return root;
 }
 

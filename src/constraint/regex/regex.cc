@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "constraint/regex/new_node.h"
+
 namespace weft::constraint {
 namespace {
 
@@ -40,13 +42,12 @@ RegexPool::RegexPool() {
 int32_t RegexPool::InternSet(const ByteSet& set) {
   uint64_t hash = 7;
   for (const uint64_t word : set.words) hash = MixHash(hash, word);
-  const int32_t found =
-      set_index_.Find(hash, [&](int32_t id) { return sets_[static_cast<size_t>(id)] == set; });
+  const int32_t found = set_index_.Find(hash, [&](int32_t id) { return Set(id) == set; });
   if (found >= 0) return found;
   const auto id = static_cast<int32_t>(sets_.size());
   sets_.push_back(set);
   set_index_.Add(hash, id);
-  Spend(1, sizeof(ByteSet) + 32);
+  budget_.Spend(1, sizeof(ByteSet) + 32);
   return id;
 }
 
@@ -70,7 +71,7 @@ uint64_t RegexPool::PrintOf(const Form& n, std::span<const int32_t> list) const 
     case Kind::kEmpty:
       return hash;
     case Kind::kBytes:
-      for (const uint64_t word : sets_[static_cast<size_t>(n.a)].words) hash = MixHash(hash, word);
+      for (const uint64_t word : Set(n.a).words) hash = MixHash(hash, word);
       return hash;
     case Kind::kLiteral: {
       const std::string_view all = texts_;
@@ -102,14 +103,14 @@ uint64_t RegexPool::PrintOf(const Form& n, std::span<const int32_t> list) const 
 RegexId RegexPool::Intern(const Form& wanted, std::span<const int32_t> list) {
   // A known expression costs as much as a new one.
   const int64_t steps = 1 + static_cast<int64_t>(list.size()) / 4;
-  steps_ += steps;
+  budget_.CountSteps(steps);
   const uint64_t print = PrintOf(wanted, list);
   const int32_t found = node_index_.Find(
       print, [&](int32_t id) { return SameForm(nodes_[static_cast<size_t>(id)], wanted, list); });
   if (found >= 0) return found;
-  if (exhausted_ && nodes_.size() > 3) return kNothing;
+  if (budget_.exhausted() && nodes_.size() > 3) return kNothing;
   Node made{wanted};
-  Complete(&made, list);
+  NewNode(this, &made, list).Complete();
   if (IsList(made.kind)) {
     made.a = static_cast<int32_t>(lists_.size());
     made.b = static_cast<int32_t>(list.size());
@@ -119,7 +120,7 @@ RegexId RegexPool::Intern(const Form& wanted, std::span<const int32_t> list) {
   nodes_.push_back(made);
   prints_.push_back(print);
   node_index_.Add(print, id);
-  Spend(steps, static_cast<int64_t>(sizeof(Node) + 40 + 4 * list.size()));
+  budget_.Spend(steps, static_cast<int64_t>(sizeof(Node) + 40 + 4 * list.size()));
   return id;
 }
 
@@ -136,7 +137,7 @@ RegexId RegexPool::Literal(std::string_view text) {
   const auto offset = own ? static_cast<size_t>(text.data() - texts_.data()) : texts_.size();
   if (!own) {
     texts_.append(text);
-    Spend(0, static_cast<int64_t>(text.size()));
+    budget_.Spend(0, static_cast<int64_t>(text.size()));
   }
   return Intern({.kind = Kind::kLiteral,
                  .a = static_cast<int32_t>(offset),
@@ -161,8 +162,8 @@ int32_t RegexPool::ListTexts(std::span<const std::string_view> texts) {
   uint64_t hash = texts.size();
   for (const std::string_view text : texts) {
     hash = MixHash(hash, std::hash<std::string_view>{}(text));
-    Step(1 + static_cast<int64_t>(text.size() / kBytesOfStep));
-    if (exhausted_) return -1;
+    budget_.Step(1 + static_cast<int64_t>(text.size() / kBytesOfStep));
+    if (budget_.exhausted()) return -1;
   }
   const int32_t known = list_index_.Find(hash, [&](int32_t first) {
     const auto begin = static_cast<size_t>(first);
@@ -177,7 +178,7 @@ int32_t RegexPool::ListTexts(std::span<const std::string_view> texts) {
   for (const std::string_view text : texts) {
     listed_.push_back({static_cast<int32_t>(texts_.size()), static_cast<int32_t>(text.size())});
     texts_.append(text);
-    Spend(0, static_cast<int64_t>(text.size() + sizeof(TextPlace)));
+    budget_.Spend(0, static_cast<int64_t>(text.size() + sizeof(TextPlace)));
   }
   list_index_.Add(hash, first);
   return first;
@@ -192,7 +193,7 @@ RegexId RegexPool::AnyOfListed(int32_t first, int32_t count, int32_t from) {
     std::ranges::transform(listed, texts.begin(), [&](const TextPlace& at) { return TextAt(at); });
     return AnyOfSorted(std::span(texts).first(listed.size()), static_cast<size_t>(from));
   }
-  Step(count / kTextsOfStep);
+  budget_.Step(count / kTextsOfStep);
   const std::string_view front = TextAt(listed.front());
   const auto common =
       static_cast<int32_t>(std::ranges::mismatch(front, TextAt(listed.back())).in1 - front.begin());
@@ -230,7 +231,7 @@ RegexId RegexPool::DeriveTexts(const Form& n, uint8_t byte) {
 
 // For distinct texts that share their first `from` bytes: the language of the remainders.
 RegexId RegexPool::AnyOfSorted(std::span<const std::string_view> texts, size_t from) {
-  if (texts.empty() || exhausted_) return kNothing;
+  if (texts.empty() || budget_.exhausted()) return kNothing;
   const std::string_view front = texts.front();
   if (texts.size() == 1) return Literal(front.substr(from));
   const size_t common =
@@ -258,7 +259,7 @@ RegexId RegexPool::Concat(RegexId first, RegexId second) {
   if (node(first).kind != Kind::kConcat) return InternConcat(first, second);
   std::vector<RegexId> heads;
   for (; node(first).kind == Kind::kConcat; first = node(first).b) heads.push_back(node(first).a);
-  Step(static_cast<int64_t>(heads.size()) / 4);
+  budget_.Step(static_cast<int64_t>(heads.size()) / 4);
   RegexId all = InternConcat(first, second);
   for (; !heads.empty() && all != kNothing; heads.pop_back()) all = InternConcat(heads.back(), all);
   return all;
@@ -299,13 +300,13 @@ RegexId RegexPool::Or(std::vector<RegexId> parts) {
     if (n.kind == Kind::kOr) {
       for (const RegexId inner : Parts(n)) {
         if (node(inner).kind == Kind::kBytes) {
-          bytes = bytes | sets_[static_cast<size_t>(node(inner).a)];
+          bytes = bytes | Set(node(inner).a);
         } else {
           flat.push_back(inner);
         }
       }
     } else if (n.kind == Kind::kBytes) {
-      bytes = bytes | sets_[static_cast<size_t>(n.a)];
+      bytes = bytes | Set(n.a);
     } else if (part != kNothing) {
       flat.push_back(part);
     }

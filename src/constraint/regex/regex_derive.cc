@@ -3,7 +3,7 @@
 #include <bit>
 #include <utility>
 
-#include "constraint/regex/regex.h"
+#include "constraint/regex/walk.h"
 
 namespace weft::constraint {
 namespace {
@@ -17,50 +17,13 @@ constexpr int kAskedOften = 8;
 constexpr int64_t kDearDerivative = 64;
 }  // namespace
 
-int32_t StepMeter::Learn(int32_t known, int first, int last, const Cost& cost) {
-  return LearnTo(-1, known, first, last, cost);
-}
-
-int32_t StepMeter::AddSearch(int64_t steps) {
-  dear_.push_back({.cost = {.search = steps}});
-  return static_cast<int32_t>(dear_.size()) - 1;
-}
-
-int32_t StepMeter::LearnTo(int32_t search, int32_t known, int first, int last, const Cost& cost) {
-  const auto id = static_cast<int32_t>(dear_.size());
-  dear_.push_back({.first = static_cast<uint8_t>(first),
-                   .last = static_cast<uint8_t>(last),
-                   .cost = cost,
-                   .next = known,
-                   .search = search});
-  Pass(id, static_cast<uint8_t>(first));
-  return id;
-}
-
-void StepMeter::Pass(int32_t known, uint8_t byte) {
-  for (int32_t i = known; i >= 0; i = dear_[static_cast<size_t>(i)].next) {
-    Dear& dear = dear_[static_cast<size_t>(i)];
-    if (byte < dear.first || byte > dear.last) continue;
-    if (is_aside_) {
-      aside_.step = std::min(aside_.step + dear.cost.step, kTooMuch);
-      aside_.search = std::min(aside_.search + dear.cost.search, kTooMuch);
-    } else if (std::exchange(dear.passed, resets_) != resets_) {
-      Spend(dear.cost.step);
-      Dear& searched = dear.search < 0 ? dear : dear_[static_cast<size_t>(dear.search)];
-      const bool counts = dear.search < 0 || std::exchange(searched.passed, resets_) != resets_;
-      if (counts) Spend(searched.cost.search);
-    }
-    return;
-  }
-}
-
 // The parts of a union that may begin with the byte.
-std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
-  const std::span<const int32_t> all = Parts(node(id));
+std::vector<RegexId> RegexWalk::PartsWith(RegexId id, uint8_t byte) {
+  const std::span<const int32_t> all = pool_.Parts(node(id));
   if (all.size() > kLargeUnion) {
-    LargeUnion& large = large_unions_[id];
+    regex::LargeUnion& large = state_.large_unions[id];
     if (large.by_byte == nullptr && ++large.asked > kAskedOften) {
-      auto made = std::make_shared<PartsByByte>();
+      auto made = std::make_shared<regex::LargeUnion::PartsByByte>();
       int64_t size = 0;
       for (const RegexId part : all) {
         const ByteSet& first = MayBegin(part);
@@ -71,10 +34,10 @@ std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
         }
       }
       large.by_byte = std::move(made);
-      Spend(size, static_cast<int64_t>(sizeof(PartsByByte)) + 8 * size);
+      budget().Spend(size, static_cast<int64_t>(sizeof(regex::LargeUnion::PartsByByte)) + 8 * size);
     }
     if (large.by_byte != nullptr) return (*large.by_byte)[byte];
-    Spend(static_cast<int64_t>(all.size()) / 8, 0);
+    budget().Spend(static_cast<int64_t>(all.size()) / 8, 0);
   }
   std::vector<RegexId> some;
   for (const RegexId part : all) {
@@ -83,109 +46,112 @@ std::vector<RegexId> RegexPool::PartsWith(RegexId id, uint8_t byte) {
   return some;
 }
 
-RegexId RegexPool::RawDerive(RegexId id, uint8_t byte) {
-  Step(1);
-  if (exhausted_ || steps_ > step_end_ || !MayBegin(id).Has(byte)) return kNothing;
+RegexId RegexWalk::RawDerive(RegexId id, uint8_t byte) {
+  budget().Step(1);
+  if (budget().exhausted() || budget().steps() > state_.step_end || !MayBegin(id).Has(byte))
+    return kNothing;
   const Node& n = node(id);
-  const bool is_dear =
-      IsList(n.kind) || n.kind == Kind::kTexts || (n.kind == Kind::kConcat && node(n.a).nullable);
+  const bool is_dear = pool_.IsList(n.kind) || n.kind == Kind::kTexts ||
+                       (n.kind == Kind::kConcat && node(n.a).nullable);
   if (!is_dear) return RawDeriveAnew(id, byte);
-  if (recent_.entries.empty()) {
-    recent_.entries.resize(kRecent);
-    Spend(0, static_cast<int64_t>(kRecent * sizeof(Recent::Entry)));
+  if (state_.recent.entries.empty()) {
+    state_.recent.entries.resize(kRecent);
+    budget().Spend(0, static_cast<int64_t>(kRecent * sizeof(regex::Recent::Entry)));
   }
   const uint64_t hash = MixHash(0, static_cast<uint64_t>(id) << 8 | byte);
   const size_t slot = static_cast<size_t>(hash >> 40) % kRecent;
-  if (const Recent::Entry& known = recent_.entries[slot]; known.id == id && known.byte == byte) {
-    steps_ += known.steps;
-    Spend(known.work, 0);
-    return exhausted_ || steps_ > step_end_ ? kNothing : known.to;
+  if (const regex::Recent::Entry& known = state_.recent.entries[slot];
+      known.id == id && known.byte == byte) {
+    budget().CountSteps(known.steps);
+    budget().Spend(known.work, 0);
+    return budget().exhausted() || budget().steps() > state_.step_end ? kNothing : known.to;
   }
-  const int64_t steps = steps_, work = work_;
+  const int64_t steps = budget().steps(), work = budget().work();
   const RegexId to = RawDeriveAnew(id, byte);
-  if (!exhausted_ && steps_ <= step_end_) {
-    recent_.entries[slot] = {.id = id,
-                             .to = to,
-                             .steps = static_cast<int32_t>(steps_ - steps),
-                             .work = static_cast<int32_t>(work_ - work),
-                             .byte = byte};
+  if (!budget().exhausted() && budget().steps() <= state_.step_end) {
+    state_.recent.entries[slot] = {.id = id,
+                                   .to = to,
+                                   .steps = static_cast<int32_t>(budget().steps() - steps),
+                                   .work = static_cast<int32_t>(budget().work() - work),
+                                   .byte = byte};
   }
   return to;
 }
 
-RegexId RegexPool::RawDeriveAnew(RegexId id, uint8_t byte) {
+RegexId RegexWalk::RawDeriveAnew(RegexId id, uint8_t byte) {
   const Form n = node(id);
   switch (n.kind) {
     case Kind::kNothing:
     case Kind::kEmpty:
       return kNothing;
     case Kind::kBytes:
-      return sets_[static_cast<size_t>(n.a)].Has(byte) ? kEmpty : kNothing;
+      return pool_.Set(n.a).Has(byte) ? kEmpty : kNothing;
     case Kind::kLiteral:
-      if (static_cast<uint8_t>(texts_[static_cast<size_t>(n.a)]) != byte) return kNothing;
-      return Literal(std::string_view(texts_).substr(static_cast<size_t>(n.a) + 1,
-                                                     static_cast<size_t>(n.b) - 1));
+      if (static_cast<uint8_t>(pool_.texts_[static_cast<size_t>(n.a)]) != byte) return kNothing;
+      return pool_.Literal(std::string_view(pool_.texts_)
+                               .substr(static_cast<size_t>(n.a) + 1, static_cast<size_t>(n.b) - 1));
     case Kind::kConcat:
-      return node(n.a).nullable ? DeriveOptions(id, byte) : Concat(RawDerive(n.a, byte), n.b);
+      return node(n.a).nullable ? DeriveOptions(id, byte) : pool_.Concat(RawDerive(n.a, byte), n.b);
     case Kind::kOr:
     case Kind::kAnd: {
       std::vector<RegexId> parts;
       if (n.kind == Kind::kOr) {
         parts = PartsWith(id, byte);
       } else {
-        parts.assign(Parts(n).begin(), Parts(n).end());
+        parts.assign(pool_.Parts(n).begin(), pool_.Parts(n).end());
       }
-      Step(static_cast<int64_t>(parts.size()) / 2);
+      budget().Step(static_cast<int64_t>(parts.size()) / 2);
       for (RegexId& part : parts) {
         part = RawDerive(part, byte);
         if (part == kNothing && n.kind == Kind::kAnd) return kNothing;
       }
-      return n.kind == Kind::kOr ? Or(std::move(parts)) : And(std::move(parts));
+      return n.kind == Kind::kOr ? pool_.Or(std::move(parts)) : pool_.And(std::move(parts));
     }
     case Kind::kOnlyOne: {
-      std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
-      Step(static_cast<int64_t>(parts.size()) / 2);
+      std::vector<RegexId> parts(pool_.Parts(n).begin(), pool_.Parts(n).end());
+      budget().Step(static_cast<int64_t>(parts.size()) / 2);
       for (RegexId& part : parts) part = RawDerive(part, byte);
-      return OnlyOne(std::move(parts));
+      return pool_.OnlyOne(std::move(parts));
     }
     case Kind::kNot:
-      return Not(RawDerive(n.a, byte));
+      return pool_.Not(RawDerive(n.a, byte));
     case Kind::kRepeat: {
       const RegexId rest =
-          Repeat(n.a, std::max(n.b - 1, 0), n.c == kUnlimited ? kUnlimited : n.c - 1);
-      return Concat(RawDerive(n.a, byte), rest);
+          pool_.Repeat(n.a, std::max(n.b - 1, 0), n.c == kUnlimited ? kUnlimited : n.c - 1);
+      return pool_.Concat(RawDerive(n.a, byte), rest);
     }
     case Kind::kMultiple:
-      return DeriveMultiple(n, byte);
+      return pool_.DeriveMultiple(n, byte);
     case Kind::kRespelled:
       return DeriveRespelled(n, byte);
     case Kind::kSpelled:
       return DeriveSpelled(n, byte);
     case Kind::kTexts:
-      return DeriveTexts(n, byte);
+      return pool_.DeriveTexts(n, byte);
   }
   return kNothing;
 }
 
-RegexPool::Derivative RegexPool::TryDerive(RegexId id, uint8_t byte) {
+RegexWalk::Derivative RegexWalk::TryDerive(RegexId id, uint8_t byte) {
   if (const int32_t known = node(id).ahead; known >= 0) {
-    const Ahead& ahead = ahead_[static_cast<size_t>(known)];
+    const Ahead& ahead = state_.ahead[static_cast<size_t>(known)];
     if (ahead.made.to != kNothing && ahead.byte == byte) return ahead.made;
   }
-  const int64_t before = steps_;
-  step_end_ = most_step_ == INT64_MAX ? INT64_MAX : steps_ + most_step_;
-  // Not through recent_: the state's own row keeps the result.
-  Step(1);
+  const int64_t before = budget().steps();
+  state_.step_end = state_.most_step == INT64_MAX ? INT64_MAX : budget().steps() + state_.most_step;
+  // Not through state_.recent: the state's own row keeps the result.
+  budget().Step(1);
   Derivative made;
-  if (!exhausted_ && MayBegin(id).Has(byte)) made.to = RawDeriveAnew(id, byte);
-  const bool too_long = steps_ > std::exchange(step_end_, INT64_MAX);
-  made.steps = too_long ? StepMeter::kTooMuch : steps_ - before;
+  if (!budget().exhausted() && MayBegin(id).Has(byte)) made.to = RawDeriveAnew(id, byte);
+  const bool too_long = budget().steps() > std::exchange(state_.step_end, INT64_MAX);
+  made.steps = too_long ? StepMeter::kTooMuch : budget().steps() - before;
   if (too_long) made.to = kNothing;
   return made;
 }
 
-RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
-  if (id == kNothing || id == kEmpty || meter_.spent() > most_spent_) return kNothing;
+RegexId RegexWalk::DeriveMissing(RegexId id, uint8_t byte) {
+  if (id == kNothing || id == kEmpty || budget().meter().spent() > state_.most_spent)
+    return kNothing;
   const ByteSet edges = Edges(id);
   int first = byte, end = byte + 1;
   while (!edges.Has(first)) --first;
@@ -196,19 +162,19 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
   const Derivative made = TryDerive(id, static_cast<uint8_t>(has_hint ? hint : first));
   const RegexId next = FindLife(made.to) == Life::kAlive ? made.to : kNothing;
   StepMeter::Cost cost{made.steps, SearchBehind(id, made.to)};
-  if (exhausted_) return kNothing;
-  Node& n = nodes_[static_cast<size_t>(id)];
+  if (budget().exhausted()) return kNothing;
+  Node& n = At(id);
   if (cost.step <= kDearDerivative) cost.step = 0;
   if (cost.search <= StepMeter::kDearSearch) cost.search = 0;
   if (cost.Sum() > 0) {
-    Spend(0, 104);
+    budget().Spend(0, 104);
     int32_t search = -1;
     if (cost.search > 0 && cost.search == node(made.to).search) {
-      Node& to = nodes_[static_cast<size_t>(made.to)];
-      if (to.search_dear < 0) to.search_dear = meter_.AddSearch(cost.search);
+      Node& to = At(made.to);
+      if (to.search_dear < 0) to.search_dear = budget().meter().AddSearch(cost.search);
       search = to.search_dear;
     }
-    n.dear = meter_.LearnTo(search, n.dear, first, end - 1, cost);
+    n.dear = budget().meter().LearnTo(search, n.dear, first, end - 1, cost);
   }
   const bool is_only = n.only_first > n.only_last;
   if (!n.row.exists() && is_only && MayBegin(id).Has(byte)) {
@@ -218,27 +184,25 @@ RegexId RegexPool::DeriveMissing(RegexId id, uint8_t byte) {
     return next;
   }
   if (!n.row.exists()) {
-    const size_t before = rows_.bytes();
+    const size_t before = state_.rows.bytes();
     const ByteSet& may_come = MayBegin(id);
-    n.row = rows_.Add(edges, [&](int b) { return may_come.Has(b) ? -1 : kNothing; });
-    if (!is_only) rows_.Set(n.row, n.only_first, n.only);
-    Spend(1, static_cast<int64_t>(rows_.bytes() - before));
+    n.row = state_.rows.Add(edges, [&](int b) { return may_come.Has(b) ? -1 : kNothing; });
+    if (!is_only) state_.rows.Set(n.row, n.only_first, n.only);
+    budget().Spend(1, static_cast<int64_t>(state_.rows.bytes() - before));
   }
-  rows_.Set(n.row, byte, next);
+  state_.rows.Set(n.row, byte, next);
   return next;
 }
 
-bool RegexPool::Accepts(RegexId id, std::string_view text) {
+bool RegexWalk::Accepts(RegexId id, std::string_view text) {
   for (const char c : text) {
     id = Derive(id, static_cast<uint8_t>(c));
     if (id == kNothing) return false;
   }
-  return AcceptsEmpty(id);
+  return pool_.AcceptsEmpty(id);
 }
 
-ByteSet RegexPool::Edges(RegexId id) const { return sets_[static_cast<size_t>(node(id).edges)]; }
-
-ByteSet RegexPool::FirstBytes(RegexId id, int enough) {
+ByteSet RegexWalk::FirstBytes(RegexId id, int enough) {
   const ByteSet may_come = MayBegin(id);
   if (node(id).exact) return may_come;
   const ByteSet edges = Edges(id);
@@ -255,8 +219,30 @@ ByteSet RegexPool::FirstBytes(RegexId id, int enough) {
   return first;
 }
 
-bool RegexPool::HasFirstBytes(RegexId id, int least) {
+bool RegexWalk::HasFirstBytes(RegexId id, int least) {
   return MayBegin(id).Count() >= least && FirstBytes(id, least).Count() >= least;
+}
+
+// For a sequence whose first part, and perhaps more, is optional.
+RegexId RegexWalk::DeriveOptions(RegexId id, uint8_t byte) {
+  std::vector<RegexId> parts;
+  int64_t passed = 0;
+  while (node(id).options >= 0 && MayBegin(id).Has(byte)) {
+    const Node n = node(id);
+    ++passed;
+    if (!MayBegin(n.a).Has(byte)) {
+      id = n.b;
+      continue;
+    }
+    parts.push_back(pool_.Concat(RawDerive(n.a, byte), n.b));
+    // What a later plain part leaves is a subset of what this one leaves, so skip these.
+    const RegexId plain_end = pool_.options_[static_cast<size_t>(n.options)].plain_end;
+    id = plain_end != kNothing ? plain_end : n.b;
+    if (budget().exhausted()) return kNothing;
+  }
+  budget().Step(passed / 4);
+  parts.push_back(RawDerive(id, byte));
+  return pool_.Or(std::move(parts));
 }
 
 }  // namespace weft::constraint

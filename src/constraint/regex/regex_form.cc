@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "constraint/regex/regex.h"
+#include "constraint/regex/new_node.h"
 
 namespace weft::constraint {
 namespace {
@@ -22,96 +22,96 @@ std::optional<int32_t> LowestOf(const ByteSet& set) {
 
 }  // namespace
 
-void RegexPool::Complete(Node* n, std::span<const int32_t> list) {
-  SetOpening(n, list);
-  if (n->kind == Kind::kConcat && node(n->a).nullable) LinkOptions(n);
-  if (n->fact == Life::kUnknown && IsAliveByForm(*n, list)) n->fact = Life::kAlive;
-  if (!n->nullable && MayBeginOf(*n).IsEmpty()) n->fact = Life::kDead;
-  n->life = n->fact;
-  n->exact &= !n->has_boolean;
-  n->height = HeightOf(*n, list);
-  if (!n->nullable) EstimateLeast(n, list, MayBeginOf(*n));
-  n->farthest = FarthestOf(*n, list);
-  n->way = WayOf(*n, list);
+void RegexPool::NewNode::Complete() {
+  SetOpening();
+  if (n_.kind == Kind::kConcat && Of(n_.a).nullable) pool_.LinkOptions(&n_);
+  if (n_.fact == Life::kUnknown && IsAliveByForm()) n_.fact = Life::kAlive;
+  if (!n_.nullable && MayBegin().IsEmpty()) n_.fact = Life::kDead;
+  n_.life = n_.fact;
+  n_.exact &= !n_.has_boolean;
+  n_.height = Height();
+  if (!n_.nullable) EstimateLeast(MayBegin());
+  n_.farthest = Farthest();
+  n_.way = Way();
 }
 
 // Most expressions begin like one of their parts, or with a single byte.
-void RegexPool::SetOpening(Node* n, std::span<const int32_t> list) {
-  const bool follows = n->kind == Kind::kConcat && !node(n->a).nullable;
-  if (follows || n->kind == Kind::kRepeat) {
-    const Node& part = node(n->a);
-    n->has_boolean = part.has_boolean || (follows && node(n->b).has_boolean);
-    n->exact = part.exact;
-    n->nullable = !follows && (n->b == 0 || part.nullable);
-    n->edges = part.edges, n->first = part.first;
+void RegexPool::NewNode::SetOpening() {
+  const bool follows = n_.kind == Kind::kConcat && !Of(n_.a).nullable;
+  if (follows || n_.kind == Kind::kRepeat) {
+    const Node& part = Of(n_.a);
+    n_.has_boolean = part.has_boolean || (follows && Of(n_.b).has_boolean);
+    n_.exact = part.exact;
+    n_.nullable = !follows && (n_.b == 0 || part.nullable);
+    n_.edges = part.edges, n_.first = part.first;
     return;
   }
-  OpeningSets* known = nullptr;
-  if (n->kind == Kind::kLiteral) {
-    known = &openings_[static_cast<uint8_t>(texts_[static_cast<size_t>(n->a)])];
-    n->edges = known->edges, n->first = known->first;
+  regex::OpeningSets* known = nullptr;
+  if (n_.kind == Kind::kLiteral) {
+    known = &pool_.openings_[static_cast<uint8_t>(pool_.texts_[static_cast<size_t>(n_.a)])];
+    n_.edges = known->edges, n_.first = known->first;
     if (known->edges >= 0) return;
   }
-  const Opening opening = Open(n, list);
-  n->edges = InternSet(opening.edges);
-  n->first = InternSet(opening.first);
-  if (known != nullptr) *known = {n->edges, n->first};
+  const Opening opening = Open();
+  n_.edges = pool_.InternSet(opening.edges);
+  n_.first = pool_.InternSet(opening.first);
+  if (known != nullptr) *known = {n_.edges, n_.first};
 }
 
 // For a node that may begin like `part`.
-void RegexPool::OpenPart(RegexId part, Node* n, Opening* opening) const {
-  n->has_boolean |= node(part).has_boolean;
-  n->exact &= node(part).exact;
-  opening->edges = opening->edges | Edges(part);
-  opening->first = opening->first | MayBegin(part);
+void RegexPool::NewNode::OpenPart(RegexId part, Opening* opening) {
+  n_.has_boolean |= Of(part).has_boolean;
+  n_.exact &= Of(part).exact;
+  opening->edges = opening->edges | pool_.Set(Of(part).edges);
+  opening->first = opening->first | pool_.Set(Of(part).first);
 }
 
-void RegexPool::OpenParts(Node* n, std::span<const int32_t> list, Opening* opening) const {
+void RegexPool::NewNode::OpenParts(Opening* opening) {
   size_t nullable = 0;
-  for (const RegexId part : list) {
-    OpenPart(part, n, opening);
-    nullable += node(part).nullable ? 1 : 0;
+  for (const RegexId part : list_) {
+    OpenPart(part, opening);
+    nullable += Of(part).nullable ? 1 : 0;
   }
-  if (n->kind == Kind::kOr) {
-    n->nullable = nullable > 0;
+  if (n_.kind == Kind::kOr) {
+    n_.nullable = nullable > 0;
     return;
   }
-  n->has_boolean = true;
-  n->nullable = n->kind == Kind::kAnd ? nullable == list.size() : nullable == 1;
-  if (n->kind != Kind::kAnd) return;
-  for (const RegexId part : list) opening->first = opening->first & MayBegin(part);
+  n_.has_boolean = true;
+  n_.nullable = n_.kind == Kind::kAnd ? nullable == list_.size() : nullable == 1;
+  if (n_.kind != Kind::kAnd) return;
+  for (const RegexId part : list_) opening->first = opening->first & pool_.Set(Of(part).first);
 }
 
 // Also sets whether the empty text is accepted and whether there are intersections or complements.
 // Called for a sequence only if its first part is optional.
-RegexPool::Opening RegexPool::Open(Node* n, std::span<const int32_t> list) const {
+regex::Opening RegexPool::NewNode::Open() {
   Opening opening;
-  switch (n->kind) {
+  switch (n_.kind) {
     case Kind::kNothing:
     case Kind::kEmpty:
       break;
     case Kind::kBytes:
-      opening.first = sets_[static_cast<size_t>(n->a)];
+      opening.first = pool_.Set(n_.a);
       opening.edges = opening.first.Edges();
       break;
     case Kind::kLiteral:
-      opening.first = ByteSet::Of(static_cast<uint8_t>(texts_[static_cast<size_t>(n->a)]));
+      opening.first = ByteSet::Of(static_cast<uint8_t>(pool_.texts_[static_cast<size_t>(n_.a)]));
       opening.edges = opening.first.Edges();
       break;
     case Kind::kConcat:
-      OpenPart(n->a, n, &opening);
-      OpenPart(n->b, n, &opening);
-      n->nullable = node(n->b).nullable;
+      OpenPart(n_.a, &opening);
+      OpenPart(n_.b, &opening);
+      n_.nullable = Of(n_.b).nullable;
       break;
     case Kind::kOr:
     case Kind::kAnd:
     case Kind::kOnlyOne:
-      OpenParts(n, list, &opening);
+      OpenParts(&opening);
       break;
     case Kind::kNot:
-      OpenPart(n->a, n, &opening);
-      n->nullable = !node(n->a).nullable;
-      n->has_boolean = true;
+      OpenPart(n_.a, &opening);
+      n_.nullable = !Of(n_.a).nullable;
+      n_.has_boolean = true;
       opening.first = ByteSet::All();
       break;
     case Kind::kRepeat:
@@ -119,151 +119,198 @@ RegexPool::Opening RegexPool::Open(Node* n, std::span<const int32_t> list) const
     case Kind::kMultiple:
       opening.edges = opening.edges | ByteSet::Range('.', ':');
       opening.first = ByteSet::Range('0', '9') | ByteSet::Of('.');
-      n->exact = false;
-      n->nullable = IsMultiple(*n);
+      n_.exact = false;
+      n_.nullable = pool_.IsMultiple(n_);
       break;
     case Kind::kRespelled:
     case Kind::kSpelled:
-      OpenWritten(n, &opening);
+      OpenWritten(&opening);
       break;
     case Kind::kTexts:
-      OpenTexts(n, &opening);
+      OpenTexts(&opening);
       break;
   }
   return opening;
 }
 
-void RegexPool::OpenTexts(Node* n, Opening* opening) const {
-  const std::span<const TextPlace> listed = Listed(n->a, n->b);
-  n->nullable = listed.front().length == n->c;
-  for (size_t at = n->nullable ? 1 : 0; at < listed.size(); at = EndOfAlike(listed, at, n->c)) {
+void RegexPool::NewNode::OpenTexts(Opening* opening) {
+  const std::span<const TextPlace> listed = pool_.Listed(n_.a, n_.b);
+  n_.nullable = listed.front().length == n_.c;
+  for (size_t at = n_.nullable ? 1 : 0; at < listed.size();
+       at = pool_.EndOfAlike(listed, at, n_.c)) {
     const auto next = static_cast<uint8_t>(
-        texts_[static_cast<size_t>(listed[at].offset) + static_cast<size_t>(n->c)]);
+        pool_.texts_[static_cast<size_t>(listed[at].offset) + static_cast<size_t>(n_.c)]);
     opening->first.Add(next);
     opening->edges = opening->edges | ByteSet::Of(next).Edges();
   }
 }
 
 // For texts in another spelling.
-void RegexPool::OpenWritten(Node* n, Opening* opening) const {
-  OpenPart(n->a, n, opening);
+void RegexPool::NewNode::OpenWritten(Opening* opening) {
+  OpenPart(n_.a, opening);
   ByteSet &edges = opening->edges, &first = opening->first;
-  if (n->kind == Kind::kRespelled) {
-    n->has_boolean = true;  // it may be dead
+  if (n_.kind == Kind::kRespelled) {
+    n_.has_boolean = true;  // it may be dead
     first = ByteSet::All();
     for (int byte = 0; byte <= 0x20; ++byte) edges.Add(byte);
-    edges = edges | EdgesOfEscapes();
+    edges = edges | pool_.EdgesOfEscapes();
     return;
   }
-  const ByteSet& escaped = EscapedBytes(static_cast<Escapes>(n->b));
+  const ByteSet& escaped = pool_.EscapedBytes(static_cast<Escapes>(n_.b));
   if (!(first & escaped).IsEmpty()) first = (first & ~escaped) | ByteSet::Of('\\');
   edges = edges | escaped.Edges() | ByteSet::Of('\\') | ByteSet::Of('\\' + 1);
-  n->nullable = node(n->a).nullable;
+  n_.nullable = Of(n_.a).nullable;
 }
 
-bool RegexPool::IsAliveByForm(const Node& n, std::span<const int32_t> list) const {
-  if (n.nullable || !n.has_boolean) return true;
-  const auto alive = [&](RegexId part) { return node(part).fact == Life::kAlive; };
-  if (n.kind == Kind::kOr) return std::ranges::any_of(list, alive);
-  if (n.kind == Kind::kConcat) return alive(n.a) && alive(n.b);
-  return n.kind == Kind::kRepeat && alive(n.a);
+bool RegexPool::NewNode::IsAliveByForm() const {
+  if (n_.nullable || !n_.has_boolean) return true;
+  const auto alive = [&](RegexId part) { return Of(part).fact == Life::kAlive; };
+  if (n_.kind == Kind::kOr) return std::ranges::any_of(list_, alive);
+  if (n_.kind == Kind::kConcat) return alive(n_.a) && alive(n_.b);
+  return n_.kind == Kind::kRepeat && alive(n_.a);
 }
 
-uint8_t RegexPool::HeightOf(const Node& n, std::span<const int32_t> list) const {
+uint8_t RegexPool::NewNode::Height() const {
   int height = 0;
-  if (n.kind == Kind::kConcat) height = node(n.b).height;
-  const bool has_part = n.kind == Kind::kConcat || n.kind == Kind::kNot ||
-                        n.kind == Kind::kRepeat || n.kind == Kind::kRespelled ||
-                        n.kind == Kind::kSpelled;
-  if (has_part) height = std::max(height, node(n.a).height + 1);
-  for (const RegexId part : list) height = std::max(height, node(part).height + 1);
+  if (n_.kind == Kind::kConcat) height = Of(n_.b).height;
+  const bool has_part = n_.kind == Kind::kConcat || n_.kind == Kind::kNot ||
+                        n_.kind == Kind::kRepeat || n_.kind == Kind::kRespelled ||
+                        n_.kind == Kind::kSpelled;
+  if (has_part) height = std::max(height, Of(n_.a).height + 1);
+  for (const RegexId part : list_) height = std::max(height, Of(part).height + 1);
   return static_cast<uint8_t>(std::min(height, kMostHeight));
 }
 
 // For an intersection: a first byte after which one of its complements accepts everything.
-std::optional<int32_t> RegexPool::AwayFrom(std::span<const int32_t> parts,
-                                           const ByteSet& first) const {
+std::optional<int32_t> RegexPool::NewNode::AwayFrom(const ByteSet& first) const {
   ByteSet away;
-  for (const RegexId part : parts) {
-    if (node(part).kind == Kind::kNot) away = away | ~MayBegin(node(part).a);
+  for (const RegexId part : list_) {
+    if (Of(part).kind == Kind::kNot) away = away | ~pool_.Set(Of(Of(part).a).first);
   }
   return LowestOf(away & first);
 }
 
 // For unions and intersections: takes the hint of the part that determines the length, if that byte
 // may come.
-int64_t RegexPool::EstimateParts(Node* n, std::span<const int32_t> list,
-                                 const ByteSet& first) const {
-  const bool all = n->kind == Kind::kAnd;
+int64_t RegexPool::NewNode::EstimateParts(const ByteSet& first) {
+  const bool all = n_.kind == Kind::kAnd;
   const auto rank = [&](RegexId part) {
-    const Node& p = node(part);
+    const Node& p = Of(part);
     const bool may_come = p.hint >= 0 && first.Has(p.hint);
     return std::pair(all ? -p.least : p.least, may_come ? 0 : 1);
   };
-  const Node& decides = node(*std::ranges::min_element(list, {}, rank));
-  n->hint = decides.hint;
-  if (all) n->hint = AwayFrom(list, first).value_or(n->hint);
-  if (n->hint < 0 || !first.Has(n->hint)) n->hint = LowestOf(first).value_or(-1);
+  const Node& decides = Of(*std::ranges::min_element(list_, {}, rank));
+  n_.hint = decides.hint;
+  if (all) n_.hint = AwayFrom(first).value_or(n_.hint);
+  if (n_.hint < 0 || !first.Has(n_.hint)) n_.hint = LowestOf(first).value_or(-1);
   return decides.least;
 }
 
 // REQUIRES: the node does not accept the empty text.
-void RegexPool::EstimateLeast(Node* n, std::span<const int32_t> list, const ByteSet& first) const {
+void RegexPool::NewNode::EstimateLeast(const ByteSet& first) {
   int64_t least = 1;
-  switch (n->kind) {
+  switch (n_.kind) {
     case Kind::kBytes:
-      n->hint = LowestOf(first).value_or(-1);
+      n_.hint = LowestOf(first).value_or(-1);
       break;
     case Kind::kLiteral:
-      least = n->b;
-      n->hint = static_cast<uint8_t>(texts_[static_cast<size_t>(n->a)]);
+      least = n_.b;
+      n_.hint = static_cast<uint8_t>(pool_.texts_[static_cast<size_t>(n_.a)]);
       break;
     case Kind::kConcat:
-      least = int64_t{node(n->a).least} + node(n->b).least;
-      n->hint = node(node(n->a).nullable ? n->b : n->a).hint;
+      least = int64_t{Of(n_.a).least} + Of(n_.b).least;
+      n_.hint = Of(Of(n_.a).nullable ? n_.b : n_.a).hint;
       break;
     case Kind::kOr:
     case Kind::kOnlyOne:
     case Kind::kAnd:
-      least = EstimateParts(n, list, first);
+      least = EstimateParts(first);
       break;
     case Kind::kRepeat:
-      least = int64_t{node(n->a).least} * n->b;
-      n->hint = node(n->a).hint;
+      least = int64_t{Of(n_.a).least} * n_.b;
+      n_.hint = Of(n_.a).hint;
       break;
     case Kind::kRespelled: {
       // A JSON escape can stand for a single byte.
-      const int32_t json = node(n->a).least - 1;
-      least = json / kMostEscapeBytes + (n->b != 0 ? 1 : 0);
-      n->hint = json == 0 && n->b != 0 ? n->b : node(n->a).hint;
+      const int32_t json = Of(n_.a).least - 1;
+      least = json / kMostEscapeBytes + (n_.b != 0 ? 1 : 0);
+      n_.hint = json == 0 && n_.b != 0 ? n_.b : Of(n_.a).hint;
       break;
     }
     case Kind::kMultiple:
-      least = EstimateMultiple(n);
+      least = pool_.EstimateMultiple(&n_);
       break;
     case Kind::kSpelled: {
-      least = node(n->a).least;
-      const int32_t hint = node(n->a).hint;
-      const bool escaped = hint >= 0 && EscapedBytes(static_cast<Escapes>(n->b)).Has(hint);
-      n->hint = escaped ? '\\' : hint;
+      least = Of(n_.a).least;
+      const int32_t hint = Of(n_.a).hint;
+      const bool escaped = hint >= 0 && pool_.EscapedBytes(static_cast<Escapes>(n_.b)).Has(hint);
+      n_.hint = escaped ? '\\' : hint;
       break;
     }
     case Kind::kNot:
-      n->hint = LowestOf(~MayBegin(n->a)).value_or(-1);
+      n_.hint = LowestOf(~pool_.Set(Of(n_.a).first)).value_or(-1);
       break;
     case Kind::kTexts: {
       const TextPlace& shortest =
-          *std::ranges::min_element(Listed(n->a, n->b), {}, &TextPlace::length);
-      least = shortest.length - n->c;
-      n->hint = static_cast<uint8_t>(
-          texts_[static_cast<size_t>(shortest.offset) + static_cast<size_t>(n->c)]);
+          *std::ranges::min_element(pool_.Listed(n_.a, n_.b), {}, &TextPlace::length);
+      least = shortest.length - n_.c;
+      n_.hint = static_cast<uint8_t>(
+          pool_.texts_[static_cast<size_t>(shortest.offset) + static_cast<size_t>(n_.c)]);
       break;
     }
     case Kind::kNothing:
     case Kind::kEmpty:
       break;
   }
-  n->least = static_cast<int32_t>(std::clamp<int64_t>(least, 1, kManyBytes));
+  n_.least = static_cast<int32_t>(std::clamp<int64_t>(least, 1, regex::kManyBytes));
+}
+
+int32_t RegexPool::NewNode::Farthest() const {
+  const auto farthest = [&](RegexId part) { return int64_t{Of(part).farthest}; };
+  int64_t bytes = regex::kManyBytes;
+  switch (n_.kind) {
+    case Kind::kEmpty:
+      bytes = 0;
+      break;
+    case Kind::kBytes:
+    case Kind::kLiteral:
+      bytes = n_.least;
+      break;
+    case Kind::kConcat:
+      bytes = std::max(farthest(n_.a) + Of(n_.b).least, farthest(n_.b));
+      break;
+    case Kind::kOr:
+      bytes = 0;
+      for (const RegexId part : list_) bytes = std::max(bytes, farthest(part));
+      break;
+    case Kind::kRepeat:
+      bytes = farthest(n_.a) + int64_t{std::max(n_.b - 1, 0)} * Of(n_.a).least;
+      break;
+    case Kind::kTexts:
+      bytes = std::ranges::max(pool_.Listed(n_.a, n_.b), {}, &TextPlace::length).length - n_.c;
+      break;
+    default:
+      break;
+  }
+  return static_cast<int32_t>(std::min<int64_t>(bytes, regex::kManyBytes));
+}
+
+// REQUIRES: the node's other properties are known.
+int32_t RegexPool::NewNode::Way() const {
+  const auto way = [&](RegexId part) { return int64_t{Of(part).way}; };
+  int64_t bytes = regex::kManyBytes;
+  if (n_.nullable) {
+    bytes = 0;
+  } else if (n_.farthest < regex::kManyBytes) {
+    bytes = n_.least;
+  } else if (n_.kind == Kind::kConcat) {
+    bytes = way(n_.a) + way(n_.b);
+  } else if (n_.kind == Kind::kRepeat) {
+    bytes = way(n_.a) * n_.b;
+  } else if (n_.kind == Kind::kOr) {
+    for (const RegexId part : list_) bytes = std::min(bytes, way(part));
+  }
+  return static_cast<int32_t>(std::min<int64_t>(bytes, regex::kManyBytes));
 }
 
 }  // namespace weft::constraint

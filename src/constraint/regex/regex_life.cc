@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "constraint/regex/regex.h"
+#include "constraint/regex/walk.h"
 
 namespace weft::constraint {
 namespace {
@@ -44,21 +44,21 @@ constexpr int64_t kDearWay = 768;
 // and on the facts. It then first follows the likeliest bytes alone. Mostly that leads to the end.
 // The remaining way and its cost are kept for all states on it: a later search that reaches one of
 // them stops there, but counts the full cost.
-class RegexPool::LifeSearch {
+class RegexWalk::LifeSearch {
  public:
-  LifeSearch(RegexPool* pool, RegexId start) : pool_(*pool), start_(start) {}
+  LifeSearch(RegexWalk* walk, RegexId start) : walk_(*walk), state_(walk->state_), start_(start) {}
 
   void Run() {
-    const bool straight = !pool_.is_learning_ && FollowHints();
-    const bool known = !straight && !pool_.is_learning_ && TryShortWays();
+    const bool straight = !state_.is_learning && FollowHints();
+    const bool known = !straight && !state_.is_learning && TryShortWays();
     const bool is_alive = straight || known || Search();
     // Results after a limit cannot be trusted.
-    if (pool_.exhausted_) return;
+    if (walk_.budget().exhausted()) return;
     if (!is_alive && !gave_up_) return KeepDead();
-    Node& start = pool_.nodes_[static_cast<size_t>(start_)];
+    Node& start = walk_.At(start_);
     start.life = is_alive ? Life::kAlive : Life::kDead;
     start.straight = straight;
-    start.search = pool_.is_learning_ ? 0 : static_cast<int32_t>(std::min(cost_, kMostCost));
+    start.search = state_.is_learning ? 0 : static_cast<int32_t>(std::min(cost_, kMostCost));
   }
 
  private:
@@ -73,28 +73,28 @@ class RegexPool::LifeSearch {
   // Following a known step costs this much, in addition to the cost of finding it.
   static constexpr int64_t kTaking = 1;
 
-  Life Fact(RegexId id) const { return pool_.node(id).fact; }
+  Life Fact(RegexId id) const { return walk_.node(id).fact; }
 
   // All reached states are dead. A search from any of them would have found the same within the
   // limit, because the start's search covered all of it. So the result does not depend on the order
   // of questions. It costs nothing: the work is done once while the results are kept.
   void KeepDead() {
     for (const Reached& one : reached_) {
-      Node& n = pool_.nodes_[static_cast<size_t>(one.id)];
+      Node& n = walk_.At(one.id);
       n.life = Life::kDead;
-      if (pool_.is_learning_) n.fact = Life::kDead;
+      if (state_.is_learning) n.fact = Life::kDead;
     }
   }
 
   // Whether the likeliest bytes lead to the end, and soon.
   bool FollowHints() {
     RegexId at = start_;
-    const int64_t most = pool_.node(at).least + kMostDetour;
+    const int64_t most = walk_.node(at).least + kMostDetour;
     int32_t turns = 0;
     way_.clear();
     Ahead rest;  // the rest of the way after `at`
     for (;;) {
-      const Node& n = pool_.node(at);
+      const Node& n = walk_.node(at);
       const auto bytes = static_cast<int64_t>(way_.size());
       if (n.fact == Life::kAlive) {
         rest = {.bytes = 0, .way = n.way};
@@ -106,9 +106,9 @@ class RegexPool::LifeSearch {
       if (turns > kMostTurns) return false;
       const bool is_short = rest.bytes >= 0 && bytes + rest.bytes <= most;
       const bool is_even = turns + rest.turns <= kMostTurns;
-      if (is_short && is_even && cost_ + rest.cost <= pool_.most_search_) break;
+      if (is_short && is_even && cost_ + rest.cost <= state_.most_search) break;
       cost_ += rest.choice;
-      if (pool_.exhausted_ || cost_ > pool_.most_search_) return false;
+      if (walk_.budget().exhausted() || cost_ > state_.most_search) return false;
       way_.emplace_back(at, rest.byte);
       at = rest.made.to;
     }
@@ -118,47 +118,47 @@ class RegexPool::LifeSearch {
   }
 
   Ahead LookAhead(RegexId id) {
-    if (const int32_t known = pool_.node(id).ahead; known >= 0) {
-      return pool_.ahead_[static_cast<size_t>(known)];
+    if (const int32_t known = walk_.node(id).ahead; known >= 0) {
+      return state_.ahead[static_cast<size_t>(known)];
     }
-    const ByteSet edges = pool_.Edges(id), first = pool_.MayBegin(id);
-    const int32_t hint = pool_.node(id).hint;
+    const ByteSet edges = walk_.Edges(id), first = walk_.MayBegin(id);
+    const int32_t hint = walk_.node(id).hint;
     Ahead ahead;
     const auto take = [&](int byte) {
       ahead.byte = static_cast<uint8_t>(byte);
-      ahead.made = pool_.TryDerive(id, ahead.byte);
+      ahead.made = walk_.TryDerive(id, ahead.byte);
       ahead.choice += kTaking + ahead.made.steps;
       return Fact(ahead.made.to) != Life::kDead;
     };
     bool found = hint >= 0 && first.Has(hint) && take(hint);
     const auto ends = [&](int byte) {
-      found = ahead.choice <= pool_.most_search_ && take(byte);
-      return found || ahead.choice > pool_.most_search_;
+      found = ahead.choice <= state_.most_search && take(byte);
+      return found || ahead.choice > state_.most_search;
     };
     if (!found) (edges & first).Any(ends);
     if (!found) ahead.made = {};
-    if (pool_.exhausted_) return ahead;
-    pool_.nodes_[static_cast<size_t>(id)].ahead = static_cast<int32_t>(pool_.ahead_.size());
-    pool_.ahead_.push_back(ahead);
-    pool_.Spend(0, sizeof(Ahead));
+    if (walk_.budget().exhausted()) return ahead;
+    walk_.At(id).ahead = static_cast<int32_t>(state_.ahead.size());
+    state_.ahead.push_back(ahead);
+    walk_.budget().Spend(0, sizeof(Ahead));
     return ahead;
   }
 
   // Whether the likeliest bytes of two successive states differ although the second is no nearer to
   // the end.
   bool IsTurn(RegexId from, RegexId to) const {
-    const Node &one = pool_.node(from), &next = pool_.node(to);
+    const Node &one = walk_.node(from), &next = walk_.node(to);
     if (one.ahead < 0 || next.ahead < 0 || next.least < one.least) return false;
-    return pool_.ahead_[static_cast<size_t>(one.ahead)].byte !=
-           pool_.ahead_[static_cast<size_t>(next.ahead)].byte;
+    return state_.ahead[static_cast<size_t>(one.ahead)].byte !=
+           state_.ahead[static_cast<size_t>(next.ahead)].byte;
   }
 
   // Stores for the states of way_ how they lead to the end; `rest` describes the way after the last
   // one.
   void KeepAhead(Ahead rest) {
     for (size_t i = way_.size(); i-- > 0;) {
-      const Node& n = pool_.node(way_[i].first);
-      Ahead& ahead = pool_.ahead_[static_cast<size_t>(n.ahead)];
+      const Node& n = walk_.node(way_[i].first);
+      Ahead& ahead = state_.ahead[static_cast<size_t>(n.ahead)];
       if (rest.bytes > 0 && IsTurn(way_[i].first, ahead.made.to)) ++rest.turns;
       ahead.bytes = rest.bytes + 1;
       ahead.turns = rest.turns;
@@ -166,16 +166,16 @@ class RegexPool::LifeSearch {
       ahead.way = std::min(n.way, rest.way + 1);
       rest = ahead;
     }
-    Node& start = pool_.nodes_[static_cast<size_t>(start_)];
+    Node& start = walk_.At(start_);
     start.way_found = rest.way;
   }
 
   bool Search() {
-    if (gave_up_ || pool_.exhausted_) return false;
+    if (gave_up_ || walk_.budget().exhausted()) return false;
     Reach(start_, 0, 0, 0);
-    most_cost_ = std::min(cost_ + pool_.most_search_, StepMeter::kTooMuch);
+    most_cost_ = std::min(cost_ + state_.most_search, StepMeter::kTooMuch);
     // If a known way helped last time, try known ways at once.
-    const bool trusts = pool_.is_learning_ && std::exchange(pool_.trusts_ways_, false);
+    const bool trusts = state_.is_learning && std::exchange(state_.trusts_ways, false);
     const size_t patience = trusts ? 0 : kTrouble;
     bool tried = false;
     while (!open_.empty() && !gave_up_) {
@@ -190,7 +190,7 @@ class RegexPool::LifeSearch {
       const size_t at = std::get<2>(open_.back());
       open_.pop_back();
       if (Expand(at)) {
-        if (reached_.size() > kTrouble && pool_.is_learning_) Remember();
+        if (reached_.size() > kTrouble && state_.is_learning) Remember();
         return true;
       }
     }
@@ -199,7 +199,7 @@ class RegexPool::LifeSearch {
 
   void Push(size_t at) {
     const Reached& one = reached_[at];
-    const int64_t whole = one.bytes + pool_.node(one.id).least + (one.again ? 1 : 0);
+    const int64_t whole = one.bytes + walk_.node(one.id).least + (one.again ? 1 : 0);
     open_.emplace_back(-whole, one.bytes, at);
     std::ranges::push_heap(open_);
   }
@@ -231,8 +231,8 @@ class RegexPool::LifeSearch {
   // leads to the end.
   bool Expand(size_t at) {
     const RegexId id = reached_[at].id;
-    const ByteSet edges = pool_.Edges(id), first = pool_.MayBegin(id);
-    const int32_t hint = pool_.node(id).hint;
+    const ByteSet edges = walk_.Edges(id), first = walk_.MayBegin(id);
+    const int32_t hint = walk_.node(id).hint;
     if (!std::exchange(reached_[at].again, true) && hint >= 0 && first.Has(hint)) {
       if (Follow(at, hint)) return true;
       if (!gave_up_) Push(at);
@@ -264,14 +264,14 @@ class RegexPool::LifeSearch {
   // Records that the states of way_ lead to the end; `end` comes after the last one.
   void Arrive(RegexId end) {
     last_ = end;
-    int32_t bytes = pool_.node(end).way;
-    if (!pool_.is_learning_) {
-      Node& start = pool_.nodes_[static_cast<size_t>(start_)];
+    int32_t bytes = walk_.node(end).way;
+    if (!state_.is_learning) {
+      Node& start = walk_.At(start_);
       start.way_found = std::min(start.way_found, bytes + static_cast<int32_t>(way_.size()));
       return;
     }
     for (size_t i = way_.size(); i-- > 0;) {
-      Node& n = pool_.nodes_[static_cast<size_t>(way_[i].first)];
+      Node& n = walk_.At(way_[i].first);
       n.fact = n.life = Life::kAlive;
       n.way = bytes = std::min(n.way, bytes + 1);
       n.onward = way_[i].second;
@@ -280,10 +280,11 @@ class RegexPool::LifeSearch {
 
   // False, and the search gives up, if this takes too long.
   bool Derive(RegexId id, int byte, RegexId* next) {
-    const Derivative made = pool_.TryDerive(id, static_cast<uint8_t>(byte));
+    const Derivative made = walk_.TryDerive(id, static_cast<uint8_t>(byte));
     *next = made.to;
     cost_ += kTaking + made.steps;
-    gave_up_ = pool_.exhausted_ || made.steps >= StepMeter::kTooMuch || cost_ > most_cost_;
+    gave_up_ =
+        walk_.budget().exhausted() || made.steps >= StepMeter::kTooMuch || cost_ > most_cost_;
     return !gave_up_;
   }
 
@@ -292,7 +293,7 @@ class RegexPool::LifeSearch {
   bool TryShortWays() {
     const std::vector<std::pair<RegexId, uint8_t>> likeliest = way_;
     for (size_t taken = 0; taken <= kMostTaken && taken < likeliest.size(); ++taken) {
-      for (const std::string& way : pool_.ways_) {
+      for (const std::string& way : state_.ways) {
         if (way.size() > kShortWay) continue;
         for (size_t from = 0; from <= kMostSkipped && from < way.size() && !gave_up_; ++from) {
           way_.assign(likeliest.begin(), likeliest.begin() + static_cast<ptrdiff_t>(taken));
@@ -304,14 +305,14 @@ class RegexPool::LifeSearch {
   }
 
   bool TryKnownWays() {
-    std::vector<std::string>& ways = pool_.ways_;
+    std::vector<std::string>& ways = state_.ways;
     for (size_t i = 0; i < ways.size() && !gave_up_; ++i) {
       way_.clear();
       if (!TryWay(start_, ways[i])) continue;
-      if (!pool_.is_learning_) return true;
+      if (!state_.is_learning) return true;
       std::rotate(ways.begin(), ways.begin() + static_cast<ptrdiff_t>(i),
                   ways.begin() + static_cast<ptrdiff_t>(i) + 1);
-      pool_.trusts_ways_ = true;
+      state_.trusts_ways = true;
       return true;
     }
     return false;
@@ -322,7 +323,7 @@ class RegexPool::LifeSearch {
     for (const char c : way) {
       const auto byte = static_cast<uint8_t>(c);
       RegexId next = kNothing;
-      if (!pool_.MayBegin(id).Has(byte) || !Derive(id, byte, &next)) return false;
+      if (!walk_.MayBegin(id).Has(byte) || !Derive(id, byte, &next)) return false;
       way_.emplace_back(id, byte);
       if (Fact(next) == Life::kAlive) {
         Arrive(next);
@@ -339,20 +340,21 @@ class RegexPool::LifeSearch {
     std::string way;
     for (const auto& [id, byte] : way_) way.push_back(static_cast<char>(byte));
     RegexId id = last_;
-    while (!pool_.AcceptsEmpty(id)) {
-      const Node& n = pool_.node(id);
+    while (!walk_.pool_.AcceptsEmpty(id)) {
+      const Node& n = walk_.node(id);
       const int32_t byte = n.onward != 0 ? n.onward : n.hint;
       if (byte < 0 || way.size() >= kLongestWay) return;
-      id = pool_.TryDerive(id, static_cast<uint8_t>(byte)).to;
+      id = walk_.TryDerive(id, static_cast<uint8_t>(byte)).to;
       if (id == kNothing) return;
       way.push_back(static_cast<char>(byte));
     }
-    std::vector<std::string>& ways = pool_.ways_;
+    std::vector<std::string>& ways = state_.ways;
     if (ways.size() == kMostWays) ways.pop_back();
     ways.insert(ways.begin(), std::move(way));
   }
 
-  RegexPool& pool_;
+  RegexWalk& walk_;
+  regex::WalkState& state_;
   const RegexId start_;
   int64_t cost_ = 0, most_cost_ = INT64_MAX;
   bool gave_up_ = false;
@@ -365,21 +367,21 @@ class RegexPool::LifeSearch {
   RegexId last_ = kNothing;
 };
 
-RegexPool::Life RegexPool::FindLife(RegexId id) {
+RegexWalk::Life RegexWalk::FindLife(RegexId id) {
   if (node(id).life == Life::kUnknown) LifeSearch(this, id).Run();
   return node(id).life;
 }
 
 // The cost of the search from `next`, a derivative of `id`, if the search from `id` is known: the
 // part that both ways share is not counted twice.
-int64_t RegexPool::SearchBehind(RegexId id, RegexId next) {
+int64_t RegexWalk::SearchBehind(RegexId id, RegexId next) {
   const int64_t whole = node(next).search;
   if (whole <= StepMeter::kDearSearch || FindLife(id) != Life::kAlive) return whole;
   if (!node(id).straight || !node(next).straight) return whole;
   if (whole <= kDearWay) return 0;
   const auto ahead = [&](RegexId at) {
     const Node& n = node(at);
-    return n.fact == Life::kAlive ? Ahead{.bytes = 0} : ahead_[static_cast<size_t>(n.ahead)];
+    return n.fact == Life::kAlive ? Ahead{.bytes = 0} : state_.ahead[static_cast<size_t>(n.ahead)];
   };
   Ahead one = ahead(id), other = ahead(next);
   for (RegexId at = next; at != id;) {
@@ -391,14 +393,14 @@ int64_t RegexPool::SearchBehind(RegexId id, RegexId next) {
   return whole - other.cost;
 }
 
-bool RegexPool::IsLive(RegexId id) {
+bool RegexWalk::IsLive(RegexId id) {
   const bool is_live = FindLife(id) == Life::kAlive;
-  if (node(id).search > StepMeter::kDearSearch) meter_.Spend(node(id).search);
+  if (node(id).search > StepMeter::kDearSearch) budget().meter().Spend(node(id).search);
   return is_live;
 }
 
-bool RegexPool::Settle(RegexId id, size_t most_states, int64_t most_work) {
-  const int64_t end = work_ + most_work;
+bool RegexWalk::Settle(RegexId id, size_t most_states, int64_t most_work) {
+  const int64_t end = budget().work() + most_work;
   std::unordered_set<RegexId> seen{id};
   for (std::vector<RegexId> todo{id}; !todo.empty();) {
     const RegexId from = todo.back();
@@ -410,7 +412,7 @@ bool RegexPool::Settle(RegexId id, size_t most_states, int64_t most_work) {
       if (!fresh || !first.Has(byte)) continue;
       fresh = false;
       const RegexId to = Derive(from, static_cast<uint8_t>(byte));
-      if (exhausted_ || work_ > end) return false;
+      if (budget().exhausted() || budget().work() > end) return false;
       if (to == kNothing || !seen.insert(to).second) continue;
       if (seen.size() > most_states) return false;
       todo.push_back(to);

@@ -1,8 +1,6 @@
 // Decimal numbers that are multiples of a number.
 #include <algorithm>
 #include <numeric>
-#include <set>
-#include <vector>
 
 #include "constraint/regex/regex.h"
 
@@ -11,7 +9,6 @@ namespace {
 
 constexpr int32_t kBeforePoint = -1;
 constexpr int64_t kMostModulusDigits = 18;
-constexpr int64_t kMostCommonMultiple = 1'000'000'000'000;
 
 }  // namespace
 
@@ -48,56 +45,6 @@ RegexId RegexPool::Multiples(const Multiple& multiple) {
   const auto index = static_cast<int32_t>(known - multiples_.begin());
   if (known == multiples_.end()) multiples_.push_back(multiple);
   return MultipleState(index, 0, kBeforePoint);
-}
-
-int64_t RegexPool::CommonMultiple(RegexId id) const {
-  std::set<int32_t> found;
-  std::set<RegexId> seen{id};
-  for (std::vector<RegexId> todo{id}; !todo.empty();) {
-    const Node& n = node(todo.back());
-    todo.pop_back();
-    const auto visit = [&](RegexId part) {
-      if (seen.insert(part).second) todo.push_back(part);
-    };
-    switch (n.kind) {
-      case Kind::kMultiple:
-        found.insert(n.a);
-        break;
-      case Kind::kConcat:
-        visit(n.a);
-        visit(n.b);
-        break;
-      case Kind::kOr:
-      case Kind::kAnd:
-      case Kind::kOnlyOne:
-        for (const RegexId part : Parts(n)) visit(part);
-        break;
-      case Kind::kNot:
-      case Kind::kRepeat:
-      case Kind::kRespelled:
-      case Kind::kSpelled:
-        visit(n.a);
-        break;
-      default:
-        break;
-    }
-  }
-  int32_t decimals = 0;
-  for (const int32_t one : found) {
-    decimals = std::max(decimals, multiples_[static_cast<size_t>(one)].decimals);
-  }
-  __int128 common = 1;
-  for (const int32_t one : found) {
-    const Multiple& multiple = multiples_[static_cast<size_t>(one)];
-    __int128 modulus = multiple.modulus;
-    for (int32_t i = multiple.decimals; i < decimals; ++i) modulus *= 10;
-    if (modulus > kMostCommonMultiple) return kMostCommonMultiple;
-    common = common /
-             std::gcd(static_cast<int64_t>(common), static_cast<int64_t>(modulus % common)) *
-             modulus;
-    if (common > kMostCommonMultiple) return kMostCommonMultiple;
-  }
-  return found.size() < 2 ? 1 : static_cast<int64_t>(common);
 }
 
 RegexId RegexPool::MultipleState(int32_t multiple, int64_t remainder, int32_t digits) {

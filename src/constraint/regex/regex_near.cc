@@ -1,10 +1,13 @@
 // Properties of an expression that follow from its form, without walking its automaton.
 #include <algorithm>
+#include <numeric>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "constraint/regex/regex.h"
+#include "constraint/regex/analysis.h"
+#include "constraint/regex/walk.h"
 
 namespace weft::constraint {
 namespace {
@@ -13,10 +16,11 @@ namespace {
 constexpr int kMostNesting = 200;
 // The same limit for TextCore.
 constexpr int kMostCoreNesting = 8;
+constexpr int64_t kMostCommonMultiple = 1'000'000'000'000;
 
 }  // namespace
 
-RegexPool::ByteUse RegexPool::BytesUsed(RegexId id, int depth) const {
+RegexAnalysis::ByteUse RegexAnalysis::BytesUsed(RegexId id, int depth) const {
   ByteUse use;
   if (depth > kMostNesting) return {ByteSet::All(), ByteSet::All()};
   // For a sequence, `last` belongs to the part seen so far.
@@ -32,18 +36,18 @@ RegexPool::ByteUse RegexPool::BytesUsed(RegexId id, int depth) const {
     case Kind::kEmpty:
       break;
     case Kind::kBytes:
-      tail.any = tail.last = sets_[static_cast<size_t>(n.a)];
+      tail.any = tail.last = pool_.Set(n.a);
       break;
     case Kind::kLiteral:
-      for (const char c :
-           std::string_view(texts_).substr(static_cast<size_t>(n.a), static_cast<size_t>(n.b))) {
+      for (const char c : std::string_view(pool_.texts_)
+                              .substr(static_cast<size_t>(n.a), static_cast<size_t>(n.b))) {
         tail.last = ByteSet::Of(static_cast<uint8_t>(c));
         tail.any = tail.any | tail.last;
       }
       break;
     case Kind::kTexts:
-      for (const TextPlace& place : Listed(n.a, n.b)) {
-        const std::string_view rest = TextAt(place).substr(static_cast<size_t>(n.c));
+      for (const regex::TextPlace& place : pool_.Listed(n.a, n.b)) {
+        const std::string_view rest = pool_.TextAt(place).substr(static_cast<size_t>(n.c));
         for (const char c : rest) tail.any.Add(static_cast<uint8_t>(c));
         if (!rest.empty()) tail.last.Add(static_cast<uint8_t>(rest.back()));
       }
@@ -52,7 +56,7 @@ RegexPool::ByteUse RegexPool::BytesUsed(RegexId id, int depth) const {
     case Kind::kAnd:
     case Kind::kOnlyOne:
       if (n.kind == Kind::kAnd) tail = {ByteSet::All(), ByteSet::All()};
-      for (const RegexId part : Parts(n)) {
+      for (const RegexId part : pool_.Parts(n)) {
         const ByteUse one = BytesUsed(part, depth + 1);
         const bool all = n.kind == Kind::kAnd;
         tail.any = all ? tail.any & one.any : tail.any | one.any;
@@ -71,67 +75,19 @@ RegexPool::ByteUse RegexPool::BytesUsed(RegexId id, int depth) const {
   return use;
 }
 
-int32_t RegexPool::FarthestOf(const Node& n, std::span<const int32_t> list) const {
-  const auto farthest = [&](RegexId part) { return int64_t{node(part).farthest}; };
-  int64_t bytes = kManyBytes;
-  switch (n.kind) {
-    case Kind::kEmpty:
-      bytes = 0;
-      break;
-    case Kind::kBytes:
-    case Kind::kLiteral:
-      bytes = n.least;
-      break;
-    case Kind::kConcat:
-      bytes = std::max(farthest(n.a) + node(n.b).least, farthest(n.b));
-      break;
-    case Kind::kOr:
-      bytes = 0;
-      for (const RegexId part : list) bytes = std::max(bytes, farthest(part));
-      break;
-    case Kind::kRepeat:
-      bytes = farthest(n.a) + int64_t{std::max(n.b - 1, 0)} * node(n.a).least;
-      break;
-    case Kind::kTexts:
-      bytes = std::ranges::max(Listed(n.a, n.b), {}, &TextPlace::length).length - n.c;
-      break;
-    default:
-      break;
-  }
-  return static_cast<int32_t>(std::min<int64_t>(bytes, kManyBytes));
-}
-
-// REQUIRES: the node's other properties are known.
-int32_t RegexPool::WayOf(const Node& n, std::span<const int32_t> list) const {
-  const auto way = [&](RegexId part) { return int64_t{node(part).way}; };
-  int64_t bytes = kManyBytes;
-  if (n.nullable) {
-    bytes = 0;
-  } else if (n.farthest < kManyBytes) {
-    bytes = n.least;
-  } else if (n.kind == Kind::kConcat) {
-    bytes = way(n.a) + way(n.b);
-  } else if (n.kind == Kind::kRepeat) {
-    bytes = way(n.a) * n.b;
-  } else if (n.kind == Kind::kOr) {
-    for (const RegexId part : list) bytes = std::min(bytes, way(part));
-  }
-  return static_cast<int32_t>(std::min<int64_t>(bytes, kManyBytes));
-}
-
 // A subset of `id` that no text restricts: everything that may follow some text may also come at
 // once. kNothing if none is known.
-RegexId RegexPool::TextCore(RegexId id, int depth) {
+RegexId RegexAnalysis::TextCore(RegexId id, int depth) {
   const Node n = node(id);
   if (depth > kMostCoreNesting) return kNothing;
   if (n.kind == Kind::kConcat) {
-    if (n.a == node(swallowing_).a) return id;
+    if (n.a == node(pool_.swallowing_).a) return id;
     const Kind head = node(n.a).kind;
     if (head != Kind::kOr && head != Kind::kAnd) return kNothing;
-    return Concat(TextCore(n.a, depth + 1), n.b);
+    return pool_.Concat(TextCore(n.a, depth + 1), n.b);
   }
   if (n.kind != Kind::kOr && n.kind != Kind::kAnd) return kNothing;
-  const std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
+  const std::vector<RegexId> parts(pool_.Parts(n).begin(), pool_.Parts(n).end());
   std::vector<RegexId> cores;
   for (const RegexId part : parts) {
     const RegexId core = TextCore(part, depth + 1);
@@ -139,16 +95,16 @@ RegexId RegexPool::TextCore(RegexId id, int depth) {
     if (n.kind == Kind::kAnd && core == kNothing) return kNothing;
     cores.push_back(core);
   }
-  return n.kind == Kind::kAnd ? And(std::move(cores)) : kNothing;
+  return n.kind == Kind::kAnd ? pool_.And(std::move(cores)) : kNothing;
 }
 
-bool RegexPool::TakesAllText(RegexId id) {
-  if (node(swallowing_).kind != Kind::kConcat) return false;
+bool RegexAnalysis::TakesAllText(RegexId id) {
+  if (node(pool_.swallowing_).kind != Kind::kConcat) return false;
   const RegexId core = TextCore(id, 0);
-  return core != kNothing && IsLive(core);
+  return core != kNothing && pool_.walk().IsLive(core);
 }
 
-RegexId RegexPool::Relax(RegexId id, size_t near) {
+RegexId RegexAnalysis::Relax(RegexId id, size_t near) {
   const Node& n = node(id);
   RegexId relaxed = id;
   if (n.farthest < kManyBytes) {
@@ -156,18 +112,18 @@ RegexId RegexPool::Relax(RegexId id, size_t near) {
   } else if (n.kind == Kind::kAnd && n.b == 2) {
     relaxed = RelaxBoth(id, near);
   }
-  if (exhausted_) relaxed = id;
-  nodes_[static_cast<size_t>(id)].relaxed[near] = relaxed;
+  if (budget().exhausted()) relaxed = id;
+  At(id).relaxed[near] = relaxed;
   return relaxed;
 }
 
 // For an expression without intersections and complements: after any text, the rest can be as short
 // as possible.
-RegexId RegexPool::RelaxPlain(RegexId id, size_t near) {
+RegexId RegexAnalysis::RelaxPlain(RegexId id, size_t near) {
   const Node n = node(id);
   if (n.relaxed[near] >= 0) return n.relaxed[near];
-  if (exhausted_ || n.height > kMostNesting) return id;
-  Spend(1, 0);
+  if (budget().exhausted() || n.height > kMostNesting) return id;
+  budget().Spend(1, 0);
   RegexId relaxed = id;
   switch (n.kind) {
     case Kind::kConcat: {
@@ -177,41 +133,41 @@ RegexId RegexPool::RelaxPlain(RegexId id, size_t near) {
         tails.push_back(at);
       }
       relaxed = RelaxPlain(at, near);
-      for (; !tails.empty() && !exhausted_; tails.pop_back()) {
-        relaxed = Concat(RelaxPlain(node(tails.back()).a, near), relaxed);
-        nodes_[static_cast<size_t>(tails.back())].relaxed[near] = exhausted_ ? -1 : relaxed;
+      for (; !tails.empty() && !budget().exhausted(); tails.pop_back()) {
+        relaxed = pool_.Concat(RelaxPlain(node(tails.back()).a, near), relaxed);
+        At(tails.back()).relaxed[near] = budget().exhausted() ? -1 : relaxed;
       }
       break;
     }
     case Kind::kOr: {
-      std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
+      std::vector<RegexId> parts(pool_.Parts(n).begin(), pool_.Parts(n).end());
       for (RegexId& part : parts) part = RelaxPlain(part, near);
-      relaxed = Or(std::move(parts));
+      relaxed = pool_.Or(std::move(parts));
       break;
     }
     case Kind::kRepeat:
-      relaxed = RepeatNear(n, RelaxPlain(n.a, near), kRelaxBytes[near]);
+      relaxed = RepeatNear(n, RelaxPlain(n.a, near), regex::kRelaxBytes[near]);
       break;
     default:
       break;
   }
-  if (!exhausted_) nodes_[static_cast<size_t>(id)].relaxed[near] = relaxed;
+  if (!budget().exhausted()) At(id).relaxed[near] = relaxed;
   return relaxed;
 }
 
 // The repetition, as far as texts of `bytes` bytes can tell.
-RegexId RegexPool::RepeatNear(const Form& repeat, RegexId part, int32_t bytes) {
+RegexId RegexAnalysis::RepeatNear(const Form& repeat, RegexId part, int32_t bytes) {
   // Complete repetitions that fit, and one more that is begun.
   const int32_t times = bytes / std::max(node(repeat.a).least, 1) + 2;
   const bool is_far = repeat.c != kUnlimited && repeat.c >= times;
-  return Repeat(part, std::min(repeat.b, times), is_far ? kUnlimited : repeat.c);
+  return pool_.Repeat(part, std::min(repeat.b, times), is_far ? kUnlimited : repeat.c);
 }
 
-RegexId RegexPool::Loosen(RegexId id) {
+RegexId RegexAnalysis::Loosen(RegexId id) {
   const Node n = node(id);
   if (n.loosened >= 0) return n.loosened;
-  if (exhausted_ || n.height > kMostNesting) return id;
-  Spend(1, 0);
+  if (budget().exhausted() || n.height > kMostNesting) return id;
+  budget().Spend(1, 0);
   RegexId loosened = id;
   if (!n.has_boolean) {
     loosened = n.farthest < kManyBytes ? RelaxPlain(id, kNear.size()) : id;
@@ -222,25 +178,25 @@ RegexId RegexPool::Loosen(RegexId id) {
       heads.push_back(node(at).a);
     }
     loosened = Loosen(at);
-    for (; !heads.empty() && !exhausted_; heads.pop_back()) {
-      loosened = Concat(Loosen(heads.back()), loosened);
+    for (; !heads.empty() && !budget().exhausted(); heads.pop_back()) {
+      loosened = pool_.Concat(Loosen(heads.back()), loosened);
     }
   } else if (n.kind == Kind::kRepeat) {
     loosened = RepeatNear(n, Loosen(n.a), kLooseBytes);
   } else if (n.kind == Kind::kOr || n.kind == Kind::kAnd) {
-    std::vector<RegexId> parts(Parts(n).begin(), Parts(n).end());
+    std::vector<RegexId> parts(pool_.Parts(n).begin(), pool_.Parts(n).end());
     for (RegexId& part : parts) part = Loosen(part);
-    loosened = n.kind == Kind::kOr ? Or(std::move(parts)) : And(std::move(parts));
+    loosened = n.kind == Kind::kOr ? pool_.Or(std::move(parts)) : pool_.And(std::move(parts));
   }
-  if (exhausted_) return id;
-  nodes_[static_cast<size_t>(id)].loosened = loosened;
+  if (budget().exhausted()) return id;
+  At(id).loosened = loosened;
   return loosened;
 }
 
 // For strings that must match something and have a maximum length: the length does not matter if
 // enough room is left.
-RegexId RegexPool::RelaxBoth(RegexId id, size_t near) {
-  const auto parts = Parts(node(id));
+RegexId RegexAnalysis::RelaxBoth(RegexId id, size_t near) {
+  const auto parts = pool_.Parts(node(id));
   RegexId counted = parts[0], other = parts[1];
   if (CharactersLeft(counted) < 0) std::swap(counted, other);
   const int64_t room = CharactersLeft(counted);
@@ -251,8 +207,8 @@ RegexId RegexPool::RelaxBoth(RegexId id, size_t near) {
 
 // For the rest of arbitrary strings of limited length: how many characters may come, not counting
 // one that is partly read. Negative for other expressions.
-int64_t RegexPool::CharactersLeft(RegexId id) const {
-  const Node& all = node(swallowing_);
+int64_t RegexAnalysis::CharactersLeft(RegexId id) const {
+  const Node& all = node(pool_.swallowing_);
   if (all.kind != Kind::kConcat || node(all.a).kind != Kind::kRepeat) return -1;
   for (; node(id).kind == Kind::kConcat; id = node(id).b) {
     const Node& n = node(id);
@@ -261,6 +217,56 @@ int64_t RegexPool::CharactersLeft(RegexId id) const {
     }
   }
   return -1;
+}
+
+int64_t RegexAnalysis::CommonMultiple(RegexId id) const {
+  std::set<int32_t> found;
+  std::set<RegexId> seen{id};
+  for (std::vector<RegexId> todo{id}; !todo.empty();) {
+    const Node& n = node(todo.back());
+    todo.pop_back();
+    const auto visit = [&](RegexId part) {
+      if (seen.insert(part).second) todo.push_back(part);
+    };
+    switch (n.kind) {
+      case Kind::kMultiple:
+        found.insert(n.a);
+        break;
+      case Kind::kConcat:
+        visit(n.a);
+        visit(n.b);
+        break;
+      case Kind::kOr:
+      case Kind::kAnd:
+      case Kind::kOnlyOne:
+        for (const RegexId part : pool_.Parts(n)) visit(part);
+        break;
+      case Kind::kNot:
+      case Kind::kRepeat:
+      case Kind::kRespelled:
+      case Kind::kSpelled:
+        visit(n.a);
+        break;
+      default:
+        break;
+    }
+  }
+  int32_t decimals = 0;
+  for (const int32_t one : found) {
+    decimals = std::max(decimals, pool_.multiples_[static_cast<size_t>(one)].decimals);
+  }
+  __int128 common = 1;
+  for (const int32_t one : found) {
+    const Multiple& multiple = pool_.multiples_[static_cast<size_t>(one)];
+    __int128 modulus = multiple.modulus;
+    for (int32_t i = multiple.decimals; i < decimals; ++i) modulus *= 10;
+    if (modulus > kMostCommonMultiple) return kMostCommonMultiple;
+    common = common /
+             std::gcd(static_cast<int64_t>(common), static_cast<int64_t>(modulus % common)) *
+             modulus;
+    if (common > kMostCommonMultiple) return kMostCommonMultiple;
+  }
+  return found.size() < 2 ? 1 : static_cast<int64_t>(common);
 }
 
 }  // namespace weft::constraint

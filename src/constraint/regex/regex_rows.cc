@@ -33,7 +33,7 @@ void RegexPool::LinkOptions(Node* n) {
   }
   n->options = static_cast<int32_t>(options_.size());
   options_.push_back(made);
-  Spend(0, sizeof(Options));
+  budget_.Spend(0, sizeof(Options));
 }
 
 // Whether every derivative of the part is optional, and a subset of the part.
@@ -118,28 +118,6 @@ void RegexPool::DropFewer(std::vector<RegexId>* parts) const {
   if (dropped.empty()) return;
   std::ranges::sort(dropped);
   std::erase_if(*parts, [&](RegexId part) { return std::ranges::binary_search(dropped, part); });
-}
-
-// For a sequence whose first part, and perhaps more, is optional.
-RegexId RegexPool::DeriveOptions(RegexId id, uint8_t byte) {
-  std::vector<RegexId> parts;
-  int64_t passed = 0;
-  while (node(id).options >= 0 && MayBegin(id).Has(byte)) {
-    const Node n = node(id);
-    ++passed;
-    if (!MayBegin(n.a).Has(byte)) {
-      id = n.b;
-      continue;
-    }
-    parts.push_back(Concat(RawDerive(n.a, byte), n.b));
-    // What a later plain part leaves is a subset of what this one leaves, so skip these.
-    const RegexId plain_end = options_[static_cast<size_t>(n.options)].plain_end;
-    id = plain_end != kNothing ? plain_end : n.b;
-    if (exhausted_) return kNothing;
-  }
-  Step(passed / 4);
-  parts.push_back(RawDerive(id, byte));
-  return Or(std::move(parts));
 }
 
 }  // namespace weft::constraint

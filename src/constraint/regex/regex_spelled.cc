@@ -6,6 +6,7 @@
 
 #include "constraint/regex/characters.h"
 #include "constraint/regex/regex.h"
+#include "constraint/regex/walk.h"
 
 namespace weft::constraint {
 namespace {
@@ -44,30 +45,29 @@ ByteSet RegexPool::EdgesOfEscapes() {
   return edges;
 }
 
-RegexId RegexPool::Unquoted(RegexId json) { return Respelled(RawDerive(json, '"'), 0, false); }
-
-RegexId RegexPool::Requoted(RegexId json, char quote) {
-  return Concat(Byte(static_cast<uint8_t>(quote)), Respelled(RawDerive(json, '"'), quote, false));
+RegexId RegexWalk::Requoted(RegexId json, char quote) {
+  return pool_.Concat(pool_.Byte(static_cast<uint8_t>(quote)),
+                      Respelled(RawDerive(json, '"'), quote, false));
 }
 
-RegexId RegexPool::Respelled(RegexId json_rest, int32_t quote, bool escaped) {
+RegexId RegexWalk::Respelled(RegexId json_rest, int32_t quote, bool escaped) {
   if (json_rest == kNothing) return kNothing;
-  const bool nullable = quote == 0 && AcceptsEmpty(RawDerive(json_rest, '"'));
-  return Intern({.kind = Kind::kRespelled,
-                 .nullable = nullable,
-                 .a = json_rest,
-                 .b = quote,
-                 .c = escaped ? 1 : 0});
+  const bool nullable = quote == 0 && pool_.AcceptsEmpty(RawDerive(json_rest, '"'));
+  return pool_.Intern({.kind = Kind::kRespelled,
+                       .nullable = nullable,
+                       .a = json_rest,
+                       .b = quote,
+                       .c = escaped ? 1 : 0});
 }
 
-RegexId RegexPool::DeriveRespelled(const Form& n, uint8_t byte) {
+RegexId RegexWalk::DeriveRespelled(const Form& n, uint8_t byte) {
   char meaning = static_cast<char>(byte);
   if (n.c != 0) {
     const size_t known = kEscapes.find(meaning);
     if (known == std::string_view::npos) return kNothing;
     meaning = kMeanings[known];
   } else if (n.b != 0 && byte == n.b) {
-    return AcceptsEmpty(RawDerive(n.a, '"')) ? kEmpty : kNothing;
+    return pool_.AcceptsEmpty(RawDerive(n.a, '"')) ? kEmpty : kNothing;
   } else if (n.b != 0 && byte == '\\') {
     return Respelled(n.a, n.b, true);
   }
@@ -83,20 +83,21 @@ RegexId RegexPool::Spelled(RegexId texts, Escapes escapes) {
   return Intern({.kind = Kind::kSpelled, .a = texts, .b = static_cast<int32_t>(escapes)});
 }
 
-RegexId RegexPool::DeriveSpelled(const Form& n, uint8_t byte) {
-  const auto escapes = static_cast<Escapes>(n.b);
-  const ByteSet escaped = EscapedBytes(escapes);
+RegexId RegexWalk::DeriveSpelled(const Form& n, uint8_t byte) {
+  const auto escapes = static_cast<RegexPool::Escapes>(n.b);
+  const ByteSet escaped = RegexPool::EscapedBytes(escapes);
   if (byte != '\\') {
-    return escaped.Has(byte) ? kNothing : Spelled(RawDerive(n.a, byte), escapes);
+    return escaped.Has(byte) ? kNothing : pool_.Spelled(RawDerive(n.a, byte), escapes);
   }
   std::vector<RegexId> parts;
   for (int meant = 0; meant < 0x80; ++meant) {
     if (!escaped.Has(meant) || !MayBegin(n.a).Has(meant)) continue;
     const std::string spelling = SpellingOf(static_cast<char>(meant), escapes);
-    parts.push_back(Concat(Literal(std::string_view(spelling).substr(1)),
-                           Spelled(RawDerive(n.a, static_cast<uint8_t>(meant)), escapes)));
+    parts.push_back(
+        pool_.Concat(pool_.Literal(std::string_view(spelling).substr(1)),
+                     pool_.Spelled(RawDerive(n.a, static_cast<uint8_t>(meant)), escapes)));
   }
-  return Or(std::move(parts));
+  return pool_.Or(std::move(parts));
 }
 
 }  // namespace weft::constraint

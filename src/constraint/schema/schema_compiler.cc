@@ -7,6 +7,7 @@
 
 #include "constraint/regex/characters.h"
 #include "constraint/regex/numbers.h"
+#include "constraint/regex/walk.h"
 #include "constraint/schema/schema_compiler_impl.h"
 
 namespace weft::constraint {
@@ -62,7 +63,7 @@ SchemaCompiler::SchemaCompiler(const SchemaDocument& document, const ConstraintO
   any_number_ = AnyNumber(&pool());
   any_string_ = QuotedJson(&pool(), 0, kUnlimited);
   // After the match of a pattern, the rest of the string is free even if another part matches too.
-  pool().Swallow(pool().Derive(any_string_, '"'));
+  pool().Swallow(pool().walk().Derive(any_string_, '"'));
   true_schema_.kind = JsonKind::kTrue;
   false_schema_.kind = JsonKind::kFalse;
 }
@@ -288,10 +289,11 @@ RegexId SchemaCompiler::Written(RegexId strings, bool is_key) {
       if (!is_key && strings == any_string_) written = AnySpelling();
       break;
     case ValueStyle::Strings::kPython:
-      written = pool().Or({pool().Requoted(strings, '"'), pool().Requoted(strings, '\'')});
+      written =
+          pool().Or({pool().walk().Requoted(strings, '"'), pool().walk().Requoted(strings, '\'')});
       break;
     case ValueStyle::Strings::kQuoted: {
-      const RegexId raw = pool().Unquoted(strings);
+      const RegexId raw = pool().walk().Unquoted(strings);
       const RegexId quote = pool().Literal(style_.quote);
       written = pool().Concat({quote, without(raw, style_.quote_text), quote});
       if (!is_key) break;
@@ -307,7 +309,7 @@ RegexId SchemaCompiler::Written(RegexId strings, bool is_key) {
   }
   if (style_.without.empty() && written == strings) return strings;
   written = without(written, style_.without);
-  return pool().IsLive(written) ? written : kNothing;
+  return pool().walk().IsLive(written) ? written : kNothing;
 }
 
 RegexId SchemaCompiler::ShortNumbers() {
@@ -343,7 +345,7 @@ Status SchemaCompiler::FillRule(RuleId rule, const Conjunction& conjunction, Val
     if (scalars.no) word("false", "False");
     if (scalars.number != kNothing && style_.short_numbers) {
       const RegexId number = pool().And({scalars.number, ShortNumbers()});
-      if (pool().IsLive(number)) parts.push_back(number);
+      if (pool().walk().IsLive(number)) parts.push_back(number);
     } else {
       parts.push_back(scalars.number);
     }
@@ -383,7 +385,7 @@ StatusOr<RegexId> SchemaCompiler::StringsOf(const JsonValue& schema) {
   WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&root));
   if (!possible) return kNothing;
   WEFT_ASSIGN_OR_RETURN(const Scalars scalars, ScalarsOf(root));
-  return scalars.string == kNothing ? kNothing : pool().Unquoted(scalars.string);
+  return scalars.string == kNothing ? kNothing : pool().walk().Unquoted(scalars.string);
 }
 
 Status SchemaCompiler::FillQueued() {
@@ -391,7 +393,7 @@ Status SchemaCompiler::FillQueued() {
     const auto [rule, conjunction] = std::move(queue_.front());
     queue_.pop_front();
     WEFT_RETURN_IF_ERROR(FillRule(rule, conjunction, ValueKinds::kAll, /*outside=*/false));
-    if (pool().exhausted() || grammar_.bytes() > options_.most_bytes) {
+    if (pool().budget().exhausted() || grammar_.bytes() > options_.most_bytes) {
       return TooMuchToCompile();
     }
   }
@@ -404,12 +406,12 @@ namespace {
 constexpr size_t kBytesOfStep = 16;
 
 StatusOr<SchemaDocument> ReadSchema(std::string_view text, RegexPool* pool) {
-  pool->Charge(1 + static_cast<int64_t>(text.size() / kBytesOfStep));
-  const int64_t most_parts = pool->work_left();
+  pool->budget().Spend(1 + static_cast<int64_t>(text.size() / kBytesOfStep));
+  const int64_t most_parts = pool->budget().work_left();
   int64_t parts_left = most_parts;
   auto document = SchemaDocument::Read(text, &parts_left);
-  pool->Charge(most_parts - parts_left);
-  if (pool->exhausted()) return TooMuchToCompile();
+  pool->budget().Spend(most_parts - parts_left);
+  if (pool->budget().exhausted()) return TooMuchToCompile();
   return document;
 }
 

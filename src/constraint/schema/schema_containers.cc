@@ -4,6 +4,7 @@
 
 #include "constraint/regex/characters.h"
 #include "constraint/regex/numbers.h"
+#include "constraint/regex/walk.h"
 #include "constraint/schema/schema_compiler_impl.h"
 
 namespace weft::constraint {
@@ -71,13 +72,13 @@ std::vector<std::string_view> SchemaCompiler::NamesOf(const Facts& facts) const 
 StatusOr<bool> SchemaCompiler::NameMatches(const JsonValue& schema, std::string_view pattern,
                                            std::string_view name) {
   WEFT_ASSIGN_OR_RETURN(const RegexId keys, PatternOf(schema, "patternProperties", pattern));
-  return pool().Accepts(keys, Quoted(name));
+  return pool().walk().Accepts(keys, Quoted(name));
 }
 
 StatusOr<bool> SchemaCompiler::NameFits(const Facts& facts, std::string_view name) {
   if (facts.names.empty()) return true;
   WEFT_ASSIGN_OR_RETURN(const Scalars names, ScalarsOf(facts.names));
-  return pool().Accepts(names.string, Quoted(name));
+  return pool().walk().Accepts(names.string, Quoted(name));
 }
 
 const JsonValue* SchemaCompiler::PropertyOf(const JsonValue& schema, std::string_view name) {
@@ -98,9 +99,9 @@ StatusOr<std::optional<Conjunction>> SchemaCompiler::ValueOf(const Facts& facts,
   if (facts.forbidden.contains(name)) return nothing;
   WEFT_ASSIGN_OR_RETURN(const bool fits, NameFits(facts, name));
   if (!fits) return nothing;
-  if (pool().exhausted()) return TooMuchToCompile();
+  if (pool().budget().exhausted()) return TooMuchToCompile();
   Conjunction value;
-  pool().Charge(10 + 4 * static_cast<int64_t>(facts.layers.size()));
+  pool().budget().Spend(10 + 4 * static_cast<int64_t>(facts.layers.size()));
   for (const JsonValue* layer : facts.layers) {
     bool known = false;
     if (const JsonValue* own = PropertyOf(*layer, name)) {
@@ -148,7 +149,7 @@ StatusOr<std::vector<SchemaCompiler::NameClass>> SchemaCompiler::SplitByPatterns
         without.is_not.push_back(keys);
         for (NameClass* const one : {&with, &without}) {
           FindKeys(one);
-          if (pool().IsLive(one->keys)) split.push_back(std::move(*one));
+          if (pool().walk().IsLive(one->keys)) split.push_back(std::move(*one));
         }
       }
       if (split.size() > kMostKeyClasses)
@@ -190,7 +191,7 @@ StatusOr<std::vector<KeyClass>> SchemaCompiler::FreeKeys(const Facts& facts) {
   for (const NameClass& part : classes) {
     KeyClass made{part.keys, ValueWhereMatching(facts, part.matching)};
     WEFT_ASSIGN_OR_RETURN(const bool possible, Tidy(&made.value));
-    if (possible && pool().IsLive(made.keys)) result.push_back(std::move(made));
+    if (possible && pool().walk().IsLive(made.keys)) result.push_back(std::move(made));
   }
   return result;
 }
@@ -301,10 +302,11 @@ StatusOr<std::optional<std::vector<RegexId>>> SchemaCompiler::ValuesOf(
       const auto decimal = ReadDecimal(value->text);
       if (!decimal) return unknown;
       const RegexId equal = pool().And({EqualTo(&pool(), *decimal, true), scalars.number});
-      if (pool().IsLive(equal)) numbers.push_back(equal);
+      if (pool().walk().IsLive(equal)) numbers.push_back(equal);
     } else if (value->Is(JsonKind::kString)) {
       const std::string spelled = Quoted(value->text);
-      if (pool().Accepts(scalars.string, spelled)) strings.push_back(pool().Literal(spelled));
+      if (pool().walk().Accepts(scalars.string, spelled))
+        strings.push_back(pool().Literal(spelled));
     }
   }
   std::vector<RegexId> all;
@@ -314,7 +316,7 @@ StatusOr<std::optional<std::vector<RegexId>>> SchemaCompiler::ValuesOf(
     all.insert(all.end(), list->begin(), list->end());
     // The schemas may allow other values than those found.
     const RegexId allowed = list == &numbers ? scalars.number : scalars.string;
-    if (pool().IsLive(pool().AndNot(allowed, pool().Or(*list)))) return unknown;
+    if (pool().walk().IsLive(pool().AndNot(allowed, pool().Or(*list)))) return unknown;
   }
   if (scalars.null) all.push_back(pool().Literal("null"));
   if (scalars.yes) all.push_back(pool().Literal("true"));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "constraint/regex/walk.h"
 #include "constraint/schema/schema_compiler_impl.h"
 
 namespace weft::constraint {
@@ -160,7 +161,7 @@ Status SchemaCompiler::NegateNames(const JsonValue& at, std::string_view keyword
                                    const Facts& facts, RegexId keys, Literal value,
                                    std::vector<Branch>* branches) {
   for (const std::string_view name : NamesOf(facts)) {
-    if (!pool().Accepts(keys, Quoted(name))) continue;
+    if (!pool().walk().Accepts(keys, Quoted(name))) continue;
     branches->push_back([name, value](Search* s) {
       s->facts.Require(name);
       s->facts.extra[name].push_back(value);
@@ -169,7 +170,7 @@ Status SchemaCompiler::NegateNames(const JsonValue& at, std::string_view keyword
   // An unlisted name would have to be remembered until the end of the object.
   WEFT_ASSIGN_OR_RETURN(const std::vector<KeyClass> free, FreeKeys(facts));
   for (const KeyClass& known : free) {
-    if (!pool().IsLive(pool().And({known.keys, keys}))) continue;
+    if (!pool().walk().IsLive(pool().And({known.keys, keys}))) continue;
     Conjunction both = known.value;
     both.push_back(value);
     WEFT_ASSIGN_OR_RETURN(const bool empty, IsEmpty(both));

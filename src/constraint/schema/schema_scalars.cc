@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "constraint/regex/analysis.h"
 #include "constraint/regex/characters.h"
 #include "constraint/regex/formats.h"
 #include "constraint/regex/numbers.h"
 #include "constraint/regex/pattern.h"
+#include "constraint/regex/walk.h"
 #include "constraint/schema/schema_compiler_impl.h"
 
 namespace weft::constraint {
@@ -87,14 +89,15 @@ StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
   }
   if (!numbers.empty()) all.number = pool().And(std::move(numbers));
   if (!strings.empty()) all.string = pool().And(std::move(strings));
-  if (last_multiple_ != nullptr && pool().CommonMultiple(all.number) > kMostRemainders &&
-      !pool().Settle(all.number, kMostNumberStates, kMostNumberWork) && !pool().exhausted()) {
+  if (last_multiple_ != nullptr && pool().analysis().CommonMultiple(all.number) > kMostRemainders &&
+      !pool().walk().Settle(all.number, kMostNumberStates, kMostNumberWork) &&
+      !pool().budget().exhausted()) {
     return Refuse(*last_multiple_, "multipleOf",
                   "together with the other multiples that a number must be, or must not be, it "
                   "leaves too many remainders to follow");
   }
-  if (!pool().IsLive(all.number)) all.number = kNothing;
-  if (!pool().IsLive(all.string)) all.string = kNothing;
+  if (!pool().walk().IsLive(all.number)) all.number = kNothing;
+  if (!pool().walk().IsLive(all.string)) all.string = kNothing;
   return all;
 }
 

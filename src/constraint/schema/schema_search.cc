@@ -78,7 +78,7 @@ SchemaCompiler::Search SchemaCompiler::SearchFor(const Conjunction& conjunction)
 }
 
 Status SchemaCompiler::Run(Search search, Container type, bool only_one, std::vector<Facts>* out) {
-  if (++steps_ > kMostSteps || pool().exhausted()) {
+  if (++steps_ > kMostSteps || pool().budget().exhausted()) {
     return ResourceExhausted("the schema has too many combinations; make it simpler");
   }
   int taken = 0;
@@ -86,7 +86,7 @@ Status SchemaCompiler::Run(Search search, Container type, bool only_one, std::ve
   size_t parts = search.todo.size() + search.later.size() + search.facts.layers.size() +
                  search.facts.required.size();
   for (const Choice& choice : search.choices) parts += 2 + choice->size();
-  pool().Charge(20 + static_cast<int64_t>(parts));
+  pool().budget().Spend(20 + static_cast<int64_t>(parts));
   while (!search.todo.empty()) {
     const Literal literal = search.todo.back();
     search.todo.pop_back();
@@ -146,7 +146,7 @@ StatusOr<bool> SchemaCompiler::IsRedundant(const Search& search, const Literal& 
   --search_depth_;
   // If the search is not supported, the schema does not count as ruled out. (Building the error
   // message is expensive.)
-  if (!has_way.ok()) pool().Charge(200);
+  if (!has_way.ok()) pool().budget().Spend(200);
   if (has_way.status().code() == StatusCode::kUnimplemented) return false;
   WEFT_RETURN_IF_ERROR(has_way.status());
   return !*has_way;
