@@ -14,7 +14,7 @@
 #include "chat/chat_format.h"
 #include "chat/openai_form.h"
 #include "constraint/constraint.h"
-#include "constraint/vocabulary_bytes.h"
+#include "engine/loading/token_table_of.h"
 #include "formats/model_file.h"
 
 namespace weft {
@@ -74,7 +74,7 @@ Status Run(int argc, char** argv) {
   WEFT_ASSIGN_OR_RETURN(ToolList tools, ReadOpenAiTools(offered));
   if (argc > 3) tools.resize(std::min(tools.size(), static_cast<size_t>(std::atoi(argv[3]))));
   auto begin = Clock::now();
-  const auto table = constraint::TableOf(*tokenizer);
+  const auto table = TokenTableOf(*tokenizer);
   std::printf("%s, %zu tools; table of %d tokens: %.1f ms\n",
               std::string(format->reply_format()).c_str(), tools.size(), table->size(),
               MicrosSince(begin) / 1000);

@@ -26,7 +26,7 @@
 #include "constraint/constraint.h"
 #include "constraint/regex/characters.h"
 #include "constraint/schema/json_value.h"
-#include "constraint/vocabulary_bytes.h"
+#include "engine/loading/token_table_of.h"
 #include "formats/model_file.h"
 #include "tests/support/goldens.h"
 #include "tests/support/unpacked.h"
@@ -163,7 +163,7 @@ int Main(int argc, char** argv) {
   if (!tokenizer.ok())
     return std::fprintf(stderr, "%s\n", tokenizer.status().ToString().c_str()), 1;
   double begin = ProcessorTime();
-  const auto table = TableOf(**tokenizer);
+  const auto table = TokenTableOf(**tokenizer);
   std::printf("table of %d tokens: %.1f ms\n", table->size(), (ProcessorTime() - begin) / 1000);
   const size_t every = argc > 3 ? static_cast<size_t>(std::max(1, std::atoi(argv[3]))) : 1;
   const std::string cases = path.ends_with(".zst") ? testing::Unpacked(*packed) : *packed;

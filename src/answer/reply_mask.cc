@@ -8,8 +8,8 @@
 #include "answer/error_details.h"
 #include "base/strings.h"
 #include "constraint/constraint_cache.h"
-#include "constraint/vocabulary_bytes.h"
 #include "json/json_text.h"
+#include "tokenizer/tokens_behind.h"
 
 namespace weft::serve {
 namespace {
@@ -165,7 +165,7 @@ void ReplyMask::Follow(std::span<const int32_t> generated) {
 // yet, the thought continues.
 void ReplyMask::BeginEnding(std::span<const int32_t> generated) {
   const std::string& mark = reply_ == nullptr ? marks_.answer : marks_.close;
-  const std::vector<int32_t> end = constraint::TokensBehind(*tokenizer_, mark, /*controls=*/true);
+  const std::vector<int32_t> end = TokensBehind(*tokenizer_, mark, /*controls=*/true);
   if (end.empty()) {
     stage_ = Stage::kAnswer;
     return;
@@ -178,7 +178,7 @@ void ReplyMask::BeginEnding(std::span<const int32_t> generated) {
     return true;
   };
   std::vector<int32_t> words;
-  if (limit_.tokens > 0) words = constraint::TokensBehind(*tokenizer_, limit_.message);
+  if (limit_.tokens > 0) words = TokensBehind(*tokenizer_, limit_.message);
   if (!may_end_with(std::move(words))) may_end_with({});
 }
 

@@ -18,7 +18,7 @@
 #include "base/strings.h"
 #include "chat/chat_format.h"
 #include "chat/openai_form.h"
-#include "constraint/vocabulary_bytes.h"
+#include "engine/loading/token_table_of.h"
 #include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -228,7 +228,7 @@ CallSetup MakeSetup(const std::string& source, bool controls) {
   auto tokenizer = Tokenizer::Load(**file);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   setup.tokenizer = *tokenizer;
-  setup.table = constraint::TableOf(*setup.tokenizer);
+  setup.table = TokenTableOf(*setup.tokenizer);
   auto format = ChatFormat::Create(source, setup.tokenizer);
   EXPECT_TRUE(format.ok()) << format.status();
   setup.format = *format;

@@ -8,10 +8,10 @@
 #include "chat/builtin_templates.h"
 #include "chat/call_text.h"
 #include "chat/conversation_view.h"
-#include "chat/json_value.h"
 #include "chat/own_prompt.h"
 #include "chat/template_traits.h"
 #include "chat/template_variables.h"
+#include "jinja/json_value.h"
 #include "reply/syntax.h"
 
 namespace weft {

@@ -22,7 +22,7 @@
 #include "chat/conversation.h"
 #include "chat/own_reply.h"
 #include "chat/past_thoughts.h"
-#include "chat/template.h"
+#include "jinja/template.h"
 #include "nlohmann/json.hpp"
 #include "reply/reply.h"
 #include "tokenizer/tokenizer.h"

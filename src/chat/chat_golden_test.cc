@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "chat/template.h"
 #include "gtest/gtest.h"
+#include "jinja/template.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/goldens.h"
 

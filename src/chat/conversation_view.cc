@@ -8,7 +8,7 @@
 
 #include "base/strings.h"
 #include "chat/call_text.h"
-#include "chat/json_value.h"
+#include "jinja/json_value.h"
 
 namespace weft {
 namespace {

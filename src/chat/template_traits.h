@@ -12,7 +12,7 @@
 #include <string>
 
 #include "chat/past_thoughts.h"
-#include "chat/template.h"
+#include "jinja/template.h"
 #include "reply/syntax.h"
 
 namespace weft {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "chat/conversation.h"
-#include "chat/template.h"
+#include "jinja/template.h"
 #include "nlohmann/json.hpp"
 
 namespace weft {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/strings.h"
-#include "constraint/vocabulary_bytes.h"
 
 namespace weft::constraint {
 namespace {
@@ -17,7 +16,7 @@ bool IsIdle(const std::shared_ptr<const Constraint>& constraint) {
 
 std::shared_ptr<const TokenTable> ConstraintCache::Table() {
   MutexLock lock(&table_mutex_);
-  if (table_ == nullptr) table_ = TableOf(*tokenizer_);
+  if (table_ == nullptr) table_ = make_table_();
   return table_;
 }
 

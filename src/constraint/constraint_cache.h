@@ -14,6 +14,7 @@
 #define WEFT_CONSTRAINT_CONSTRAINT_CACHE_H_
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -27,7 +28,6 @@
 #include "base/status.h"
 #include "constraint/constraint.h"
 #include "constraint/token_table.h"
-#include "tokenizer/tokenizer.h"
 
 namespace weft::constraint {
 
@@ -43,10 +43,12 @@ class ConstraintCache {
     int64_t least_share = 8 << 20;
   };
 
-  explicit ConstraintCache(std::shared_ptr<const Tokenizer> tokenizer)
-      : ConstraintCache(std::move(tokenizer), Limits{}) {}
-  ConstraintCache(std::shared_ptr<const Tokenizer> tokenizer, const Limits& limits)
-      : tokenizer_(std::move(tokenizer)), limits_(limits) {}
+  // `make_table` makes the table of the vocabulary, once, when the first constraint needs it.
+  using MakeTable = std::function<std::shared_ptr<const TokenTable>()>;
+  explicit ConstraintCache(MakeTable make_table)
+      : ConstraintCache(std::move(make_table), Limits{}) {}
+  ConstraintCache(MakeTable make_table, const Limits& limits)
+      : make_table_(std::move(make_table)), limits_(limits) {}
 
   // Returns the constraint that `make` built for this tenant and an equal key, or builds it now.
   // Failures are not cached. `tenant`: as TurnOptions::tenant; empty if there is only one.
@@ -75,7 +77,7 @@ class ConstraintCache {
   // Sorts the parts so that those to evict first come first. `most`: the limit for all together.
   static void SortToGo(int64_t most, std::vector<Part>* parts);
 
-  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const MakeTable make_table_;
   const Limits limits_;
   Mutex table_mutex_;  // held while the table is built
   std::shared_ptr<const TokenTable> table_ WEFT_GUARDED_BY(table_mutex_);

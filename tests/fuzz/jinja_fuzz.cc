@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "chat/template.h"
+#include "jinja/template.h"
 #include "nlohmann/json.hpp"
 
 namespace weft {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "constraint/constraint_cache.h"
-#include "constraint/vocabulary_bytes.h"
+#include "tokenizer/tokens_behind.h"
 
 namespace weft {
 namespace {
@@ -143,7 +143,7 @@ std::vector<int32_t> ConstraintMask::Forced(std::span<const int32_t> generated) 
   if (lost_) return {};
   const std::string text = state_.ForcedText(kMostForcedBytes);
   if (text.size() < 2) return {};
-  std::vector<int32_t> tokens = constraint::TokensBehind(*tokenizer_, text);
+  std::vector<int32_t> tokens = TokensBehind(*tokenizer_, text);
   if (!tokens.empty()) tokens.pop_back();
   return tokens;
 }

@@ -15,9 +15,10 @@
 #include "cli/flags/sampling_flags.h"
 #include "cli/terminal/output.h"
 #include "constraint/constraint.h"
-#include "constraint/vocabulary_bytes.h"
+#include "engine/loading/token_table_of.h"
 #include "nlohmann/json.hpp"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokens_behind.h"
 #include "weft/engine.h"
 
 namespace weft::cli {
@@ -68,7 +69,7 @@ StatusOr<std::shared_ptr<const Constraint>> Compile(
 
 nlohmann::json WalkText(const Constraint& constraint, const Tokenizer& tokenizer,
                         const std::string& text) {
-  std::vector<TokenId> tokens = constraint::TokensBehind(tokenizer, text);
+  std::vector<TokenId> tokens = TokensBehind(tokenizer, text);
   // Refused if the two differ.
   if (tokens.empty()) tokens = tokenizer.Encode(text, {});
   ConstraintState state = constraint.Begin();
@@ -157,13 +158,13 @@ Status Constrain(const ConstrainFlags& flags) {
   if (flags.generate > 0) {
     WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
     WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
-    const auto made = Compile(flags, constraint::TableOf(*model->tokenizer()));
+    const auto made = Compile(flags, TokenTableOf(*model->tokenizer()));
     if (!made.ok()) return WithExitCode(made.status(), kRefused);
     return Generate(flags, *made, model, found.advice);
   }
   WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(*file));
-  const auto made = Compile(flags, constraint::TableOf(*tokenizer));
+  const auto made = Compile(flags, TokenTableOf(*tokenizer));
   if (!made.ok()) return WithExitCode(made.status(), kRefused);
   std::string line;
   while (std::getline(std::cin, line)) PrintJsonLine(WalkText(**made, *tokenizer, line));

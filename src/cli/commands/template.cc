@@ -5,10 +5,10 @@
 
 #include "base/files/mapped_file.h"
 #include "chat/builtin_templates.h"
-#include "chat/template.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
 #include "cli/terminal/output.h"
+#include "jinja/template.h"
 #include "nlohmann/json.hpp"
 #include "tokenizer/tokenizer.h"
 

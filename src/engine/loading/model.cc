@@ -10,6 +10,7 @@
 #include "backend/text_head.h"
 #include "constraint/constraint_cache.h"
 #include "engine/loading/computing.h"
+#include "engine/loading/token_table_of.h"
 #include "formats/model_file.h"
 #include "model/model_spec.h"
 #include "tokenizer/tokenizer.h"
@@ -32,6 +33,12 @@ struct Model::Impl {
 };
 
 namespace {
+
+std::unique_ptr<constraint::ConstraintCache> ConstraintsFor(
+    std::shared_ptr<const Tokenizer> tokenizer) {
+  return std::make_unique<constraint::ConstraintCache>(
+      [tokenizer = std::move(tokenizer)] { return TokenTableOf(*tokenizer); });
+}
 
 std::string NameOfFile(const ModelFile& file) {
   const auto name = file.GetStringOr("general.name", "");
@@ -177,7 +184,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
   // First, so that a file of an unknown architecture is refused for that reason.
   WEFT_ASSIGN_OR_RETURN(ModelSpec spec, BuildModelSpec(*file, spec_options));
   WEFT_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::Load(*file));
-  impl->constraints = std::make_unique<constraint::ConstraintCache>(impl->tokenizer);
+  impl->constraints = ConstraintsFor(impl->tokenizer);
   if (impl->tokenizer->vocab_size() > spec.n_vocab) {
     return InvalidArgument(file->path(), ": the tokenizer has ", impl->tokenizer->vocab_size(),
                            " tokens, but the embedding has rows for ", spec.n_vocab);
@@ -210,7 +217,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::LoadHead(const Model& model,
   impl->computing = {.backend = of.computing.backend,
                      .leaves_experts = of.computing.leaves_experts,
                      .divided = of.computing.divided};
-  impl->constraints = std::make_unique<constraint::ConstraintCache>(of.tokenizer);
+  impl->constraints = ConstraintsFor(of.tokenizer);
   impl->name = of.name;
   impl->context_tokens = of.context_tokens;
   LoadOptions load;

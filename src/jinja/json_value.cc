@@ -1,4 +1,4 @@
-#include "chat/json_value.h"
+#include "jinja/json_value.h"
 
 #include <utility>
 #include <vector>

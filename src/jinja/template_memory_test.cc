@@ -8,8 +8,8 @@
 #include <new>
 #include <string>
 
-#include "chat/template.h"
 #include "gtest/gtest.h"
+#include "jinja/template.h"
 #include "nlohmann/json.hpp"
 
 namespace {

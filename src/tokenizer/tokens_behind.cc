@@ -1,24 +1,8 @@
-#include "constraint/vocabulary_bytes.h"
+#include "tokenizer/tokens_behind.h"
 
 #include <string>
-#include <utility>
-#include <vector>
 
-namespace weft::constraint {
-
-std::shared_ptr<const TokenTable> TableOf(const Tokenizer& tokenizer) {
-  std::vector<std::string> bytes(static_cast<size_t>(tokenizer.vocab_size()));
-  std::vector<std::pair<TokenId, std::string>> controls;
-  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (tokenizer.IsControl(id)) {
-      controls.emplace_back(id, tokenizer.Piece(id, /*render_special=*/true));
-    } else {
-      bytes[static_cast<size_t>(id)] = tokenizer.Piece(id, /*render_special=*/false);
-    }
-  }
-  return std::make_shared<const TokenTable>(std::move(bytes), tokenizer.EndsOfGeneration(),
-                                            std::move(controls));
-}
+namespace weft {
 
 std::vector<TokenId> TokensBehind(const Tokenizer& tokenizer, std::string_view text,
                                   bool controls) {
@@ -42,4 +26,4 @@ std::vector<TokenId> TokensBehind(const Tokenizer& tokenizer, std::string_view t
   return tokens;
 }
 
-}  // namespace weft::constraint
+}  // namespace weft

@@ -1,10 +1,10 @@
-#include "chat/template.h"
+#include "jinja/template.h"
 
 #include <algorithm>
 #include <ctime>
 
-#include "chat/json_value.h"
 #include "jinja/interpreter.h"
+#include "jinja/json_value.h"
 #include "jinja/parser.h"
 #include "nlohmann/json.hpp"
 

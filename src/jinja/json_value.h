@@ -1,6 +1,6 @@
 // JSON as values of the template language.
-#ifndef WEFT_CHAT_JSON_VALUE_H_
-#define WEFT_CHAT_JSON_VALUE_H_
+#ifndef WEFT_JINJA_JSON_VALUE_H_
+#define WEFT_JINJA_JSON_VALUE_H_
 
 #include <memory>
 
@@ -18,4 +18,4 @@ void SetMembers(const nlohmann::ordered_json& json, int depth, jinja::Meter* met
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_JSON_VALUE_H_
+#endif  // WEFT_JINJA_JSON_VALUE_H_

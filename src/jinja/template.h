@@ -10,8 +10,8 @@
 //
 // A ChatTemplate is immutable and safe for concurrent use; the calling thread needs 2 MiB of stack
 // (8 MiB under a sanitizer).
-#ifndef WEFT_CHAT_TEMPLATE_H_
-#define WEFT_CHAT_TEMPLATE_H_
+#ifndef WEFT_JINJA_TEMPLATE_H_
+#define WEFT_JINJA_TEMPLATE_H_
 
 #include <cstdint>
 #include <functional>
@@ -81,4 +81,4 @@ class ChatTemplate {
 
 }  // namespace weft
 
-#endif  // WEFT_CHAT_TEMPLATE_H_
+#endif  // WEFT_JINJA_TEMPLATE_H_
