@@ -1,4 +1,5 @@
 # Compiler settings of the whole tree, and the helpers that every folder uses.
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH WEFT_ROOT)
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
@@ -51,8 +52,8 @@ if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   target_compile_definitions(weft_options INTERFACE WEFT_DEBUG=1)
 endif()
 target_include_directories(weft_options INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  $<BUILD_INTERFACE:${WEFT_ROOT}/src>
+  $<BUILD_INTERFACE:${WEFT_ROOT}/include>)
 # Debian's headers are not ours to warn about.
 target_link_libraries(weft_options INTERFACE Threads::Threads)
 
@@ -108,15 +109,15 @@ function(weft_test name)
   separate_sources(${arg_SEPARATE})
   add_dependencies(weft_tests ${name})
   if(WEFT_SANITIZE MATCHES "thread")
-    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/tsan_defaults.cc)
+    target_sources(${name} PRIVATE ${WEFT_ROOT}/tests/support/tsan_defaults.cc)
   endif()
   target_link_libraries(${name} PRIVATE weft_options ${arg_DEPS} GTest::gmock GTest::gtest_main)
-  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")  # tests/support/...
+  target_include_directories(${name} PRIVATE "${WEFT_ROOT}")  # tests/support/...
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${name} PRIVATE -O1)
   endif()
   target_compile_definitions(${name} PRIVATE
-    WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
+    WEFT_SOURCE_DIR="${WEFT_ROOT}" WEFT_BINARY_DIR="${PROJECT_BINARY_DIR}")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 600)
   endif()

@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-# What each folder of src/ may include, itself aside; a folder within one has a row of its own
+# What each folder of src/ and lib/ may include, itself aside; a folder within one has a row of its own
 # or counts as part of it. "weft" is include/weft, the public headers: what lies below the engine
 # does not know them.
 ALLOWED = {
@@ -117,7 +117,7 @@ CMAKE_CALL = re.compile(r"(weft_library|target_link_libraries)\s*\(\s*(\S+)([^)]
 
 
 def room_of(parts):
-    """The longest beginning of a path below src/ that has a row, else its first folder."""
+    """The longest beginning of a path below src/ or lib/ that has a row, else its first folder."""
     for length in range(len(parts) - 1, 0, -1):
         if "/".join(parts[:length]) in ALLOWED:
             return "/".join(parts[:length])
@@ -127,7 +127,7 @@ def room_of(parts):
 def folder_of(path):
     """The folder of `path` (relative to the root) that the rules speak of, or None."""
     parts = path.parts
-    if parts[0] == "src" and len(parts) > 2:
+    if parts[0] in ("src", "lib") and len(parts) > 2:
         return room_of(parts[1:])
     if parts[:2] == ("include", "weft"):
         return "weft"
@@ -139,7 +139,7 @@ def library_of(folder):
 
 
 def expected_guard(path):
-    parts = path.parts[1:] if path.parts[0] in ("src", "include") else path.parts
+    parts = path.parts[1:] if path.parts[0] in ("src", "lib", "include") else path.parts
     if parts[0] == "weft":
         parts = parts[1:]
     return "WEFT_" + re.sub(r"[^A-Z0-9]", "_", "/".join(parts).upper()) + "_"
@@ -148,7 +148,7 @@ def expected_guard(path):
 def check_include(path, folder, target):
     """What is wrong with including `target`, or None."""
     if target.startswith("../") or "/../" in target or target.startswith("./"):
-        return f"#include \"{target}\" is relative; name the header from src/ or include/"
+        return f"#include \"{target}\" is relative; name the header from src/, lib/ or include/"
     if folder is None:
         return None
     if folder not in ALLOWED:
@@ -246,7 +246,7 @@ def check_libraries(root, path, problems):
 
 def check_tree(root):
     problems = []
-    for top in ("src", "include", "tools", "tests", "bench"):
+    for top in ("src", "lib", "include", "tools", "tests", "bench"):
         for file in sorted((root / top).rglob("*")):
             path = file.relative_to(root)
             if file.suffix in (".cc", ".h", ".inc") and file.is_file():

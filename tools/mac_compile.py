@@ -114,7 +114,7 @@ def compile_all(zig: list[str], include: pathlib.Path, out: pathlib.Path, todo) 
 def undefined_symbols(zig: list[str], out: pathlib.Path, libraries, todo) -> set[str]:
     """What a link of the program does not find."""
     ours = [out / "objects" / name for source, _, name in todo
-            if name.startswith("src/") and "_test.dir" not in name and
+            if name.startswith(("src/", "lib/")) and "_test.dir" not in name and
             ".pb.cc" not in source.name]
     generated = [out / "objects" / name for source, _, name in todo if ".pb.cc" in source.name]
     command = [*zig, "c++", *TARGET, *map(str, ours + generated + libraries), "-o",

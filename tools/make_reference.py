@@ -7,7 +7,7 @@ commands.txt       'weft COMMAND --help' of every command
 metrics.txt        the names, types and meanings in /metrics
 architectures.txt  the architectures of src/model/arch/architectures.inc, and what each was tried with
 sampling.txt       the sampling parameters of include/weft/sampling_parameters.inc
-folders.txt        which folder of src/ may use which (tools/check_layers.py)
+folders.txt        which folder of src/ and lib/ may use which (tools/check_layers.py)
 
 fields.txt is written by hand; --check compares its names with those that the sources of the HTTP
 APIs read. With --check nothing is written: exit status 1 names what differs. With --measure the

@@ -44,7 +44,7 @@ std::string Repeated(std::string_view text, int times) {
 
 // Small templates and Jinja 3.1's output for them.
 TEST(Jinja, LanguageCases) {
-  std::ifstream file(std::string(WEFT_SOURCE_DIR) + "/src/jinja/testdata/language_cases.json");
+  std::ifstream file(std::string(WEFT_SOURCE_DIR) + "/lib/jinja/testdata/language_cases.json");
   ASSERT_TRUE(file.is_open());
   const Json data = Json::parse(file);
   std::map<std::string, int> per_group;
