@@ -178,7 +178,7 @@ StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& opt
   return Unimplemented(Printable(file.path(), 300), ": the architecture '", Printable(name),
                        "' is not one of the ", KnownArchitectures().size(),
                        " that are supported ('weft inspect --architectures' lists them); if its "
-                       "layers are made of known blocks, a spec file beside it describes them");
+                       "layers are made of known blocks, a spec file next to it describes them");
 }
 
 }  // namespace weft

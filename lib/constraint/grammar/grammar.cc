@@ -353,7 +353,7 @@ void Grammar::LayOut(const JsonLayout& layout) {
 Status Grammar::Finish(RuleId start, const JsonLayout& layout) {
   for (const ArraySpec& array : arrays_) {
     if (array.prefix.size() > kMostPrefixWithWanted && array.need > 0) {
-      return Unimplemented("contains beside more than ", kMostPrefixWithWanted,
+      return Unimplemented("contains next to more than ", kMostPrefixWithWanted,
                            " prefixItems is not supported");
     }
   }

@@ -170,7 +170,7 @@ Status SchemaCompiler::CheckKeywords(const JsonValue& schema) {
   if (!checked_.insert(&schema).second) return OkStatus();
   const auto has = [&](std::string_view keyword) { return schema.Find(keyword) != nullptr; };
   if (has("$ref") + has("$dynamicRef") + has("$recursiveRef") > 1) {
-    return Refuse(schema, "$dynamicRef", "beside another reference it is not supported");
+    return Refuse(schema, "$dynamicRef", "next to another reference it is not supported");
   }
   if (document_.ref_stands_alone() && has("$ref")) return OkStatus();
   for (const std::string_view keyword : {"unevaluatedProperties", "unevaluatedItems"}) {
@@ -180,7 +180,7 @@ Status SchemaCompiler::CheckKeywords(const JsonValue& schema) {
          {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef", "$recursiveRef",
           "dependentSchemas", "dependencies", "contains"}) {
       if (has(other))
-        return Refuse(schema, keyword, StrCat("beside ", other, " it is not supported"));
+        return Refuse(schema, keyword, StrCat("next to ", other, " it is not supported"));
     }
   }
   for (const auto& [name, value] : schema.members) {

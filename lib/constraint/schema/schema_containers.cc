@@ -328,9 +328,9 @@ Status SchemaCompiler::AddDistinctArray(RuleId rule, const Facts& facts) {
   const auto refuse = [&](std::string_view why) {
     return Refuse(*facts.distinct, "uniqueItems", why);
   };
-  if (!facts.contains.empty()) return refuse("beside contains it cannot be enforced");
+  if (!facts.contains.empty()) return refuse("next to contains it cannot be enforced");
   if (PrefixOf(facts) > 0)
-    return refuse("beside elements that differ by place it cannot be enforced");
+    return refuse("next to elements that differ by place it cannot be enforced");
   DistinctSpec distinct{.least = static_cast<int32_t>(facts.least),
                         .most = static_cast<int32_t>(facts.most)};
   Conjunction element = ElementOf(facts, 0);

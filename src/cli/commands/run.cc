@@ -86,7 +86,8 @@ StatusOr<std::string> PromptOf(const RunFlags& flags) {
                            "\"Why is the sky blue?\", or weft chat");
   }
   WEFT_ASSIGN_OR_RETURN(std::string prompt, TextOrStdin(typed.empty() ? "-" : typed));
-  if (prompt.empty()) return InvalidArgument("the prompt is empty");
+  if (prompt.empty())
+    return InvalidArgument("the prompt is empty; pass it as an argument or on stdin");
   return prompt;
 }
 

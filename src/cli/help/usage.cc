@@ -110,11 +110,42 @@ std::string UnknownWord(const CommandInfo& command, std::vector<std::string> wor
                 meant.empty() ? "" : "?");
 }
 
-// A sentence for words where numbers belong; otherwise the parser's own.
+// The parser's "1 to 8", or "0.000000 to 1.500000", as in "between 0 and 1.5".
+std::string Limits(std::string_view said) {
+  std::string out;
+  for (const std::string_view limit :
+       {said.substr(0, said.find(" to ")), said.substr(said.find(" to ") + 4)}) {
+    std::string_view shown = limit;
+    if (shown.find('.') != shown.npos) {
+      shown = shown.substr(0, shown.find_last_not_of('0') + 1);
+      if (shown.ends_with('.')) shown.remove_suffix(1);
+    }
+    StrAppend(&out, out.empty() ? "" : " and ", shown);
+  }
+  return out;
+}
+
+// The parser's "OPTION: VALUE not in {a,b}" as a sentence; empty if it said something else.
+std::string NoneOfTheChoices(const std::string& said) {
+  constexpr std::string_view kChoices = " not in {";
+  const size_t end = said.find(kChoices);
+  const size_t begin = said.find(": ");
+  if (end == said.npos || begin >= end || !said.ends_with('}')) return "";
+  const size_t from = end + kChoices.size();
+  std::string choices;
+  for (const char c : said.substr(from, said.size() - 1 - from)) {
+    StrAppend(&choices, c == ',' ? ", " : std::string(1, c));
+  }
+  return StrCat(said.substr(0, begin), ": ",
+                Printable(said.substr(begin + 2, end - begin - 2), 100), " is none of ", choices);
+}
+
+// A sentence for values that an option cannot take; otherwise the parser's own.
 std::string WrongValue(const std::string& said) {
+  if (std::string choices = NoneOfTheChoices(said); !choices.empty()) return choices;
   constexpr std::string_view kConversion = "Could not convert: ";
   constexpr std::string_view kRange = " not in range ";
-  std::string option, value;
+  std::string option, value, limits;
   if (said.starts_with(kConversion)) {
     const std::string rest = said.substr(kConversion.size());
     const size_t middle = rest.find(" = ");
@@ -126,6 +157,7 @@ std::string WrongValue(const std::string& said) {
     if (begin == said.npos || begin > end) return said;
     option = said.substr(0, begin);
     value = said.substr(begin + 8, end - begin - 8);
+    limits = said.substr(end + kRange.size());
   }
   double number = 0;
   if (value.empty()) return said;
@@ -133,8 +165,12 @@ std::string WrongValue(const std::string& said) {
     return StrCat(option, ": ", Printable(value, 100), " is not a number");
   }
   // The limits of whole numbers have no decimals.
-  if (value.find('.') == value.npos || said.find('.', said.find(kRange)) != said.npos) return said;
-  return StrCat(option, ": ", Printable(value, 100), " is not a whole number");
+  const bool is_whole = limits.find('.') == limits.npos;
+  if (is_whole && value.find('.') != value.npos) {
+    return StrCat(option, ": ", Printable(value, 100), " is not a whole number");
+  }
+  if (limits.empty()) return said;
+  return StrCat(option, ": ", Printable(value, 100), " is not between ", Limits(limits));
 }
 
 }  // namespace

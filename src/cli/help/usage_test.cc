@@ -61,7 +61,7 @@ TEST_F(UsageTest, TellsWordsFromNumbers) {
   EXPECT_THAT(Sentence("loom weave --width wide"),
               HasSubstr("weave: --width: wide is not a number;"));
   EXPECT_THAT(Sentence("loom weave -w 2.5"), HasSubstr("--width: 2.5 is not a whole number;"));
-  EXPECT_THAT(Sentence("loom weave -w 9"), HasSubstr("9 not in range 1 to 8"));
+  EXPECT_THAT(Sentence("loom weave -w 9"), HasSubstr("9 is not between 1 and 8"));
   EXPECT_THAT(Sentence("loom weave --fringe wide"), HasSubstr("--fringe: wide is not a number;"));
 }
 
@@ -74,9 +74,9 @@ TEST_F(UsageTest, GuessesNothingFarAway) {
 
 TEST_F(UsageTest, SaysWhatAValueMayBe) {
   EXPECT_EQ(Sentence("loom weave --width 9"),
-            "loom weave: --width: Value 9 not in range 1 to 8; 'loom weave --help' lists its "
-            "options");
-  EXPECT_THAT(Sentence("loom weave --kind satin"), HasSubstr("not in {plain,twill}"));
+            "loom weave: --width: 9 is not between 1 and 8; 'loom weave --help' lists its options");
+  EXPECT_THAT(Sentence("loom weave --kind satin"),
+              HasSubstr("--kind: satin is none of plain, twill;"));
   EXPECT_THAT(Sentence("loom weave --width"), HasSubstr("--width"));
 }
 
