@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 help:
 	@echo 'make            builds $(RELEASE)/weft'
 	@echo 'make run        builds, loads smollm2 (94 MB) and serves it on http://127.0.0.1:8080; without'
-	@echo '                a network the model in the box; make run MODEL=... PORT=8000 takes yours:'
+	@echo '                a network the built-in toy; make run MODEL=... PORT=8000 takes yours:'
 	@echo '                a file, owner/repo, ollama:NAME, an address'
 	@echo 'make test       builds and runs all tests'
 	@echo 'make test-real  tests with real weights (330 MB, fetched by pip);'

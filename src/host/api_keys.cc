@@ -135,8 +135,8 @@ std::string KeyFileWarning(const std::string& path) {
   const bool is_read = (info.st_mode & (S_IROTH | S_IXOTH)) != 0;
   const bool is_written = (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
   if (!is_read && !is_written) return "";
-  return StrCat("others than its owner can ", is_written ? "change" : "read", " the keys in ",
-                Printable(path, 200), "; chmod 600 ends that");
+  return StrCat("other users can ", is_written ? "change" : "read", " the keys in ",
+                Printable(path, 200), "; run chmod 600 on that file");
 }
 
 }  // namespace weft::serve

@@ -65,7 +65,7 @@ class ApiKeys {
   std::shared_ptr<Shared> shared_;  // null: no keys
 };
 
-// A warning if others than its owner can read or change the key file; empty if not.
+// A warning if users other than the owner can read or change the key file; empty if not.
 std::string KeyFileWarning(const std::string& path);
 
 }  // namespace weft::serve

@@ -127,7 +127,7 @@ class KeysTest(serve_test.ServeTest):
         keys = self.keys("one\n")
         keys.chmod(0o666)
         with self.serve("--api-key-file", keys) as server:
-            server.until(lambda: "others than its owner can change the keys" in server.log,
+            server.until(lambda: "other users can change the keys" in server.log,
                          "no warning")
 
 
