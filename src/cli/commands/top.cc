@@ -86,9 +86,9 @@ CommandBody MakeTopCommand(CLI::App* app) {
       ->capture_default_str();
   app->add_flag("--once", flags->once, "Print one reading; so does a pipe");
   app->footer(
-      "\nShows tokens per second, memory by kind, five minutes of history, and each conversation\n"
-      "with what it does: how much of its prompt is read, what was found, whom it waits behind.\n"
-      "q ends it.");
+      "\nShows tokens per second, memory by kind, five minutes of history, and for each\n"
+      "conversation the progress of its prefill, its cached tokens, and the turn that it waits\n"
+      "for. q ends it.");
   return [flags] { return Top(*flags); };
 }
 
