@@ -1,5 +1,5 @@
 #!/bin/bash
-# The checks beside the tests, each by its name or all of them.
+# The checks other than tests, each by its name or all of them.
 #
 #   tools/check.sh [format] [layers] [docs] [tidy] [asan] [tsan] [fuzz] [arm] [mlx] [mac] [cuda]
 #                  [page] [real] [dist]
@@ -14,8 +14,8 @@
 #                  (smollm2,gemma3-270m)
 #   CUDA_ARCHS     of tools/cuda_kernels.py (75,80,90,120)
 #   FUZZ_SECONDS   for each parser (60)
-#   TIDY_SECONDS   for clang-tidy over the changed files; what it did not reach by
-#                  then it names (300)
+#   TIDY_SECONDS   for clang-tidy over the changed files; it names the files that it
+#                  did not reach by then (300)
 #   TIDY_BASE      the commit that "changed" is measured from (see tools/tidy.py)
 #
 # Stops at the first check that fails.
@@ -101,7 +101,8 @@ check_mac() {
 # compiled anew, because no other source's command names MLX. Skipped with a line where pip reaches
 # no registry.
 #
-# What promises no bits runs no test that compares them; row by row (--strict-bits) all of them pass.
+# Backends without the same-bits promise skip the tests of it; with --strict-bits (row by row) all
+# tests pass.
 check_mlx() {
   local tests="mlx_backend_test mlx_engine_test backend_test backend_results_test goldens_test
     same_bits_test encoders_test engine_property_test sharing_test"
@@ -123,9 +124,9 @@ check_mlx() {
     WEFT_COMPUTE="--backend mlx" python3 "tests/e2e/${name}_test.py"
   done
 }
-# Every kernel for the devices that there may be; registers and spills are printed. What is packed
-# for a machine with a device is rehearsed on the emulator.
-# The compiler comes from PyPI, which is not reached from everywhere: then it says so and passes.
+# Compiles every kernel for all supported devices and prints registers and spills. Rehearses the
+# package for a machine with a device on the emulator.
+# The compiler comes from PyPI; where that cannot be reached, the check says so and passes.
 check_cuda() {
   if ! tools/setup.sh cuda; then
     echo "cuda: skipped, because pip cannot get the compiler"
@@ -135,8 +136,8 @@ check_cuda() {
   tools/gpu_quarter.sh pack
   BACKEND=emu tools/gpu_quarter.sh run
 }
-# The page in a browser, and the clients from npm. What this needs beside Debian's packages
-# comes from npm's registry, which is not reached from everywhere: then it says so and passes.
+# The page in a browser, and the clients from npm. All that Debian does not package comes from npm's
+# registry; where that cannot be reached, the check says so and passes.
 check_page() {
   local reason
   if ! reason=$(python3 tests/e2e/npm_packages.py); then

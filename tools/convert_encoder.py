@@ -114,7 +114,7 @@ def tensors_of(arrays, kind):
 
 
 def vocabulary(folder, special):
-    """Tokens with a mark where a word begins, in place of marks where it goes on."""
+    """Tokens with a mark where a word begins, instead of one where it continues."""
     tokens, types = [], []
     text = (folder / "vocab.txt").read_text(encoding="utf-8")
     for token in text.replace("\r\n", "\n").removesuffix("\n").split("\n"):

@@ -3,8 +3,8 @@
 #
 #   tools/cross_sysroot.sh FOLDER PACKAGE...
 #
-# With an apt of its own: installed beside the machine's packages, some of these would remove
-# theirs. Needs a network the first time, and no root. Does nothing if the folder is complete.
+# Uses its own apt state: installing these next to the machine's packages would remove some of
+# those. Needs a network the first time, and no root. Does nothing if the folder is complete.
 set -eu
 
 folder=$1

@@ -36,7 +36,7 @@ USED = re.compile(r"Used (\d+) registers(?:.*?, (\d+) bytes smem)?")
 
 @dataclasses.dataclass
 class Hot:
-    """What is asked of the hot loop of the kernels whose whole names match."""
+    """Requirements on the hot loop of the kernels whose full names match."""
     names: str
     work: str             # the instruction that the kernels are there for
     most: float           # instructions for 32 multiply-adds of a lane
@@ -102,7 +102,7 @@ def kernels_of(log):
 
 
 def check_hot_loops(nvdisasm, cubin, found):
-    """Prints what hot loops consist of, and puts it into `found`; what is wrong with them."""
+    """Prints the instruction mix of hot loops and adds it to `found`. Returns their violations."""
     for name, (code, labels) in cuda_sass.disassemble(nvdisasm, cubin).items():
         hot = next((hot for hot in HOT if re.fullmatch(hot.names, name)), None)
         if hot is None:

@@ -1,8 +1,8 @@
-"""Machine code of NVIDIA's devices, as nvdisasm prints it: its loops, and what they consist of.
+"""Finds the loops in NVIDIA machine code, as nvdisasm prints it, and their instruction mix.
 
-A kernel's time is that of one loop: the one in which most of what the kernel is there for (dots
-of bytes, tiles of them, multiply-adds) is done. How often a loop turns its code does not say;
-each is taken to turn TURNS times where the loop around it turns once.
+A kernel's time is taken to be that of one loop: the one with most of its useful work (byte dot
+products, byte tiles, multiply-adds). The code does not tell trip counts, so each loop is assumed to
+run TURNS times per iteration of the loop around it.
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ SECTION = re.compile(r"^\.text\.(\w+):")
 LABEL = re.compile(r"^(\.L_\w+):")
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?"
                          r"([A-Z][\w.]*)\s*(.*?);?\s*$")
-# Cycles from an instruction to the use of what it brings: from global memory (700 from the memory
-# itself, 270 from its cache), from shared memory, from the tile unit; and from one instruction of
-# a warp to its next.
+# Cycles from an instruction to the use of its result: from global memory (700 from the memory
+# itself, 270 from its cache), from shared memory, from the tile unit. SPACING: cycles from one
+# instruction of a warp to its next.
 LATENCIES = {"LDG": 500, "LD": 500, "LDS": 30, "LDSM": 30, "IMMA": 30}
 SPACING = 2.0
 TURNS = 8
@@ -102,7 +102,7 @@ def blocks_of(code, labels):
         if target and target.group(1) in labels:
             then.append(number[labels[target.group(1)]])
         leaves = any(last.is_(op) for op in ("BRA", "EXIT", "RET", "BRX"))
-        # Some branches are conditional by an argument, in place of a predicate before them.
+        # Some branches take their condition as an argument instead of a predicate.
         sometimes = last.predicate or (last.is_("BRA") and CONDITION.match(last.arguments))
         if n + 1 < len(blocks) and (not leaves or sometimes):
             then.append(n + 1)
@@ -176,7 +176,7 @@ def hot_loop(code, labels, work):
 
 
 def multiply_adds(instruction):
-    """Of a lane: a tile's, of 16 rows, 8 columns and so many bytes, are those of 32 lanes."""
+    """Multiply-adds of one lane. A tile instruction's are shared by 32 lanes."""
     if instruction.is_("IDP"):
         return 4
     if instruction.is_("IMMA"):
@@ -187,7 +187,7 @@ def multiply_adds(instruction):
 
 
 def cycles_of(loop):
-    """Of one warp and one turn, where nothing else runs: an instruction waits for what it uses."""
+    """Cycles of one iteration for a warp that runs alone: instructions wait for their inputs."""
     now, ready, ends = 0.0, {}, []  # ready: when a register is there that is not yet
     for _ in range(2):  # what one turn loads for the next is under way in the second
         for instruction in loop:

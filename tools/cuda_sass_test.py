@@ -6,10 +6,10 @@ import pathlib
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import cuda_sass  # noqa: E402: it lies beside this
+import cuda_sass  # noqa: E402: it is in this folder
 
-# Two loops, one in the other; what leaves the inner one for a piece at the end and comes back is
-# no loop, and neither is what is called, or the branch behind the end.
+# Two nested loops. The code at the end that the inner loop jumps to and returns from is no loop,
+# and neither is the called function or the branch after the end.
 CODE = """
 	.section	.text.First,"ax",@progbits
 .text.First:

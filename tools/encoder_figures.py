@@ -5,9 +5,9 @@
   tools/encoder_figures.py --figures MAKE_MODEL       tests/conformance/encoder_figures.json
   tools/encoder_figures.py --words MAKE_MODEL         tests/conformance/word_piece_figures.json
 
-Prints JSON: for each list some of the rows behind the last norm, and the pooled vector, or the
-scores of a model with a classifier. It shares no code with Weft, so that each can be held to
-the other. --words: the tokens that the package tokenizers makes of some texts. MAKE_MODEL: the
+Prints JSON: for each list some of the rows after the last norm, and the pooled vector, or the
+scores of a model with a classifier. It shares no code with Weft, so that each can check the
+other. --words: the tokens that the package tokenizers makes of some texts. MAKE_MODEL: the
 program weft-make-model. Needs the packages numpy and gguf.
 """
 
@@ -139,7 +139,7 @@ def token_types(file, tokens):
 
 
 def bert(file, tokens):
-    """bert, nomic-bert, jina-bert-v2: norms behind the sums."""
+    """bert, nomic-bert, jina-bert-v2: norms after the sums."""
     kind = file.architecture
     x = file.tensors["token_embd.weight"][tokens]
     if file.has("token_types.weight"):
@@ -212,7 +212,7 @@ FORWARDS = {"bert": bert, "nomic-bert": bert, "jina-bert-v2": bert, "modern-bert
 
 
 def pooled(file, rows):
-    """By pooling_type, and through what stands behind it."""
+    """Pools by pooling_type, then applies the layers that follow the pooling."""
     how = file.get("pooling_type", 0)
     if how == 4:
         by_mean = file.architecture == "modern-bert" and file.get("classifier.pooling_type", 1) == 1

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What rates the kernels' machine code lets one expect of a card, and which part of a step costs.
+"""Predicts a card's rates from the kernels' machine code, and what each part of a step costs.
 
   tools/cuda_kernels.py && tools/gpu_prediction.py [--card h100|h200|rtx4090]
 
 A model, not a measurement: its numbers are good to a factor of 1.5, its order of causes is firmer.
 A kernel takes as long as the slowest of four: its bytes from memory, its instructions, the lines
-that its warps' requests touch in the cache beside a multiprocessor, and, where it loads what it
-works on without asynchronous copies, the round trips to memory that its loop waits for, shared by
-the warps that are resident. Registers, shared memory and the loop are the compiler's
+that its warps' requests touch in the multiprocessor's cache, and, where it loads its inputs without
+asynchronous copies, the round trips to memory that its loop waits for, divided by the number of
+resident warps. Registers, shared memory and the loop are the compiler's
 (build/cuda/kernels/figures.json); lines are those that memory_traffic_test counts, and a layer's
 launches those of gpu_backend_test.
 """
@@ -74,7 +74,7 @@ BITS = {"Q4_K": 4.625, "Q6_K": 6.625}     # of a weight, as the kernels have the
 # and the bytes of shared memory that its launch gives it.
 CUTS = {"MultiplyOne": (128, 16, 1, 0), "MultiplyFew": (128, 16, 8, 16128),
         "MultiplyTiles": (128, 16, 32, 64512), "MultiplyMany": (128, 64, 32, 44032)}
-MANY_ROWS = 128         # from so many on a block has several bands
+MANY_ROWS = 128         # from here on a block has several bands
 
 
 @dataclasses.dataclass
@@ -108,7 +108,7 @@ class Model:
         return warps * max(1.0 / 8, min(fitting, blocks / self.card.processors))
 
     def seconds(self, kernel, multiplies, n_bytes, threads, blocks, given=0):
-        """Of a kernel with so many multiply-adds of lanes, and bytes from memory."""
+        """The time of a kernel with these lane multiply-adds and bytes from memory."""
         loop = self.figures[kernel]
         turns = multiplies / 32 / loop["multiplies"]
         card = self.card

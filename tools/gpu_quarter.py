@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of tools/gpu_quarter.sh: what runs on the device, and what is known before.
+"""The parts of tools/gpu_quarter.sh: the runs on the device, and the results expected of them.
 
   gpu_quarter.py expect TREE             digests of the emulator's logits, to TREE/expected.json
   gpu_quarter.py run TREE OUT SECONDS    all parts in order, with the programs in TREE: a line of
@@ -30,7 +30,7 @@ import typing
 
 BACKEND = os.environ.get("BACKEND", "cuda")
 REHEARSAL = BACKEND != "cuda"  # shapes that the emulator can compute
-# Metrics of Nsight Compute, and what they are called in results.
+# Metrics of Nsight Compute, and their names in results.
 METRICS = {"gpu__time_duration.sum": "us",
            "dram__bytes.sum": "bytes",
            "dram__throughput.avg.pct_of_peak_sustained_elapsed": "of_dram",
@@ -57,7 +57,7 @@ TINY = Model("tiny", "tiny-qwen3", "Q4_K")
 
 # --- bits ---------------------------------------------------------------------------------------
 class Case(typing.NamedTuple):
-    """Logits to compare: of a model, for so many tokens computed in such chunks."""
+    """Logits to compare: model, KV type, chunk sizes, number of tokens."""
     model: Model
     kv: str
     chunks: str
@@ -83,7 +83,7 @@ def cases():
         yield Case(small("tiny-llama", kind), "f16", "1,32,15")
     for kv in ["f32", "bf16", "q8_0"]:
         yield Case(small("tiny-qwen3", "Q4_0"), kv, "1,47")
-    # Several splits of attention, many rows, one behind them, a window; a true model's widths.
+    # Several splits of attention, many rows, one after them, a window; a real model's widths.
     yield Case(small("tiny-llama", "Q4_K"), "f16", "512,1,20,67", 600)
     yield Case(small("tiny-gemma3", "Q4_0"), "q8_0", "300,1,33,66", 400)
     yield Case(BIG._replace(name="wide", more=("--layers", "1", "--vocab", "2048")), "f16",
@@ -232,7 +232,7 @@ class Run:
             self.fact(part, tool=tool, skipped="there is no compute-sanitizer for this backend")
             return
         begin = time.time()
-        # What it finds it says on stdout; then it ends with 9.
+        # It prints its findings on stdout and then exits with 9.
         self.programs.logits(Case(small(shape, "Q4_K"), "f16", "20,1,3", 24), BACKEND,
                              ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"])
         self.fact(part, tool=tool, shape=shape, clean=True, took_s=round(time.time() - begin, 1))
@@ -302,7 +302,7 @@ class Run:
                   ["-fa", "1", "-o", "jsonl", "-r", "2", "-p", str(tokens), "-n", "0"])
 
     # --- counters -----------------------------------------------------------------------------
-    # Launches `skip` and the 60 behind it of one measurement, each launched by itself.
+    # Launches `skip` and the 60 after it of one measurement, each launched by itself.
     def counters(self, part, model, skip, *arguments):
         if REHEARSAL or not shutil.which("ncu"):
             self.fact(part, skipped="there is no ncu for this backend")

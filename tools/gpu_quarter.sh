@@ -16,7 +16,7 @@
 #   PACK      the folder of the archive (build/gpu_quarter)
 #   OUT       where `run` writes results.jsonl (PACK/out)
 #   RUN_S     seconds that `run` may take (520)
-#   PARTS     of what is measured only these, with spaces between
+#   PARTS     only these measurements, separated by spaces
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

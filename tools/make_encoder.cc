@@ -199,8 +199,8 @@ void EncoderMaker::AddMatrix(const std::string& name, int64_t n_in, int64_t n_ou
 }
 
 void EncoderMaker::AddTable(const std::string& name, int64_t n_in, int64_t n_out, DType type) {
-  // Larger than what only keeps the size of what flows through, so that attention has
-  // something to tell apart.
+  // Larger than keeping the activations' variance would need, so that attention can distinguish
+  // tokens.
   const float limit = 2 * std::sqrt(3.0f / static_cast<float>(n_in));
   const RandomWeights::Matrix matrix = weights_.MakeMatrix(name, type, n_in, limit);
   made_.parameters += n_in * n_out;

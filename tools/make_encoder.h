@@ -25,7 +25,7 @@ struct EncoderShape {
   int64_t context;
   int64_t pooling;     // as files number it: 0 none, 1 mean, 2 cls, 3 last, 4 scores
   int64_t window = 0;  // both ways together
-  int64_t labels = 0;  // of a classifier; 0: none
+  int64_t labels = 0;  // classifier outputs; 0: none
 };
 
 std::span<const EncoderShape> KnownEncoders();

@@ -35,8 +35,7 @@ StatusOr<Mix> ParseMix(std::string_view name) {
   return Mix{info->type, info->type};
 }
 
-// Types of the same quality with blocks of 32, for rows that are not multiples
-// of 256.
+// The type of the same quality with blocks of 32, for row lengths that 256 does not divide.
 DType WithShortBlocks(DType type) {
   switch (type) {
     case DType::kQ4_K:
@@ -307,7 +306,7 @@ void Maker::AddMatrix(const std::string& name, std::vector<int64_t> dims, Role r
 }
 
 void Maker::AddTyped(const std::string& name, std::vector<int64_t> dims, DType type) {
-  // A variance of 1 / inputs keeps the size of what flows through.
+  // A variance of 1 / inputs keeps that of the activations.
   const float limit = std::sqrt(3.0f / static_cast<float>(dims[0]));
   const RandomWeights::Matrix matrix = weights_.MakeMatrix(name, type, dims[0], limit);
   int64_t values = 1;

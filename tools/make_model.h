@@ -1,6 +1,5 @@
-// Model files of real shapes with random weights: for measuring speed and memory,
-// and for tests. What they generate means nothing, and costs what the real model
-// costs.
+// Model files of real shapes with random weights, for tests and for measuring speed and memory.
+// Their output is meaningless but costs as much as the real model's.
 #ifndef WEFT_TOOLS_MAKE_MODEL_H_
 #define WEFT_TOOLS_MAKE_MODEL_H_
 

@@ -31,8 +31,8 @@ import check_layers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
-# Field readers of src/json/json_fields.h and src/api/fields/support.h, and what the names that
-# they are given look like.
+# Field readers of src/json/json_fields.h and src/api/fields/support.h, and patterns of the field
+# names passed to them.
 READERS = r"(?:Number|Integer|Bool|String|Strings|Value|Refuse|Unsupported|Knows|CannotMatter)"
 NAME = r'"([a-z][a-z0-9_.]*)"'
 

@@ -8,7 +8,7 @@ asks it: no system prompt, no sampling but the server's own) with 20 seeds each,
 An answer is good when it came to its end by itself, says no sentence three times, and matches the
 pattern that prompt_criteria.json has for it. Exit code 1 when anything has fewer than 19 of 20.
 
-    tools/measure_prompts.py --check      that there is a pattern for everything proposed
+    tools/measure_prompts.py --check      checks that every suggested prompt has a pattern
 """
 
 import argparse

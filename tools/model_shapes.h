@@ -32,14 +32,14 @@ struct ModelShape {
   double norm_epsilon;
   VocabularyKind vocabulary;
   std::string_view pre_tokenizer;
-  // Of mixtures of experts; `experts` is 0 in the others.
+  // Mixtures of experts only; `experts` is 0 in other models.
   int64_t experts = 0;
   int64_t experts_used = 0;
   int64_t expert_ffn = 0;
   // Positions that the windowed layers see; 0 where all layers see everything.
   int64_t window = 0;
-  // Of hybrids: what layer i mixes positions with, at i modulo the length: a attention,
-  // c short convolution, d gated delta net, s state space. Empty: attention everywhere.
+  // Hybrids: layer i's mixer, at i modulo the length: a attention, c short convolution, d gated
+  // delta net, s state space. Empty: attention everywhere.
   std::string_view mixers = {};
   int64_t conv_taps = 0;
   // Heads of recurrent state, their width and the state's other side; groups of heads
@@ -48,8 +48,8 @@ struct ModelShape {
   int64_t state_head_dim = 0;
   int64_t state_dim = 0;
   int64_t state_groups = 0;
-  int64_t rope_dim = 0;  // of a head's values that rotate; 0: all
-  // Prediction heads: layers behind the others that attend and predict the token behind the next.
+  int64_t rope_dim = 0;  // rotated values per head; 0: all
+  // MTP heads: extra layers at the end that attend and predict the token after the next.
   int64_t predictors = 0;
   // The vocabulary ends with the tokens that models of code fill in the middle with.
   bool fill_in = false;

@@ -3,7 +3,7 @@
 // Quantizing billions of values would take minutes. Instead a pool of random
 // values is quantized once per type and scale, and rows are put together from
 // pieces of the pool, chosen at random. Pieces are whole blocks, so each value
-// means what it meant in the pool, and there are millions of different rows.
+// decodes as it did in the pool, and there are millions of different rows.
 // Rows too short for that are quantized one by one.
 #ifndef WEFT_TOOLS_RANDOM_WEIGHTS_H_
 #define WEFT_TOOLS_RANDOM_WEIGHTS_H_
@@ -22,8 +22,7 @@ namespace weft::tools {
 // True for the types that RandomWeights can produce.
 bool CanMake(DType type);
 
-// A matrix is a function of the seed, its name, type, row length and scale, and
-// of nothing else. Not thread-safe.
+// A matrix depends only on the seed, its name, type, row length and scale. Not thread-safe.
 class RandomWeights {
  public:
   explicit RandomWeights(uint64_t seed) : seed_(seed) {}

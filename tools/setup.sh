@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what is missing for the named groups: packages of Debian and Ubuntu, or of Homebrew on
-# a Mac. On other systems it prints what to install.
+# Installs the missing packages of the named groups: from Debian or Ubuntu, or Homebrew on a Mac. On
+# other systems it prints what to install.
 #
 #   tools/setup.sh GROUP...     build, check, bench, deb, browser, pip, cross, zig, mlx, cuda
 #
@@ -45,8 +45,7 @@ mlx_version=0.32.4
 # of CUDA 12, whose code older drivers take: that of a toolkit is used where CUDACXX names it.
 cuda_version=13.0
 nvdisasm_version=13.2.78
-# Another machine's compiler, the emulator that runs what it builds; its libraries are unpacked
-# into build/.
+# The cross compiler and the emulator for its programs; the libraries are unpacked into build/.
 cross="g++-aarch64-linux-gnu qemu-user cmake ninja-build ccache protobuf-compiler
   protobuf-compiler-grpc python3"
 libraries="libabsl-dev libcli11-dev nlohmann-json3-dev libutf8proc-dev libxxhash-dev libzstd-dev
@@ -87,7 +86,7 @@ install_mlx() {
 }
 
 if [ "$(uname -s)" = Darwin ] && command -v brew >/dev/null 2>&1; then
-  # One list for all groups: what a Mac has itself is most of the rest.
+  # One list for all groups: macOS already has most of the rest.
   brew bundle check --quiet --no-upgrade --file="$here/Brewfile" >/dev/null 2>&1 ||
     brew bundle install --no-upgrade --file="$here/Brewfile"
   [ -z "$wants_mlx" ] || install_mlx
@@ -140,8 +139,7 @@ install_zig() {
 }
 [ -z "$wants_zig" ] || install_zig
 [ -z "$wants_mlx" ] || install_mlx
-# NVIDIA's compiler and what shows the machine code that it makes, which need no device and no
-# driver.
+# NVIDIA's compiler and disassembler, which need no device and no driver.
 install_cuda() {
   local packages="" package
   [ "$(cat "$here/build/cuda/version" 2>/dev/null)" = "$cuda_version $nvdisasm_version" ] && return
