@@ -11,7 +11,7 @@ Anthropic's or llama-server's API. An agent's requests are sent in their order. 
 
   alone      one agent after the other
   together   all agents at once
-  again      together once more: what is computed already
+  again      together once more, with a warm prefix cache
   restart    after the server was stopped and started
   kill       after it was killed, five seconds later, and started
 
@@ -69,7 +69,7 @@ def ask(server, request, n_tokens):
         details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
         cached = details.get("cached_tokens") or usage.get("cache_read_input_tokens") or 0
         prompt = usage.get("prompt_tokens") or usage.get("input_tokens") or 0
-        if "cache_read_input_tokens" in usage:  # Anthropic counts what was not cached
+        if "cache_read_input_tokens" in usage:  # Anthropic counts uncached tokens only
             prompt += cached + (usage.get("cache_creation_input_tokens") or 0)
         seen["prompt"], seen["cached"] = max(seen["prompt"], prompt), max(seen["cached"], cached)
     seen["total_s"] = time.monotonic() - begin

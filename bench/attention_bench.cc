@@ -2,11 +2,10 @@
 //
 //   attention_bench --benchmark_filter='avx512/F16/dims:128/queries:64/'
 //
-// The counter MAC/s is that of multiply-adds of visible keys and values, bytes_per_second
-// that of keys and values read once for all queries of a job. The arguments of a name: dimensions
-// of a head, queries of a job (64: a block of a prompt's rows; fewer: the heads of one row that
-// decodes, which see the same positions), positions, and kv heads that take turns (32: more
-// than a core's own caches hold).
+// MAC/s counts multiply-adds over visible keys and values; bytes_per_second counts keys and values
+// once per job, however many queries it has. A benchmark's arguments: head dimensions; queries per
+// job (64: a block of prompt rows; fewer: the heads of one decoding row, which see the same
+// positions); positions; kv heads used in turn (32 exceed a core's own caches).
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -21,7 +20,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kPromptQueries = 64;
-constexpr int64_t kHeadsPerKvHead = 4;  // of a prompt's rows
+constexpr int64_t kHeadsPerKvHead = 4;  // for prompt rows
 
 // The keys and values of some kv heads, tile by tile.
 class KvHeads {

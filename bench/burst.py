@@ -11,9 +11,9 @@ turns, so that a machine that speeds up or slows down does so for all of them. T
   burst    16 requests of 130 tokens, all different, 4 at a time, 80 ms apart, 64 tokens each
   fan-out  8 requests that share 1,300 tokens but for the last word, 4 at a time, 32 tokens each
 
-Prompts are words, as many as give about so many tokens with the model's vocabulary. The
-time to the first token counts from the moment at which a request may be sent. The medians over
-the runs are printed as a Markdown table.
+Prompts are words, enough to give about that many tokens with the model's vocabulary. The time to
+first token counts from the moment at which a request may be sent. Prints medians over the runs as
+a Markdown table.
 """
 import json
 import statistics

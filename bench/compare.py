@@ -30,7 +30,7 @@ WEFT = "weft"
 # Options that all runs of each engine get.
 FLAGS = {WEFT: [], "llama-bench": [], "llama-batched-bench": []}
 
-# A finished program: what it printed, how long it took, the most memory it held.
+# A finished program: its output, wall time and peak memory.
 Done = collections.namedtuple("Done", "out err wall_s peak_mb")
 # What one run of an engine gave, a value for each row of its work: tokens per second, or
 # seconds. `shares` are of the machine's limit, and Weft's alone.

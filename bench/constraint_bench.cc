@@ -1,15 +1,13 @@
-// What masks take, over the values of MaskBench's schemas and a model's vocabulary.
+// Times of token masks, over the values of MaskBench's schemas and a model's vocabulary.
 //
 //   constraint_bench MODEL.gguf CASES.jsonl[.zst] [EVERY] [--slowest N] [--refused] [--digest]
 //
 // Without arguments the model is $WEFT_BENCH_MODEL and the cases are those of the reference data.
-// CASES has an object a line: "schema", and "tests" with "data" and "valid". Of them every
-// EVERY-th is walked, token by token, a mask before each. With --slowest, the N cases with the
-// longest masks are listed: the time, the line in CASES, and behind what the mask was made; then
-// those that took longest to compile. With --refused, the schemas that are refused are, with the
-// sentence that says why. With --digest, a number that is the same where all masks are is printed;
-// the times are then longer. Times are those of the processor, so that who else uses the machine
-// counts little.
+// CASES has one object per line: "schema", and "tests" with "data" and "valid". Every EVERY-th case
+// is walked token by token, with a mask before each token. --slowest lists the N cases with the
+// slowest masks (time, line in CASES, text before the mask), then the N slowest to compile.
+// --refused lists refused schemas and why. --digest prints a hash of all masks, which makes the
+// times longer. Times are CPU time, so other load on the machine matters little.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -38,14 +36,14 @@ namespace {
 constexpr const char* kReferenceCases = "/schemas/maskbench.jsonl.zst";
 constexpr size_t kMostBytes = size_t{1} << 30;
 
-// Of this thread, in microseconds.
+// This thread's CPU time in microseconds.
 double ProcessorTime() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
 
-// With a space behind each comma and colon.
+// With a space after each comma and colon.
 std::string Written(const JsonValue& value) {
   using Kind = JsonValue::Kind;
   std::string out;

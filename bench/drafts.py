@@ -11,7 +11,7 @@ Each server is started afresh for each run, and they take turns. Works: two prom
 and two of about 1,000 tokens out of FILE, one request after the other, or --together N of the short
 ones at once. Answers are greedy and have exactly N tokens. Prints the medians of the whole requests'
 times, prompts included, as Markdown table rows: the ratio of the first server's to each, the share
-of its drafts that were right, and how many texts differ from the first server's.
+of its drafts that were accepted, and how many texts differ from the first server's.
 """
 import json
 import pathlib

@@ -16,8 +16,8 @@ The servers take turns, each afresh and alone on the machine. Two works:
            between its tokens. For a model of text on a server that gives vectors beside
            conversations, as weft with --pooling mean
 
-Texts are words, as many as give about so many tokens with the model's vocabulary. The medians over
-the runs are printed as Markdown tables.
+Texts are words, enough to give about that many tokens with the model's vocabulary. Prints medians
+over the runs as Markdown tables.
 """
 import itertools
 import json

@@ -14,8 +14,8 @@ at the attack's depth. The attacks:
   deep       JSON nested beyond any limit
   large      chats of 20 MB that no context can hold
   listed     the longest lists that a request may have: biases, stop tokens, stop strings
-  unlisted   the same requests with the lists under names that mean nothing: what is left is what
-             their tokens cost
+  unlisted   the same requests with the lists under unknown names: only the cost of their tokens
+             remains
   slow       bodies that never come, 64 at a time
   routes     /metrics, /slots, /v1/sessions and the like, without a pause
   sessions   a new session name with every request, one token each

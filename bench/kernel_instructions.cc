@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kInputs = 2048, kOutputs = 16;
 
 int Run(Isa isa, DType type, int64_t n_rows, int times) {
-  // Zeros: what values there are makes no difference to how they are computed.
+  // Zeros will do: the instructions do not depend on the values.
   const std::vector<std::byte> weights(static_cast<size_t>(RowBytes(type, kInputs) * kOutputs));
   AlignedBuffer tile(static_cast<size_t>(PackedTileBytes(type, kInputs)));
   PackTile(type, weights.data(), kOutputs, kInputs, tile.data());

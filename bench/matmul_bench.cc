@@ -33,8 +33,8 @@ constexpr DType kTypes[] = {DType::kQ4_0,  DType::kQ4_1, DType::kQ5_0,   DType::
                             DType::kQ5_K,  DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,
                             DType::kMXFP4, DType::kF16,  DType::kBF16,   DType::kF32};
 
-// As many equal matrices as fill kAllBytes, with random levels and quiet scales:
-// packed tiles are copies of one packed tile, since only speed matters here.
+// Enough equal matrices to fill kAllBytes, with random levels and small scales. All packed tiles
+// are copies of one, since only speed matters here.
 struct Weights {
   Weights(DType type) : type(type), tile_bytes(PackedTileBytes(type, kInputs)) {
     const int64_t matrix_bytes = tile_bytes * TileCount(kOutputs);

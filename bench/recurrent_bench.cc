@@ -31,7 +31,7 @@ struct Heads {
 constexpr Heads kDeltaNet = {16, 16, 128, 128, 3, &VectorKernels::advance_delta_net};
 constexpr Heads kStateSpace = {32, 1, 128, 64, 2, &VectorKernels::advance_state_space};
 
-constexpr int64_t kChannels = 2048;  // of the convolution
+constexpr int64_t kChannels = 2048;  // convolution channels
 constexpr int64_t kTaps = 4;
 
 AlignedBuffer RandomFloats(int64_t n, float scale) {

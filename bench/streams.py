@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Many streams at once, over HTTP: what they cost a server in threads and memory.
+"""Many streams at once, over HTTP: the threads and memory that they cost a server.
 
   bench/streams.py --server 'NAME=COMMAND' [--server ...] [--streams N] [--tokens N] MODEL
 
@@ -8,12 +8,12 @@ replaced, as in
   'weft=build/release/weft serve -m {model} --port {port} --max-connections 5000 --max-queue 3000'
 Each server is started afresh for each run, alone on the machine. All connections are opened first;
 then each asks for a short answer to a question of its own, as a stream, and stays open until the
-last answer is complete. One in --slow-every leaves little room for what is sent to it, and waits
-before each event that it reads. Printed are medians over the runs, as a Markdown table:
+last answer is complete. One in --slow-every has a small receive buffer and waits before each event
+that it reads. Prints medians over the runs as a Markdown table:
 
   threads          of the server process, at their most
-  KB a stream      the server's own memory once every stream has begun, or failed, above what it
-                   was before the first connection, divided by the streams
+  KB a stream      growth of the server's own memory from before the first connection to when every
+                   stream has begun or failed, divided by the streams
   first token      after the question was sent; of the streams that are not slow
   tokens/s         of all complete answers together, until the last of them
   errors           streams that were refused or have no complete answer; the commonest reasons are
@@ -89,7 +89,7 @@ class Stream:
                 self.complete = event["usage"]["completion_tokens"] == self.n_tokens
 
     async def events(self):
-        """What is in the chunks of the body, event by event."""
+        """The data in the chunks of the body, event by event."""
         text = b""
         while size := int(await self.reader.readline(), 16):
             text += (await self.reader.readexactly(size + 2))[:-2]
@@ -128,7 +128,7 @@ class Watch:
 
 
 async def run_all(server, streams):
-    """Returns what was watched, and the seconds from the first question to the last answer."""
+    """Returns the observations, and the seconds from the first request to the last answer."""
     place = asyncio.Semaphore(CONNECTING_TOGETHER)
 
     async def connect(stream):

@@ -10,7 +10,7 @@ alone. Then, while another prompt of so many tokens is computed, it is asked for
 
   routes     /metrics, /slots, /props, /v1/models and /health, over and over
   a question of 4 tokens, without and with a session name, over and over
-  decoding   four sessions again: the gaps between their tokens, and what is left of both rates
+  decoding   four sessions again: the gaps between their tokens, and both rates relative to before
   a cancel   the client of the prompt leaves; until /slots shows nothing at work
 
 The medians over the runs are printed as a Markdown table.
