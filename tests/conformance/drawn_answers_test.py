@@ -136,14 +136,14 @@ def fraction_of(number):
 
 
 def exact(text):
-    """A number with a fraction or an exponent. Large whole ones stay what they are: as a float one of
-    100 digits would be another number, with other divisors."""
+    """A number with a fraction or an exponent. Large whole numbers stay ints: as a float, one of
+    100 digits would become another number with other divisors."""
     try:
         number = decimal.Decimal(text)
     except decimal.InvalidOperation:  # an exponent of too many digits
         return float(text)
     if 15 < number.adjusted() < 10_000:
-        whole = int(number)  # exact: only digits behind the point are lost
+        whole = int(number)  # exact: only digits after the decimal point are lost
         if decimal.Decimal(whole) == number:
             return whole
     return Written(number) if abs(number.adjusted()) < 10_000 else float(text)

@@ -1,6 +1,6 @@
 // Encoders on every backend against the figures of another implementation
 // (tools/encoder_figures.py, in numpy), and against the promise that a text gives the same bits
-// whatever runs beside it.
+// whatever runs next to it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -195,7 +195,7 @@ TEST_P(EncodersTest, GiveTheSameBitsAloneAndAmongOthers) {
   }
 }
 
-// Positions, types and norms are added to a vector as to what the table has for a token.
+// Positions, types and norms apply to an input embedding as to the table's own.
 TEST_P(EncodersTest, TakeVectorsInPlaceOfTokens) {
   Load("Q8_0");
   if (HasFatalFailure()) return;
@@ -225,7 +225,7 @@ TEST_P(EncodersTest, TakeVectorsInPlaceOfTokens) {
   EXPECT_TRUE(Agree(values, Rows(executor.get(), {text}).at(0)));
 }
 
-// Every token sees those that follow, and the texts beside it are no part of it.
+// Every token sees those that follow, but not the other texts of the step.
 TEST_P(EncodersTest, ALaterTokenMatters) {
   Load("F32");
   if (HasFatalFailure()) return;

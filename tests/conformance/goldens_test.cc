@@ -92,7 +92,7 @@ class GoldenTest : public ::testing::TestWithParam<Case> {
     }
   }
 
-  // The logits of a new sequence that has the table's rows in place of every `every`-th token.
+  // The logits of a new sequence where every `every`-th token is sent as its input embedding.
   StatusOr<std::vector<float>> FeedRows(std::span<const TokenId> tokens,
                                         std::span<const float> table, size_t every) {
     const auto width = static_cast<size_t>(runner_->spec().d_model);
@@ -105,7 +105,7 @@ class GoldenTest : public ::testing::TestWithParam<Case> {
     return runner_->Step({&part, 1});
   }
 
-  // Goes on greedily as long as the other implementation's choice was clear.
+  // Continues greedily as long as the other implementation's choice was clear.
   void CompareGreedy(const GoldenRun& run) {
     for (size_t i = 0; i < run.greedy.size(); ++i) {
       if (run.greedy_margins[i] < 2 * kTolerance) return;
@@ -136,8 +136,8 @@ TEST_P(FloatModelTest, ShortRun) {
   if (!HasFatalFailure()) CompareGreedy(*run);
 }
 
-// The embedding's rows sent in place of tokens, all of them or some: within the same limits of the
-// other implementation's, and where the backend promises so, the bits of the tokens.
+// All or some tokens sent as their input embeddings: within the same tolerances, and bitwise
+// identical to the tokens where the backend promises so.
 TEST_P(FloatModelTest, ShortRunOfRows) {
   const std::string path = FloatModelPath(GetParam().model);
   const auto run = ReadShortRun(GetParam().model);
@@ -177,8 +177,8 @@ TEST_P(FloatModelTest, LongRun) {
   if (!HasFatalFailure()) CompareGreedy(*run);
 }
 
-// Thousands of tokens: what windows and chunks of that length hide. In several steps, of which the
-// wanted rows alone are computed to the end.
+// Thousands of tokens, to find errors that only long windows and chunks show. In several steps,
+// where only the wanted rows are computed to the end.
 TEST_P(FarModelTest, FarRun) {
   const auto run = ReadFarRun(GetParam().model);
   ASSERT_TRUE(run.ok()) << run.status();
@@ -227,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, FloatModelTest, ::testing::ValuesIn(CasesOf(Fl
                          CaseName);
 INSTANTIATE_TEST_SUITE_P(Goldens, QuantizedModelTest,
                          ::testing::ValuesIn(CasesOf(QuantizedModelNames())), CaseName);
-// The other backends are too slow for so many tokens.
+// The other backends are too slow for this length.
 std::vector<Case> FarCases() {
   std::vector<Case> cases;
   for (const std::string& model : FarModelNames()) cases.push_back({"cpu", model});

@@ -1,5 +1,5 @@
-// The reference models rewritten: as Ollama's converters would have done it, and with a factor
-// beside every matrix. What they compute has the same bits as the original.
+// The reference models rewritten as Ollama's converters would have written them, and with a factor
+// for every matrix. Their results are bitwise identical to the original's.
 #include <unistd.h>
 
 #include <algorithm>

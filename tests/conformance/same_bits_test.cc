@@ -1,6 +1,6 @@
 // The same-bits rule: the logits of a sequence are the same bytes however it was fed, whatever
-// ran beside it, wherever its state lies, forked, moved, and with any number of threads. Of a
-// backend that does not advertise it the logits must agree but for the order of sums.
+// ran next to it, wherever its state lies, forked, moved, and with any number of threads. On
+// backends that do not promise this, logits may differ only by the order of sums.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -32,8 +32,8 @@ std::vector<Case> Cases() {
     }
     for (const auto& model : QuantizedModelNames()) {
       if (!RunsHere(name, model)) continue;
-      // The reference decodes every type to floats and goes on as with those; what a row alone
-      // computes with one type says enough of the others.
+      // The reference decodes every type to floats first, so one type, computed row by row, covers
+      // the others.
       const bool one_will_do = name == "reference" || name == "mlx-strict";
       if (one_will_do && model.find("Q4_K") == std::string::npos) continue;
       cases.push_back({std::string(name), model, true});
@@ -162,8 +162,8 @@ TEST_P(SameBitsTest, WhateverRunsBeside) {
   }
 }
 
-// A fork goes on as its origin does, and neither disturbs the other; state that was
-// written out and read into another executor too. For every KV type.
+// A fork continues exactly as its origin does, and neither disturbs the other. So does state that
+// was written out and read into another executor. For every KV type.
 TEST_P(SameBitsTest, ForkedAndMoved) {
   const std::span<const TokenId> tokens(tokens_);
   constexpr size_t kSplit = 37;  // inside a page
@@ -204,8 +204,8 @@ TEST_P(SameBitsTest, ForkedAndMoved) {
   }
 }
 
-// What the embedding has for a token, sent in its place: all of a prompt or parts of it, in chunks
-// and beside others.
+// Tokens sent as their input embeddings: all of a prompt or parts of it, in chunks and next to
+// other sequences.
 TEST_P(SameBitsTest, VectorsInPlaceOfTokens) {
   const Case& c = GetParam();
   const auto file =

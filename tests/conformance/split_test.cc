@@ -23,8 +23,8 @@ using ::testing::HasSubstr;
 
 struct Case {
   std::string model;
-  std::string backend;  // of both parts
-  std::string beside;   // of the back, where it is another one
+  std::string backend;  // for both parts
+  std::string beside;   // for the back part, if it differs
 };
 
 std::vector<Case> Cases() {
@@ -136,8 +136,8 @@ TEST_P(SplitTest, TwoBackendsKeepTheSameBitsRule) {
   ExpectSameBesideOthers(*model, *at_once);
 }
 
-// The rows of a mixture go down to the host and back: in steps of one row and of many, in all cuts,
-// beside others.
+// The rows of a mixture go down to the host and back: in steps of one row and of many, cut in all
+// ways, next to others.
 TEST_P(SplitTest, ExpertsOnTheHostKeepTheSameBitsRule) {
   const Backend* const device = *FindBackend(GetParam().backend);
   if (!device->capabilities().host_experts) GTEST_SKIP() << "it leaves no experts to the host";

@@ -1,8 +1,8 @@
 // Fuzzing of schemas, patterns and grammars, and of the tokens that follow them.
 //
-// The first byte says what the text up to a zero byte is; what comes behind chooses tokens among
-// those that the masks allow. Whatever is compiled always leaves something to take, takes what
-// its masks allow, and takes back what it took.
+// The first byte gives the kind of the text, which ends at a zero byte; the bytes after it choose
+// among the tokens that the masks allow. A compiled constraint must always allow some token, accept
+// every token that its masks allow, and be able to take it back.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

@@ -1,5 +1,5 @@
-// Fuzzing of what we read of a request's head ourselves: paths with their placeholders and
-// percent signs, names of hosts and origins, and files of API keys.
+// Fuzzing of our own parsers for request heads: paths with their placeholders and percent signs,
+// names of hosts and origins, and files of API keys.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   WEFT_CHECK(serve::Depth(*parsed) <= serve::kLimits.max_depth, "a limit did not hold");
-  // What was read can be written and read again.
+  // A parsed value can be written and read again.
   const std::string written = weft::CompactJson(*parsed);
   const auto again = ParseJson(written, serve::kLimits);
   WEFT_CHECK(again.ok() && weft::CompactJson(*again) == written, "reading twice differs");

@@ -53,8 +53,8 @@ const ParameterTypes& Types() {
   return *types;
 }
 
-// Letters and digits of a reply without calls, in order. Markup has some too, which
-// are missing from what is given out.
+// Letters and digits of a reply without calls, in order. Those of its markup are missing from the
+// output.
 std::string Letters(std::string_view text) {
   std::string letters;
   for (const char c : text) {

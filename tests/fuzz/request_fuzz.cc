@@ -1,6 +1,5 @@
-// Fuzzing of what clients send: the first byte chooses whose request it is, the rest is its
-// body. Whatever comes is a request within its limits, which then can be rendered, or an
-// error that says something.
+// Fuzzing of request bodies: the first byte chooses the API, the rest is the body. Every input is
+// either a request within its limits, which can be rendered, or an error with a message.
 #include <cmath>
 #include <cstdint>
 #include <memory>

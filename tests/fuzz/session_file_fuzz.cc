@@ -1,5 +1,5 @@
 // Session files from anywhere: reading one must end in a status, with memory bounded
-// by the format's limits, and what reads well must survive being written again.
+// by the format's limits, and a file that was read must survive being written again.
 //
 // Checksums would stop nearly every mutation at the door. So the input is first read
 // as it is, and then once more with all checksums along its sections made right.
