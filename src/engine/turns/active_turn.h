@@ -47,7 +47,7 @@ struct Lane {
   std::vector<TokenId> generated;
   std::unique_ptr<TokenMask> mask;
   std::vector<uint32_t> allowed;  // scratch for the mask
-  // Guesses of what it says next; null before the first one, and without speculation.
+  // Draft tokens for its answer; null before the first one, and without speculation.
   std::unique_ptr<Guesses> guesses;
   // The draft model's state for it; null until it is asked for a draft.
   std::unique_ptr<Drafter::Text> draft_text;
@@ -77,7 +77,7 @@ struct Lane {
 struct ActiveTurn {
   uint64_t serial = 0;  // submission order
   TurnOptions options;  // stop_tokens are sorted; parts are in the prompt alone
-  History prompt;       // what it adds to its session
+  History prompt;       // appended to its session
   uint64_t seed = 0;
   Staged<TurnStage> stage{TurnStage::kQueued};
   TurnFate fate = TurnFate::kFinished;  // so far
@@ -108,7 +108,7 @@ struct ActiveTurn {
   // `tokens_before` tokens, and those that a whole context replaced.
   int64_t tokens_before = 0;
   History replaced;
-  TextPooler pooler;  // of options.vector
+  TextPooler pooler;  // as options.vector asks
   // All rows of the prompt are pooled, not only the last.
   bool pools_all_rows = false;
   StartedEvent started;
@@ -139,8 +139,8 @@ struct ActiveTurn {
   // mask allows. (Without log-probabilities that text is not even drawn: TurnWriter::TakeForced.)
   Guesses::Given GivenGuess(int64_t n_vocab, Lane* lane) const;
 
-  // Ends one lane, and with its last lane the turn; the consumer is told of both. Does nothing to
-  // what has already ended.
+  // Ends one lane, and with its last lane the turn; the consumer is told of both. Does nothing if
+  // it has already ended.
   void EndLane(Lane* lane, FinishReason reason, const Status& status,
                const std::string& stop_string = "");
   // Ends all choices, including those without a lane yet.

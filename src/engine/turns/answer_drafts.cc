@@ -7,7 +7,7 @@ namespace {
 
 // So few tokens are caught up with in the step that drafts.
 constexpr int64_t kFew = 24;
-// So many rows are shown to a prediction head before it computes them, though nobody asks it.
+// Rows shown to an MTP head before it computes them, even if nobody asks it for drafts.
 constexpr int64_t kMostShown = 64;
 // Below this chance that all of it is right a draft goes no further.
 constexpr float kLeastChance = 0.25f;
@@ -46,8 +46,8 @@ void AnswerDrafts::Show(Lane* lane, int64_t first, std::span<const float> hidden
   Drafter::Text* const text = lane->draft_text.get();
   Drafter::Show(text, first, hidden);
   if (!reads && !lane->done() && text->shown_rows() < kMostShown) return;
-  // Values are not kept for later, and the next answer finds this one's state. The last row of an
-  // answer that goes on says what follows.
+  // Hidden values are not kept, so they are computed now; the next answer reuses this state. In an
+  // unfinished answer the last row is left out: it predicts the next token.
   const int64_t shown = first + std::ssize(hidden) / drafter_->model().spec().d_model;
   const int64_t n = std::min<int64_t>(std::ssize(session.tokens), lane->done() ? shown + 1 : shown);
   const int64_t behind =
@@ -123,7 +123,7 @@ bool AnswerDrafts::IsInStep(const Answer& answer, std::span<const DraftOffer> of
     }
     if (reading.rows == 0) return false;
     if (reading.last < behind) drafter_->KeepLast(text, tokens, reading.last);
-    // The last one says what follows.
+    // The last row is left out: it predicts the next token.
     const int64_t rows = std::min(reading.rows, reading.last - 1);
     const int64_t us = drafter_->total_us();
     drafter_->CatchUp(text, rows);

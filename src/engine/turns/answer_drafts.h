@@ -1,9 +1,9 @@
-// Lets the draft model guess for the answers of a step where that pays.
+// Lets the draft model draft tokens for the answers of a step where that pays.
 //
-// It does so before short steps without prompts, and never while a long step is open: drafting, and
-// reading a text for it, delays everything else. An answer's guess from texts comes first
-// (Guesses::WantsDraft). As long as drafts could pay, a prediction head is shown the hidden values
-// of each answer's text, prompt included. Engine thread only.
+// It drafts before short steps without prompts, and never while a long step is open: drafting and
+// its prefill delay everything else. N-gram lookup comes first (Guesses::WantsDraft). As long as
+// drafts could pay, an MTP head gets the hidden values of each answer's text, prompt included.
+// Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_ANSWER_DRAFTS_H_
 #define WEFT_ENGINE_TURNS_ANSWER_DRAFTS_H_
 
@@ -37,7 +37,7 @@ class AnswerDrafts {
   void Show(Lane* lane, int64_t first, std::span<const float> hidden, bool reads);
   struct Answer {
     Lane* lane = nullptr;
-    int64_t left = 0;  // about so many of its tokens are still to come
+    int64_t left = 0;  // roughly how many tokens it still has to generate
   };
   // Replaces the answers' guesses by better ones. REQUIRES: all of them write and have called
   // Offer.
@@ -54,8 +54,8 @@ class AnswerDrafts {
   const bool at_any_cost_;
   DraftPlanner planner_;
   int64_t since_measured_ = 0;  // steps without drafts
-  int64_t measure_after_;       // so many of them
-  bool keeps_up_ = true;        // a prediction head is shown everything that is computed
+  int64_t measure_after_;       // the number of those before the next measurement
+  bool keeps_up_ = true;        // the MTP head gets all computed rows
 };
 
 }  // namespace weft

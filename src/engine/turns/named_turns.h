@@ -1,5 +1,5 @@
-// Turns on named sessions: finding, creating or restoring the session, and what happens to the turn
-// if that fails. Engine thread only.
+// Turns on named sessions: finds, creates or restores the session, and ends the turn if that fails.
+// Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_NAMED_TURNS_H_
 #define WEFT_ENGINE_TURNS_NAMED_TURNS_H_
 

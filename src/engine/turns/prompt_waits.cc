@@ -81,7 +81,7 @@ void PromptWaits::MeasureQueued(int64_t before) const {
   }
 }
 
-// Of a queued turn, as the prefix cache is when it is first asked for.
+// The rows that a queued turn will have to compute, judged by the prefix cache at the first call.
 int64_t PromptWaits::ExpectedRows(ActiveTurn* turn) const {
   if (turn->expected_rows < 0) {
     const int64_t n_tokens = std::ssize(turn->prompt);

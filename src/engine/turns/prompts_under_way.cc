@@ -8,7 +8,7 @@
 namespace weft {
 
 struct PromptsUnderWay::Node {
-  std::string domain;  // of a root
+  std::string domain;  // roots only
   Node* parent = nullptr;
   int64_t end = 0;  // tokens up to here, from the root on
   std::vector<TokenId> run;
@@ -99,7 +99,7 @@ bool PromptsUnderWay::AnyEarlier(
   for (const Node* node = place.leaf; node->end > 0; deeper = std::exchange(node, node->parent)) {
     for (const auto& [order, other] : node->turns) {
       if (order >= place.order) break;
-      // Those that go on together have more in common, and were visited with that.
+      // Prompts that share a deeper node have been visited there, with their longer prefix.
       if (deeper != nullptr && deeper->turns.contains(order)) continue;
       if (visit(other, node->end)) return true;
     }

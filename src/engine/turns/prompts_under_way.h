@@ -1,6 +1,6 @@
-// The prompts that are being computed now, by their tokens: a tree beside the prefix index, which
-// holds what is computed already. Through it a turn finds those that compute the beginning of its
-// own prompt, without comparing tokens again. Engine thread only.
+// A tree of the prompts in prefill, by their tokens; the prefix cache holds finished ones. Through
+// it a turn finds those that compute the beginning of its own prompt, without comparing tokens
+// again. Engine thread only.
 //
 // A node stands for a run of tokens and knows the prompts that pass through it. Adding a prompt
 // compares its tokens once, along one path; a look-up climbs that path and compares none.

@@ -11,7 +11,7 @@ namespace weft {
 namespace {
 
 // Rows come in attention tiles and activation panels; the fewest prompt rows in a long step, and
-// beside decoding.
+// next to decoding rows.
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kMinLongRows = 32;
 constexpr int64_t kMinBesideRows = 4;
@@ -23,10 +23,9 @@ constexpr int64_t kFullWholeRows = 256;
 // A long step is full when it takes this many decode steps: reading the weights once more then
 // costs little.
 constexpr double kFullSteps = 4;
-// Steps take longer than their average now and then, above all beside a long step, which leaves
-// nothing of theirs in the caches; the gaps that users see should keep within the bound all the
-// same. With all of the allowance gaps exceed it; a share learned from measured gaps gained
-// nothing.
+// The share of the allowance that plans use. Steps sometimes exceed their average, above all while
+// a long step evicts their data from the CPU caches, and gaps should stay within the bound even
+// then. With the full allowance they do not; a share learned from measured gaps gained nothing.
 constexpr double kMargin = 0.65;
 // The share of the allowance that a paused step keeps even when shorter prompts want all of it.
 constexpr double kPausedShare = 0.25;
@@ -90,8 +89,8 @@ int64_t StepPlanner::RowsFor(double us, int64_t depth) const {
   return static_cast<int64_t>(std::min(rows, 1e9));
 }
 
-// As many rows as keep pauses within `step_us` and, beside decoding, within a quarter of the
-// allowance: some parts take twice as long as others.
+// The number of rows that keeps the time between pauses within `step_us` and, next to decoding,
+// within a quarter of the allowance: some parts take twice as long as others.
 int64_t StepPlanner::LongRows(int64_t depth, bool beside_decoding) const {
   const int64_t most = options_.max_step_tokens;
   if (prompt_row_us_ == 0) return beside_decoding ? std::min(kUnmeasuredRows, most) : most;
@@ -101,8 +100,8 @@ int64_t StepPlanner::LongRows(int64_t depth, bool beside_decoding) const {
   return std::min(std::max(rows / kTileRows * kTileRows, kMinLongRows), most);
 }
 
-// Of one tenant: decoding lanes by waiting time, prompts by when they would have ended had they
-// never waited. That is the least remaining work first, but for the time that they have waited.
+// Within one tenant: decoding lanes by waiting time, prompts by when they would have ended had they
+// never waited. That is least remaining work first, less the time already waited.
 bool StepPlanner::GoesBefore(const LaneView& a, const LaneView& b) const {
   if (a.priority != b.priority) return a.priority > b.priority;
   const auto distance = [this](const LaneView& lane) {
@@ -228,7 +227,7 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
   const bool decodes = !decoding.empty();
   const auto allowance_us = decodes ? static_cast<double>(AllowanceUs()) : 1e18;
   double budget_us = allowance_us * (decodes && paused != nullptr ? 1 - kPausedShare : 1);
-  double held_back_us = allowance_us * (decodes ? kPausedShare : 1);  // of budget_us
+  double held_back_us = allowance_us * (decodes ? kPausedShare : 1);  // part of budget_us
   const double most_clock_us = MostClockUs(lanes);
   bool first = true;
   for (const size_t i : prompts) {
@@ -297,7 +296,7 @@ std::vector<int64_t> StepPlanner::RowsBefore(std::span<const LaneView> lanes) co
   std::vector<int64_t> before(lanes.size(), 0);
   const LaneView* paused = nullptr;
   int64_t rows = 0;         // that come before the next prompt in order
-  int64_t sooner_rows = 0;  // of those, which come before one that does not wait for the open step
+  int64_t sooner_rows = 0;  // the part of them before a prompt that overtakes the open step
   for (const LaneView& lane : lanes) {
     if (lane.in_step == 0) continue;
     if (paused == nullptr || lane.pending > paused->pending) paused = &lane;

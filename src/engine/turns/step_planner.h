@@ -7,15 +7,15 @@
 // between is the allowance; a paused step gets at least a quarter of it, so that it always
 // completes.
 //
-// Tenants have turns, the one that is furthest behind first, and each row counts for its tenant at
-// once. Prompts of a tenant ahead of one that decodes get a quarter of the allowance, and are in no
-// long step with prompts of others, which would carry them along. Those of one tenant are computed
-// one after the other, least remaining work first, but time that a prompt has waited counts as work
-// done, so that a stream of short ones cannot starve a long one. A prompt with less work left than
-// the paused step's, or of a tenant further behind, does not wait for it: its rows go into short
+// The tenant with the largest deficit goes first, and each planned row counts at once. Prompts of a
+// tenant ahead of one that decodes get a quarter of the allowance, and share no long step with
+// other tenants' prompts, which would carry them along. A tenant's prompts are computed one after
+// the other, least remaining work first, but time that a prompt has waited counts as work done, so
+// that a stream of short ones cannot starve a long one. A prompt with less work left than the
+// paused step's, or of a tenant with a larger deficit, does not wait for it: its rows go into short
 // steps.
 //
-// A short step without prompts may also compute guesses (GuessPlanner).
+// A short step without prompts may also verify draft tokens (GuessPlanner).
 //
 // Plans decide when rows are computed, never their results. Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_STEP_PLANNER_H_
@@ -40,7 +40,7 @@ struct LaneView {
   int priority = 0;       // higher first, among its tenant's
   int64_t waited_us = 0;  // since its last computed row (or its admission)
   int64_t age_us = 0;     // since its turn was submitted
-  int64_t done = 0;       // of the rows already computed, those of its turn's prompt
+  int64_t done = 0;       // rows of its turn's prompt already computed
   int64_t max_chunk = 0;  // a smaller chunk size it asks for; 0: any
   bool whole = false;     // its rows are computed in one step, or none of them
   int64_t after = -1;     // for RowsBefore: index of the prompt that must come first; -1: none

@@ -181,7 +181,7 @@ TEST(StepPlannerTest, APausedStepKeepsAShareOfTheTime) {
   EXPECT_EQ(planner.SliceAfter(10000, 4, 0), 13000);
   EXPECT_EQ(planner.SliceAfter(25000, 4, 150), 3250);
   EXPECT_EQ(planner.SliceAfter(30000, 0, 64), 10000);
-  // Beside decoding, shorter prompts get the rest: 9.75 ms.
+  // While others decode, shorter prompts get the rest: 9.75 ms.
   const LaneView paused = Prompt(4000);
   EXPECT_THAT(Measured({.max_beside_tokens = 512, .pause_points = 55})
                   .PlanShort(std::vector{Decoding(), Prompt(300)}, &paused),
@@ -196,7 +196,7 @@ TEST(StepPlannerTest, AWholeTextIsTakenTogetherOrNotAtAll) {
               ElementsAre(100, 100, 0));
   EXPECT_THAT(planner.PlanLong(std::vector{text(500)}), ElementsAre(500));
   EXPECT_THAT(planner.PlanLong(std::vector{text(500), text(300)}), ElementsAre(0, 300));
-  // Beside a paused step those go that fit.
+  // Prompts that fit run while a step is paused.
   const LaneView paused = text(500);
   EXPECT_THAT(planner.PlanShort(std::vector{text(60), text(200)}, &paused), ElementsAre(60, 0));
 }
@@ -225,7 +225,7 @@ TEST(StepPlannerTest, TenantsHaveTurnsWhateverTheirPrioritiesAndLengths) {
   EXPECT_THAT(planner.PlanLong(std::vector{urgent, long_one}), ElementsAre(0, 100));
   EXPECT_THAT(planner.PlanShort(std::vector{long_one}, &short_one), ElementsAre(64));
   EXPECT_THAT(planner.PlanShort(std::vector{short_one}, &long_one), ElementsAre(0));
-  // 10 ms behind, that is one prompt of 60 rows and another; by weight two more.
+  // A deficit of 10 ms is one prompt of 60 rows and another; by weight two more.
   LaneView piece = Prompt(60);
   piece.tenant = &had_less;
   EXPECT_THAT(planner.RowsBefore(std::vector{piece, piece, piece, urgent}),
@@ -245,7 +245,7 @@ TEST(StepPlannerTest, PromptsOfATenantAheadDoNotRideAlongWithAnothers) {
   EXPECT_THAT(planner.PlanLong(std::vector{decoding, own, other}), ElementsAre(0, Gt(0), 0));
   EXPECT_THAT(planner.PlanLong(std::vector{decoding, other}), ElementsAre(0, Gt(0)));
   EXPECT_THAT(planner.PlanLong(std::vector{own, other}), ElementsAre(300, Gt(0)));
-  // Of 13 ms, a quarter.
+  // A quarter of 13 ms.
   own.pending = 4;
   const auto rows = planner.PlanShort(std::vector{decoding, own, other}, nullptr);
   EXPECT_THAT(rows, ElementsAre(1, 4, AllOf(Gt(0), Le(33))));
@@ -263,7 +263,7 @@ TEST(StepPlannerTest, PromptsTakeNoMoreTimeFromDecodingThanTheirShare) {
     LaneView decoding = Decoding(), prompt = Prompt(0), rest;
     decoding.tenant = &decodes;
     prompt.tenant = &reads;
-    double paused_us = 0;  // what is left of the long step
+    double paused_us = 0;  // time left for the long step
     double decode_us = 0, prompt_us = 0;
     while (decode_us < 20e6) {
       if (prompt.pending == 0) {
@@ -330,7 +330,8 @@ TEST(StepPlannerTest, ShortPromptsInALoopDoNotStarveALongOne) {
         if (i > 0 && view.pending == 0) prompts[i] = {.view = Prompt(n_short), .since_us = now_us};
       }
     }
-    // No later than beside one client that has half of the time, but for who waits longer than it.
+    // No later than next to one client that has half of the time, except for those that have waited
+    // longer.
     const auto others = static_cast<int64_t>(n_clients) * n_short;
     EXPECT_LE(now_us, (2 * n_long + others + 512) * kRowUs) << n_clients << " " << n_short;
   }

@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-// So many steps in a row that the backend has no memory for are planned again.
+// How many steps in a row are planned again if the backend has no memory for them.
 constexpr int kMostTakenBack = 16;
 
 }  // namespace

@@ -84,7 +84,7 @@ LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   return view;
 }
 
-// As many as could be drawn in the step, and kept.
+// Offers as many draft tokens as the step could accept and the session keep.
 void StepRunner::OfferGuesses(const ActiveTurn& turn, Lane* lane, LaneView* view) const {
   Speculator* const speculator = parts_.speculator;
   if (speculator->most() == 0 || !view->decoding) return;
@@ -356,7 +356,7 @@ void StepRunner::Land(OpenStep* step, const Status& status) {
   }
 }
 
-// Of the rows that are the session's.
+// Shows the hidden values of the rows that the session keeps.
 void StepRunner::ShowHidden(const StepPart& part) {
   const int64_t n = part.kept_rows > 0 ? part.kept_rows : part.rows;
   const auto width = static_cast<size_t>(parts_.model->spec().d_model);
@@ -364,8 +364,8 @@ void StepRunner::ShowHidden(const StepPart& part) {
                       !part.is_decoding);
 }
 
-// The lane has ended. Its session is left as it would be had nothing been guessed, and its answer
-// to others to guess from.
+// The lane has ended. Leaves its session as it would be without speculation, and its answer for the
+// n-gram lookup of others.
 void StepRunner::EndGuesses(const StepPart& part) {
   Session* const session = part.session();
   if (part.lane->guesses == nullptr || session->stage == SessionStage::kPoisoned) return;

@@ -17,8 +17,8 @@
 // allocation, which is what the first plan does. Lanes resumed in between do not make the second
 // one superfluous: they may be the very ones that the same plan preempts again.
 //
-// A lane that writes offers guesses of what it will say (OfferGuesses); the plan says how many rows
-// they get, StepPart holds them, TurnWriter verifies them. Only short steps compute guesses.
+// A decoding lane offers draft tokens (OfferGuesses); the plan says how many rows they get,
+// StepPart holds them, TurnWriter verifies them. Only short steps have them.
 //
 // Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_STEP_RUNNER_H_
@@ -66,7 +66,7 @@ class StepRunner {
   // Begins a long step if there is none and prompts need one, and prepares a short one if it is
   // due. True if a preempted lane was resumed.
   bool Plan();
-  // Runs what was planned: the short step, otherwise a slice of the long one, which ends early once
+  // Runs the plan: the short step, otherwise a slice of the long one, which ends early once
   // `interrupted` returns true. False if there was nothing to compute.
   bool Run(FunctionRef<bool()> interrupted);
 
@@ -89,7 +89,7 @@ class StepRunner {
     std::vector<StepPart> parts;
     std::vector<StepSequence> sequences;
     std::vector<float> logits, vectors;
-    size_t n_logit_values = 0;  // of `logits`, which may be larger
+    size_t n_logit_values = 0;  // used part of `logits`
     std::vector<TokenLogit> best;
     std::vector<double> weights;
     std::unique_ptr<StepRun> run;
@@ -138,7 +138,7 @@ class StepRunner {
   std::vector<StepPart> short_parts_;    // prepared for the next Run
   bool short_is_due_ = false;
   int64_t slice_end_us_ = 0;   // when the long step must make way for a short one
-  std::vector<float> logits_;  // of short steps
+  std::vector<float> logits_;  // for short steps
   int64_t steps_ = 0, step_us_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
 };
 

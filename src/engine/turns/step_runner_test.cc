@@ -72,7 +72,7 @@ TEST(StepRunnerTest, TheFirstLaneAlwaysGoesOn) {
 }
 
 // Three choices whose prompt fills the memory: the first finds no room for another token and ends
-// the turn, after it has taken the others' pages. Those must not be computed beside the newcomer.
+// the turn, after it has taken the others' pages. Those must not be computed with the newcomer.
 TEST(StepRoomTest, ChoicesOfATurnThatHasEndedTakeNoPartInTheStep) {
   EngineOptions options = SmallEngine();
   TurnParts probe(options);

@@ -11,9 +11,9 @@
 
 namespace weft {
 
-// Each pays for its prompts' rows, and of the decoding rows' time a part like the time that its own
-// would take alone. So the time of reading the weights, which is the same for few rows and for
-// many, is not paid by row, and what computing together saves is saved by all alike.
+// Each pays for its prompts' rows, and a share of the decoding rows' time in proportion to the time
+// that its own would take alone. So the time to read the weights, which does not depend on the
+// number of rows, is not paid by row, and all save alike by batching.
 void ChargeTenants(std::span<const StepPart> step, const StepPlanner& planner);
 
 // Whether all tenants of a paused step are ahead of one that decodes in the short step.

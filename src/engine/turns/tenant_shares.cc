@@ -60,7 +60,7 @@ void TenantShares::Leave(std::string_view name) {
   tenant.held = tenant.can_give = tenant.wanted = 0;
   if (--tenant.n_turns > 0) return;
   --n_with_work_;
-  // What those without work had too much is remembered while others are behind.
+  // A tenant without work is remembered as long as its clock is ahead of others'.
   const double floor_us = Floor();
   std::erase_if(tenants_, [&](const auto& entry) {
     return entry.second.n_turns == 0 && (n_with_work_ == 0 || entry.second.clock_us <= floor_us);
@@ -122,8 +122,7 @@ Tenant* TenantShares::HolderAhead(const Tenant& to) {
   return ahead != nullptr && ahead->clock_us > to.clock_us + slice_us ? ahead : nullptr;
 }
 
-// Each move takes a place to a lower rank, or one of rank 0 to a clock further behind. So moves
-// end.
+// Terminates: each move takes a place to a lower rank, or one of rank 0 to an earlier clock.
 Tenant* TenantShares::NextToGive(const Tenant& to) {
   Tenant* const most = HolderOfMost();
   const bool has_more =

@@ -1,12 +1,12 @@
 // Who is next where tenants wait for each other: for a lane's place in the steps, for rows of a
 // step, for an entry of the queue.
 //
-// Each tenant has a clock, the compute time that it has had by its weight. How far it is behind
-// others is its deficit, and the largest deficit goes first, in turn. A tenant that comes starts
-// where the last of those with work is: time without work earns nothing. Everybody's first place
-// comes first, then places go to the tenant that holds the fewest by its weight. So a tenant alone
-// may hold all of them; it gives one back when another should have it. Where there are more tenants
-// than places, one changes hands when its holder is a slice of time ahead of a tenant without any.
+// Each tenant has a clock: its compute time divided by its weight. How far it is behind others is
+// its deficit, and the largest deficit goes first. A new tenant starts at the clock of the last one
+// with work: time without work earns nothing. Every tenant gets a first place before any gets a
+// second; then places go to the tenant with the fewest by weight. A tenant alone may hold them
+// all, and gives one back when another should have it. With more tenants than places, a place
+// changes hands when its holder is a slice of time ahead of a tenant without one.
 //
 // Policy alone: no locks, no turns and no time but what Charge tells. One thread.
 #ifndef WEFT_ENGINE_TURNS_TENANT_SHARES_H_

@@ -10,7 +10,7 @@ namespace {
 
 // A prompt of this length is worth keeping even if it was used only once.
 constexpr int64_t kLongPromptTokens = 1000;
-// Time between two checks of what running turns have computed, and the growth worth keeping.
+// Time between two checks of running turns' progress, and the growth worth keeping.
 constexpr int64_t kGrowthMicros = 2 * int64_t{1'000'000};
 constexpr int64_t kGrowthPages = 8;
 

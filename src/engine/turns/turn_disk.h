@@ -1,4 +1,4 @@
-// The disk in the life of turns: what is kept when they end or grow, and what is read back when a
+// The disk tier for turns: keeps their state when they end or grow, and reads state back when a
 // prompt can use it. Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_TURN_DISK_H_
 #define WEFT_ENGINE_TURNS_TURN_DISK_H_

@@ -1,4 +1,4 @@
-// What turns mean for what other conversations have in memory: those that wait for an answer, and
+// Turns protect other conversations' state in memory: conversations that wait for an answer, and
 // prefixes that clients marked.
 #include "base/clock.h"
 #include "engine/turns/turn_scheduler.h"

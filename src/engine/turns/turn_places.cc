@@ -153,8 +153,8 @@ bool TurnPlaces::Take(Tenant* tenant, FunctionRef<void(ActiveTurn*)> start,
   return true;
 }
 
-// Memory is given in the order of running turns: one comes before others of tenants that have more
-// of them by weight, and after its tenant's own.
+// Memory is given in the order of running turns. A new turn goes after its tenant's own, and before
+// those of tenants that have more by weight.
 TurnList::iterator TurnPlaces::PlaceInOrder(const Tenant* tenant) {
   std::map<const Tenant*, int64_t> n_lanes;
   std::vector<double> ranks;

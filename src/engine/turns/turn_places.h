@@ -1,10 +1,9 @@
 // The places in steps and in the queue, and which tenant's turns and lanes get them.
 //
-// A lane that runs holds a place. Of one tenant without others, max_running turns run, whatever the
-// number of their lanes. As soon as others have turns too, places are counted in lanes, and
-// TenantShares says who gives one back and who gets one; a lane without a place keeps what it has
-// computed and goes on from there. Among a tenant's own turns, those with higher priority come
-// first, and then those that came first. Engine thread only.
+// A running lane holds a place. A tenant alone may run max_running turns, however many lanes they
+// have. As soon as others have turns too, places are counted in lanes, and TenantShares says who
+// gives one back and who gets one; a lane without a place keeps its computed state and continues
+// from there later. Within a tenant, turns go by priority, then by arrival. Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_TURN_PLACES_H_
 #define WEFT_ENGINE_TURNS_TURN_PLACES_H_
 

@@ -1,4 +1,4 @@
-// What a turn adds to its session: tokens, and rows (vectors in place of tokens). Any thread.
+// The prompt that a turn adds to its session: tokens and input embeddings ("rows"). Any thread.
 #ifndef WEFT_ENGINE_TURNS_TURN_PROMPT_H_
 #define WEFT_ENGINE_TURNS_TURN_PROMPT_H_
 

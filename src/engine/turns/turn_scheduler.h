@@ -1,8 +1,8 @@
 // Turns from their submission to their end: a queue, a limited number of places, and who waits for
 // whom.
 //
-// A turn is checked and queued (Submit), gets a place and takes over what is computed of its prompt
-// already (Admit), waits while another computes a beginning that it needs too or the disk has more
+// A turn is checked and queued (Submit), gets a place and reuses the computed prefix of its prompt
+// (Admit), waits while another turn computes a prefix that it needs too or the disk has more of it
 // (RefreshWaits), and ends: by itself, because it is unwanted (EndUnwanted), or because the
 // engine ends. Retired turns release their sessions and places. Steps advance turns in between.
 // Engine thread only.
@@ -78,8 +78,8 @@ class TurnScheduler {
   // Gives places to waiting turns and lanes (TurnPlaces). A tenant's preempted turns resume first,
   // or its newcomers would take the memory they wait for.
   void Admit();
-  // Lets prompts wait while an earlier turn computes a beginning that they need too, or while more
-  // of them is read from disk, and continue from there.
+  // Lets prompts wait while an earlier turn computes a prefix that they need too, or while more of
+  // their state is read from disk, and continue from there.
   void RefreshWaits();
 
   const TurnList& running() const { return running_; }
@@ -122,7 +122,7 @@ class TurnScheduler {
   TurnList queued_;
   TurnList running_;
   TurnPlaces places_;
-  PromptsUnderWay prompts_;  // of running turns that read
+  PromptsUnderWay prompts_;  // of running turns in prefill
   uint64_t next_serial_ = 1;
   bool accepting_ = true;
   int64_t finished_ = 0, cancelled_ = 0, failed_ = 0, refused_ = 0;

@@ -141,7 +141,7 @@ TEST(TurnSchedulerTest, ASiblingWaitsForWhatAnotherComputes) {
   EXPECT_TRUE(parts.turns->idle());
   EngineStats stats;
   parts.steps->FillStats(&stats);
-  EXPECT_EQ(stats.cached_tokens, 80);  // whole pages of what they share
+  EXPECT_EQ(stats.cached_tokens, 80);  // whole pages of the shared prefix
   EXPECT_EQ(stats.prompt_tokens, 100 + 20 + 100);
 }
 

@@ -1,5 +1,5 @@
-// Checks whether a turn's model can do what it asks for (text, or its prompt's vector or scores),
-// and whether its options are within their limits. Pure functions; any thread.
+// Checks whether the model supports the turn's kind of result (text, or its prompt's vector or
+// scores), and whether its options are within their limits. Pure functions; any thread.
 #ifndef WEFT_ENGINE_TURNS_TURN_USE_H_
 #define WEFT_ENGINE_TURNS_TURN_USE_H_
 

@@ -40,8 +40,8 @@ void TurnWriter::Ask(StepPart* part) const {
   if (n_best <= backend.max_best) part->n_best = n_best;
 }
 
-// Whole rows are left to those who want probabilities, and to masks of rows that do not follow what
-// the mask has seen: behind guesses, and the first ones of several choices.
+// Whole rows of logits are needed for probabilities, and for masks of rows whose tokens the mask
+// has not seen yet: after draft tokens, and the first ones of several choices.
 void TurnWriter::AskForChanges(StepPart* part) const {
   Lane* const lane = part->lane;
   const TurnOptions& options = part->turn->options;

@@ -1,8 +1,8 @@
 // Turns the results of a step into tokens, text and events. Commits the rows, chooses the next
 // token of each lane that has logits, and ends lanes that are done.
 //
-// Guesses are verified here, and nothing else ever sees them: after each row a token is drawn as it
-// would be without them, and the next row counts only if that token is the one it was computed for.
+// Draft tokens are verified here and visible nowhere else: after each row a token is sampled as it
+// would be without them, and the next row counts only if it was computed for that token.
 // Engine thread only.
 #ifndef WEFT_ENGINE_TURNS_TURN_WRITER_H_
 #define WEFT_ENGINE_TURNS_TURN_WRITER_H_
@@ -47,11 +47,11 @@ class TurnWriter {
   void PoolRows(StepPart* part);
   void TakePromptRows(StepPart* part);
   void FinishPrompt(StepPart* part);
-  // What a token is chosen from; one of the two is empty.
+  // The candidates of a token: all logits or the best ones; the other is empty.
   struct Row {
     std::span<float> logits = {};
     std::span<const TokenLogit> best = {};
-    // Of a row that was changed before the best tokens were found:
+    // Only for a row that was changed before the best tokens were found:
     bool is_changed = false;
     double weight = 0;
     StepRun* run = nullptr;
