@@ -177,7 +177,7 @@ DiskTier::Answer DiskTier::Ask(BlockInfo info, const std::string& domain) {
   BlockCatalog::Victims victims;
   const bool added = catalog_.Add(std::move(info), &victims);
   RemoveFiles(std::move(victims));
-  // What is being written cannot give way yet, but may be worth less.
+  // Blocks being written cannot be evicted yet, but may be worth less.
   if (!added && in_flight_bytes_ > 0) return Answer::kLater;
   if (!added) {
     stats_.skipped_bytes += payload_bytes;

@@ -1,10 +1,10 @@
-// The engine thread's view of computed state blocks on disk: what a prompt can read from them, and
-// what is written, how fast and within which limits.
+// The engine thread's view of computed state blocks on disk: finds those that a prompt can use, and
+// decides which are written, how fast and within which limits.
 //
 // The catalogue is here; the files belong to the worker. Room in the budget is made before a block
 // is handed over, and the worker works in order, so the disk never exceeds the budget. The bytes in
 // the worker's hands are bounded too: when Ask returns kLater, the caller keeps the block where it
-// is. A failed write loses that block only; after a full disk nothing is written for a while.
+// is. A failed write loses only that block; after a full disk, writing pauses for a while.
 // Engine thread only.
 #ifndef WEFT_ENGINE_STORAGE_DISK_TIER_H_
 #define WEFT_ENGINE_STORAGE_DISK_TIER_H_
@@ -47,7 +47,7 @@ class DiskTier {
     int64_t written_bytes = 0, read_bytes = 0, skipped_bytes = 0;
     int64_t damaged_blocks = 0, failed_writes = 0;
     int64_t writes_under_way = 0;
-    int64_t foreign_blocks = 0;  // of other models or KV types, found when it was opened
+    int64_t foreign_blocks = 0;  // other models' or KV types', found at opening
   };
   using PostBack = std::function<void(std::function<void()>)>;
 
@@ -77,7 +77,7 @@ class DiskTier {
 
   // --- writing --------------------------------------------------------------------------
   Fingerprint Root(std::string_view domain) const { return BlockRoot(TreeName(domain)); }
-  // Whether it has the block, or is about to, and pages of these groups would add nothing.
+  // Whether the block is on disk or being written, and pages of these groups would add nothing.
   bool Has(const Fingerprint& key, uint64_t groups) const {
     const BlockInfo* const info = catalog_.Find(key);
     if (info == nullptr) return false;
@@ -96,13 +96,13 @@ class DiskTier {
   Answer Ask(BlockInfo info, const std::string& domain);
   void Write(const Fingerprint& key, const std::string& domain, std::vector<std::byte> payload);
   void Withdraw(const Fingerprint& key);  // instead of Write
-  // Blocks that the worker has not begun to write are not written, and what is lost is recomputed.
+  // Drops the blocks that the worker has not begun to write; their state will be recomputed.
   void GiveUpWrites() { *given_up_ = true; }
   // Removes the block unless a prompt has used it.
   void RemoveUnused(const Fingerprint& key);
   // Session files count towards the budget; blocks give way to them.
   void SetFileBytes(int64_t bytes);
-  // RESOURCE_EXHAUSTED if a new file of so many bytes would not fit beside the others.
+  // RESOURCE_EXHAUSTED if a new file of `bytes` would not fit next to the others.
   Status MakeRoomForFile(int64_t bytes);
   // When Ask may stop returning kLater without an answer from the worker; in NowMicros time.
   int64_t next_write_us() const { return next_write_us_; }

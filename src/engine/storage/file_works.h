@@ -30,7 +30,8 @@ class FileWorks {
   }
   // For the file of a session that is gone, or about to go.
   void BeginAfterClose(SessionId id) { at_work_.insert(id.value); }
-  // The session may be closed by now. What waited for the work runs next, as if just posted.
+  // The session may be closed by now. Callbacks that waited for the work run next, as if just
+  // posted.
   void End(SessionId id) {
     at_work_.erase(id.value);
     Session* const session = sessions_.Find(id);

@@ -1,5 +1,4 @@
-// Parking, saving and restoring. What happens to a session's file with the session, and what is
-// kept and given up, is in session_upkeep.cc.
+// Parks, saves and restores sessions. session_upkeep.cc keeps their files up to date.
 #include "engine/storage/session_files.h"
 
 #include <algorithm>
@@ -246,7 +245,7 @@ void SessionFiles::FinishSave(Session* session, bool park, int64_t n_tokens, con
     ++parks_;
     if (park) BecomeParked(session);
   }
-  RestoreForTurn(session);  // a turn that arrived meanwhile needs what was just parked
+  RestoreForTurn(session);  // a turn that arrived meanwhile needs the session back
 }
 
 void SessionFiles::BecomeParked(Session* session) {

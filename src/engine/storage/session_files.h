@@ -37,7 +37,7 @@ class SessionFiles {
     std::string backend;  // its name
     std::string kv_type;
     int64_t n_vocab = 0;
-    int64_t row_values = 0;  // of a vector in place of a token
+    int64_t row_values = 0;  // per input embedding
     // As in EngineOptions.
     int64_t max_row_bytes = 0;
     int64_t disk_bytes = 0;
@@ -87,7 +87,7 @@ class SessionFiles {
   // The session has its new name already, and gets the old one back if the file cannot follow. A
   // session without a name has no file.
   void Rename(Session* session, const std::string& old_name, const Reply& reply);
-  // The session goes away: what is being loaded or waits to be written is dropped.
+  // The session goes away: drops its pending loads and writes.
   void Forget(Session* session);
   // A session that has been destroyed, after Forget.
   struct Closed {

@@ -1,10 +1,9 @@
-// The file work of sessions that waits for the worker, in an order in which nobody's restore waits
-// for what others save.
+// The queue of session file work for the worker, ordered so that no restore waits for another
+// session's save.
 //
-// A restore, for which a turn waits, goes before all else, and tenants take turns with theirs. Only
-// work on its own file that was posted earlier goes before it, as files must be read as they were
-// written last. All else runs in the order of posting, never earlier: room on the disk that a save
-// needs may be made by work before it.
+// A restore, for which a turn waits, goes first, and tenants take turns with theirs. Only earlier
+// work on the same file goes before it, so that it reads the file's last version. All other work
+// runs in the order of posting, because a save may need the disk space that earlier work frees.
 //
 // The engine thread posts, the worker takes.
 #ifndef WEFT_ENGINE_STORAGE_SESSION_JOBS_H_

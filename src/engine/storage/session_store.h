@@ -35,14 +35,14 @@ struct SessionSnapshot {
 
 class SessionStore {
  public:
-  // What a file must match to be usable.
+  // A file must match all of these to be usable.
   struct Identity {
     std::string model;   // Model::fingerprint()
     std::string layout;  // describes backend, KV type and page sizes
     std::string kv_type;
     StateLayout sizes;
-    int64_t row_values = 0;     // of a vector in place of a token
-    int64_t max_row_bytes = 0;  // of those of a session
+    int64_t row_values = 0;     // per input embedding
+    int64_t max_row_bytes = 0;  // input embeddings per session
   };
   // Runs a callback on the engine thread.
   using PostBack = std::function<void(std::function<void()>)>;
@@ -79,7 +79,7 @@ class SessionStore {
   void Remove(const std::string& domain, const std::string& name, std::function<void(Status)> done);
   void Rename(const std::string& domain, const std::string& from, const std::string& to,
               std::function<void(Status)> done);
-  // Runs `then` once the worker has done what it was given so far, blocks included.
+  // Runs `then` once the worker has done all earlier work, blocks included.
   void AfterBlocks(std::function<void()> then) {
     worker_.PostLast([this, then = std::move(then)] { post_back_(then); });
   }

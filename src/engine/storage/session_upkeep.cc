@@ -1,5 +1,5 @@
-// What happens to a session's file when the session changes or goes away, what is kept without
-// being asked for, and what is given up when memory is short or the engine ends.
+// Updates a session's file when the session changes or goes away, saves sessions in the background,
+// and parks or drops them when memory is short or the engine ends.
 #include <algorithm>
 #include <utility>
 
@@ -173,7 +173,7 @@ bool SessionFiles::TakeIdleSession() {
   return true;
 }
 
-// What is computed of them goes, too, wherever it is not on disk.
+// Also drops the sessions' computed state, except what is on disk.
 Status SessionFiles::MakeRoomForRows(int64_t bytes, const Session* spared) {
   Status status = memory_->MakeRoomForRows(bytes);
   if (status.ok() || keeper_ == nullptr) return status;

@@ -96,7 +96,7 @@ void StateKeeper::NoteSave(Session* session, const Status& status) {
                  "\" could not be saved; a restart would lose its last turn: ", Message(status)));
 }
 
-// One at a time, in turn: what is wrong may be wrong with one of them only.
+// One at a time, in turn: the problem may concern only one of them.
 void StateKeeper::RetryUnsaved() {
   if (unsaved_.empty() || token_writes_ > 0 || NowMicros() < retry_us_) return;
   retry_us_ = NowMicros() + kRetryMicros;
@@ -203,7 +203,7 @@ void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
 }
 
 void StateKeeper::Forget(Session* session) {
-  // Its last slot stays: a crash may still bring back what is being discarded.
+  // Its last slot stays: a crash may still bring back the state that is being discarded.
   (void)ExchangeKeptSlot(session, std::nullopt);
   if (Job* const job = JobOf(session->id)) EndJob(job);
 }

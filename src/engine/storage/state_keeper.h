@@ -55,13 +55,13 @@ class StateKeeper {
   // and then, and as soon as another write succeeds.
   void NoteSave(Session* session, const Status& status);
 
-  // Copies what the write rate allows now. True if that was anything.
+  // Copies as much as the write rate allows now. True if that was anything.
   bool Pump();
   // When there may be more to do, in NowMicros time; none if that depends on an answer.
   std::optional<int64_t> NextWake() const;
   // Runs `then` once the session's state is in blocks, as far as it will be.
   void WhenStateIsWritten(SessionId owner, std::function<void()> then);
-  // Nothing will be copied any more: whoever waits for that goes on.
+  // Nothing will be copied any more: runs the callbacks that wait for that.
   void StopWaiting();
   // Releases all held state. False if there was none.
   bool ReleaseMemory();

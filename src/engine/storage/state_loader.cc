@@ -70,7 +70,7 @@ void StateLoader::TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, si
     if (whole) return ReadRun(id);
   }
   if (read.ok() || read.code() == StatusCode::kDataLoss) return TryWithoutDamage(session, &load);
-  // The block would be found again, and again not be read: computes what is left.
+  // The block would be found again, and fail again: the rest is recomputed.
   if (!memory_->blocks_stand_alone()) memory_->Drop(session);
   End(id);
 }

@@ -41,7 +41,7 @@ class TenantTurns {
 
  private:
   std::map<std::string, std::deque<Job>> jobs_;  // none empty
-  std::deque<std::string> order_;                // of those tenants, the next one first
+  std::deque<std::string> order_;                // their tenants, the next one first
 };
 
 }  // namespace weft

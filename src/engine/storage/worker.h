@@ -52,7 +52,7 @@ class Worker {
     arrived_.NotifyAll();
   }
 
-  // Runs what was posted otherwise meanwhile. Only in a job of PostLast.
+  // Runs all other jobs posted meanwhile. Only in a job of PostLast.
   void RunOthers() WEFT_EXCLUDES(mutex_) {
     while (true) {
       std::function<void()> job;
