@@ -97,7 +97,7 @@ bool Drafts(const EngineOptions& options) {
   return options.speculation == Speculation::kDraft || options.speculation == Speculation::kAuto;
 }
 
-// Whether what was asked for is there and fits, used or not.
+// Checks that the requested drafting is available and fits the model, used or not.
 Status CheckDraft(const Model& model, const EngineOptions& options) {
   if (options.draft_model == nullptr) {
     if (options.speculation != Speculation::kDraft) return OkStatus();
@@ -110,8 +110,8 @@ Status CheckDraft(const Model& model, const EngineOptions& options) {
   return OkStatus();
 }
 
-// As what the engine will do: a backend whose results depend on what shares a step guesses nothing,
-// and a draft model that is never asked is none.
+// Turns speculation off on backends whose results depend on the other rows of a step, and drops a
+// draft model that would never be used.
 EngineOptions WithSettledSpeculation(const Model& model, const EngineOptions& options) {
   EngineOptions settled = options;
   if (!model.same_bits() || options.max_guesses == 0) settled.speculation = Speculation::kOff;
@@ -126,8 +126,8 @@ Speculator::Options SpeculatorOptionsOf(const EngineOptions& options) {
           .share_across_domains = options.share_prefixes_across_domains};
 }
 
-// Null where there is no draft model. `memory_bytes`: of both models. `executor`, `beside`: the
-// engine's own.
+// Null without a draft model. `memory_bytes`: for both models. `executor`, `beside`: the engine's
+// own.
 StatusOr<std::unique_ptr<Drafter>> NewDrafter(const EngineOptions& options, int64_t memory_bytes,
                                               const Executor& executor, const StateLayout& beside) {
   if (options.draft_model == nullptr) return std::unique_ptr<Drafter>();
@@ -289,7 +289,7 @@ bool EngineCore::RunOnce(FunctionRef<bool()> interrupted) {
   return resumed || retired || kept;
 }
 
-// Ends what nobody wants and retires what has ended. True if there was anything to retire.
+// Ends unwanted turns and retires ended ones. True if there was anything to retire.
 bool EngineCore::Sweep() {
   turns_.EndUnwanted();
   steps_.AbandonIfUnwanted();

@@ -4,16 +4,16 @@
 // is a thread, a mailbox and this. Nothing here locks, except the queues to consumers.
 //
 //   who                     does what
-//   SessionTable, Session   sessions by handle and name, and what they are made of
-//   StateMemory             their pages and slots, and the index of prefixes
-//   SessionFiles            their files: parked, saved, restored, kept, given up
+//   SessionTable, Session   sessions by handle and name, and their data
+//   StateMemory             their pages and slots, and the prefix cache
+//   SessionFiles            their files: parks, saves, restores and drops them
 //   LiveSessions            creates, forks, changes and closes them
 //   TurnScheduler           turns from submission to their end
 //   NamedTurns              finds or makes the session that a turn names
-//   StepRunner, StepRoom    what is computed next, and the memory for it
+//   StepRunner, StepRoom    plan and run steps, and find memory for them
 //   TurnWriter              from logits to tokens and events
 //   PromptWaits             which prompts wait for how much of others
-//   Drafter, AnswerDrafts   what a draft model guesses
+//   Drafter, AnswerDrafts   draft tokens from a draft model
 //   Publisher               tells readers about all of it
 //
 // A part knows those above it only.
@@ -55,13 +55,13 @@ class EngineCore {
   // Runs a callback on the engine thread, soon; callable from any thread.
   using PostBack = SessionFiles::PostBack;
 
-  // Builds the store and the executor, runs a warm-up step that leaves nothing behind, and opens
-  // the state directory if there is one.
+  // Builds the store and the executor, runs a warm-up step without side effects, and opens the
+  // state directory if there is one.
   static StatusOr<std::unique_ptr<EngineCore>> Create(std::shared_ptr<const Model> model,
                                                       const EngineOptions& options,
                                                       const PostBack& post_back);
 
-  // As given, with what the model and its backend settle.
+  // The given options, adjusted to the model and its backend.
   const EngineOptions& options() const { return options_; }
 
   // --- the parts, for calls that concern one of them -----------------------------------

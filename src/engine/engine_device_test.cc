@@ -203,8 +203,8 @@ TEST(EngineDeviceTest, TheBestTokensAreAskedForWhereTheyAreEnough) {
 }
 
 // A device: a thread that computes the parts of open runs, the last one begun first, whether or
-// not somebody waits for them. Between two parts it takes calls. What it computes with is the
-// cpu backend, which allows one caller at a time.
+// not somebody waits for them. Between two parts it takes calls. It computes with the cpu backend,
+// which allows one caller at a time.
 class Device {
  public:
   // A run as the device sees it. Guarded by the device's mutex.

@@ -1,5 +1,5 @@
-// The disk tier: what a second engine finds in the same directory, to the token and the bit;
-// damage, other models, limits; and that acknowledged deletions stay deleted.
+// The disk tier: a second engine on the same directory finds the same tokens and bitwise identical
+// state; damage, other models, limits; and acknowledged deletions stay deleted.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

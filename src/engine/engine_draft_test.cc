@@ -35,7 +35,7 @@ TurnOptions DraftedTurn(float temperature, int64_t n_prompt, int64_t max_tokens,
   return turn;
 }
 
-// Several turns at once on the engine, each of which says what it says alone without drafts.
+// Several turns at once on the engine, each with the same answer as alone without drafts.
 void ExpectSameAnswersTogether(Engine* engine, const std::shared_ptr<const Model>& model,
                                std::span<const TurnOptions> turns) {
   std::vector<std::shared_ptr<Turn>> submitted;
@@ -93,7 +93,7 @@ TEST_P(EngineDraftTest, WhateverIsDraftedNothingChanges) {
   }
 }
 
-// Prompts in one step and in many, longer than what is kept for a head that waits.
+// Prompts in one step and in many, longer than the hidden values kept for a waiting MTP head.
 TEST_P(EngineDraftTest, PromptsOfAnyLengthAreFollowed) {
   for (const int64_t n_prompt : {1, 2, 33, 450}) {
     for (const int64_t step_tokens : {16, 1024}) {
@@ -232,7 +232,7 @@ TEST(EngineDraftOptionsTest, ADraftModelMustFit) {
               IsError(StatusCode::kResourceExhausted, "memory budget"));
 }
 
-// One value says what is guessed, to the engine and to all who ask.
+// The settled option tells the engine and every reader the same.
 TEST(EngineDraftOptionsTest, WhatIsGuessedIsSettledAtTheStart) {
   class Loose : public testing::WrappedBackend {
    public:

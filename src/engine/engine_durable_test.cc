@@ -20,7 +20,7 @@ class EngineDurableTest : public ::testing::Test {
     options.durable = true;
     return options;
   }
-  // Of a copy, because a running engine has the directory's lock. -1: there is no file.
+  // Reads a copy, because a running engine has the directory's lock. -1: there is no file.
   int64_t TokensOnDisk(const std::string& name) const {
     const std::string file = "@/" + SafeFileName(name) + ".session";
     const fs::path copy = fs::path(folder_.path()) / ("copy of " + name);
@@ -77,7 +77,7 @@ TEST_F(EngineDurableTest, EachTurnInQuickSuccessionIsOnDisk) {
 }
 
 TEST_F(EngineDurableTest, ATurnThatCannotBeWrittenEndsAndTheSessionSaysWhy) {
-  // A file in place of the domain's directory: nobody can write there, not even root.
+  // A file instead of the domain's directory: nobody can write there, not even root.
   std::ofstream(fs::path(folder_.path()) / "@") << "in the way";
   const auto engine = StartEngine(Options());
   const SessionId session = NewSession(engine.get(), "s");

@@ -414,7 +414,7 @@ TEST_F(EngineFilesTest, WhenAFileCannotBeWrittenTheSessionGoesOnUnharmed) {
   auto engine = Start();
   const SessionId session = NewSession(engine.get(), "s");
   RunTurn(engine.get(), session, turns_[0]);
-  // A file in place of the domain's directory: nobody can write there, not even root.
+  // A file instead of the domain's directory: nobody can write there, not even root.
   EXPECT_TRUE(Eventually([&] { return !Files().empty(); }));
   EXPECT_TRUE(Eventually([&] { return fs::remove_all(fs::path(folder_.path()) / "@") > 0; }));
   std::ofstream(fs::path(folder_.path()) / "@") << "in the way";
@@ -424,7 +424,7 @@ TEST_F(EngineFilesTest, WhenAFileCannotBeWrittenTheSessionGoesOnUnharmed) {
   EXPECT_THAT(engine->Inspect(session)->note,
               AllOf(HasSubstr("saving failed"), Not(HasSubstr(folder_.path()))));
   EXPECT_EQ(RunTurn(engine.get(), session, turns_[1]).tokens(), alone_[1].tokens());
-  // Shutdown reports what was not saved.
+  // Shutdown reports unsaved sessions.
   EXPECT_FALSE(engine->Shutdown(std::chrono::milliseconds(0)).ok());
 }
 
@@ -637,7 +637,7 @@ TEST_F(EngineFilesTest, ASessionThatCannotBeRemovedStaysInTheList) {
   const SessionId session = NewSession(engine.get(), "s");
   RunTurn(engine.get(), session, turns_[0]);
   EXPECT_OK(engine->Save(session));
-  // A directory in place of its file cannot be unlinked, not even by root.
+  // A directory instead of its file cannot be unlinked, not even by root.
   const fs::path file = Files()[0];
   fs::remove(file);
   fs::create_directories(file / "x");

@@ -1,5 +1,5 @@
-// A conversation that called a tool keeps what it has in memory while its children run, under a
-// budget that does not hold all of them; and so do prefixes that clients marked.
+// A conversation that called a tool keeps its state in memory while its children run, under a
+// budget that does not hold all of them; so do prefixes that clients marked.
 #include "engine/engine_test_util.h"
 
 namespace weft {

@@ -114,11 +114,11 @@ TEST_P(ModelFileTest, CutWhileATurnDecodes) {
     EXPECT_OK(engine->CheckIntegrity());
     EXPECT_LE(engine->Stats().disk_blocks, blocks + 2) << "pages of the broken turn were kept";
     EXPECT_OK(engine->Shutdown(std::chrono::milliseconds(0)));
-    // Nor after the file was restored underneath the old model.
+    // The old model still reports it after the file was restored.
     PutWhole();
     ExpectTold((*model)->CheckFile());
   }
-  // What was said before is unaffected.
+  // Earlier answers are unaffected.
   auto model = Load();
   ASSERT_TRUE(model.ok()) << model.status();
   auto engine = StartEngine(options, *model);

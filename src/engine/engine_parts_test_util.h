@@ -1,5 +1,5 @@
-// The engine's parts, wired as EngineCore wires them, but each within reach and without a thread:
-// what is posted runs when the test says so.
+// The engine's parts, wired as EngineCore wires them, but each accessible and without a thread:
+// posted callbacks run when the test says so.
 #ifndef WEFT_ENGINE_ENGINE_PARTS_TEST_UTIL_H_
 #define WEFT_ENGINE_ENGINE_PARTS_TEST_UTIL_H_
 
@@ -29,7 +29,7 @@
 
 namespace weft {
 
-// Sessions, their memory, their files and what readers see.
+// Sessions, their memory, their files and the published view.
 class SessionParts {
  public:
   explicit SessionParts(const EngineOptions& options = SmallEngine())
@@ -83,7 +83,7 @@ class SessionParts {
   void RunMessages() {
     for (const auto& message : mailbox->Take()) message();
   }
-  // Runs what is posted until the condition holds; false after 20 s.
+  // Runs posted callbacks until the condition holds; false after 20 s.
   bool RunUntil(const std::function<bool()>& condition) {
     return Eventually([&] {
       RunMessages();

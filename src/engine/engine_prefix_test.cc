@@ -146,7 +146,7 @@ TEST_P(EnginePrefixTest, ASessionThatGoesOnHasItsLastPageBackAndCopiesNothing) {
   said.push_back(300);
   EXPECT_EQ(Ask(engine.get(), Greedy(said, 3)), std::ssize(before) - 1);
   EXPECT_EQ(TokensOf(engine.get(), session), before);
-  // A fork that diverges in the middle of a page, and what it leaves behind.
+  // A fork that diverges in the middle of a page, and the prefix that it leaves.
   const auto fork = engine->Fork(session, 37, {});
   ASSERT_TRUE(fork.ok());
   const TurnOptions other = Greedy(RandomTokens(4, 77), 6);

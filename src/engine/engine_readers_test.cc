@@ -106,7 +106,7 @@ TEST_F(EngineReadersTest, APromptIsSeenStepByStep) {
 TEST_F(EngineReadersTest, WhoeverReadTheEndOfATurnSeesWhatItLeft) {
   auto engine = Start();
   const SessionId session = NewSession(engine.get(), "s");
-  // Something always runs beside it, so that the engine is never idle.
+  // Another turn always runs next to it, so that the engine is never idle.
   std::atomic<bool> stop{false};
   std::thread beside([&] {
     while (!stop) Collect(engine->SubmitOnce("", Greedy(RandomTokens(30, 9), 30))->get());

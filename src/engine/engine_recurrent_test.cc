@@ -179,7 +179,7 @@ class AgentPrompt {
     return prompt;
   }
   int64_t size() const { return std::ssize(tokens_); }
-  int64_t start() const { return start_; }  // of the last message
+  int64_t start() const { return start_; }  // where the last message begins
 
  private:
   std::vector<int32_t> tokens_;
@@ -542,7 +542,7 @@ TEST_P(SavedCheckpointsTest, ForksAndUndoStartFromThemAfterARestart) {
     EXPECT_EQ(ForkAt(engine.get(), session, 319), 0);
     return;
   }
-  // Of those at the ends of pages, the fewest that leave no gap of more than 64.
+  // The fewest checkpoints at page ends that leave no gap of more than 64.
   EXPECT_EQ(engine->Stats().checkpoints, 5);
   EXPECT_EQ(ForkAt(engine.get(), session, 63), 0);
   EXPECT_EQ(ForkAt(engine.get(), session, 64), 64);

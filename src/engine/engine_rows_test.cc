@@ -1,5 +1,5 @@
-// Prompts with rows, vectors in place of tokens: the same answers as with the tokens, and kept like
-// these wherever a session goes.
+// Prompts with input embeddings ("rows"): the same answers as with the tokens, and kept like
+// tokens wherever a session goes.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -32,7 +32,7 @@ class EngineRowsTest : public ::testing::TestWithParam<const char*> {
     turn.parts = std::make_shared<const Parts>(std::move(parts));
     return turn;
   }
-  // Of `n` tokens those from `from` to `to` as rows.
+  // The tokens, with those from `from` to `to` as rows.
   static TurnOptions Mixed(const std::vector<int32_t>& tokens, int64_t from, int64_t to,
                            int64_t max_tokens) {
     const auto at = [&](int64_t i) { return tokens.begin() + i; };
@@ -317,7 +317,7 @@ TEST(EngineRows, TakeHalfOfTheMemoryAtMost) {
   EXPECT_OK(engine->CheckIntegrity());
 }
 
-// What a session with the rows says next, where nothing else is.
+// The next answer of a session with the rows, on an engine of its own.
 std::vector<int32_t> SaysNext(const TurnOptions& rows) {
   const TurnOptions turns[] = {rows, Greedy({7}, 6)};
   return RunAlone(TinyModel("llama"), SmallEngine(), turns)[1].tokens();

@@ -72,7 +72,7 @@ class EngineShrinkTest : public ::testing::TestWithParam<const char*> {
     model_ = TinyModel(GetParam(), 1, &backend_);
     engine_ = StartEngine(SmallEngine(), model_);
   }
-  // Together; each says what it says alone.
+  // Runs turns together; each answers as it does alone.
   void RunTurns(uint64_t first, uint64_t n) {
     std::vector<TurnOptions> turns;
     std::vector<std::shared_ptr<Turn>> running;

@@ -196,7 +196,7 @@ TEST_F(EngineTurnsTest, EndTokensEndATurnUnlessIgnored) {
   EXPECT_EQ(outcome.done().stop_token, eos);
   EXPECT_THAT(outcome.tokens(), ::testing::ElementsAre(100, 101, eos));
   EXPECT_EQ(outcome.done().usage.completion_tokens, 3);
-  // With ignore_eos it is banned: a script that allows nothing else leaves nothing.
+  // With ignore_eos it is banned: a script that allows only it leaves no token.
   options.ignore_eos = true;
   EXPECT_THAT(Once(options).done().status, IsError(StatusCode::kInvalidArgument, "banned"));
   // An end token that the caller lists itself still ends the turn.
@@ -252,7 +252,7 @@ TEST_F(EngineTurnsTest, ChoicesForkAfterThePromptAndReproduce) {
     different.insert(choice.tokens);
   }
   EXPECT_GT(different.size(), 1u);
-  // The first choice equals the answer of a turn with one choice, and is what the session keeps.
+  // The first choice equals the answer of a turn with one choice, and the session keeps it.
   TurnOptions single = options;
   single.n_choices = 1;
   EXPECT_EQ(RunAlone(TinyModel("llama"), SmallEngine(), std::span(&single, 1))[0].tokens(),

@@ -37,7 +37,7 @@ class Mailbox {
     has_mail_.store(false, std::memory_order_relaxed);
     return std::exchange(messages_, {});
   }
-  // Whether there is a message, without locking; may lag slightly behind Post.
+  // Whether there is a message, without locking; may see a Post slightly late.
   bool HasMail() const { return has_mail_.load(std::memory_order_relaxed); }
 
   // Sleeps until a message arrives or the deadline passes.

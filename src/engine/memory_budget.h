@@ -9,18 +9,17 @@
 
 namespace weft {
 
-// What is free now and will not stay so.
+// Memory that is free now but will not stay so.
 struct MemoryClaims {
   int64_t taken_bytes = 0;  // in use already, although the system counts them as free
   int64_t later_bytes = 0;  // Executor::later_bytes
 };
 
-// Half of what is free of the host's memory; of a device's own all but MemoryInfo::reserve_bytes.
-// At least 64 MiB.
+// Half of the host's free memory, or all of a device's own but MemoryInfo::reserve_bytes. At least
+// 64 MiB.
 StatusOr<int64_t> DefaultMemoryBudget(const Backend& backend, int device,
                                       const MemoryClaims& claims = {});
-// As much of `wanted_bytes` as a device with memory of its own has; all of it elsewhere, where the
-// host can make room.
+// `wanted_bytes`, limited by a device's own memory. Not limited on the host, which can make room.
 StatusOr<int64_t> LimitMemoryBudget(int64_t wanted_bytes, const Backend& backend, int device,
                                     const MemoryClaims& claims);
 
