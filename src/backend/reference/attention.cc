@@ -10,12 +10,12 @@ namespace weft::reference {
 
 namespace {
 
-// What is left of an attention block once queries, keys and values are there.
+// The rest of an attention block, after queries, keys and values are computed.
 struct Scan {
   int kv_layer;
   int n_heads;
-  int64_t k_dim;  // of a key head, and of a query
-  int64_t v_dim;  // of a value head; the first values of the key where `v_in_k`
+  int64_t k_dim;  // of each key and query head
+  int64_t v_dim;  // of each value head; with `v_in_k`, the values are the key's first v_dim
   bool v_in_k;
   float scale;
   float softcap;
@@ -415,7 +415,7 @@ Rows RunOp(const StepContext& context, const BidirectionalAttention& op, const R
   RotateHeads(context, op.rope, op.k_dim, 0, &q);
   RotateHeads(context, op.rope, op.k_dim, 0, &k);
   Rows heads(x.count(), op.n_heads * op.v_dim);
-  int64_t first = 0;  // of the text
+  int64_t first = 0;  // the text's first row
   for (const StepSequence& text : context.step.sequences) {
     const int64_t end = first + static_cast<int64_t>(text.tokens.size());
     for (int64_t i = first; i < end; ++i) {

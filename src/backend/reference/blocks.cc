@@ -165,7 +165,7 @@ float Softcap(float cap, double value) {
 
 namespace {
 
-// Leaves what of each row's gates is above the mean and so many deviations.
+// Subtracts the row's mean plus a number of standard deviations from each gate, and clips at 0.
 void KeepLargest(float sparsity, Rows* gates) {
   if (sparsity == 0) return;
   const auto n = static_cast<double>(gates->width());
@@ -264,7 +264,7 @@ std::vector<int> Candidates(const MixtureOfExperts& op, std::span<const double> 
 
 struct Choice {
   std::vector<int> experts;     // in the order of choice
-  std::vector<double> weights;  // of each
+  std::vector<double> weights;  // one per expert
 };
 
 std::vector<double> WeighAmongNear(std::span<const double> logits, std::span<const int> chosen) {

@@ -19,20 +19,20 @@
 
 namespace weft::reference {
 
-// Which token of which sequence a row is.
+// The sequence, position and token of a row.
 struct RowOrigin {
   int sequence = 0;  // index into Step::sequences
   int64_t position = 0;
   TokenId token = 0;
   int64_t type = 0;                    // see TokenTypes
-  std::span<const float> vector = {};  // in place of the token
-  std::span<const float> hidden = {};  // beside it: see HiddenInput
+  std::span<const float> vector = {};  // an input embedding instead of the token
+  std::span<const float> hidden = {};  // in addition to it: see HiddenInput
 };
 
 // Positions that a row's key head attends to, ascending; by row, then by key head.
 using ChosenKeys = std::vector<std::vector<int64_t>>;
 
-// What the blocks of one step share.
+// Shared by the blocks of one step.
 struct StepContext {
   const ModelSpec& spec;
   const Tensors& tensors;
@@ -48,7 +48,7 @@ struct StepContext {
 
 // --- pieces ---------------------------------------------------------------------
 
-// Of the first b.size() values.
+// Over the first b.size() values.
 double Dot(std::span<const float> a, std::span<const float> b);
 double Sigmoid(double x);
 double Softplus(double x);
@@ -93,7 +93,7 @@ Rows RunOp(const StepContext& context, const BidirectionalAttention& op, const R
 
 // --- the whole ------------------------------------------------------------------------
 
-// Scaled embeddings of the step's rows, with what positions and types add.
+// Scaled embeddings of the step's rows, plus those of positions and types.
 Rows Embed(const StepContext& context);
 Rows ComputePerLayerInputs(const StepContext& context, const Rows& embedded);
 // Sends the residual stream through one block, in place.

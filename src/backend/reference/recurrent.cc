@@ -334,7 +334,7 @@ Rows LowRankGate(const Tensors& tensors, const Linear& a, const Linear& b, Tenso
   return out;
 }
 
-// Of one row.
+// One row's values.
 struct TimeMixRow {
   std::span<const float> r, w, k, v, a, d;
 };

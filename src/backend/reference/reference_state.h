@@ -2,8 +2,8 @@
 //
 // A page of a group holds its positions one after the other; a position holds, for
 // each KvLayer of the group in order, the key row (n_heads * k_dim values) and the
-// value row (n_heads * v_dim values), each encoded in the KV type. What is read
-// back is what the encoding kept. A slot's states are as long as the spec says.
+// value row (n_heads * v_dim values), each encoded in the KV type. Reading decodes
+// them, with the encoding's loss. A slot's states are as long as the spec says.
 #ifndef WEFT_BACKEND_REFERENCE_REFERENCE_STATE_H_
 #define WEFT_BACKEND_REFERENCE_REFERENCE_STATE_H_
 
@@ -38,9 +38,9 @@ class ReferenceState final : public HostState {
  private:
   struct LayerPlace {
     int group;
-    int64_t offset_bytes;  // of the key row, within a position
+    int64_t offset_bytes;  // the key row's, within a position
     int64_t key_bytes;
-    int64_t n_key, n_value;  // values of a row
+    int64_t n_key, n_value;  // values per row
   };
 
   void CopyTokens(int group, const std::byte* from, std::byte* to, int n_tokens) const override;

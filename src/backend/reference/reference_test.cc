@@ -241,7 +241,7 @@ TEST(AttentionTest, SinksTakeTheirShare) {
   op.sinks = box.AddVector({std::log(2.0f)});
   Stage stage(&box, {.n_heads = 1, .k_dim = 1, .v_dim = 1});
   const Rows out = RunOp(stage.Context(2), op, MakeRows({{3}, {5}}), Rows(0, 0));
-  EXPECT_THAT(RowOf(out, 0), Near({3 / 3.0f}));  // one value beside a sink worth two
+  EXPECT_THAT(RowOf(out, 0), Near({3 / 3.0f}));  // one value next to a sink worth two
   EXPECT_THAT(RowOf(out, 1), Near({8 / 4.0f}));
 }
 
@@ -357,7 +357,7 @@ TEST(MixtureOfExpertsTest, WeightsOfAllOrOfTheChosen) {
   const std::vector<float> logits = {std::log(1.0f), std::log(6.0f), std::log(3.0f)};
   {
     Weightbox box;
-    Experts experts(&box, logits, 2);  // of all: 0.6 and 0.3
+    Experts experts(&box, logits, 2);  // among all: 0.6 and 0.3
     EXPECT_NEAR(experts.Run(&box), 0.6 * 10 + 0.3 * 100, 1e-4);
   }
   {
