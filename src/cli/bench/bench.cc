@@ -127,7 +127,7 @@ std::string MainText(const nlohmann::json& line) {
   return text;
 }
 
-// A stage's share of the time, and how close it is to what keeps it from being faster.
+// A stage's share of the time, and how close it comes to its limit.
 std::string StageText(const nlohmann::json& stages, const std::string& name, const char* rate) {
   char numbers[160];
   std::snprintf(numbers, sizeof(numbers), "%-9s %3.0f %%, reads %.1f GB/s", name.c_str(),

@@ -34,7 +34,7 @@ struct Bench {
   std::shared_ptr<const Model> model;
   EngineOptions options;
   MachineLimits limits;
-  int64_t load_peak_bytes = 0;  // of the process while it loaded
+  int64_t load_peak_bytes = 0;  // the process's peak memory while loading
   ModelCost cost;
 };
 
@@ -46,7 +46,7 @@ Status BenchDecode(const Bench& bench, int n_sessions);
 // bench_requests.cc: many short requests, and many with a common prefix.
 Status BenchBurst(const Bench& bench);
 Status BenchFanout(const Bench& bench);
-// bench_rhythm.cc: how much a long prompt delays a session that decodes beside it.
+// bench_rhythm.cc: how much a long prompt delays a session that is decoding.
 Status BenchRhythm(const Bench& bench);
 
 // --- helpers ----------------------------------------------------------------------------

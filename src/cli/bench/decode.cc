@@ -67,10 +67,10 @@ StatusOr<std::vector<std::shared_ptr<Turn>>> SubmitAll(const Bench& bench, Engin
   return turns;
 }
 
-// From the moment when every session decodes until the first one is done.
+// Measured from when all sessions decode until the first one is done.
 struct Together {
   double tokens_per_s = 0;
-  double context_tokens_per_s = 0;  // of what all of them computed before
+  double context_tokens_per_s = 0;  // prefill of all prompts, before that
   EngineStats begin, end;
 };
 
@@ -135,7 +135,7 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
   options.prefix_cache = bench.flags.shared > 0;
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(bench.model, options));
   std::vector<double> rates, context_rates;
-  nlohmann::json stages;  // of the last run
+  nlohmann::json stages;  // the last run's
   const EngineStats before = engine->Stats();
   for (int i = 0; i < bench.flags.repeat; ++i) {
     ShowProgress(StrCat(n_sessions, " decoding, run ", i + 1, " of ", bench.flags.repeat));

@@ -20,7 +20,7 @@ struct MachineLimits {
 enum class LimitKind { kUnknown, kReading, kMultiplying };
 std::string_view NameOf(LimitKind kind);
 
-// What keeps a stage from being faster, and what part of that limit it reaches.
+// A stage's bottleneck, and the share of that limit that it reaches.
 struct StageLimit {
   LimitKind kind = LimitKind::kUnknown;
   double share = 0;

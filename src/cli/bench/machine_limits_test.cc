@@ -32,7 +32,7 @@ TEST(LimitOfStage, IsTheSlowerOfReadingAndMultiplying) {
   const StageLimit multiplies = LimitOfStage(limits, 10, 100, 3000, 100);
   EXPECT_EQ(multiplies.kind, LimitKind::kMultiplying);
   EXPECT_EQ(multiplies.share, 0.5);
-  // Nothing is said of what is not measured.
+  // Without a measurement there is no limit.
   EXPECT_EQ(LimitOfStage(limits, 0, 100, 500, 0).kind, LimitKind::kUnknown);
   EXPECT_EQ(LimitOfStage(limits, 1, 100, 0, 0).kind, LimitKind::kUnknown);
   EXPECT_EQ(LimitOfStage({.read_bytes_per_s = 100, .int8_macs_per_s = 1}, 1, 1, 1, 1).kind,
@@ -54,7 +54,7 @@ TEST(CostOf, CountsEveryMatrixOfTheFile) {
   const std::string path = StrCat(::testing::TempDir(), "weft_cost_", getpid(), ".gguf");
   int n_shapes = 0;
   for (const tools::ModelShape& shape : tools::KnownShapes()) {
-    // A prediction head is no part of the model's own step.
+    // An MTP head is no part of the model's own step.
     if (!shape.name.starts_with("tiny-") || shape.predictors > 0) continue;
     ++n_shapes;
     ASSERT_TRUE(tools::MakeModel(shape, {.type = "Q8_0"}, path).ok());

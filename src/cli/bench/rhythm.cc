@@ -90,7 +90,7 @@ Status BenchRhythm(const Bench& bench) {
   Report(bench, {{"work", "rhythm"},
                  {"sessions", 2},
                  {"prompt_tokens", bench.flags.intruder},
-                 {"tokens_per_s", Median(rates)},  // of the prompt
+                 {"tokens_per_s", Median(rates)},  // the long prompt's
                  {"gap_alone_ms", Median(alone)},
                  {"gap_ms_p50", Median(middle)},
                  {"gap_ms_max", Median(worst)},

@@ -1,5 +1,5 @@
-// The models on this machine as reported by the server: what each is, what it needs, and the
-// command that serves it.
+// The models on this machine as reported by the server: each with its description, its needs, and
+// the command that serves it.
 //
 // Blocks, since it opens the files; any thread.
 #ifndef WEFT_CLI_SERVE_MODELS_AT_HAND_H_

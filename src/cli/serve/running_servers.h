@@ -38,7 +38,7 @@ std::string RunningServersFolder();
 // A server's own entry, removed with this object. One thread.
 class ServerEntry {
  public:
-  // Creates the entry with what is known so far.
+  // Creates the entry with the data known so far.
   static StatusOr<std::unique_ptr<ServerEntry>> Make(const std::string& folder,
                                                      const RunningServer& server);
   ~ServerEntry();

@@ -33,7 +33,7 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags);
 std::chrono::milliseconds SaveGrace(const ServeFlags& flags);
 StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags);
 serve::HttpServerOptions ServeHttpOptions(const ServeFlags& flags);
-// What requests that do not say otherwise get; `of_model`: what the model recommends.
+// Defaults for requests; `of_model`: the model's recommendations.
 serve::RequestDefaults ServeDefaults(const ServeFlags& flags, const SamplingAdvice& of_model);
 // The chat template to use instead of the model's own; empty: none.
 StatusOr<std::string> ServeTemplate(const ServeFlags& flags);

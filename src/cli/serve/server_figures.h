@@ -19,11 +19,11 @@ struct ServerFigures {
   int64_t sessions_parked = 0;  // on disk alone
   int64_t pages_used = 0, page_budget = 0;
   int64_t weight_bytes = 0;
-  int64_t state_bytes = 0;  // of conversations and kept prompts
-  int64_t other_bytes = 0;  // what steps compute with, and texts searched for drafts
+  int64_t state_bytes = 0;  // conversations and cached prompts
+  int64_t other_bytes = 0;  // the steps' working memory, and texts for n-gram lookup
   int64_t disk_bytes = 0, disk_budget_bytes = 0;
   // since the server's start
-  int64_t computed_tokens = 0, cached_tokens = 0;  // of prompts
+  int64_t computed_tokens = 0, cached_tokens = 0;  // prompt tokens
   int64_t written_tokens = 0;
   int64_t steps = 0, step_us = 0;
 
@@ -34,7 +34,7 @@ ServerFigures FiguresOf(const EngineStats& stats);
 // From the text of /metrics. An error if it is not a Weft server's.
 StatusOr<ServerFigures> ParseFigures(std::string_view metrics);
 
-// What happened between two readings, for each second.
+// Rates between two readings, per second.
 struct ServerRates {
   double computed = 0, written = 0;  // tokens
   double step_ms = 0;                // a step's mean duration; 0: there was none
@@ -48,7 +48,7 @@ int FoundPercent(const ServerFigures& figures);
 int MemoryPercent(const ServerFigures& figures);
 
 // "2 running, 1 waiting | 168 tokens/s written, 540 read | memory 12 % full | 71 % of prompts
-// found"; what does not fit is left out from the end.
+// found"; parts that do not fit are left out from the end.
 std::string LiveLine(const ServerFigures& now, const ServerRates& rates, size_t columns);
 
 }  // namespace weft::cli

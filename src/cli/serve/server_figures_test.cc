@@ -7,7 +7,7 @@
 namespace weft::cli {
 namespace {
 
-// Of everything that figures are made of, a different number.
+// A different number in every field that the figures use.
 EngineStats SomeStats() {
   EngineStats stats;
   stats.turns_running = 2;
@@ -53,7 +53,7 @@ TEST(ServerFiguresTest, MetricsTellWhatTheEngineTells) {
 TEST(ServerFiguresTest, WhatIsNotAServersIsRefused) {
   EXPECT_FALSE(ParseFigures("").ok());
   EXPECT_FALSE(ParseFigures("<html>weft_pages</html>\nweft_pages{kind=\"budget\"} x\n").ok());
-  // What a key that is not the operator's may see.
+  // The metrics that a key other than the operator's may see.
   EXPECT_FALSE(ParseFigures(serve::Metrics().RenderOwn("", {})).ok());
 }
 

@@ -15,7 +15,7 @@ enum class OptionUnit { kNone, kBytes, kDuration };
 struct ServerFlag {
   const char* flag;
   const char* help;
-  int64_t min = 0, max = 0;        // of numbers
+  int64_t min = 0, max = 0;        // for numbers
   bool shows_default = false;      // otherwise the help tells it, or there is none
   const char* needs = nullptr;     // another flag
   const char* excludes = nullptr;  // another flag

@@ -1,7 +1,7 @@
-// What a person sees in the terminal where a server runs: where it is and what it holds, requests
-// in words, and below them one line with what it is doing now.
+// A server's output at a terminal: its address and model, requests in words, and below them one
+// line with its current activity.
 //
-// One thread, but for the log's lines.
+// One thread, except for the log's lines.
 #ifndef WEFT_CLI_SERVE_TERMINAL_FACE_H_
 #define WEFT_CLI_SERVE_TERMINAL_FACE_H_
 

@@ -25,8 +25,7 @@ class FullScreen {
   FullScreen& operator=(const FullScreen&) = delete;
 
   static WindowSize GetSize();
-  // Shows the lines in place of those before; what does not fit is cut. Each character is one
-  // column wide.
+  // Replaces the shown lines, cut to fit. Each character is one column wide.
   void Draw(const std::vector<std::string>& lines);
   // Waits that long. False once the user has ended it by q, Escape or Ctrl-C, or a signal has.
   bool Wait(int timeout_ms);

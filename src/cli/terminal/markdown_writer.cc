@@ -29,7 +29,7 @@ std::string_view FirstCharacter(std::string_view text) {
   return text.substr(0, length > 0 ? static_cast<size_t>(length) : 1);
 }
 
-// Of the text without its marks.
+// The width in columns of text without marks.
 size_t WidthOf(std::string_view text) {
   size_t width = 0;
   while (!text.empty()) {

@@ -1,5 +1,5 @@
 // Shows an answer at a terminal as it arrives: lines broken between words, headings and **words**
-// in bold, code in a colour and never broken. What is not Markdown stays as it is.
+// in bold, code in a colour and never broken. Everything else stays as it is.
 //
 // Holds a word back until it is complete. One thread.
 #ifndef WEFT_CLI_TERMINAL_MARKDOWN_WRITER_H_
@@ -16,14 +16,13 @@ class MarkdownWriter {
   // `colours`: whether to show styles at all.
   MarkdownWriter(size_t columns, bool colours) : columns_(columns), colours_(colours) {}
 
-  // What to print for a further piece, which holds whole characters and nothing that a terminal
-  // obeys.
+  // What to print for the next piece, which holds whole characters and no control characters.
   std::string Write(std::string_view piece);
   // What to print at the end. The next piece begins another answer.
   std::string End();
 
  private:
-  // What the current line is, known once its beginning is.
+  // The current line's kind, known once its beginning is complete.
   enum class Line { kUnknown, kText, kHeading, kVerbatim };
 
   void Take(std::string_view character);
@@ -39,7 +38,7 @@ class MarkdownWriter {
   std::string word_;  // not shown yet
   size_t column_ = 0;
   size_t n_blanks_ = 0;  // before the word, not shown yet
-  size_t indent_ = 0;    // of the line's continuations
+  size_t indent_ = 0;    // for the line's continuations
   Line line_ = Line::kUnknown;
   bool in_fence_ = false;  // between lines of ```
   bool is_fence_line_ = false;

@@ -15,7 +15,7 @@ std::string Shown(std::string_view text, size_t columns, bool colours) {
   return shown + writer.End();
 }
 
-// Without the marks that a terminal obeys.
+// Removes the terminal's control sequences.
 std::string Plain(std::string text) {
   for (size_t at; (at = text.find('\033')) != text.npos;) {
     text.erase(at, text.find('m', at) - at + 1);
