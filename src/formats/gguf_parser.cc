@@ -111,12 +111,12 @@ class Parser {
   uint64_t held_;  // bytes of bytes_ that may be read
   Status held_status_;
   uint64_t position_ = 0;  // at most bytes_.size()
-  std::string place_;      // what is being read, for errors
+  std::string place_;      // the current position, for errors
   uint64_t n_tensors_ = 0;
   uint64_t n_metadata_ = 0;
   uint64_t array_bytes_ = 0;
   uint64_t alignment_ = gguf::kDefaultAlignment;
-  std::vector<uint64_t> offsets_;  // of the tensors, from the start of the data section
+  std::vector<uint64_t> offsets_;  // tensors' offsets in the data section
   GgufContents contents_;
 };
 

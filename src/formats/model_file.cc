@@ -22,7 +22,7 @@ constexpr size_t kMostHeldBytes = size_t{256} << 20;
 
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
-// Of a translation.
+// For a key or tensor of a translated file.
 constexpr std::string_view kTwoNames = "it is there under its old name and its new one";
 
 constexpr std::string_view kSpecEnding = ".weft.json";
@@ -236,7 +236,7 @@ Status ModelFile::CheckPart(const ModelFile& part, int64_t no, int64_t count) co
   return OkStatus();
 }
 
-// `given`: what the caller asked for; empty: what lies beside the file.
+// `given`: the caller's path; empty: the one next to the model file, if any.
 Status ModelFile::ReadSpecFile(const std::string& given) {
   std::string beside = path_;
   if (beside.ends_with(".gguf")) beside.resize(beside.size() - 5);

@@ -55,15 +55,14 @@ class ModelFile {
   struct OpenOptions {
     // Called from time to time while a large file is opened; may be empty.
     std::function<void(double fraction)> progress;
-    // A file that describes the model's layers (model/spec_file.h). Empty: "NAME.weft.json" beside
-    // "NAME.gguf", if it is there.
+    // A file that describes the model's layers (model/spec_file.h). Empty: "NAME.weft.json" next to
+    // "NAME.gguf", if it exists.
     std::string spec_path;
   };
 
   // Opens a GGUF file (version 2 or 3), a folder as Hugging Face's libraries save it (hf/folder.h;
   // version() is 0), or the first of a split series "NAME-00001-of-0000N.gguf"
-  // with the other parts beside it. Errors name the file, the key or tensor, and what is wrong with
-  // it.
+  // with the other parts next to it. Errors name the file, the key or tensor, and the problem.
   static StatusOr<std::shared_ptr<const ModelFile>> Open(const std::string& path,
                                                          const OpenOptions& options);
   static StatusOr<std::shared_ptr<const ModelFile>> Open(const std::string& path) {

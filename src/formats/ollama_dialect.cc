@@ -227,7 +227,7 @@ int Base64Value(char c) {
 
 constexpr std::string_view kCharsMap = "tokenizer.ggml.precompiled_charsmap";
 
-// The letters of a base64 text, each an item of its own, in place of its bytes.
+// Decodes the base64 text that such files have instead of bytes, each letter an item of its own.
 void FinishBert(OllamaDraft* draft) {
   const auto* array = std::get_if<MetaArray>(draft->Find(kCharsMap));
   const auto* letters =
@@ -291,9 +291,9 @@ struct Form {
   std::string_view architecture;
   bool (*applies)(const OllamaDraft&) = nullptr;  // null: to every file of the architecture
   std::string_view becomes = {};                  // llama.cpp's name of it, where it differs
-  std::initializer_list<Renamed> keys = {};       // behind the architecture's name, as it becomes
-  std::initializer_list<Assumed> assumed = {};    // of keys that are missing
-  // Tensors' names behind "blk.N."; one that ends in a dot is the begin of several.
+  std::initializer_list<Renamed> keys = {};       // after the architecture's new name
+  std::initializer_list<Assumed> assumed = {};    // values of missing keys
+  // Tensors' names after "blk.N."; one that ends in a dot is a prefix.
   std::initializer_list<Renamed> tensors = {};
   std::string_view pre = {};  // the pre-tokenizer, where the file names none
   void (*finish)(OllamaDraft*) = nullptr;

@@ -3,10 +3,10 @@
 // Files of `ollama:NAME` and of Ollama's store differ from llama.cpp's in three ways: keys and
 // tensors have other names ("gptoss", "attn_out", "ssm_dt"), keys are missing (gemma3's epsilon),
 // and tensors for pictures, sound and MTP lie inside ("v.", "mm.", "a.", "mtp."). One table says
-// per architecture what to rename and what to assume. Nothing above formats/ knows the dialect.
+// the renamed keys and assumed values per architecture. Nothing above formats/ knows the dialect.
 //
-// A pure function; any thread. It never fails: what it does not understand stays as it is, for its
-// reader to refuse.
+// A pure function; any thread. It never fails: everything that it does not understand stays as it
+// is, for its reader to refuse.
 #ifndef WEFT_FORMATS_OLLAMA_DIALECT_H_
 #define WEFT_FORMATS_OLLAMA_DIALECT_H_
 

@@ -120,7 +120,7 @@ TEST(OllamaDialect, SetsPicturesSoundAndHeadsAside) {
   EXPECT_EQ(FirstValue(*file, "token_embd.weight"), 0.5f);
   EXPECT_THAT(file->TranslationNote(), HasSubstr("leaves out 4 tensors"));
 
-  // Of a projector they are the whole.
+  // A projector consists of these tensors only.
   OllamaFile projector("clip");
   projector.Tensor("v.blk.0.attn_q.weight");
   EXPECT_THAT(projector.Open()->set_aside(), IsEmpty());
@@ -164,7 +164,7 @@ TEST(OllamaDialect, AssumesWhatGemma3LeavesOut) {
   EXPECT_EQ(*file->GetFloat("gemma3.rope.scaling.factor"), 8);
   EXPECT_EQ(file->GetStringArray("tokenizer.ggml.tokens")->size(), 3u);
 
-  // llama.cpp's own file says what it means.
+  // Nothing is assumed for llama.cpp's own files.
   OllamaFile other("gemma3");
   other.Number(".attention.layer_norm_rms_epsilon", 1e-5f).Count(".context_length", 131072);
   EXPECT_FALSE(other.Open()->HasMeta("gemma3.rope.freq_base"));

@@ -26,7 +26,7 @@ class OllamaDraft {
               OllamaTranslation* out)
       : metadata_(metadata), tensors_(tensors), out_(out) {}
 
-  // --- keys; those that begin with "." are behind the architecture's name -------------------
+  // --- keys; a leading "." stands for the architecture's name -------------------------------
   std::string Full(std::string_view key) const {
     return key.starts_with('.') ? StrCat(architecture_, key) : std::string(key);
   }
@@ -113,7 +113,7 @@ class OllamaDraft {
     tensor->name = Own(std::move(name));
     changed_ = true;
   }
-  // Values in place of a tensor's own.
+  // Replaces a tensor's values.
   void Fill(TensorInfo* tensor, std::vector<float> values) {
     const std::vector<float>& kept = out_->values.emplace_back(std::move(values));
     tensor->type = DType::kF32;

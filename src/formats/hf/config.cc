@@ -46,7 +46,7 @@ constexpr FolderForm kFolderForms[] = {
 
 struct ConfigKey {
   std::string_view name;
-  std::string_view key;  // behind the architecture's name
+  std::string_view key;  // after the architecture's name
   bool is_count;
 };
 // Where a configuration has them.

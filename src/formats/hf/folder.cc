@@ -41,7 +41,7 @@ constexpr NamePair kWholeNames[] = {
     {"norm.weight", "output_norm.weight"},
     {"lm_head.weight", "output.weight"},
 };
-// Behind "layers.N.".
+// Names after "layers.N.".
 constexpr NamePair kLayerNames[] = {
     {"input_layernorm.", "attn_norm."},
     {"mlp.down_proj.", "ffn_down."},
@@ -62,7 +62,7 @@ constexpr NamePair kLayerNames[] = {
 constexpr std::string_view kUnread[] = {
     "vision_tower.", "vision_model.", "multi_modal_projector.",
     "visual.",       "cls.",          "embeddings.position_ids"};
-// Of BERT, whole and behind "encoder.layer.N.".
+// BERT's names: full ones, and those after "encoder.layer.N.".
 constexpr NamePair kEncoderNames[] = {
     {"embeddings.LayerNorm.", "token_embd_norm."},
     {"embeddings.position_embeddings.", "position_embd."},
@@ -306,7 +306,7 @@ class FolderReader {
     info->data = out;
   }
 
-  // Of each head, row i of the first half comes to 2i, of the second to 2i + 1.
+  // In each head, moves row i of the first half to 2i, and row i of the second to 2i + 1.
   Status ReorderHeads(std::string_view name, TensorInfo* info) {
     const bool is_k = name.ends_with(".attn_k.weight");
     const int64_t n_heads = Count(is_k ? "num_key_value_heads" : "num_attention_heads",

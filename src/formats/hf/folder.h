@@ -5,8 +5,8 @@
 //   tokenizer.json         vocabulary and rules  -> tokenizer.ggml.*
 //   tokenizer_config.json, chat_template.jinja, generation_config.json: if they are there
 //
-// Matrices stay where they lie in the mapped files. Vectors become float32, and what llama.cpp
-// stores otherwise (rotated rows of a llama's q and k, Gemma's norms plus one) is written anew.
+// Matrices stay in the mapped files. Vectors become float32, and tensors that llama.cpp stores
+// differently (reordered rows of Llama's q and k, Gemma's norms plus one) are converted copies.
 // Any thread.
 #ifndef WEFT_FORMATS_HF_FOLDER_H_
 #define WEFT_FORMATS_HF_FOLDER_H_
@@ -25,8 +25,8 @@
 
 namespace weft {
 
-// What was read; the lists point into files, texts and bytes, which keep their addresses when this
-// moves.
+// The folder's contents; the lists point into files, texts and bytes, which keep their addresses
+// when this moves.
 struct HuggingFaceModel {
   std::vector<std::unique_ptr<MappedFile>> files;
   std::vector<ModelFile::KeyValue> metadata;
@@ -46,7 +46,7 @@ struct HuggingFaceModel {
   }
 };
 
-// Errors name the file of the folder, and what to do. `progress` as in ModelFile::OpenOptions.
+// Errors name the file of the folder and the remedy. `progress` as in ModelFile::OpenOptions.
 StatusOr<HuggingFaceModel> ReadHuggingFaceFolder(
     const std::string& folder, const std::function<void(double fraction)>& progress);
 

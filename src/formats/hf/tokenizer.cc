@@ -93,8 +93,8 @@ struct KnownPattern {
   std::string_view pattern;
   std::string_view pre;
 };
-// Of the Split that comes first, as published. Where two vocabularies share a pattern, other
-// settings tell them apart; see PreOf.
+// Patterns of the first Split, as published. Vocabularies with the same pattern are told apart by
+// other settings; see PreOf.
 constexpr KnownPattern kKnownPatterns[] = {
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      "llama-bpe"},

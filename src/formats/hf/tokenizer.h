@@ -1,4 +1,4 @@
-// tokenizer.json and what lies beside it as the tokenizer.ggml.* keys of a GGUF file.
+// tokenizer.json and its companion files as the tokenizer.ggml.* keys of a GGUF file.
 //
 // Read: byte-level BPE whose pre-tokenizer is one of those that llama.cpp has a name for, BPE with
 // byte fallback (SentencePiece), and WordPiece. Any thread.
