@@ -17,9 +17,9 @@ class ByteBudget {
  public:
   explicit ByteBudget(int64_t n_bytes) : n_bytes_(n_bytes), left_(n_bytes) {}
 
-  // Whether so many may come, before they do; takes nothing.
+  // Whether `n_bytes` may arrive; takes nothing.
   Status Check(int64_t n_bytes) const { return n_bytes <= left_.load() ? OkStatus() : Refusal(); }
-  // They have come. After an error nothing is left.
+  // Takes bytes that have arrived. After an error nothing is left.
   Status Take(int64_t n_bytes) {
     return left_.fetch_sub(n_bytes) >= n_bytes ? OkStatus() : Refusal();
   }

@@ -74,7 +74,7 @@ bool IsTag(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c != 127; });
 }
 
-// The partial file and what is known about it. Add receives the bytes in order.
+// The partial file and its known properties. Add receives the bytes in order.
 class Gathering : public HttpSink {
  public:
   Gathering(const LoadHooks& hooks, const WantedFile& wanted)
@@ -86,7 +86,7 @@ class Gathering : public HttpSink {
   bool IsWhole() const { return total_ >= 0 && have_ == total_; }
   int64_t have() const { return have_; }
   bool resumed() const { return resumed_; }
-  // The server's answers contradict what is known about the file.
+  // The server's answers contradict those properties.
   bool is_spoilt() const { return is_spoilt_; }
   const std::string& tag() const { return tag_; }
   std::string Finish() { return digest_->Finish(); }

@@ -33,10 +33,10 @@ struct Progress {
     kUnpacking,
   };
   Stage stage = Stage::kLoading;
-  std::string name;  // of the file, for display
+  std::string name;  // the file's name, for display
   int64_t done_bytes = 0;
   int64_t total_bytes = 0;
-  std::string sha256;  // of the whole file, if known
+  std::string sha256;  // the whole file's, if known
 };
 
 // Hooks, replaced in tests. All may be called from the downloading thread.
@@ -101,7 +101,7 @@ Status ReplaceFile(const std::string& aside, const std::string& path, std::strin
 // RESOURCE_EXHAUSTED if `n_bytes` more do not fit besides a small reserve.
 Status CheckSpace(const LoadHooks& hooks, const std::string& folder, int64_t n_bytes,
                   const std::string& name);
-// The error for a failed write to `path`; for a full disk it says what to do.
+// The error for a failed write to `path`; for a full disk, with the remedy.
 Status WriteError(int error_number, const std::string& path);
 
 }  // namespace weft::hub

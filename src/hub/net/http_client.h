@@ -50,7 +50,7 @@ struct HttpHead {
   int status = 0;
   std::string url;                             // after redirects
   std::map<std::string, std::string> headers;  // names in lower case
-  int64_t content_bytes = -1;                  // of this answer; -1: unknown
+  int64_t content_bytes = -1;                  // this answer's; -1: unknown
 
   std::string_view Header(const std::string& name) const;
 };
