@@ -197,7 +197,7 @@ void BlockCatalog::Erase(const Fingerprint& key) {
   if (pages.empty() && slots.empty()) {
     children_.erase(siblings);
   } else if (was_last_end) {
-    // The pages beside it may have become useless.
+    // Its sibling pages may have become useless.
     for (Block* page : pages) {
       Unplace(page);
       Place(page);

@@ -86,8 +86,8 @@ class BlockCatalog {
   // Bytes that count towards the budget but are not the catalogue's: session files. Evicts blocks
   // that no longer fit.
   void SetOtherBytes(int64_t bytes, Victims* victims);
-  // Evicts blocks until so many more of the other bytes have room. False, evicting nothing, if they
-  // would not have it without any blocks; or if blocks being written are in the way.
+  // Evicts blocks until `bytes` more of other data have room. False, evicting nothing, if evicting
+  // all blocks would not make that room; or if blocks being written are in the way.
   bool MakeRoomForOthers(int64_t bytes, Victims* victims);
 
   // The directory's contents at startup, in any order; victims if it exceeds the budget.
@@ -98,10 +98,10 @@ class BlockCatalog {
   };
   Victims Load(std::vector<BlockInfo> own, std::vector<ForeignFile> foreign);
 
-  // Makes room for the block and adds it as not yet written: nothing finds it. False if there is no
-  // room beside more useful blocks. Never evicts the parent. Replaces a block with the same key
-  // that holds the pages of fewer groups. REQUIRES: there is no other block with this key, and it
-  // is not being written.
+  // Makes room for the block and adds it as not yet written: prompts do not find it. False if more
+  // useful blocks leave no room. Never evicts the parent. Replaces a block with the same key that
+  // holds the pages of fewer groups. REQUIRES: there is no other block with this key, and it is not
+  // being written.
   bool Add(BlockInfo info, Victims* victims);
   // From now on prompts find the block. Removes partial blocks that it supersedes.
   void SetWritten(const Fingerprint& key, Victims* victims);

@@ -30,7 +30,7 @@ constexpr uint64_t kMaxIndexBytes = uint64_t{1} << 30;
 // File systems allocate 4 KiB pages; the directory entry and our own records take space too.
 constexpr int64_t kDiskPage = 4096;
 constexpr int64_t kBesideFile = 512;
-constexpr size_t kPieceBytes = size_t{16} << 10;  // of a payload
+constexpr size_t kPieceBytes = size_t{16} << 10;  // per piece of a payload
 
 template <typename Range>
 void PutRange(const Range& range, FieldWriter* out) {
@@ -283,7 +283,7 @@ Status BlockFiles::WriteIndex(const std::vector<BlockInfo>& blocks) const {
   return file->CommitLoosely();
 }
 
-// --- what was written -------------------------------------------------------------------
+// --- the record of writes ---------------------------------------------------------------
 
 HourlyWrites BlockFiles::RecordedWrites() const {
   const auto source = OpenFileSource(root_.get(), kWritesName, kWritesName);

@@ -52,7 +52,7 @@ class History {
   };
 
   History() = default;
-  // Of tokens alone.
+  // A history of tokens only.
   History(std::vector<TokenId> tokens) : ids_(std::move(tokens)) {}  // NOLINT: is meant to convert
 
   // As a list of ids.
@@ -71,7 +71,7 @@ class History {
   // All before the first row.
   std::span<const TokenId> before_rows() const;
   int64_t row_bytes() const;
-  // With kAnyRow in place of the ids of rows, which mean nothing elsewhere.
+  // With kAnyRow instead of row ids, which are meaningless elsewhere.
   std::vector<TokenId> WithoutIds() const;
 
   void push_back(TokenId token) { ids_.push_back(token); }

@@ -18,7 +18,7 @@ class HourlyWrites {
  public:
   // Times are microseconds since 1970. A clock that was set back counts as standing still.
   void Add(int64_t now_us, int64_t bytes);
-  // Of the last hour, and of up to a minute before.
+  // Bytes written in the last hour, and up to a minute before.
   int64_t Total(int64_t now_us);
 
   // One sector of a disk. Nothing if the bytes are not an intact record.

@@ -2,13 +2,13 @@
 // model. The memory belongs to the backend; this is only the accounting.
 //
 //   Allocate()  returns the lowest free id with one reference, so that ids in use stay low
-//               and the memory behind high ids can be freed.
+//               and the memory of high ids can be freed.
 //   Ref, Unref  add and remove an owner. The last Unref frees the id.
 //   TakeFreed() returns the ids freed since the last call, for StateStore::DiscardPages.
 //   Watch()     makes TakeReleased report, once, that one owner of the id let go while others
 //               stayed.
 //
-// Owners are page tables, the prefix index and PoolRefs; each can add up what it holds (AddCounts),
+// Owners are page tables, the prefix index and PoolRefs. Each can count its references (AddCounts),
 // and CheckIntegrity compares the sum with the counts here.
 //
 // Threads: nothing here locks; the pools belong to the thread that runs the engine.

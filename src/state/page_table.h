@@ -1,9 +1,8 @@
 // A session's page table for one layer group: which page holds which positions.
 //
-// Entry i holds the positions [i * page_tokens, (i + 1) * page_tokens). The table owns one
-// reference to each of its pages and nothing else. Pages are shared between tables and with the
-// prefix index; a shared page is read-only and is replaced by a private copy before this session
-// writes to it:
+// Entry i holds the positions [i * page_tokens, (i + 1) * page_tokens). The table owns only one
+// reference to each of its pages. Pages are shared between tables and with the prefix index; a
+// shared page is read-only and is replaced by a private copy before this session writes to it:
 //
 //   WEFT_ASSIGN_OR_RETURN(const PageCopy copy, table.MakeWritable());
 //   if (copy.needed()) WEFT_RETURN_IF_ERROR(store->CopyPage(group, copy.from, ...));
@@ -83,8 +82,8 @@ class PageTable {
   // copy; the old page remains in use by its other owners, so make the copy before any of them lets
   // go. RESOURCE_EXHAUSTED: nothing changed.
   StatusOr<PageCopy> MakeWritable();
-  // Restores the previous page after a failed copy. REQUIRES: `copy` is what MakeWritable just
-  // returned, and the other owners still hold the page.
+  // Restores the previous page after a failed copy. REQUIRES: MakeWritable has just returned
+  // `copy`, and the other owners still hold the page.
   void UndoCopy(const PageCopy& copy);
 
   // Adds `n` positions, allocating their pages. All or nothing: on RESOURCE_EXHAUSTED nothing has
@@ -96,9 +95,8 @@ class PageTable {
   // All or nothing, like Append. REQUIRES: the table is empty, and will cover its end.
   Status Refill(int64_t n_tokens, int64_t first_present);
 
-  // A table of the first `n_tokens` positions that shares this one's pages (including those behind
-  // its window, as far as present). O(pages), copies nothing. REQUIRES: 0 <= n_tokens <=
-  // n_tokens().
+  // A table of the first `n_tokens` positions that shares this one's pages (including present ones
+  // before its window). O(pages), copies nothing. REQUIRES: 0 <= n_tokens <= n_tokens().
   PageTable Share(int64_t n_tokens) const;
 
   // Releases the pages that lie wholly before `position`. REQUIRES: 0 <= position <= n_tokens().

@@ -62,13 +62,13 @@ struct PrefixIndexOptions {
   std::vector<Group> groups;
   // Null for models without recurrent state.
   SlotPool* slots = nullptr;
-  // Of the rows among the tokens, which the nodes hold; null: there are none.
+  // The table of the rows among the tokens; nodes hold the rows. Null: there are none.
   const RowTable* rows = nullptr;
   // One tree for all domains. Response times then reveal to every client what others asked.
   bool share_across_domains = false;
 };
 
-// A resume point: what a new session starts with.
+// A resume point: the state that a new session starts with.
 struct PrefixMatch {
   int64_t n_tokens = 0;           // 0: nothing found
   std::vector<PageTable> tables;  // per group, each of n_tokens; windowed: only visible pages
@@ -92,7 +92,7 @@ struct PrefixIndexStats {
   int64_t domains = 0, nodes = 0, checkpoints = 0, claims = 0;
   int64_t lone_checkpoints = 0;  // whose slot has no other holder
   std::vector<int64_t> pages;    // per group
-  int64_t memory_bytes = 0;      // of the index itself, roughly; excludes pages
+  int64_t memory_bytes = 0;      // the index itself, roughly; excludes pages
   int64_t compared_tokens = 0;   // since the start, by all look-ups; a measure of cost
   int64_t eviction_visits = 0;   // since the start, nodes visited by evictions
   // Since the start.
@@ -184,8 +184,8 @@ class PrefixIndex {
                uint64_t begun, uint64_t turn, uint64_t owner);
   // The conversation of the turn, which has ended, expects to go on.
   void ExpectMore(std::string_view domain, uint64_t turn);
-  // Visits the claims of a conversation's parents: their owners, and what gives the tokens of their
-  // prefixes.
+  // Visits the claims of a conversation's parents: their owners, and functions that return the
+  // tokens of their prefixes.
   using Tokens = FunctionRef<std::vector<TokenId>()>;
   void ForEachParent(std::string_view domain, uint64_t begun,
                      FunctionRef<void(uint64_t owner, Tokens tokens)> visit) const;
@@ -274,7 +274,7 @@ class PrefixIndex {
   }
   bool IsResumePoint(const Node* node) const;
   static bool HoldsNothing(const Node* node);
-  // Between two uses there is room for what claims turn into later ones.
+  // Leaves room between two uses for those that claims make later.
   static constexpr uint64_t kUseStep = 64;
   static_assert(kUseStep > 3 * kMostClaims);
   uint64_t Tick() { return clock_ += kUseStep; }

@@ -1,4 +1,4 @@
-// Which prefixes of a PrefixIndex are claimed, and what that means for the order of their eviction.
+// Claims on prefixes of a PrefixIndex, and their effect on the order of eviction.
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -47,7 +47,7 @@ void PrefixIndex::AddClaim(std::string_view domain, Claim claim) {
     if (claims.size() > kMostClaims) DropClaim(&claims.front());
     return;
   }
-  // Those that expect nothing only tell when their conversations began.
+  // Claims that expect nothing only record when their conversations began.
   const auto alike = [&](const Claim& other) { return other.expects == place->expects; };
   if (static_cast<size_t>(std::ranges::count_if(claims, alike)) <= kMostClaims) return;
   DropClaim(&*std::find_if(claims.rbegin(), claims.rend(), alike));
@@ -201,7 +201,7 @@ void PrefixIndex::UseClaimed() {
 }
 
 void PrefixIndex::UseAt(Node* end, uint64_t used) {
-  // What is used later has parents that are.
+  // A node's parents count as used no earlier than the node.
   for (Node* node = end; !node->is_root() && node->used < used; node = node->parent) {
     SetUsed(node, used);
   }

@@ -135,7 +135,7 @@ TEST_P(LineageTest, ChildrenNeedNotShareThePrefixOfTheirParent) {
   EXPECT_EQ(turns.FirstLost("d", {Ended(kParent), Ended(Repeat(50, 24))}), 1);
 }
 
-// What was there before the call began goes on without lending the parent its age.
+// Conversations older than the call continue without making the parent more recent.
 TEST_P(LineageTest, OlderConversationsAreNoChildren) {
   Turns turns(GetParam());
   const std::vector<TokenId> other = Repeat(50, 24);

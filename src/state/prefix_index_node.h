@@ -62,8 +62,8 @@ struct PrefixIndex::Node {
     return is_root() ? 0 : (depth - 1) * page_tokens + std::ssize(tokens);
   }
   LruKey leaf_key() const { return {used, serial}; }
-  // Of pages used at the same time the deeper go first: that leaves a shorter prefix that can still
-  // be resumed, not a longer one that cannot.
+  // Among pages used at the same time, deeper ones are evicted first: that leaves a shorter prefix
+  // that can still be resumed, not a longer one that cannot.
   LruKey window_key() const { return {window_used, ~serial}; }
   LruKey slot_key() const { return {slot_used, serial}; }
 };
@@ -78,8 +78,8 @@ struct PrefixIndex::Claim {
   uint64_t begun = 0;       // when its conversation began
   uint64_t since = 0;       // when the turn ended
   int64_t n_prompt = 0;     // tokens of the turn's prompt
-  Fingerprint prompt = {};  // of these tokens
-  bool expects = false;     // the conversation expects to go on
+  Fingerprint prompt = {};  // those tokens' fingerprint
+  bool expects = false;     // the conversation will probably continue
   int child_turns = 0;
   int64_t until_us = 0;  // marks only
   uint64_t used = 0;     // the last use that counts for it; 0: none yet

@@ -21,8 +21,8 @@ struct Model {
   bool slots = false;
 };
 
-// Computes the longest resume point from a plain list of everything inserted: by tokens, to the end
-// of a page or to where its contents ended.
+// Computes the longest resume point from a plain list of all insertions: by tokens, to the end of a
+// page or of its contents.
 struct Seen {
   std::vector<bool> present;
   bool checkpoint = false;

@@ -58,7 +58,7 @@ class PrefixIndexTest : public ::testing::Test {
     return result;
   }
 
-  // What a session leaves behind after it computed the tokens and was closed.
+  // Inserts the state of a session that computed the tokens and was closed.
   void InsertAndClose(std::string_view domain, const std::vector<TokenId>& tokens,
                       bool checkpoint = false) {
     auto tables = NewTables(static_cast<int64_t>(tokens.size()));

@@ -93,7 +93,7 @@ std::optional<int64_t> GetHead(std::span<const std::byte> bytes, uint32_t versio
   return n_tokens;
 }
 
-// What is wrong with the head's checkpoints; "" if nothing.
+// The problem with the head's checkpoints; "" if there is none.
 std::string WrongWithCheckpoints(const SessionHead& head) {
   if (head.checkpoints.empty()) return "";
   if (head.slot_bytes == 0 || head.page_tokens == 0) {
@@ -112,7 +112,7 @@ std::string WrongWithCheckpoints(const SessionHead& head) {
   return "";
 }
 
-// What is wrong with a head of this many tokens; "" if nothing.
+// The problem with a head of this many tokens; "" if there is none.
 std::string WrongWith(const SessionHead& head, int64_t n_tokens) {
   if (head.name.size() > kMaxSessionNameBytes || head.domain.size() > kMaxSessionNameBytes) {
     return StrCat("its name or domain is longer than ", kMaxSessionNameBytes, " bytes");
@@ -148,7 +148,7 @@ std::string WrongWith(const SessionHead& head, int64_t n_tokens) {
   return WrongWithCheckpoints(head);
 }
 
-// What is wrong with a head's tokens; "" if nothing.
+// The problem with a head's tokens; "" if there is none.
 std::string WrongWithTokens(const SessionHead& head) {
   const auto is_foreign = [](TokenId token) { return token < kAnyRow; };
   if (std::ranges::any_of(head.tokens, is_foreign)) return "its rows have ids";

@@ -2,10 +2,10 @@
 // docs/file-formats.md describes the format byte by byte.
 //
 // A file has three parts. The head says whose session it is and of which model, and holds its
-// tokens; it is small, and damage to it is an error. So is damage to the rows, the vectors that
-// stand in place of tokens. The state holds pages, the slot and checkpoints; it is
-// large, streamed page by page through callbacks, and can always be recomputed from the tokens:
-// damage to it costs time, never a conversation.
+// tokens; it is small, and damage to it is an error. So is damage to the rows, which are input
+// embeddings. The state holds pages, the slot and checkpoints; it is large, streamed page by page
+// through callbacks, and can always be recomputed from the tokens: damage to it costs time, never a
+// conversation.
 //
 // Nothing read is trusted: every section has a checksum, and every size is checked before memory is
 // allocated for it.
@@ -49,7 +49,7 @@ struct SessionHead {
   int64_t created_us = 0;  // since 1970
   int64_t updated_us = 0;
   std::vector<TokenId> tokens;  // kAnyRow where a row stands
-  int64_t row_values = 0;       // of each row; 0 if there are none
+  int64_t row_values = 0;       // per row; 0 if there are none
 
   // The state covers the first `state_tokens` tokens; 0: there is none, and the following fields
   // are empty too.
@@ -57,7 +57,7 @@ struct SessionHead {
   int page_tokens = 0;
   struct Group {
     int64_t page_bytes = 0;
-    int64_t first_page = 0;  // earlier ones are behind the window and absent
+    int64_t first_page = 0;  // earlier ones are out of the window and absent
     bool operator==(const Group&) const = default;
   };
   std::vector<Group> groups;
@@ -120,7 +120,7 @@ class SessionReader {
   // it back. An error of `sink` is returned unchanged.
   Status ReadRows(const StateSink& sink);
   // Delivers the state, each part once it is verified, in the order of WriteSession. DATA_LOSS: the
-  // state is damaged; discard what was delivered and recompute the state from head().tokens. An
+  // state is damaged; discard all delivered parts and recompute the state from head().tokens. An
   // error of `sink` is returned unchanged. If head().state_tokens == 0, delivers nothing and
   // verifies the end mark. REQUIRES: if the head has rows, they were read.
   Status ReadState(const StateSink& sink) const;
@@ -132,7 +132,7 @@ class SessionReader {
 
   const std::unique_ptr<ByteSource> source_;
   const SessionHead head_;
-  uint64_t offset_;  // behind what was read
+  uint64_t offset_;  // of the next byte to read
 };
 
 }  // namespace weft

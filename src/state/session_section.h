@@ -36,7 +36,7 @@ enum class SectionKind : uint32_t {
 struct SectionId {
   SectionKind kind;
   int64_t group = 0;
-  int64_t page = 0;  // of checkpoints and rows: which of them
+  int64_t page = 0;  // for checkpoints and rows: their number
 
   std::string Name() const;
 };
@@ -48,7 +48,7 @@ struct SectionHeader {
   uint32_t page = 0;
   uint64_t raw_bytes = 0;
   uint64_t stored_bytes = 0;
-  uint64_t checksum = 0;  // of the fields above and the stored bytes
+  uint64_t checksum = 0;  // over the fields above and the stored bytes
 };
 
 // Writes to a sink, which must outlive it. Compresses if that saves at least 5 %.
