@@ -10,7 +10,7 @@ if(WEFT_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${WEFT_CCACHE}")
 endif()
 if(APPLE)
-  # Homebrew keeps it apart from what macOS has itself.
+  # Homebrew keeps it apart from the system's own.
   list(APPEND CMAKE_PREFIX_PATH /opt/homebrew/opt/openssl@3 /usr/local/opt/openssl@3)
 else()
   find_program(WEFT_MOLD mold)
@@ -96,8 +96,8 @@ endfunction()
 # time. Two kinds are not run under the thread sanitizer: ONE_THREAD, which start no second
 # thread, and UNINSTRUMENTED, whose threads are mostly a library's that it cannot see into.
 # Tests with the label conformance are about numbers: no sanitizer runs them. Sanitizers get
-# four times the time. The cases themselves are hardly optimised, so that they compile
-# sooner; what they test is. The target weft_tests builds them all.
+# four times the time. Test cases are compiled with little optimisation, to compile sooner; the
+# code under test is optimised. The target weft_tests builds them all.
 add_custom_target(weft_tests)
 function(weft_test name)
   cmake_parse_arguments(arg "ONE_THREAD;UNINSTRUMENTED" "TIMEOUT" "SOURCES;SEPARATE;DEPS;LABELS" ${ARGN})

@@ -1,5 +1,5 @@
 # Toolchain: Debian's cross compiler for AArch64, the libraries that `tools/setup.sh cross`
-# unpacks, and the emulator that runs what is built.
+# unpacks, and the emulator that runs the programs.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

@@ -19,11 +19,11 @@ inline bool IsBetter(const TokenLogit& a, const TokenLogit& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// What happens to a token's logit before one is chosen: a bias, then penalties.
+// Changes to a token's logit before sampling: a bias, then penalties.
 struct LogitChange {
   TokenId token = kNoToken;
   float bias = 0;        // added
-  float repetition = 1;  // divides what is above zero, multiplies what is not
+  float repetition = 1;  // divides positive logits, multiplies others
   float penalty = 0;     // subtracted
 };
 inline float Changed(float logit, const LogitChange& change) {

@@ -5,7 +5,7 @@
 //   WEFT_ASSIGN_OR_RETURN(auto file, OpenModelFile(path));
 //   WEFT_RETURN_IF_ERROR(file->Verify());
 //
-// A message is one sentence a user can act on: what was wrong, where, and what to do. No trailing
+// A message is one sentence a user can act on: the problem, the place, and the remedy. No trailing
 // full stop.
 #ifndef WEFT_BASE_STATUS_H_
 #define WEFT_BASE_STATUS_H_

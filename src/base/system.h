@@ -38,15 +38,15 @@ void PreferHugePages(void* begin, size_t bytes);
 // the system refuses: then nothing has changed.
 bool DiscardPages(void* begin, size_t bytes);
 
-// Maps zeros for reading in place of whatever is mapped there. May be called in a signal handler.
+// Replaces a mapping with readable zeros. May be called in a signal handler.
 bool MapZeros(uintptr_t begin, size_t bytes);
 
 // --- processors and threads -------------------------------------------------------
 
-// What an AArch64 processor has beyond the least of them; nothing on others.
+// Features that not all AArch64 processors have; all false on other architectures.
 struct ArmFeatures {
-  bool dot_products = false;     // of bytes: FEAT_DotProd
-  bool matrix_products = false;  // of bytes: FEAT_I8MM
+  bool dot_products = false;     // FEAT_DotProd: int8 dot products
+  bool matrix_products = false;  // FEAT_I8MM: int8 matrix products
 };
 ArmFeatures FindArmFeatures();
 
@@ -57,7 +57,7 @@ int CountThreads();
 
 // --- files and descriptors --------------------------------------------------------
 
-// Has the disk itself keep what was written to the file. As fsync: 0, or -1 and errno.
+// Flushes the file's data to the disk's own storage. Returns as fsync does: 0, or -1 and errno.
 int SyncFile(int fd);
 // When the file's content was last changed.
 timespec ModifiedAt(const struct stat& info);
@@ -76,9 +76,9 @@ int TakeSignal(int fd);
 
 // --- sockets ----------------------------------------------------------------------
 
-// Has the system ask an idle peer after `idle_s`, then `n_probes` times every `interval_s`,
-// whether it is still there, and end the connection of one that is silent. What the system refuses
-// is left as it is.
+// Turns on TCP keepalive: after `idle_s`, the system sends `n_probes` probes, one every
+// `interval_s`, and closes the connection if the peer does not answer. Ignores options that the
+// system refuses.
 void WatchPeer(int socket, int idle_s, int interval_s, int n_probes);
 // Bytes that the peer has not acknowledged yet; 0 if unknown.
 int UnacknowledgedBytes(int socket);

@@ -21,7 +21,7 @@ namespace {
 
 // 0 where there is no such number.
 int64_t NumberOf(const char* name) {
-  int64_t value = 0;  // of 4 or 8 bytes, little-endian
+  int64_t value = 0;  // 4 or 8 bytes, little-endian
   size_t size = sizeof(value);
   return sysctlbyname(name, &value, &size, nullptr, 0) == 0 ? value : 0;
 }

@@ -22,7 +22,7 @@ inline void CpuRelax() {
 #endif
 }
 
-// Of ThreadPool::job_.
+// Fields of ThreadPool::job_.
 constexpr uint64_t kHelper = 1;  // one helper that is at the job
 constexpr uint64_t kHelpers = (uint64_t{1} << 31) - 1;
 constexpr uint64_t kOpen = uint64_t{1} << 31;
