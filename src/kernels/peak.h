@@ -1,4 +1,4 @@
-// The machine's own limits, measured: what no kernel here can exceed. Benchmarks
+// The machine's own limits, measured: no kernel here can exceed them. Benchmarks
 // print their results as shares of these.
 //
 // Each call computes for about `seconds` on the calling thread; run it on every

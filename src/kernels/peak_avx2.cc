@@ -6,7 +6,7 @@
 namespace weft::peak {
 namespace {
 
-constexpr int kInt8Chains = 4;  // of additions, which take a cycle
+constexpr int kInt8Chains = 4;  // chains of additions, which take a cycle
 constexpr int kFloatChains = 8;
 
 int32_t RunInt8(int64_t n, int32_t seed) {

@@ -12,7 +12,7 @@ struct Burst {
   int64_t macs_per_round;
 };
 
-// Of 8-bit integers, and of floats.
+// Bursts of multiply-adds of 8-bit integers, and of floats.
 struct Bursts {
   Burst int8, floats;
 };

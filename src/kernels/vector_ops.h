@@ -50,12 +50,11 @@ void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile);
 // --- attention -------------------------------------------------------------------
 
 // Softmax attention of some queries over one kv head. A query sees the positions
-// [first, last], at least one; what lies outside is not read into its result in any
-// form, whatever the memory holds. Scores are taken in blocks of
-// kAttentionBlock positions at multiples of that number, in ascending order. Each span of
-// kAttentionSpan positions is summed for itself, then spans are joined in ascending order.
-// So the operations for a query depend on nothing but its range and the shape, and the spans
-// of a long history may be given to several threads.
+// [first, last], at least one; memory outside of them never affects its result.
+// Scores are computed in blocks of kAttentionBlock positions at multiples of that number, in
+// ascending order. Each span of kAttentionSpan positions is summed separately, then spans are
+// joined in ascending order. So the operations for a query depend only on its range and the
+// shape, and several threads may compute the spans of a long history.
 inline constexpr int kAttentionBlock = 64;
 inline constexpr int kAttentionSpan = 512;
 
@@ -63,8 +62,8 @@ struct AttentionQuery {
   const float* values = nullptr;  // k_dim
   float* output = nullptr;        // v_dim, or a part
   // Tile of positions [16 (first_tile + i), ...) at tiles[i], first_tile being the job's;
-  // those that the query does not see may be null. Queries with the same tiles stand
-  // side by side: what they share is read once.
+  // those that the query does not see may be null. Queries with the same tiles must be
+  // adjacent, so that shared tiles are read once.
   const std::byte* const* tiles = nullptr;
   int64_t first = 0, last = 0;
   float sink = -INFINITY;  // a logit that takes its share of the softmax and adds nothing
@@ -83,7 +82,7 @@ struct AttentionJob {
   // All queries then see positions of the same span alone.
   bool in_parts = false;
 };
-// Floats of what a query has of one span.
+// Floats of a query's partial result over one span.
 int64_t AttentionPartFloats(int64_t v_dim);
 int64_t AttentionScratchFloats(const KvShape& shape, int64_t n_queries);
 
@@ -107,14 +106,14 @@ struct RecurrentJob {
   const float* keys = nullptr;  // n_rows each
   const float* queries = nullptr;
   const float* values = nullptr;  // n_columns each
-  int64_t stride = 0;             // of keys, queries and values
+  int64_t stride = 0;             // for keys, queries and values
   float* outputs = nullptr;       // n_columns each; may be the values
   int64_t output_stride = 0;
   const float* decays = nullptr;  // one per token
   const float* gains = nullptr;
   int64_t gate_stride = 0;
-  float skip = 0;  // of advance_state_space
-  // Of advance_channel_delta_net, in place of decays: n_rows each.
+  float skip = 0;  // advance_state_space only
+  // advance_channel_delta_net only, instead of decays: n_rows each.
   const float* row_decays = nullptr;
   int64_t row_decay_stride = 0;
 };
@@ -128,7 +127,7 @@ struct ScanJob {
   int64_t n_tokens = 0;
   const float* steps = nullptr;  // n_channels each
   int64_t step_stride = 0;
-  float* values = nullptr;  // likewise; overwritten by what the channels give
+  float* values = nullptr;  // likewise; overwritten by the channels' outputs
   int64_t value_stride = 0;
   const float *b = nullptr, *c = nullptr;  // state_dim each
   int64_t bc_stride = 0;

@@ -25,7 +25,7 @@ constexpr int kInt8ValueVectors = 1;
 // 0 and 2 lie in one lane of 32 bits, bytes 1 and 3 in the same lane of another vector; so that
 // making them words takes no shuffle, and the four's sum is in one lane.
 struct Quads {
-  __m256i even[2], odd[2];  // of 8 positions or dimensions each
+  __m256i even[2], odd[2];  // 8 positions or dimensions each
 };
 struct Fours {
   __m256i even, odd;

@@ -16,7 +16,7 @@ namespace {
 
 using Vec = __m512;
 
-// 32 registers: 16 sums beside 4 vectors of keys or values and the broadcasts.
+// 32 registers: 16 sums, 4 vectors of keys or values, and the broadcasts.
 constexpr int kScoreQueries = 4;
 constexpr int kScoreTiles = 4;
 constexpr int kValueQueries = 4;

@@ -27,7 +27,7 @@ struct KvTileLayout {
   int64_t k_dim;
   int64_t element_bytes;
   int64_t v_stride;  // elements
-  int64_t k_quads;   // of Q8_0
+  int64_t k_quads;   // Q8_0 only
   int64_t k_groups, v_groups;
   int64_t k_scales, values, v_scales, end, bytes;
 };
@@ -49,9 +49,9 @@ static constexpr KvTileLayout KvTileLayoutOf(DType type, int64_t k_dim, int64_t 
   return layout;
 }
 
-// What a query has summed over some positions, as offsets in floats.
+// A query's sums over some positions, as offsets in floats.
 struct AttentionPartLayout {
-  int64_t sums;     // 16: of p, by lane; before them v_stride sums of p v
+  int64_t sums;     // 16 sums of p, by lane; before them v_stride sums of p v
   int64_t maximum;  // the largest logit, which all p are relative to
   int64_t floats;
 };
@@ -64,10 +64,10 @@ static constexpr AttentionPartLayout AttentionPartLayoutOf(int64_t v_dim) {
 // The parts of a job's scratch memory, as offsets in floats; every one a multiple of 16.
 struct AttentionScratch {
   int64_t floats;  // a block's keys and values, of float types
-  int64_t parts;   // n_queries: of the span at hand
-  int64_t totals;  // n_queries: of the spans before it
-  int64_t scores;  // n_queries: of kAttentionBlock positions
-  // Of Q8_0. Levels and weights take as many bytes as the instruction set wants.
+  int64_t parts;   // n_queries: the current span
+  int64_t totals;  // n_queries: the spans before it
+  int64_t scores;  // n_queries: kAttentionBlock positions each
+  // Q8_0 only. The instruction set decides how many bytes a level and a weight take.
   int64_t levels;        // (n_queries, k_groups): 32 levels of a query
   int64_t level_sums;    // (n_queries, k_groups), integers
   int64_t level_scales;  // (n_queries, k_groups)

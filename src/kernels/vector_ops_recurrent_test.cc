@@ -216,7 +216,7 @@ TEST_P(RecurrentPerIsa, StatesDoNotDependOnTheJob) {
       EXPECT_TRUE(SameBits(cut.outputs, scalar.outputs)) << n_rows << " x " << n_columns;
       EXPECT_TRUE(SameBits(cut.state, scalar.state)) << n_rows << " x " << n_columns;
 
-      // Values overwritten by what comes out.
+      // Outputs that overwrite the values.
       Head own(n_rows, n_columns, n_tokens);
       RecurrentJob job = own.Job(0, n_tokens, 0, n_columns);
       job.outputs = own.inputs.data() + 2 * n_rows;

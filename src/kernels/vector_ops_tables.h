@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// From so many queries on, attention makes a block's keys and values floats first.
+// From this many queries on, attention converts a block's keys and values to floats first.
 inline constexpr int64_t kExpandFrom = 48;
 
 extern const VectorKernels kVectorKernelsScalar;

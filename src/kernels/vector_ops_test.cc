@@ -282,7 +282,7 @@ Queries MakeQueries(const KvShape& shape, int64_t from, int64_t to, int64_t head
   return queries;
 }
 
-// The same, seeing what follows too, and less of what is further away.
+// The same, but seeing later positions too, with scores that fall with the distance.
 Queries SeeingBothWays(Queries queries, float slope, int64_t n_tokens, int64_t reach) {
   queries.slope = slope;
   queries.positions = queries.last;

@@ -49,20 +49,20 @@ inline constexpr uint64_t kPackedForm = 2;
 void PackTile(DType type, const std::byte* rows, int n_rows, int64_t n_in, std::byte* tile);
 
 struct PackedMatrix {
-  DType type = DType::kF32;  // of the source
+  DType type = DType::kF32;  // the source's
   int64_t n_in = 0;
   int64_t n_out = 0;
   const std::byte* tiles = nullptr;  // TileCount(n_out) tiles, 64-byte aligned
 };
 
-// 32 quantized activations of each of 4 rows, as quantize_row writes them: everything
-// that a kernel wants of them, in the order in which it does, from one address on.
+// 32 quantized activations of each of 4 rows, as quantize_row writes them: everything that
+// a kernel reads, in its order of access and in one place.
 inline constexpr int kPanelRows = 4;
 struct alignas(64) ActivationBlock {
   int8_t q[8][kPanelRows][4];  // [group][row][input of the group]
   float scale[kPanelRows];
   float sum[kPanelRows];          // minus the sum of q
-  int32_t starts[4][kPanelRows];  // of dot products, see matmul_format.h
+  int32_t starts[4][kPanelRows];  // starting values of dot products, see matmul_format.h
   int32_t half_sums[kPanelRows];  // two int16: minus the sums of 16 q each, the first one low
 };
 

@@ -33,8 +33,8 @@ constexpr int GroupsPerSum(const Format& f) {
 
 #include "kernels/matmul/matmul_avx2.inc"
 
-// Group by group, kRows rows and both halves of the outputs together: loads are what a kernel runs
-// out of first, and what is loaded here is used for all rows, or for both halves.
+// Group by group, kRows rows and both halves of the outputs together: loads are the bottleneck, and
+// each load here serves all rows or both halves.
 template <Format f, int kRows>
 [[gnu::always_inline]] inline void Dot(const DecodedBlock<f>& block, const ActivationBlock& x,
                                        __m256i (&sums)[kRows][2]) {

@@ -23,7 +23,7 @@ constexpr int RaisedOffset(const Format& f) {
   return f.offset_shift == 3 ? 8 : 128;
 }
 
-// What is added to the levels of a type for it. (A table's entries have it.)
+// The value added to a type's levels to get that offset. (A table's entries include it.)
 constexpr int RaiseOf(const Format& f) {
   if (f.offset_shift < 0 || f.table != LevelTable::kNone) return 0;
   return RaisedOffset(f) - (1 << f.offset_shift);
@@ -32,7 +32,7 @@ constexpr int RaiseOf(const Format& f) {
 // The scales of a block of a tile, exact.
 template <Format f>
 struct Scales {
-  __m512 scale[2];  // of the half blocks; [0] alone for whole ones
+  __m512 scale[2];  // one per half block; only [0] for whole ones
   __m512 start[2];  // -kStart times these, exact: a scale has 18 bits, kStart has 2
   // Minima of whole blocks, negated as the sums of the activations are. For half
   // blocks: the super scale, and two int16 per lane.
@@ -148,9 +148,9 @@ template <Format f>
   });
 }
 
-// Adds to every lane the products of its four levels with the four activations. (By
-// hand, so that the broadcast is a part of the instruction: GCC makes two of it, and half
-// as many instructions again are what a core shared with another thread has no room for.)
+// Adds to every lane the products of its four levels with the four activations. In assembly,
+// so that the broadcast is part of the instruction: GCC makes two of it, and half as many
+// instructions again are too many for a core shared with another thread.
 [[gnu::always_inline]] inline __m512i AddProducts(__m512i sum, __m512i levels,
                                                   const int8_t (&q)[4]) {
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(levels), "m"(q));
@@ -240,7 +240,7 @@ template <int kRows>
 template <Format f, int kRows>
 void Int8Tile(const TileWork& work) {
   const int64_t blocks = work.w.n_in / kBlock;
-  // Of the panels: as many as kRows has.
+  // The blocks of each panel; the first panel stands in for those that kRows does not reach.
   const ActivationBlock* x[3];
   Unroll<3>([&](auto p) {
     const int64_t panel = work.row / kPanelRows + (p.value * kPanelRows < kRows ? p.value : 0);

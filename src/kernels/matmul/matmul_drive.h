@@ -56,7 +56,7 @@ struct TileWork {
   int64_t row;
   int n_rows;
   int lanes;
-  float* out;  // of the first row and lane
+  float* out;  // the first row and lane
   int64_t out_stride;
 };
 

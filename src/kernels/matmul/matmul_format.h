@@ -7,12 +7,12 @@
 //   [super scales of all chunks, padded to 64 bytes][group 0][group 1]...
 //   group = [meta of its blocks, 64 bytes][levels of its blocks]
 //
-// So levels begin at multiples of 64 bytes, and a tile is read from begin to end: with the meta
-// of a whole chunk in one place, some processors read a third slower.
+// So levels begin at multiples of 64 bytes, and a tile is read from begin to end. If the meta of a
+// whole chunk were in one place, some processors would read a third slower.
 //
-// Levels of a block: 8 groups of 64 bytes, byte 4 * lane + j of group g being the
-// level of input 4 g + j, which is what a dot product of bytes wants. They are
-// stored in planes of the bits of all groups:
+// Levels of a block: 8 groups of 64 bytes; byte 4 * lane + j of group g is the level of
+// input 4 g + j, as byte dot products need it. They are stored in planes of the bits of
+// all groups:
 //   4-bit plane, 256 bytes: vector p holds group p in its low nibbles and group
 //                           p + 4 in the high ones
 //   2-bit plane, 128 bytes: vector p holds groups 4 p ... 4 p + 3, lowest bits first

@@ -17,7 +17,7 @@ float RoundToEven(float value) {
   return (value + kShift) - kShift;
 }
 
-// Of two int16 as quantize_row leaves them.
+// The first of two int16 as quantize_row packs them.
 int FirstHalf(int32_t halves) { return static_cast<int16_t>(halves & 0xFFFF); }
 int SecondHalf(int32_t halves) { return halves >> 16; }
 
@@ -43,7 +43,7 @@ void QuantizeRow(const float* values, int64_t n, int row, ActivationBlock* block
 // A block of a tile, decoded.
 struct DecodedBlock {
   int16_t levels[kBlock][kLanes];  // offset taken off
-  float scale[2][kLanes];          // of the half blocks; [0] alone for whole ones
+  float scale[2][kLanes];          // one per half block; only [0] for whole ones
   // Minima of whole blocks, negated as the sums of the activations are. For half
   // blocks: integers and the super scale.
   float min[kLanes];
