@@ -51,7 +51,7 @@ class DefaultModelTest : public testing::Test {
     std::ofstream(path) << "GGUF";
     return path;
   }
-  // Of the models in the home's folder "models".
+  // Finds the models in the home's folder "models".
   ModelFinder Finder() const { return ModelFinder(StrCat(home_, "/models")); }
   Status Take(std::vector<std::string>* words, ModelFlags* flags) const {
     flags->models_folder = StrCat(home_, "/models");

@@ -79,7 +79,7 @@ StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(
       return InvalidArgument("--share is KEY=WEIGHT, such as kitchen=3, with a weight from ",
                              kLeast, " to ", kMost);
     }
-    serve::HttpRequest request;  // of that tenant
+    serve::HttpRequest request;  // as that tenant sends it
     if (const auto owner = keys.FindByName(key); owner.has_value()) {
       request.domain = owner->domain;
     } else if (IsAddress(key)) {

@@ -311,7 +311,8 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(
 
 namespace {
 
-// Of a model that may have none, or be computed by what computes none.
+// The model's MTP head. Null if the model has none or the backend computes none, unless
+// --speculate=mtp demands it.
 StatusOr<std::shared_ptr<const Model>> LoadFlaggedHead(const ModelFlags& flags,
                                                        const Model& model) {
   const bool must = flags.speculate == "mtp";
@@ -336,12 +337,12 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags,
   draft_flags.models_folder = flags.models_folder;
   ModelOptions options;
   options.backend = flags.backend;
-  // What has no room for the model has none for its draft model.
+  // A device without room for the model has none for its draft model.
   const bool chooses = flags.backend == ModelOptions::kAnyBackend;
   const bool with_processor = chooses && model.backend_name() == "cpu";
   if (with_processor) options.backend = "cpu";
   options.device = with_processor ? 0 : flags.device;
-  // Where the model takes what fits, the draft model takes what is left.
+  // If the model takes as many layers as fit, the draft model takes the remaining memory.
   if (flags.gpu_layers == ModelOptions::kLayersThatFit) options.device_layers = flags.gpu_layers;
   options.n_threads = flags.threads;
   options.packed_cache = flags.packed_cache;

@@ -19,7 +19,7 @@ namespace weft::cli {
 struct ModelFlags {
   // A file, or anything else that names a model (see hub::ModelSource); empty: DefaultModel.
   std::string path;
-  std::string spec_path;      // from --spec; empty: what lies beside the file
+  std::string spec_path;      // from --spec; empty: the one next to the file
   std::string models_folder;  // from --models-dir
   bool or_built_in = false;   // fall back to the built-in model if the other is unavailable
   bool no_built_in = false;   // a model must be named

@@ -1,5 +1,5 @@
-// Options about replies: how long they think, what the chat template is told, and what happens when
-// the context is full.
+// Options about replies: how long they think, the chat template's variables, and the handling of a
+// full context.
 #ifndef WEFT_CLI_FLAGS_REPLY_FLAGS_H_
 #define WEFT_CLI_FLAGS_REPLY_FLAGS_H_
 
@@ -15,7 +15,7 @@ namespace weft::cli {
 struct ReplyFlags {
   std::string reasoning = "auto";
   int64_t reasoning_budget = -1;
-  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  // of the chat template
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  // for the chat template
   std::string reasoning_budget_message = {};
 };
 

@@ -72,7 +72,7 @@ void AppendOption(const OptionInfo& option, std::string* out) {
   *out += "\n";
 }
 
-// "weft run [OPTIONS] --model TEXT PROMPT": the required arguments, and that there are options.
+// "weft run [OPTIONS] --model TEXT PROMPT": the required arguments, and OPTIONS for the others.
 void AppendSynopsis(const CommandInfo& command, std::string* out) {
   StrAppend(out, Bold(command.path), " [", Italic("OPTIONS"), "]");
   for (const OptionInfo& option : command.options) {

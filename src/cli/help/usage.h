@@ -18,8 +18,8 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_footer(const CLI::App* app) const override;
 };
 
-// Says what was wrong, what was probably meant, and which --help to consult. `app` is the program
-// whose parsing threw `error`.
+// A message with the mistake, the probable intention, and the --help to consult. `app` is the
+// program whose parsing threw `error`.
 std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace weft::cli
