@@ -1,5 +1,5 @@
-// Walks folders filled by other programs. Unreadable parts are silently skipped, since a list of
-// what is there has no use for errors. Any thread.
+// Walks folders filled by other programs. Unreadable parts are silently skipped, since callers
+// only list files and have no use for errors. Any thread.
 #ifndef WEFT_HUB_FILES_H_
 #define WEFT_HUB_FILES_H_
 

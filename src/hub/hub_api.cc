@@ -31,8 +31,8 @@ std::string NextOf(const HttpHead& head) {
 // What a value of the list belongs to.
 enum class Level { kOutside, kEntry, kLfs };
 
-// Takes the values that are needed from a page and keeps nothing else: a tree of all values would
-// take fifty times the page. Serves both kinds of pages: an object with "sha", an array of files.
+// Keeps only the needed values of a page: a tree of all values would take fifty times the page's
+// memory. Serves both kinds of pages: an object with "sha", an array of files.
 class PageReader : public nlohmann::json_sax<Json> {
  public:
   explicit PageReader(HubListing* listing, size_t* n_entries)
@@ -82,7 +82,7 @@ class PageReader : public nlohmann::json_sax<Json> {
   void AddFile();
 
   HubListing* const listing_;
-  size_t* const n_entries_;  // of all pages
+  size_t* const n_entries_;  // on all pages
   int depth_ = 0;
   bool is_list_ = false;
   bool is_entry_ = false;  // inside of an entry of the list

@@ -44,7 +44,7 @@ class HubCache {
     bool is_main = false;            // is the target of refs/main
     std::vector<std::string> files;  // relative paths, sorted
   };
-  // Of all repositories; for each, main's first and then the newest.
+  // All repositories' snapshots; for each, main's first and then the newest.
   std::vector<Snapshot> Snapshots() const;
   // The last downloaded state of a branch, tag or commit; without files if there is none.
   Snapshot SnapshotOf(const std::string& repo, const std::string& revision) const;

@@ -112,7 +112,7 @@ void Lister::AddHub() {
   Settle(first);
 }
 
-// Its files are named OWNER_REPO_FILE; "manifest=OWNER=REPO=TAG.json" beside them lists the
+// Its files are named OWNER_REPO_FILE; "manifest=OWNER=REPO=TAG.json" next to them lists the
 // repositories.
 void Lister::AddLlamaCpp() {
   const size_t first = models_.size();

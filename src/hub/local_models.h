@@ -26,7 +26,7 @@ std::string_view NameOf(Owner owner);
 struct LocalModel {
   std::string name;  // as accepted by -m
   Owner owner = Owner::kFolder;
-  std::string path;                // of the first part
+  std::string path;                // the first part's
   std::vector<std::string> parts;  // all of them, including `path`
   int64_t n_bytes = 0;
   std::string repo;          // "owner/repo", if known

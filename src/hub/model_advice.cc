@@ -22,8 +22,8 @@ void ReadStopTexts(const OrderedJson& value, SamplingAdvice* advice) {
   }
 }
 
-// What an Ollama model has besides weights and parameters, and what it is called when it is not
-// followed.
+// Parts of an Ollama model besides weights and parameters, and their names in the note that they
+// are ignored.
 struct OllamaExtra {
   std::string_view kind, text;
 };

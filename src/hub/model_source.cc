@@ -27,7 +27,7 @@ std::string NamesOf(std::span<const CatalogueEntry> catalogue) {
   return StrJoin(names, ", ");
 }
 
-// "Q4_K_M, Q8_0": what a repository offers instead.
+// "Q4_K_M, Q8_0": the quantizations that a repository offers instead.
 std::string OffersOf(std::span<const FileGroup> groups) {
   std::vector<std::string> names;
   for (const FileGroup& group : groups) {
@@ -114,7 +114,7 @@ Status CheckUnique(std::span<const LocalModel> all, const std::vector<size_t>& m
                          ": give more of the name");
 }
 
-// What is hooked into each transfer.
+// The options of each transfer, with its hooks.
 HttpOptions HookedInto(HttpOptions http, const LoadHooks& hooks) {
   http.is_cancelled = hooks.is_cancelled;
   http.budget = hooks.budget;

@@ -25,7 +25,7 @@ struct OllamaLayer {
   int64_t n_bytes = 0;
 };
 
-// Of a manifest: its values may take eighty times that memory.
+// Max size of a manifest: its values may take eighty times that memory.
 inline constexpr size_t kMostManifestBytes = size_t{256} << 10;
 
 // The layers of a manifest, its configuration last. An error if it is not a manifest.

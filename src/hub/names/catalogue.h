@@ -21,7 +21,7 @@ struct CatalogueSource {
   // file.
   std::vector<std::string> packages;
   std::string member;   // suffix of the members' names
-  int64_t n_bytes = 0;  // of all packages, at most
+  int64_t n_bytes = 0;  // max total size of all packages
 };
 
 struct CatalogueEntry {

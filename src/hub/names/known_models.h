@@ -1,6 +1,6 @@
-// Well-known models on the Hugging Face Hub that people ask for, with what they need: what weft
-// models suggests. Figures are those of the models' own files and configurations; unlike the
-// catalogue's entries, no test fetches them.
+// Well-known models on the Hugging Face Hub, with their memory needs, which `weft models` suggests.
+// Figures are those of the models' own files and configurations; unlike the catalogue's entries, no
+// test fetches them.
 //
 // Constants; any thread.
 #ifndef WEFT_HUB_NAMES_KNOWN_MODELS_H_
@@ -19,7 +19,7 @@ struct KnownModel {
   const char* about;  // who it is good for, in a few words
   double file_gb;     // in 10^9 bytes
   int64_t context;    // tokens
-  // Of one token's keys and values at f16; sliding windows, which need less, are not counted.
+  // KV cache per token at f16. Sliding windows, which need less, are not taken into account.
   int64_t kv_bytes_per_token;
   const char* license;
 

@@ -27,7 +27,7 @@ namespace weft::hub {
 struct Progress {
   enum class Stage {
     kWaiting,   // another process is loading the same file
-    kChecking,  // verifying what an earlier attempt left
+    kChecking,  // verifying an earlier attempt's partial file
     kLoading,
     kPackages,  // pip is downloading; it does not report its progress
     kUnpacking,
