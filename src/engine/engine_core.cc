@@ -310,7 +310,7 @@ std::chrono::steady_clock::time_point EngineCore::NextWake() const {
   return wake;
 }
 
-// --- what readers see -------------------------------------------------------------------
+// --- the published view -----------------------------------------------------------------
 
 void EngineCore::Publish() {
   EngineStats stats;

@@ -72,7 +72,7 @@ class EngineCore {
   Publisher& publisher() { return publisher_; }
   const SessionTable& table() const { return table_; }
 
-  // --- what concerns several -------------------------------------------------------------
+  // --- calls that concern several parts --------------------------------------------------
   StatusOr<SubmittedTurn> Submit(SessionId id, const TurnOptions& options);
   // Cancels the session's turn, if it has one. `forget`: see LiveSessions::Close.
   void Close(SessionId id, bool forget, const SessionFiles::Reply& reply);

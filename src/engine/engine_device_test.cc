@@ -411,7 +411,7 @@ TEST(EngineDeviceTest, ADeviceWorksWhileTheEngineSamples) {
   EXPECT_GT(overlaps.load(), 0);
 }
 
-// Turns that share a beginning, follow one another on a session, are forked, parked and given up.
+// Turns that share a prefix, follow one another on a session, are forked, parked and cancelled.
 TEST(EngineDeviceTest, WhatADeviceComputesIsTheSame) {
   const TestFolder folder;
   const DeviceBackend backend;

@@ -1,4 +1,4 @@
-// Drafts, of a model or of a prediction head, change nothing but when tokens are computed.
+// Drafts, from a model or an MTP head, change only when tokens are computed.
 #include <string_view>
 
 #include "engine/engine_test_util.h"

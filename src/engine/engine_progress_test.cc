@@ -87,7 +87,7 @@ TEST(EngineProgressTest, WhatACancelledPromptHadComputedIsFoundAgain) {
     EXPECT_LT(last.done_tokens, 480);
     const TurnOutcome again = Collect(engine->SubmitOnce("", options)->get());
     if (name.starts_with("recurrent")) {
-      // A step that was given up halfway takes the state after the one before along.
+      // A step that was abandoned halfway also loses the state after the one before.
       EXPECT_GE(again.started->cached_tokens,
                 last.done_tokens / small.checkpoint_tokens * small.checkpoint_tokens)
           << name;

@@ -91,7 +91,7 @@ TEST_F(EngineReadersTest, APromptIsSeenStepByStep) {
     options.prompt_chunks = {50};
     return options;
   }());
-  // One look per step sees what the previous step left.
+  // One look per step sees the state after the previous step.
   std::set<int64_t> seen;
   ASSERT_TRUE(Eventually([&] {
     for (const TurnInfo& info : engine->Turns()) {

@@ -346,7 +346,7 @@ TEST(EngineRows, OfAFileCountForTheSessionThatIsRestored) {
     EXPECT_THAT(RunTurn(engine.get(), *found, Greedy({7}, 1)).done().status, refused);
     EXPECT_EQ(engine->Stats().row_bytes, 0);
     EXPECT_THAT(engine->Inspect(*found)->note, ::testing::HasSubstr("here a session may hold"));
-    // Others go on, and so does what needs no rows.
+    // Other sessions continue, and so do turns without rows.
     EXPECT_OK(RunTurn(engine.get(), NewSession(engine.get()), Greedy({7}, 1)).done().status);
     EXPECT_OK(engine->Rename(*found, "b"));
     EXPECT_OK(engine->Rename(*found, "a"));

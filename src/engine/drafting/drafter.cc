@@ -19,11 +19,11 @@ constexpr int64_t kMostRows = 256;
 constexpr int64_t kBest = 8;
 // A text that got no memory is skipped for this many tokens.
 constexpr int64_t kRest = 64;
-// A prediction head replaces at most this many missing rows of hidden values by zeros.
+// An MTP head replaces at most this many missing rows of hidden values by zeros.
 constexpr int64_t kMostMissing = 64;
 // Steps that are measured at the start.
 constexpr int kMeasurements = 3;
-// Rows of hidden values that are kept for a head that falls behind.
+// Max rows of hidden values kept for an MTP head that falls behind.
 constexpr int64_t kMostHidden = 512;
 
 // Bytes per token, with a slot's bytes spread over a text of usual length.
@@ -176,7 +176,7 @@ void Drafter::Release(Text* text) {
   memory_->ReturnFreed();
 }
 
-// Of the rows computed for drafted tokens, keeps those that match the text.
+// Keeps the rows computed for draft tokens that match the text.
 void Drafter::Settle(Text* text, std::span<const TokenId> tokens) {
   Session* const session = text->session_;
   if (session->state.prepared() > session->computed()) {

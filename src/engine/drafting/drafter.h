@@ -1,7 +1,7 @@
 // A draft model: a small model with the engine's vocabulary that proposes how an answer continues.
 // It has its own executor, memory budget and prefix cache.
 //
-// It may be a prediction head, such as an MTP head (ModelSpec::hidden_input). A head's input is a
+// It may be a prediction head such as an MTP head (ModelSpec::hidden_input). A head's input is a
 // token and the hidden values that the model computed for the row before it (Show), so its first
 // row is the text's second token. Lost hidden values are not recomputed: if more rows are missing
 // than zeros can replace, the head knows the text only from there on. While it drafts, it uses its
@@ -94,7 +94,7 @@ class Drafter {
   };
   std::unique_ptr<Text> Begin(std::string_view domain);
 
-  // Whether it is a prediction head, and whether that takes values from before the output norm.
+  // Whether it is a prediction head, and whether that takes values before the output norm.
   bool takes_hidden() const { return hidden_input_.has_value(); }
   bool hidden_before_norm() const { return takes_hidden() && hidden_input_->before_output_norm; }
   // Takes the model's hidden values for the text's rows from `first` on. REQUIRES: takes_hidden().

@@ -16,8 +16,8 @@
 #endif
 
 // The assembler embeds the file directly; as a C++ array it would take a minute to compile. The
-// size lies before the bytes, so that one symbol finds both: linkers may move what lies behind
-// another one.
+// size comes before the bytes, so that one symbol finds both: linkers may move a second symbol
+// elsewhere.
 asm(".pushsection " WEFT_CONSTANTS
     "\n"
     ".balign 64\n" WEFT_SYMBOL

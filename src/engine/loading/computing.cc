@@ -54,7 +54,7 @@ StatusOr<int64_t> RoomOn(const Backend& backend, const ModelOptions& options) {
   return memory.free_bytes - memory.reserve_bytes;
 }
 
-// Of how many of the first layers the processor computes the experts.
+// The number of first layers whose experts the CPU computes.
 StatusOr<int> ExpertLayersOf(const Backend& backend, const ModelFile& file, const ModelSpec& spec,
                              const ModelOptions& options) {
   const int n_layers = static_cast<int>(spec.layers.size());

@@ -246,7 +246,7 @@ absl::Status Model::CheckFile() const {
 ModelUses Model::uses() const {
   const ModelSpec& spec = this->spec();
   const bool scores = spec.text_vector && spec.text_vector->scores;
-  // A head for scores stands in place of the one for text.
+  // A head for scores replaces the one for text.
   return {.text = static_cast<bool>(spec.output) && !scores,
           .vectors = spec.text_vector && !scores,
           .scores = scores};

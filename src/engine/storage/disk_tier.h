@@ -91,7 +91,7 @@ class DiskTier {
   enum class Answer {
     kYes,    // room is reserved; Write must follow
     kLater,  // too much is in flight, for the worker or for the budget
-    kNo,     // not worth what would be evicted, hourly limit reached, or disk full
+    kNo,     // worth less than the blocks to evict, hourly limit reached, or disk full
   };
   Answer Ask(BlockInfo info, const std::string& domain);
   void Write(const Fingerprint& key, const std::string& domain, std::vector<std::byte> payload);

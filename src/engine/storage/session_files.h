@@ -1,9 +1,9 @@
-// Sessions and their files: parked, saved and restored, kept while they change, loaded again from
-// blocks, and given up when memory is short.
+// Sessions and their files: parks, saves and restores them, keeps files up to date, loads state
+// from blocks, and drops state when memory is short.
 //
 // While a file is read or written, its session says so (FileWork), and turns and calls wait
 // (WhenFree). Only the store's worker touches the state directory; its answers arrive on the engine
-// thread. Without a state directory nothing is kept and whatever needs a file is refused. Engine
+// thread. Without a state directory nothing is kept, and calls that need a file are refused. Engine
 // thread only.
 #ifndef WEFT_ENGINE_STORAGE_SESSION_FILES_H_
 #define WEFT_ENGINE_STORAGE_SESSION_FILES_H_
@@ -76,8 +76,8 @@ class SessionFiles {
   void Save(SessionId id, const Reply& reply);
   void Restore(SessionId id, const Reply& reply);
 
-  // --- what happens to a session happens to its file ----------------------------------
-  // Whether what changes the session has to change a file too.
+  // --- changes of a session change its file -------------------------------------------
+  // Whether a change of the session has to change a file too.
   bool HasFile(const Session& session) const { return keeper_ != nullptr && session.has_file(); }
   // Makes the file hold these tokens instead of whatever is written or queued. The session waits
   // until it does. REQUIRES of these three: HasFile, and no file work.
@@ -114,7 +114,7 @@ class SessionFiles {
   void RefreshBlocks(const std::string& domain, PrefixIndex::Tokens tokens);
   bool keeps() const { return keeper_ != nullptr; }
   bool has_blocks() const { return disk_ != nullptr; }
-  // Copies to disk what the write rate allows now. True if that was anything.
+  // Copies as much to disk as the write rate allows now. True if that was anything.
   bool Pump() { return keeper_ != nullptr && keeper_->Pump(); }
   // See StateKeeper::NextWake.
   std::optional<int64_t> NextWake() const;
@@ -135,7 +135,7 @@ class SessionFiles {
   // --- shutdown -------------------------------------------------------------------------
   // Whether something is still on its way to disk.
   bool StillKeeping();
-  // Gives up what the disk is too slow for: blocks of state.
+  // Drops the writes that the disk is too slow for: blocks of state.
   void StopKeeping();
   // Saves the rest.
   void ParkAll();

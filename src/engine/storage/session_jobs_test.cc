@@ -13,7 +13,7 @@ namespace {
 
 using File = SessionJobs::File;
 
-// Runs all jobs and lists what ran, in its order. All files belong to one key: the one of a server
+// Runs all jobs and lists them in that order. All files belong to one key: the one of a server
 // without keys.
 class Jobs {
  public:

@@ -4,7 +4,7 @@
 //
 // Blocks are copied out of the engine's memory between two steps, a few at a time. Until its turn
 // comes, the state is held by a separate session that shares the pages; if memory is short, that is
-// given up first. Engine thread only.
+// released first. Engine thread only.
 #ifndef WEFT_ENGINE_STORAGE_STATE_KEEPER_H_
 #define WEFT_ENGINE_STORAGE_STATE_KEEPER_H_
 

@@ -31,7 +31,7 @@ class StateLoader {
         disk_(disk),
         make_room_(std::move(make_room)) {}
 
-  // Starts reading what the disk has beyond the session's state, up to `max_tokens` of its tokens;
+  // Starts reading state from disk beyond the session's own, up to `max_tokens` of its tokens;
   // calls `done` once it is in memory or has turned out to be unavailable. False, without calling
   // `done`, if there is nothing. REQUIRES: no file work for the session.
   bool Start(Session* session, int64_t max_tokens, std::function<void()> done);

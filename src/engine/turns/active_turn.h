@@ -51,8 +51,8 @@ struct Lane {
   std::unique_ptr<Guesses> guesses;
   // The draft model's state for it; null until it is asked for a draft.
   std::unique_ptr<Drafter::Text> draft_text;
-  // The position to which wrong guesses took its recurrent state back, -1 if they did not: the next
-  // step recomputes the tokens chosen after it.
+  // The position to which rejected draft tokens took its recurrent state back; -1: they did not.
+  // The next step recomputes the tokens chosen after it.
   int64_t goes_back_to = -1;
   Staged<LaneStage> stage{LaneStage::kReady};
   int64_t last_row_us = 0;  // when it last advanced, or was admitted
@@ -135,8 +135,8 @@ struct ActiveTurn {
   // Whether one of its lanes is in a long step.
   bool in_step() const;
 
-  // What comes before the lane's guesses from texts: the caller's own, and the only text that the
-  // mask allows. (Without log-probabilities that text is not even drawn: TurnWriter::TakeForced.)
+  // Draft tokens that come before n-gram lookup: the caller's own, or the only text that the mask
+  // allows. (Without log-probabilities that text is not even sampled: TurnWriter::TakeForced.)
   Guesses::Given GivenGuess(int64_t n_vocab, Lane* lane) const;
 
   // Ends one lane, and with its last lane the turn; the consumer is told of both. Does nothing if

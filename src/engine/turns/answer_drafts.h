@@ -26,8 +26,8 @@ class AnswerDrafts {
 
   bool at_any_cost() const { return at_any_cost_; }
   bool usable() const { return drafter_ != nullptr && drafter_->usable(); }
-  // Call before a step with this many lanes, each of which could take up to `most` guesses: decides
-  // whether a prediction head keeps up with their texts. REQUIRES: usable().
+  // Call before a step with this many lanes, each with room for `most` draft tokens: decides
+  // whether an MTP head keeps up with their texts. REQUIRES: usable().
   void NoteLanes(int64_t lanes, int64_t most, const GuessPlanner& steps);
   // Whether Show needs the hidden values of all rows in the turn's next steps.
   bool WantsHidden(const ActiveTurn& turn) const;
@@ -39,7 +39,7 @@ class AnswerDrafts {
     Lane* lane = nullptr;
     int64_t left = 0;  // roughly how many tokens it still has to generate
   };
-  // Replaces the answers' guesses by better ones. REQUIRES: all of them write and have called
+  // Replaces the answers' draft tokens by better ones. REQUIRES: all of them decode and have called
   // Offer.
   void Draft(std::span<const Answer> answers, const GuessPlanner& steps);
 

@@ -1,9 +1,9 @@
 // A lane's part of a step.
 //
-// It is a run of the session's next tokens; for a lane that writes, guesses may follow them.
-// TurnWriter draws a token after the last of them, and then after each guess that was right; the
-// state of wrong guesses is cut back. The results are logits, or vectors if the turn asks for its
-// text's or a prediction head takes them.
+// It is a run of the session's next tokens; for a decoding lane, draft tokens may follow them.
+// TurnWriter samples a token after the last of them, and then after each accepted draft token; the
+// state of rejected ones is cut back. The results are logits, or vectors if the turn asks for its
+// text's or an MTP head takes them.
 #ifndef WEFT_ENGINE_TURNS_STEP_PART_H_
 #define WEFT_ENGINE_TURNS_STEP_PART_H_
 
@@ -25,15 +25,15 @@ struct StepPart {
   int64_t first_row = 0;  // position of the first row
   int64_t n_logits = 0;
   int64_t n_vectors = 0;      // for a turn that wants its text's vector
-  bool shows_hidden = false;  // vectors of all rows, as a prediction head takes them
+  bool shows_hidden = false;  // vectors of all rows, as an MTP head takes them
   bool ends_prompt = false;   // includes the lane's last row
   bool is_decoding = false;   // computes what a decoding lane's next token needs
-  // How many of the rows are guesses, which come last; if any are, `tokens` has those of all rows.
+  // The number of rows for draft tokens, which come last; if any, `tokens` has those of all rows.
   int64_t guesses = 0;
   std::vector<TokenId> tokens = {};
-  int64_t kept_rows = 0;  // up to the last one after which a token was drawn
-  // What the last n_logits rows are asked for, if not whole: the n_best best tokens of each. With
-  // `changes`, after those, and with a temperature also the row's weight at that.
+  int64_t kept_rows = 0;  // up to the last one after which a token was sampled
+  // The last n_logits rows return only the n_best best tokens each, unless n_best is 0: found after
+  // `changes`, if any; with a temperature, also the row's weight at that temperature.
   int64_t n_best = 0;
   float temperature = 0;
   std::vector<RowChanges> changes = {};
@@ -48,7 +48,7 @@ struct StepPart {
   std::span<float> vectors;  // for the last n_vectors rows, or all rows if shows_hidden
 
   Session* session() const { return lane->session; }
-  // Appends the lane's first `n` guesses to its rows. REQUIRES: `rows` counts them already.
+  // Appends the lane's first `n` draft tokens to its rows. REQUIRES: `rows` counts them already.
   void TakeGuesses(int64_t n) {
     const std::vector<TokenId>& text = session()->tokens;
     const std::span<const TokenId> guessed = lane->guesses->tokens();

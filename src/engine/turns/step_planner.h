@@ -72,8 +72,8 @@ class StepPlanner {
   // Rows per lane in a long step, 0 for those left out. All 0 if there are no prompts or they fit
   // into short steps.
   std::vector<int64_t> PlanLong(std::span<const LaneView> lanes) const;
-  // Rows per lane in a short step; those beyond the pending ones are for its guesses. `paused`: the
-  // prompt of the paused long step, null if there is none.
+  // Rows per lane in a short step; those beyond the pending ones are for its draft tokens.
+  // `paused`: the prompt of the paused long step, null if there is none.
   std::vector<int64_t> PlanShort(std::span<const LaneView> lanes, const LaneView* paused) const;
   // How long a paused step continues after a short step of this duration. `is_ahead`: IsAhead of
   // all tenants with rows in the paused step.

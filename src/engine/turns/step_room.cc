@@ -13,14 +13,14 @@ constexpr int kMostTakenBack = 16;
 
 void StepRoom::Prepare(std::vector<StepPart>* parts) {
   std::vector<StepPart> prepared;
-  int64_t needed = 0;  // bytes, without any guesses
+  int64_t needed = 0;  // bytes, without draft tokens
   for (const StepPart& part : *parts) {
     needed += memory_->BytesToPrepare(*part.session(), part.rows - part.guesses);
   }
   for (StepPart& part : *parts) {
     // An earlier part has just taken its pages, or ended the turn of both.
     if (!part.lane->is_ready()) continue;
-    // Guesses take no memory from anybody.
+    // Draft tokens take no memory from anybody.
     if (part.guesses > 0 && memory_->PrepareGuessed(part.session(), part.rows, needed)) {
       prepared.push_back(std::move(part));
       continue;

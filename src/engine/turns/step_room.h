@@ -25,9 +25,9 @@ class StepRoom {
   StepRoom(StateMemory* memory, IdleSessions* idle, SessionFiles* files, const TurnList* running)
       : memory_(memory), idle_(idle), files_(files), running_(*running) {}
 
-  // Gives every part its pages and slot. A part without room loses its guesses, then gets fewer
-  // rows or is left out of the step; its turn ends if room can never be made for it. REQUIRES: in
-  // the order of running turns.
+  // Gives every part its pages and slot. A part without room loses its draft tokens, then gets
+  // fewer rows or is left out of the step; its turn ends if room can never be made for it.
+  // REQUIRES: in the order of running turns.
   void Prepare(std::vector<StepPart>* parts);
   // Preempted lanes become ready once there is room for all of their tokens; one must if nothing
   // else runs. True if any did.

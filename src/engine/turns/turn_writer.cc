@@ -123,8 +123,8 @@ void TurnWriter::Take(StepPart* part) {
   if (part->ends_prompt) FinishPrompt(part);
 }
 
-// Rows count as computed only up to the last one after which a token was drawn, so that the session
-// holds the same state as without guesses.
+// Rows count as computed only up to the last one after which a token was sampled, so that the
+// session holds the same state as without speculation.
 void TurnWriter::TakeDecoded(StepPart* part) {
   Lane* const lane = part->lane;
   const std::vector<TokenId>& tokens = lane->session->tokens;
@@ -147,7 +147,7 @@ void TurnWriter::TakeDecoded(StepPart* part) {
     if (row + 1 == part->rows) memory_->Commit(lane->session);
     if (lane->done()) break;
     SampleNext(part->turn, lane, drawn_from);
-    // Forced tokens may be guessed ones too.
+    // Forced tokens may be draft tokens too.
     next = std::ssize(tokens) - 1 - part->first_row;
     const bool guessed = part->guesses > 0 && !lane->done() && next < part->rows &&
                          std::equal(tokens.begin() + part->first_row + row, tokens.end(),
@@ -369,8 +369,8 @@ void TurnWriter::AllowOtherEnds(const TurnOptions& options, Lane* lane) const {
   for (const TokenId token : options.stop_tokens) word(token) |= bit(token);
 }
 
-// Forced tokens are computed together with the token before them, in one step. They are not drawn,
-// so they are not taken when the client wants each token's probability.
+// Forced tokens are computed together with the token before them, in one step. They are not
+// sampled, so they are not taken when the client wants each token's probability.
 void TurnWriter::TakeForced(ActiveTurn* turn, Lane* lane) {
   if (lane->done()) return;
   for (const TokenId token : lane->mask->Forced(lane->generated)) {

@@ -28,8 +28,8 @@ class TurnWriter {
   TurnWriter(const Model* model, StateMemory* memory, LiveSessions* sessions)
       : model_(*model), memory_(memory), sessions_(sessions) {}
 
-  // Asks a part's rows for less than all their logits, where that is enough for the lane's next
-  // tokens. Once before the part is computed, but it may be given up and asked for again.
+  // Requests less than all logits of a part's rows, where that is enough for the lane's next
+  // tokens. Call once before the part is computed; a dropped part may be asked again.
   void Ask(StepPart* part) const;
   // Applies the results of a computed part.
   void Take(StepPart* part);
@@ -71,7 +71,7 @@ class TurnWriter {
   Row RowAt(const StepPart& part, int64_t i) const;
   Row LastRow(const StepPart& part) const { return RowAt(part, part.n_logits - 1); }
   static bool IsSound(const Row& row);
-  // `accepted`: how many tokens of one guess were right.
+  // `accepted`: the number of accepted tokens of one draft.
   void CountAccepted(int64_t accepted);
   void ApplyToken(ActiveTurn* turn, Lane* lane, TokenId token, TokenEvent event);
   void TakeForced(ActiveTurn* turn, Lane* lane);
@@ -86,7 +86,7 @@ class TurnWriter {
   LiveSessions* const sessions_;
   std::vector<float> row_;  // one that was read whole
   int64_t generated_tokens_ = 0, guessed_tokens_ = 0, guesses_ = 0;
-  std::vector<int64_t> accepted_at_;  // by place in the guess
+  std::vector<int64_t> accepted_at_;  // by position in the draft
 };
 
 }  // namespace weft
