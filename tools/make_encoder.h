@@ -1,4 +1,4 @@
-// Encoders of random weights: what make_model.h is for models that write text.
+// Encoders of random weights, as make_model.h makes models that write text.
 #ifndef WEFT_TOOLS_MAKE_ENCODER_H_
 #define WEFT_TOOLS_MAKE_ENCODER_H_
 

@@ -1,4 +1,4 @@
-// What operating systems do differently, each in a file of its own: system_linux.cc,
+// Functions that differ between operating systems, implemented in system_linux.cc and
 // system_macos.cc. No other file asks which system it is built for.
 //
 // Any thread, unless said otherwise.
@@ -16,12 +16,12 @@ namespace weft {
 
 // --- memory -----------------------------------------------------------------------
 
-// What the machine has.
+// The machine's memory.
 int64_t HostMemoryBytes();
-// What programs may still take without swapping, in the machine and in this process's container.
+// Memory that programs may still take without swapping, on the machine and in this container.
 int64_t FreeHostMemoryBytes();
-// What the process has in memory, touched pages of mapped files included, now and at most since its
-// start or since ForgetPeakMemory, which does nothing on systems that cannot forget.
+// The process's memory, touched pages of mapped files included: now, and its peak since the start
+// or since ForgetPeakMemory, which does nothing on systems that cannot reset the peak.
 int64_t ResidentMemoryBytes();
 int64_t PeakMemoryBytes();
 void ForgetPeakMemory();

@@ -41,7 +41,7 @@ int64_t FreeHostMemoryBytes() {
       host_statistics64(host, HOST_VM_INFO64, reinterpret_cast<host_info64_t>(&pages), &count);
   mach_port_deallocate(mach_task_self(), host);
   if (result != KERN_SUCCESS) return HostMemoryBytes() / 2;
-  // Caches of files are given up for whoever asks. (Speculative pages are counted as free.)
+  // The system frees file caches on demand. (Speculative pages are counted as free.)
   const int64_t n_pages =
       int64_t{pages.free_count} + int64_t{pages.inactive_count} + int64_t{pages.purgeable_count};
   return n_pages * static_cast<int64_t>(vm_kernel_page_size);

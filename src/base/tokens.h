@@ -1,4 +1,4 @@
-// Token ids, and those of vectors that stand in a text where tokens do ("rows").
+// Token ids, and ids of input embeddings that stand in a text where tokens do ("rows").
 #ifndef WEFT_BASE_TOKENS_H_
 #define WEFT_BASE_TOKENS_H_
 

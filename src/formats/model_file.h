@@ -1,6 +1,6 @@
 // A model file, opened and checked: metadata, and named tensors in mapped memory.
 //
-// ModelFile knows bytes and names but no architectures; what Ollama's converters name otherwise has
+// ModelFile knows bytes and names but no architectures; keys and tensors of Ollama's converters get
 // llama.cpp's names here (ollama_dialect.h). Everything it returns was validated when it
 // was opened: offsets, sizes, alignment, types, counts, names. Names (of keys and tensors) are
 // valid UTF-8 without control characters; string values may be any bytes. It is immutable and may
@@ -62,7 +62,8 @@ class ModelFile {
 
   // Opens a GGUF file (version 2 or 3), a folder as Hugging Face's libraries save it (hf/folder.h;
   // version() is 0), or the first of a split series "NAME-00001-of-0000N.gguf"
-  // with the other parts next to it. Errors name the file, the key or tensor, and the problem.
+  // with the other parts next to it.
+  // Errors name the file, the key or tensor, and the problem.
   static StatusOr<std::shared_ptr<const ModelFile>> Open(const std::string& path,
                                                          const OpenOptions& options);
   static StatusOr<std::shared_ptr<const ModelFile>> Open(const std::string& path) {
@@ -125,7 +126,7 @@ class ModelFile {
   // Tensors of the file that text does not need: of pictures, of sound, of MTP heads that cannot
   // be read. They are not among tensors().
   std::span<const TensorInfo> set_aside() const { return set_aside_; }
-  // What of the file is read otherwise than it is written, in one sentence; empty: nothing.
+  // One sentence on the parts that are read differently than written; empty: none.
   std::string TranslationNote() const;
   // Index into tensors(), -1 if there is none of that name.
   int FindTensor(std::string_view name) const;
@@ -163,7 +164,7 @@ class ModelFile {
   std::vector<KeyValue> metadata_;
   std::vector<TensorInfo> tensors_;
   std::vector<TensorInfo> set_aside_;
-  // What a translation or the reading of a folder wrote; metadata and tensors point into it.
+  // Data created by a translation or by reading a folder; metadata and tensors point into it.
   std::string translated_architecture_;  // as the file names it; empty: nothing was translated
   std::deque<std::string> texts_;
   std::deque<std::vector<float>> values_;

@@ -51,10 +51,11 @@ void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile);
 
 // Softmax attention of some queries over one kv head. A query sees the positions
 // [first, last], at least one; memory outside of them never affects its result.
-// Scores are computed in blocks of kAttentionBlock positions at multiples of that number, in
-// ascending order. Each span of kAttentionSpan positions is summed separately, then spans are
-// joined in ascending order. So the operations for a query depend only on its range and the
-// shape, and several threads may compute the spans of a long history.
+// Scores are computed in blocks of kAttentionBlock positions at multiples of that number,
+// in ascending order. Each span of kAttentionSpan positions is summed separately, then
+// spans are joined in ascending order.
+// So the operations for a query depend only on its range and the shape, and several
+// threads may compute the spans of a long history.
 inline constexpr int kAttentionBlock = 64;
 inline constexpr int kAttentionSpan = 512;
 

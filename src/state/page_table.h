@@ -1,8 +1,9 @@
 // A session's page table for one layer group: which page holds which positions.
 //
 // Entry i holds the positions [i * page_tokens, (i + 1) * page_tokens). The table owns only one
-// reference to each of its pages. Pages are shared between tables and with the prefix index; a
-// shared page is read-only and is replaced by a private copy before this session writes to it:
+// reference to each of its pages. Pages are shared between tables and with the prefix index.
+// A shared page is read-only: before this session writes to it, a private copy replaces
+// the page:
 //
 //   WEFT_ASSIGN_OR_RETURN(const PageCopy copy, table.MakeWritable());
 //   if (copy.needed()) WEFT_RETURN_IF_ERROR(store->CopyPage(group, copy.from, ...));
@@ -78,8 +79,8 @@ class PageTable {
   // Pages that MakeWritable and Append(n) together will allocate.
   int64_t PagesToAppend(int64_t n) const;
 
-  // If the last page is partly filled and shared, replaces it by a fresh one and returns what to
-  // copy; the old page remains in use by its other owners, so make the copy before any of them lets
+  // If the last page is partly filled and shared, replaces it by a fresh one and returns the copy
+  // to make; the old page remains in use by its other owners, so copy it before any of them lets
   // go. RESOURCE_EXHAUSTED: nothing changed.
   StatusOr<PageCopy> MakeWritable();
   // Restores the previous page after a failed copy. REQUIRES: MakeWritable has just returned
@@ -96,12 +97,13 @@ class PageTable {
   Status Refill(int64_t n_tokens, int64_t first_present);
 
   // A table of the first `n_tokens` positions that shares this one's pages (including present ones
-  // before its window). O(pages), copies nothing. REQUIRES: 0 <= n_tokens <= n_tokens().
+  // before its window). O(pages), copies nothing.
+  // REQUIRES: 0 <= n_tokens <= n_tokens().
   PageTable Share(int64_t n_tokens) const;
 
   // Releases the pages that lie wholly before `position`. REQUIRES: 0 <= position <= n_tokens().
   void DropBefore(int64_t position);
-  // Releases what no token from n_tokens() on can see.
+  // Releases the pages that no token from n_tokens() on can see.
   void DropBehindWindow() { DropBefore(shape_.VisibleFrom(n_tokens_)); }
 
   // Discards the positions from `n_tokens` on. Check Covers(n_tokens) first: a table that does not

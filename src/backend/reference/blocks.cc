@@ -10,7 +10,7 @@ namespace weft::reference {
 
 namespace {
 
-// The rows of `x`, only the last of each sequence, as many as `n_wanted` says.
+// The last n_wanted rows of each sequence in `x`.
 Rows WantedRows(const Step& step, const Rows& x, int64_t StepSequence::*n_wanted) {
   int64_t count = 0;
   for (const StepSequence& sequence : step.sequences) count += sequence.*n_wanted;
@@ -309,7 +309,7 @@ Choice Route(const MixtureOfExperts& op, std::span<const float> logits,
   return choice;
 }
 
-// `weight` multiplies what enters.
+// `weight` multiplies the input.
 std::vector<float> RunExpert(const Tensors& tensors, const MixtureOfExperts& op, int expert,
                              double weight, std::span<const float> x) {
   std::vector<float> up = ApplyMember(tensors, op.up, expert, x);
