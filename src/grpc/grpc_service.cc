@@ -20,7 +20,7 @@ using smg::grpc::common::GetTokenizerRequest;
 
 // Besides the turns that the engine takes: finished ones whose clients still read.
 constexpr int kReadingCalls = 64;
-// For all calls: they only send on what the engine has computed. Two of one tenant.
+// For all calls: threads only forward the engine's results. A tenant gets at most two.
 constexpr int kThreads = 3;
 constexpr std::string_view kHealthCheck = "/mlx.grpc.engine.MlxEngine/HealthCheck";
 constexpr int kWaitingForBundle = 256;
@@ -99,7 +99,7 @@ using MostlyGeneric = E::WithGenericMethod_Generate<E::WithRawCallbackMethod_Hea
     E::WithGenericMethod_Abort<E::WithGenericMethod_GetModelInfo<
         E::WithGenericMethod_GetServerInfo<E::WithGenericMethod_GetTokenizer<E::Service>>>>>>;
 
-// Of "ipv4:192.0.2.1:5000" or "ipv6:%5B2001:db8::1%5D:5000".
+// The address in "ipv4:192.0.2.1:5000" or "ipv6:%5B2001:db8::1%5D:5000".
 std::string AddressIn(std::string peer) {
   peer.erase(std::min(peer.rfind(':'), peer.size()));
   peer.erase(0, peer.find(':') + 1);

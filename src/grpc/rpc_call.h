@@ -29,7 +29,7 @@ namespace weft::serve {
 // becomes the client's error.
 grpc::Status ToGrpcStatus(const Status& status);
 
-// What is known before the message.
+// The part of a call that is known before its message.
 struct RpcHead {
   std::string path;      // "/package.Service/Method"
   std::string domain;    // the owner

@@ -24,7 +24,7 @@ namespace weft::serve {
 
 struct TokenizerBundle {
   std::string zip;
-  std::string sha256;  // of the zip, in lower-case hexadecimal
+  std::string sha256;  // the zip's, in lower-case hexadecimal
 };
 
 // `chat_template` may be empty. UNIMPLEMENTED for vocabularies that no generative model uses

@@ -1,6 +1,6 @@
 // Limits the bytes that requests hold while they are read and answered: a total, and for an account
-// (a key or an address) a share of what the others leave. So however many fill theirs, whoever
-// comes next finds room.
+// (a key or an address) a share of the bytes that others leave. So however many accounts fill
+// theirs, the next one finds room.
 //
 // Any thread. The budget outlives its holds.
 #ifndef WEFT_HTTP_BYTE_BUDGET_H_

@@ -29,7 +29,7 @@ StatusOr<Place> ParseServer(std::string_view server) {
   std::string_view rest = server;
   if (rest.starts_with(kScheme)) rest.remove_prefix(kScheme.size());
   if (rest.ends_with('/')) rest.remove_suffix(1);
-  const size_t bracket = rest.find(']');  // of an IPv6 address
+  const size_t bracket = rest.find(']');  // ends an IPv6 address
   const size_t colon = rest.find(':', bracket == rest.npos ? 0 : bracket);
   Place place{.host = std::string(rest.substr(0, colon)), .port = "80"};
   if (colon != rest.npos) place.port = std::string(rest.substr(colon + 1));

@@ -273,7 +273,7 @@ void HttpConnection::Reject(const ApiError& error) {
   SendRejection(error);
 }
 
-// At once: bodies that come beside it would otherwise be refused for want of the same room.
+// Frees the memory at once, so that other requests' bodies are not refused for lack of it.
 void HttpConnection::DropBody() {
   if (parser_.has_value()) std::string().swap(parser_->get().body());
   body_hold_ = {};

@@ -37,7 +37,7 @@ bool ConnectionTable::MakeRoomFor(const std::string& address) {
   const size_t n_own = own == served_.end() ? 0 : own->second.size();
   if (n_own >= max_of_address_) return CloseWaiting(own->second);
   if (n_served_ < max_served_) return true;
-  // Of those with more; then its own, or it would take from who has less.
+  // From addresses with more connections, otherwise from its own: never from one with fewer.
   std::multimap<size_t, const Connections*, std::greater<>> by_size;
   for (const auto& [name, connections] : served_) {
     if (connections.size() > n_own) by_size.emplace(connections.size(), &connections);

@@ -53,8 +53,8 @@ class ConnectionTable {
   Connections refused_;  // until they have been told
 };
 
-// How many connections, `wanted` at most, may be served by a process with so many descriptors: some
-// are for refusals, and some for files.
+// How many connections, at most `wanted`, a process with this many descriptors may serve: some are
+// reserved for refusals, and some for files.
 size_t MaxServedConnections(size_t wanted, uint64_t descriptors);
 
 }  // namespace weft::serve

@@ -1,11 +1,11 @@
-// Refuses requests by what a browser says about the page that sends them. Any web page can make its
-// visitor's browser send requests to a server on the visitor's own machine; anything such a page
-// must not do is refused here, before a key or a body is looked at:
+// Refuses requests by the browser's headers about the page that sends them. Any web page can make
+// its visitor's browser send requests to a server on the visitor's own machine; anything such a
+// page must not do is refused here, before a key or a body is looked at:
 //
 //  - a foreign `Host`: a name pointed at this machine to make the browser believe that the page
 //    and the server are the same site (DNS rebinding);
 //  - a foreign `Origin`, and cross-site fetches without one (an image, a form);
-//  - a body that is not JSON: what a page may send without a preflight.
+//  - a body that is not JSON: a page may send those without a preflight.
 //
 // Other programs send none of these headers and are not affected.
 //

@@ -39,7 +39,7 @@ std::string InWords(const LoggedRequest& request) {
   if (!request.warning.empty()) {
     StrAppend(&line, "; warning: ", Printable(request.warning, kLoggedWarningBytes));
   }
-  // To find it again in what the client was told.
+  // Matches the id in the client's error message.
   if (IsFailure(request.status)) StrAppend(&line, " (", request.id, ")");
   return line;
 }

@@ -49,7 +49,7 @@ class Router {
     const Route* route = nullptr;  // null: 404, or 405 if `allowed` lists methods
     std::vector<std::string> arguments;
     std::vector<std::string> allowed;
-    ErrorShape shape = kPlainErrors;  // of the route, or of related paths
+    ErrorShape shape = kPlainErrors;  // the route's, or that of related paths
   };
 
   void Add(Route route);
@@ -59,7 +59,7 @@ class Router {
   // For a handler that is short (is_quick).
   void AddQuick(std::string_view method, std::string_view pattern, ErrorShape shape,
                 HttpHandler handler);
-  // The form of errors below a path, "/v1/messages", for what no route matches.
+  // The form of errors below a path, "/v1/messages", for requests that match no route.
   void SetShapeBelow(std::string_view path, ErrorShape shape);
   // `segments` are the percent-decoded parts of the path between slashes, so that %2F is part of a
   // name. HEAD finds GET.
@@ -68,7 +68,7 @@ class Router {
  private:
   struct Entry {
     Route route;
-    std::vector<std::string> segments;  // of the pattern
+    std::vector<std::string> segments;  // the pattern's
   };
   struct Shape {
     std::vector<std::string> segments;

@@ -59,7 +59,7 @@ size_t MostConnections(const HttpServerOptions& options) {
   return most;
 }
 
-// Allocates no memory, which may be what is missing.
+// Allocates nothing, because the failure may be a lack of memory.
 void LogFailure(const char* what, const std::exception& error) {
   char line[200];
   std::snprintf(line, sizeof(line), "%s failed: %s", what, error.what());

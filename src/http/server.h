@@ -42,8 +42,8 @@ struct HttpServerOptions {
   // and one for requests that go on. 0: one per core.
   int max_threads = 0;
   int max_waiting = 256;  // requests of a tenant alone waiting for a thread
-  // Half of them of one address. One more takes the place of one that waits for a request, or gets
-  // 503. Fewer if the process may not open so many descriptors.
+  // At most half of them from one address. One more replaces a connection that waits for a request,
+  // or gets 503. Fewer if the process may not open as many descriptors.
   int max_connections = 1024;
   uint32_t max_header_bytes = 64 << 10;
   uint64_t max_body_bytes = 32 << 20;  // until SetMaxBodyBytes changes it
@@ -59,7 +59,7 @@ struct HttpServerOptions {
   std::chrono::milliseconds body_pause_timeout{15'000};
   std::chrono::milliseconds idle_timeout{75'000};
   std::chrono::milliseconds stall_timeout{60'000};
-  // For reading anything while others wait for what this response holds.
+  // For reading anything while others wait for the resources that this response holds.
   std::chrono::milliseconds wanted_stall_timeout{3'000};
 };
 
@@ -79,8 +79,8 @@ struct HttpServerHooks {
   // Whether the request's handler is quick. It then runs on one of a few reserved threads. Empty:
   // none is.
   std::function<bool(const HttpRequest&)> is_quick;
-  // Whether others wait for what a response holds that its client does not read. Runs on the I/O
-  // thread; must not block. Empty: they never do.
+  // Whether others wait for the resources of a response that its client does not read. Runs on the
+  // I/O thread; must not block. Empty: they never do.
   std::function<bool()> others_wait;
   // The form of the server's own errors for a path. Empty: OpenAI's.
   std::function<ErrorShape(std::string_view path)> shape_of;
