@@ -2,8 +2,8 @@
 #
 #   cmake -DFILES="a.js;b.css" -DOUT=page_files.cc -P EmbedPage.cmake
 #
-# Names are the last parts of the paths. The bytes become numbers, so that nothing in a
-# file can end the literal that holds it.
+# Names are the last parts of the paths. The bytes become numbers, so that no file can end the
+# literal that holds it.
 
 set(arrays "")
 set(rows "")
@@ -16,7 +16,7 @@ foreach(path IN LISTS FILES)
   string(LENGTH "${bytes}" length)
   math(EXPR length "${length} / 2")
   string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
-  # A line of 20 numbers: compilers and people alike dislike long ones.
+  # 20 numbers per line: compilers and people alike dislike long lines.
   string(REGEX REPLACE "(....................................................................................................)"
     "\\1\n" bytes "${bytes}")
   string(APPEND arrays "constexpr unsigned char kFile${index}[] = {\n${bytes}0};\n\n")

@@ -1,9 +1,9 @@
-# NVIDIA's compiler, if it is here: WEFT_CUDA is AUTO, ON (an error if it is not) or OFF. Sets
-# WEFT_HAS_CUDA, WEFT_NVCC, and CMAKE_CUDA_ARCHITECTURES where nobody has chosen them.
+# Finds NVIDIA's compiler: WEFT_CUDA is AUTO, ON (an error if there is none) or OFF. Sets
+# WEFT_HAS_CUDA, WEFT_NVCC, and CMAKE_CUDA_ARCHITECTURES unless you have set it.
 #
-# Looked for in CUDACXX, where `tools/setup.sh cuda` puts it, then in PATH and the usual folder.
-# The kernels are embedded in the program, and the driver is loaded when it runs: nothing of a
-# toolkit is linked.
+# Looks in CUDACXX, where `tools/setup.sh cuda` puts it, then in PATH and the usual folder. The
+# kernels are embedded in the program, which loads the driver when it runs: no part of the toolkit
+# is linked.
 set(WEFT_CUDA AUTO CACHE STRING "The cuda backend: AUTO (if nvcc is found), ON or OFF")
 set_property(CACHE WEFT_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(WEFT_HAS_CUDA OFF)
@@ -26,7 +26,7 @@ if(NOT WEFT_NVCC)
   return()
 endif()
 
-# For these; kernels_gpu/CMakeLists.txt sees to devices between two of them or newer than all.
+# For these; kernels_gpu/CMakeLists.txt covers devices between two of them or newer than all.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   execute_process(COMMAND "${WEFT_NVCC}" --list-gpu-arch
     OUTPUT_VARIABLE nvcc_architectures RESULT_VARIABLE nvcc_failed ERROR_VARIABLE nvcc_error)

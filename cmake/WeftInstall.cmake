@@ -1,13 +1,13 @@
-# What `make install` puts in place for other projects: include/weft, the static
-# libraries, and a package file, so that they need only
+# `make install` for other projects: include/weft, the static libraries, and a package file, so
+# that they need only
 #
 #   find_package(weft REQUIRED)
 #   target_link_libraries(mine PRIVATE weft::weft)
 #
-# In this tree weft::weft is the same by another way.
+# Within this tree, weft::weft is an alias.
 include(CMakePackageConfigHelpers)
 
-# In the order in which a linker needs them: each uses only what comes after it.
+# In link order: each library uses only later ones.
 set(WEFT_PUBLIC_LIBRARIES
   weft_answer_masks weft_engine weft_engine_turns weft_engine_drafting weft_engine_speculation weft_engine_loading
   weft_engine_storage
@@ -35,7 +35,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/weftConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/weftConfig.cmake ${PROJECT_BINARY_DIR}/weftConfigVersion.cmake
   DESTINATION ${package_dir} COMPONENT development)
 
-# For those who do not build with CMake: pkg-config --cflags --libs weft.
+# For builds without CMake: pkg-config --cflags --libs weft.
 set(WEFT_PC_LIBRARIES "")
 foreach(library IN LISTS WEFT_PUBLIC_LIBRARIES)
   string(APPEND WEFT_PC_LIBRARIES " -l${library}")
@@ -45,7 +45,7 @@ if(WEFT_HAS_MLX)
   cmake_path(GET mlx_library PARENT_PATH mlx_library_dir)
   string(APPEND WEFT_PC_LIBRARIES " -L${mlx_library_dir} -Wl,-rpath,${mlx_library_dir} -lmlx")
 endif()
-# The file is found by its own place, so that an installed Weft may be moved.
+# Paths are relative to the file itself, so that an installed Weft may be moved.
 file(RELATIVE_PATH WEFT_PC_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" WEFT_PC_PREFIX "${WEFT_PC_PREFIX}")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/weft.pc.in ${PROJECT_BINARY_DIR}/weft.pc @ONLY)

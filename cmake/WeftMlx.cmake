@@ -1,12 +1,12 @@
-# MLX, if it is here: WEFT_MLX is AUTO, ON (an error if it is not) or OFF. Sets WEFT_HAS_MLX and
-# makes the target `mlx`.
+# Finds MLX: WEFT_MLX is AUTO, ON (an error if there is none) or OFF. Sets WEFT_HAS_MLX and makes
+# the target `mlx`.
 #
-# Looked for where `tools/setup.sh mlx` puts it, then in CMAKE_PREFIX_PATH and the system. The
-# packages for Python have the headers and the library.
+# Looks where `tools/setup.sh mlx` puts it, then in CMAKE_PREFIX_PATH and the system. The packages
+# for Python have the headers and the library.
 set(WEFT_MLX AUTO CACHE STRING "The mlx backend: AUTO (if MLX is found), ON or OFF")
 set_property(CACHE WEFT_MLX PROPERTY STRINGS AUTO ON OFF)
 set(WEFT_HAS_MLX OFF)
-# Sanitizers would have to see into it.
+# Sanitizers need instrumented libraries, and MLX is not.
 if(WEFT_MLX STREQUAL "OFF" OR (WEFT_MLX STREQUAL "AUTO" AND (WEFT_SANITIZE OR CMAKE_CROSSCOMPILING)))
   return()
 endif()

@@ -32,11 +32,11 @@ bench="libbenchmark-dev"
 deb="dpkg-dev file"
 # What loads real models: the one that `make run` serves, and those of the tests.
 pip="python3-pip"
-# A Python that is not Debian's brings a pip of its own.
+# A Python other than Debian's comes with pip.
 python3 -m pip --version >/dev/null 2>&1 && pip=""
 # The page's test: 230 MB to load, 900 MB on the disk.
 browser="chromium"
-# A node that is not Debian's brings an npm of its own, with which Debian's does not go together.
+# A node other than Debian's comes with npm, which conflicts with Debian's.
 command -v npm >/dev/null 2>&1 || browser="$browser nodejs npm"
 
 zig_version=0.14.1
