@@ -93,22 +93,6 @@ StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const Answ
   return state;
 }
 
-StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* chat,
-                                       bool thinks_already, const ThoughtLimit& thought,
-                                       const std::optional<ConstraintSpec>& answer) {
-  const bool may_think = chat != nullptr && chat->has_reasoning();
-  if (!may_think) return answer ? MakeConstraint(model, *answer) : TokenMaskFactory();
-  ReplyRules rules{
-      .marks = chat->thought_marks(), .thinks_already = thinks_already, .thought = thought};
-  if (answer) {
-    WEFT_ASSIGN_OR_RETURN(
-        const auto reply,
-        CompileReply(model, *chat, ToolList(), {.thinks_already = thinks_already}, &*answer));
-    rules.reply = reply->Begin();
-  }
-  return MaskOf(model.tokenizer(), std::move(rules));
-}
-
 TokenMaskFactory MaskOf(std::shared_ptr<const Tokenizer> tokenizer, ReplyRules rules) {
   if (!rules.restricts()) return nullptr;
   return [tokenizer = std::move(tokenizer), rules = std::move(rules)](int) {

@@ -52,12 +52,6 @@ StatusOr<std::shared_ptr<const constraint::Constraint>> CompileReply(
 StatusOr<constraint::ConstraintState> BeginAnswer(const Model& model, const AnswerRule& rule,
                                                   std::string_view begun, std::string_view tenant);
 
-// The mask for a reply without calls. `chat` is null if the model has no format; with
-// `thinks_already` the prompt ends within a thought. Null if there is nothing to restrict.
-StatusOr<TokenMaskFactory> MaskOfReply(const Model& model, const ChatFormat* chat,
-                                       bool thinks_already, const ThoughtLimit& thought,
-                                       const std::optional<ConstraintSpec>& answer);
-
 // Null if there is nothing to restrict.
 TokenMaskFactory MaskOf(std::shared_ptr<const Tokenizer> tokenizer, ReplyRules rules);
 

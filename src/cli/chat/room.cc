@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "answer/answer_ends.h"
+#include "async/wait_for_task.h"
+#include "tokenizer/tokenizer.h"
+
 namespace weft::cli {
 namespace {
 
@@ -16,20 +20,26 @@ std::string Quoted(const std::string& name) { return StrCat("\"", Printable(name
 StatusOr<std::unique_ptr<ChatRoom>> ChatRoom::Create(Engine* engine,
                                                      std::shared_ptr<const Model> model,
                                                      Notify notify) {
-  std::unique_ptr<ChatRoom> room(new ChatRoom(engine, std::move(model), std::move(notify)));
-  WEFT_ASSIGN_OR_RETURN(room->prompt_, ChatPrompt::Create(room->model_));
+  WEFT_ASSIGN_OR_RETURN(auto answerer, serve::Answerer::ForCommand(model, engine));
+  std::unique_ptr<ChatRoom> room(
+      new ChatRoom(engine, std::move(model), std::move(answerer), std::move(notify)));
   const std::string& state_dir = engine->options().state_dir;
   if (!state_dir.empty()) {
     WEFT_ASSIGN_OR_RETURN(room->store_, ChatStore::Open(state_dir));
   }
-  if (room->prompt_->uses_fallback()) {
+  if (room->model_->chat_template().empty()) {
     room->notify_("the model file has no chat template; ChatML is used");
   }
   return room;
 }
 
-ChatRoom::ChatRoom(Engine* engine, std::shared_ptr<const Model> model, Notify notify)
-    : engine_(engine), model_(std::move(model)), notify_(std::move(notify)) {}
+ChatRoom::ChatRoom(Engine* engine, std::shared_ptr<const Model> model,
+                   std::unique_ptr<serve::Answerer> answerer, Notify notify)
+    : engine_(engine),
+      model_(std::move(model)),
+      notify_(std::move(notify)),
+      answerer_(std::move(answerer)),
+      encoder_(MakePromptEncoder(model_->tokenizer())) {}
 
 // --- finding and opening -----------------------------------------------------------------
 
@@ -151,11 +161,11 @@ ChatContext ChatRoom::ContextOf(const OpenChat& conversation, size_t n_messages)
   // A template may refuse to render nothing; then there is no text.
   std::string text;
   if (!messages.empty() || !conversation.system.empty()) {
-    auto rendered = prompt_->Render(conversation.system, std::move(messages), /*for_answer=*/false);
+    auto rendered = RenderMessages(conversation.system, std::move(messages), /*for_answer=*/false);
     if (rendered.ok()) text = std::move(rendered->text);
   }
   ChatContext context = conversation.context;
-  context.Become(text, prompt_->encoder());
+  context.Become(text, encoder_);
   return context;
 }
 
@@ -208,12 +218,24 @@ Status ChatRoom::Undo(int64_t n_exchanges) {
   return Store(conversation);
 }
 
-StatusOr<weft::ChatPrompt> ChatRoom::Render(const OpenChat& conversation, size_t first,
-                                            const std::string& question) const {
+StatusOr<ChatPrompt> ChatRoom::RenderMessages(const std::string& system,
+                                              std::vector<ChatMessage> messages,
+                                              bool for_answer) const {
+  if (!system.empty()) {
+    messages.insert(messages.begin(), {.role = Role::kSystem, .parts = {system}});
+  }
+  ChatRequest request = reasoning_;
+  request.conversation.messages = std::move(messages);
+  request.add_generation_prompt = for_answer;
+  return answerer_->chat().Render(request);
+}
+
+StatusOr<ChatPrompt> ChatRoom::Render(const OpenChat& conversation, size_t first,
+                                      const std::string& question) const {
   std::vector<ChatMessage> messages(conversation.messages.begin() + static_cast<long>(first),
                                     conversation.messages.end());
   messages.push_back({.parts = {question}});
-  return prompt_->Render(conversation.system, std::move(messages), /*for_answer=*/true);
+  return RenderMessages(conversation.system, std::move(messages), /*for_answer=*/true);
 }
 
 StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& question) {
@@ -228,7 +250,7 @@ StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& questio
     for (n_exchanges = 1; n_exchanges < all; ++n_exchanges) {
       WEFT_ASSIGN_OR_RETURN(const auto prompt,
                             Render(conversation, static_cast<size_t>(n_exchanges) * 2, question));
-      const auto tokens = prompt_->encoder().encode(prompt.text, /*at_start=*/true);
+      const auto tokens = encoder_.encode(prompt.text, /*at_start=*/true);
       if (std::ssize(tokens) <= most) break;
     }
   }
@@ -238,6 +260,13 @@ StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& questio
   conversation.context = ContextOf(conversation, conversation.messages.size());
   WEFT_RETURN_IF_ERROR(Store(conversation));
   return n_exchanges;
+}
+
+void ChatRoom::SetReasoning(const ReplyFlags& flags) {
+  serve::ThinkingDefaults thinking = ThinkingOf(flags);
+  reasoning_ = ChatRequest();
+  serve::SetThinking(thinking, thinking.limit, &reasoning_);
+  thought_ = std::move(thinking.limit);
 }
 
 Status ChatRoom::SetSystem(const std::string& system) {
@@ -328,7 +357,8 @@ StatusOr<std::vector<ChatRoom::Listed>> ChatRoom::List() {
 
 // --- turns -------------------------------------------------------------------------------
 
-StatusOr<std::shared_ptr<Turn>> ChatRoom::Ask(const std::string& question, TurnOptions options) {
+StatusOr<std::unique_ptr<serve::Answer>> ChatRoom::Ask(const std::string& question,
+                                                       TurnOptions options) {
   OpenChat& conversation = *current_;
   WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation.session));
   if (info.state == SessionState::kPoisoned) {
@@ -337,38 +367,41 @@ StatusOr<std::shared_ptr<Turn>> ChatRoom::Ask(const std::string& question, TurnO
   }
   WEFT_ASSIGN_OR_RETURN(const auto prompt, Render(conversation, 0, question));
   ChatContext context = conversation.context;
-  context.Become(prompt.text, prompt_->encoder());
+  context.Become(prompt.text, encoder_);
+  const AnswerEnds& ends = answerer_->chat().ends();
   options.tokens = context.tokens();
-  options.tokens_are_whole_context = true;
-  prompt_->AddEnds(&options);
-  WEFT_RETURN_IF_ERROR(prompt_->Restrict(prompt, std::nullopt, &options));
-  WEFT_ASSIGN_OR_RETURN(auto turn, engine_->Submit(conversation.session, options));
+  options.stop_strings.insert(options.stop_strings.end(), ends.texts.begin(), ends.texts.end());
+  serve::AddEndTokens(ends.tokens, &options);
+  serve::Ask ask{.input = serve::Ask::Input::kRendered,
+                 .domain = kDomain,
+                 .session = {.name = conversation.name, .required = true},
+                 .turn = std::move(options),
+                 .keeps_context = true,
+                 .thought = thought_,
+                 .ends_in_thought = prompt.reasoning_is_open};
+  serve::AnswerReader reader;
+  WEFT_ASSIGN_OR_RETURN(auto answer,
+                        WaitForTask(pool_, answerer_->Begin(std::move(ask), std::move(reader))));
   conversation.messages.push_back({.parts = {question}});
   conversation.context = std::move(context);
-  answer_.clear();
-  return turn;
+  return answer;
 }
 
-Status ChatRoom::Take(const TurnEvent& event) {
-  if (const auto* token = std::get_if<TokenEvent>(&event)) {
-    current_->context.Append(token->token, prompt_->Piece(token->token));
-    answer_ += token->text;
+Status ChatRoom::Finish(const serve::Answer& answer, ChatAnswer ended) {
+  OpenChat& conversation = *current_;
+  conversation.last_turn = answer.usage();
+  const bool nothing_said = ended.reason == FinishReason::kCancelled && ended.text.empty();
+  if (!ended.status.ok() || nothing_said) {
+    conversation.messages.pop_back();
+    conversation.context = ContextOf(conversation, conversation.messages.size());
+    return ended.status;
   }
-  if (const auto* done = std::get_if<DoneEvent>(&event)) return FinishTurn(*done);
-  return OkStatus();
-}
-
-Status ChatRoom::FinishTurn(const DoneEvent& done) {
-  answer_ += done.text;
-  current_->last_turn = done.usage;
-  const bool nothing_said = done.reason == FinishReason::kCancelled && answer_.empty();
-  if (done.reason == FinishReason::kError || nothing_said) {
-    current_->messages.pop_back();
-    current_->context = ContextOf(*current_, current_->messages.size());
-    return done.status;
+  const Tokenizer& tokenizer = *model_->tokenizer();
+  for (const TokenId token : answer.reply_tokens()) {
+    conversation.context.Append(token, tokenizer.Piece(token, /*render_special=*/true));
   }
-  current_->messages.push_back({.role = Role::kAssistant, .parts = {std::exchange(answer_, {})}});
-  return Annotate(Store(*current_), "the messages could not be saved: ");
+  conversation.messages.push_back({.role = Role::kAssistant, .parts = {std::move(ended.text)}});
+  return Annotate(Store(conversation), "the messages could not be saved: ");
 }
 
 }  // namespace weft::cli

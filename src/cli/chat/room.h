@@ -17,10 +17,13 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/answerer.h"
+#include "answer/thinking.h"
+#include "async/task_pool.h"
 #include "base/status.h"
 #include "chat/chat_context.h"
-#include "cli/chat/prompt.h"
 #include "cli/chat/store.h"
+#include "cli/flags/reply_flags.h"
 #include "weft/engine.h"
 
 namespace weft::cli {
@@ -33,6 +36,13 @@ struct OpenChat {
   ChatContext context;
   SessionId session;
   std::optional<TurnUsage> last_turn;
+};
+
+// All of an answer.
+struct ChatAnswer {
+  std::string text;
+  FinishReason reason = FinishReason::kStop;
+  Status status;  // not OK: it failed
 };
 
 class ChatRoom {
@@ -63,18 +73,22 @@ class ChatRoom {
   // a quarter of the context after it. Returns how many were removed.
   StatusOr<int64_t> Trim(int64_t n_exchanges, const std::string& question);
   Status SetSystem(const std::string& system);
-  void SetReasoning(const ReplyFlags& flags) { prompt_->SetReasoning(flags); }
+  // Whether and for how long answers begin with a thought, if the template and the model support
+  // it; and the template's variables.
+  void SetReasoning(const ReplyFlags& flags);
   Status Save();
   Status Park(const std::string& name);
   Status Rename(const std::string& name);
   // Deletes a conversation and its files. If it is the current one, another takes its place.
   Status Drop(const std::string& name);
 
-  // One turn: call Ask, then Take for every event of the turn until its Done. If a turn ends with
-  // an error, or is cancelled before the model said anything, its question is removed. Take returns
-  // the turn's status, or that of writing the messages.
-  StatusOr<std::shared_ptr<Turn>> Ask(const std::string& question, TurnOptions options);
-  Status Take(const TurnEvent& event);
+  // One turn: call Ask, then Finish once the answer has ended. If it failed, or was cancelled
+  // before the model said anything, its question is removed. Finish returns the answer's status, or
+  // that of writing the messages.
+  StatusOr<std::unique_ptr<serve::Answer>> Ask(const std::string& question, TurnOptions options);
+  Status Finish(const serve::Answer& answer, ChatAnswer ended);
+  // For the tasks that read answers.
+  TaskPool& pool() { return pool_; }
 
   struct Listed {
     std::string name;
@@ -89,7 +103,8 @@ class ChatRoom {
   Status Leave();
 
  private:
-  ChatRoom(Engine* engine, std::shared_ptr<const Model> model, Notify notify);
+  ChatRoom(Engine* engine, std::shared_ptr<const Model> model,
+           std::unique_ptr<serve::Answerer> answerer, Notify notify);
 
   OpenChat* Find(const std::string& name);
   StatusOr<bool> Exists(const std::string& name);
@@ -100,20 +115,26 @@ class ChatRoom {
   StatusOr<ChatContext> UsableContext(const StoredChat& stored) const;
   // The context of a conversation cut to its first `n_messages`.
   ChatContext ContextOf(const OpenChat& conversation, size_t n_messages) const;
+  // The prompt of messages; with `for_answer` it ends where the model continues. `system` may be
+  // empty. Errors come from the template, for example if it takes no system message.
+  StatusOr<ChatPrompt> RenderMessages(const std::string& system, std::vector<ChatMessage> messages,
+                                      bool for_answer) const;
   // The conversation's messages from `first` on, followed by a question.
-  StatusOr<weft::ChatPrompt> Render(const OpenChat& conversation, size_t first,
-                                    const std::string& question) const;
+  StatusOr<ChatPrompt> Render(const OpenChat& conversation, size_t first,
+                              const std::string& question) const;
   Status Store(const OpenChat& conversation);
-  Status FinishTurn(const DoneEvent& done);
 
   Engine* const engine_;
   const std::shared_ptr<const Model> model_;
   const Notify notify_;
-  std::unique_ptr<ChatPrompt> prompt_;
+  const std::unique_ptr<serve::Answerer> answerer_;
+  const PromptEncoder encoder_;
+  ChatRequest reasoning_;  // without a conversation
+  serve::ThoughtLimit thought_;
   std::unique_ptr<ChatStore> store_;  // null without a state directory
   std::map<std::string, OpenChat> open_;
   OpenChat* current_ = nullptr;
-  std::string answer_;  // of the running turn
+  TaskPool pool_{{.max_threads = 1}};
 };
 
 }  // namespace weft::cli

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "answer/answer.h"
+#include "async/task.h"
 #include "cli/chat/command.h"
 #include "cli/chat/line_editor.h"
 #include "cli/chat/room.h"
@@ -243,60 +246,84 @@ class ChatLoop {
     return Answer(question);
   }
 
-  StatusOr<std::shared_ptr<Turn>> Ask(const std::string& question) {
+  StatusOr<std::unique_ptr<serve::Answer>> Ask(const std::string& question) {
     TurnOptions options;
     SamplingFlags sampling = settings_.sampling();
     if (sampling.seed >= 0) sampling.seed += n_regenerated_;
     ApplySamplingFlags(sampling, settings_.of_model(), *engine_.model().tokenizer(), &options);
-    auto turn = room_.Ask(question, options);
-    if (turn.status().code() != StatusCode::kOutOfRange || room_.current().messages.empty()) {
-      return turn;
+    auto answer = room_.Ask(question, options);
+    if (answer.status().code() != StatusCode::kOutOfRange || room_.current().messages.empty()) {
+      return answer;
     }
     unanswered_ = question;
-    return OutOfRange(Message(turn.status()),
+    return OutOfRange(Message(answer.status()),
                       ": /trim removes the oldest exchanges and asks this again, /undo removes the "
                       "last one, /new starts another conversation");
   }
 
+  // How far the task that shows an answer has come.
+  struct Showing {
+    bool has_started = false;
+    ChatAnswer answer;
+    std::atomic<bool> has_ended = false;  // the others are final
+  };
+
   Status Answer(const std::string& question) {
     unanswered_.clear();
-    WEFT_ASSIGN_OR_RETURN(const auto turn, Ask(question));
-    turn->SetReadyCallback([this] { signals_.Wake(); });
-    Status status;
-    bool finished = false;
-    while (true) {
-      while (const auto event = turn->TryNext(&finished)) {
-        ShowEvent(*event, turn.get());
-        status.Update(room_.Take(*event));
-      }
-      if (finished) return status;
+    WEFT_ASSIGN_OR_RETURN(const auto answer, Ask(question));
+    Showing showing;
+    StartTask(Show(*answer, showing));
+    bool is_cancelled = false;
+    while (!showing.has_ended) {
       signals_.Wait();
       const ChatSignals::Seen seen = signals_.Take();
       leaving_ = leaving_ || seen.leave;
-      if (seen.interrupt || seen.leave) turn->Cancel();
+      if (!seen.interrupt && !seen.leave) continue;
+      is_cancelled = true;
+      answer->generation()->Cancel();
     }
+    if (is_cancelled && !showing.has_started) {
+      showing.answer = {.reason = FinishReason::kCancelled};
+    }
+    TellEnd(showing.answer.reason, answer->usage());
+    return room_.Finish(*answer, std::move(showing.answer));
   }
 
-  void ShowEvent(const TurnEvent& event, Turn* turn) {
-    if (const auto* token = std::get_if<TokenEvent>(&event)) {
-      if (token->text.empty()) return;
-      PrintAnswer(token->text);
+  // Runs in the room's pool, while Answer waits.
+  Task<void> Show(serve::Answer& answer, Showing& showing) {
+    ChatSignals& signals = signals_;
+    ChatAnswer& shown = showing.answer;
+    co_await room_.pool().Enter();
+    shown.status = co_await answer.Start();
+    showing.has_started = shown.status.ok();
+    while (shown.status.ok()) {
+      const std::optional<serve::AnswerPiece> piece = co_await answer.Next();
+      if (!piece) break;
+      if (piece->kind == serve::AnswerPiece::Kind::kEnd) {
+        shown.reason = piece->end.reason;
+        if (shown.reason != FinishReason::kCancelled) shown.status = piece->status;
+        continue;
+      }
+      shown.text += piece->text;
+      PrintAnswer(piece->text);
       // Stop computing an answer that nobody can read.
-      if (std::fflush(stdout) != 0) turn->Cancel();
+      if (std::fflush(stdout) != 0) answer.generation()->Cancel();
     }
-    const auto* const done = std::get_if<DoneEvent>(&event);
-    if (done == nullptr) return;
-    PrintAnswer(done->text);
+    showing.has_ended = true;
+    signals.Wake();
+  }
+
+  void TellEnd(FinishReason reason, const TurnUsage& usage) {
     if (markdown_) PrintText(markdown_->End());
     std::fputc('\n', stdout);
     std::fflush(stdout);
-    if (done->reason == FinishReason::kCancelled) Say("cancelled");
-    if (done->reason == FinishReason::kLoop) Say("ended because the model repeats itself");
-    if (done->reason == FinishReason::kLength) {
-      Say(StrCat("cut off after ", done->usage.completion_tokens,
+    if (reason == FinishReason::kCancelled) Say("cancelled");
+    if (reason == FinishReason::kLoop) Say("ended because the model repeats itself");
+    if (reason == FinishReason::kLength) {
+      Say(StrCat("cut off after ", usage.completion_tokens,
                  " tokens; change the limit with '/set max_tokens N' or -n"));
     }
-    if (done->reason == FinishReason::kContext) Say(WhyFull(done->usage));
+    if (reason == FinishReason::kContext) Say(WhyFull(usage));
   }
 
   void PrintAnswer(std::string_view text) {

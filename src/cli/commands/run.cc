@@ -8,10 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "answer/answerer.h"
 #include "answer/prompt_rows.h"
 #include "answer/row_file.h"
+#include "answer/thinking.h"
+#include "async/wait_for_task.h"
 #include "base/files/mapped_file.h"
-#include "cli/chat/prompt.h"
+#include "chat/chat_context.h"
 #include "cli/commands/command.h"
 #include "cli/flags/constraint_flags.h"
 #include "cli/flags/default_model.h"
@@ -20,6 +23,7 @@
 #include "cli/flags/sampling_flags.h"
 #include "cli/terminal/output.h"
 #include "nlohmann/json.hpp"
+#include "weft/constraint.h"
 
 namespace weft::cli {
 namespace {
@@ -60,14 +64,22 @@ const char* NameOf(FinishReason reason) {
   return "error";
 }
 
-void PrintJson(const RunFlags& flags, const std::string& text, const std::vector<int32_t>& tokens,
-               uint64_t seed, const DoneEvent& done) {
+// The whole answer, as far as it has come.
+struct Said {
+  std::string text;
+  std::vector<int32_t> tokens;
+  uint64_t seed = 0;
+  FinishReason reason = FinishReason::kStop;
+  TurnUsage usage;
+};
+
+void PrintJson(const Said& said) {
   const auto rate = [](int64_t n, int64_t us) { return us > 0 ? n * 1e6 / us : 0.0; };
-  const TurnUsage& usage = done.usage;
-  PrintJsonLine({{"text", text},
-                 {"tokens", tokens},
-                 {"finish_reason", NameOf(done.reason)},
-                 {"seed", seed},
+  const TurnUsage& usage = said.usage;
+  PrintJsonLine({{"text", said.text},
+                 {"tokens", said.tokens},
+                 {"finish_reason", NameOf(said.reason)},
+                 {"seed", said.seed},
                  {"prompt_tokens", usage.prompt_tokens},
                  {"cached_tokens", usage.cached_tokens},
                  {"completion_tokens", usage.completion_tokens},
@@ -102,9 +114,10 @@ StatusOr<std::vector<float>> RowsOf(const RunFlags& flags, const Model& model) {
   return rows;
 }
 
-// A text to continue, behind the vectors if there are any.
-void SetPlainPrompt(const PromptEncoder& encoder, const std::string& prompt,
-                    std::vector<float> rows, TurnOptions* turn) {
+// A text to continue, after the vectors if there are any.
+void SetPlainPrompt(const Model& model, const std::string& prompt, std::vector<float> rows,
+                    TurnOptions* turn) {
+  const PromptEncoder encoder = MakePromptEncoder(model.tokenizer());
   if (rows.empty()) {
     turn->tokens = encoder.encode(prompt, /*at_start=*/true);
     return;
@@ -114,60 +127,85 @@ void SetPlainPrompt(const PromptEncoder& encoder, const std::string& prompt,
   turn->parts = std::make_shared<const std::vector<PromptPart>>(std::move(parts));
 }
 
-// Formats a question as the model was trained to read it. A model without a template was trained on
-// plain text and continues the prompt.
-StatusOr<TurnOptions> TurnFor(const RunFlags& flags, const std::string& prompt,
-                              const std::optional<ConstraintSpec>& answer,
-                              const SamplingAdvice& advice,
-                              const std::shared_ptr<const Model>& model) {
-  TurnOptions turn;
-  ApplySamplingFlags(flags.sampling, advice, *model->tokenizer(), &turn);
-  WEFT_ASSIGN_OR_RETURN(const auto chat, ChatPrompt::Create(model));
-  WEFT_ASSIGN_OR_RETURN(std::vector<float> rows, RowsOf(flags, *model));
-  if (flags.raw || model->chat_template().empty()) {
-    SetPlainPrompt(chat->encoder(), prompt, std::move(rows), &turn);
-    if (answer) {
-      WEFT_ASSIGN_OR_RETURN(turn.token_mask, MakeConstraint(*model, *answer));
-    }
-    return turn;
-  }
-  chat->SetReasoning(flags.reply);
-  // The vectors come before the question, as a part of the message.
-  std::vector<std::string> parts;
-  std::vector<serve::EmbeddedRows> embedded;
-  if (!rows.empty()) {
-    embedded.push_back(serve::MarkRows(std::move(rows)));
-    parts.push_back(embedded[0].mark);
-  }
-  if (!prompt.empty()) parts.push_back(prompt);
-  WEFT_ASSIGN_OR_RETURN(const auto rendered,
-                        chat->Render(flags.system, {{.parts = parts}}, /*for_answer=*/true));
-  if (embedded.empty()) {
-    turn.tokens = chat->encoder().encode(rendered.text, /*at_start=*/true);
-  } else {
-    WEFT_RETURN_IF_ERROR(serve::SetPrompt(*model, rendered.text, std::move(embedded), &turn));
-  }
-  chat->AddEnds(&turn);
-  WEFT_RETURN_IF_ERROR(chat->Restrict(rendered, answer, &turn));
-  return turn;
+const char* FlagOf(const ConstraintFlags& flags) {
+  if (!flags.regex.empty()) return "--regex";
+  return flags.grammar.empty() ? "--json-schema" : "--grammar";
 }
 
-void TellWhyItEnded(const RunFlags& flags, const DoneEvent& done) {
-  const int64_t said = done.usage.completion_tokens;
-  const bool as_asked = said == flags.sampling.n && said != kDefaultTokens;
-  if (done.reason == FinishReason::kLoop) {
+// Formats a question as the model was trained to read it. A model without a template was trained on
+// plain text and continues the prompt.
+StatusOr<serve::Ask> AskFor(const RunFlags& flags, const std::string& prompt,
+                            std::optional<ConstraintSpec> answer, const SamplingAdvice& advice,
+                            const Model& model) {
+  serve::Ask ask{.keeps_context = true, .as_written = true};
+  ApplySamplingFlags(flags.sampling, advice, *model.tokenizer(), &ask.turn);
+  WEFT_ASSIGN_OR_RETURN(std::vector<float> rows, RowsOf(flags, model));
+  if (flags.raw || model.chat_template().empty()) {
+    ask.input = serve::Ask::Input::kPrompt;
+    SetPlainPrompt(model, prompt, std::move(rows), &ask.turn);
+    if (answer) {
+      WEFT_ASSIGN_OR_RETURN(ask.turn.token_mask, MakeConstraint(model, *answer));
+    }
+    return ask;
+  }
+  serve::ThinkingDefaults thinking = ThinkingOf(flags.reply);
+  serve::SetThinking(thinking, thinking.limit, &ask.chat);
+  ask.thought = std::move(thinking.limit);
+  if (answer) ask.answer = serve::AnswerRule{*std::move(answer), FlagOf(flags.constraint)};
+  // The vectors come before the question, as a part of the message.
+  ChatMessage question;
+  if (!rows.empty()) {
+    ask.rows.push_back(serve::MarkRows(std::move(rows)));
+    question.parts.push_back(ask.rows[0].mark);
+  }
+  if (!prompt.empty()) question.parts.push_back(prompt);
+  std::vector<ChatMessage>& messages = ask.chat.conversation.messages;
+  if (!flags.system.empty()) messages.push_back({.role = Role::kSystem, .parts = {flags.system}});
+  messages.push_back(std::move(question));
+  return ask;
+}
+
+void TellWhyItEnded(const RunFlags& flags, const Said& said) {
+  const int64_t n = said.usage.completion_tokens;
+  const bool as_asked = n == flags.sampling.n && n != kDefaultTokens;
+  if (said.reason == FinishReason::kLoop) {
     std::fputs(
         "weft: ended because the model repeats itself; use --keep-loops to let it continue\n",
         stderr);
-  } else if (done.reason == FinishReason::kLength && !as_asked) {
+  } else if (said.reason == FinishReason::kLength && !as_asked) {
     std::fprintf(stderr, "weft: cut off after %lld tokens; -n sets the limit\n",
-                 static_cast<long long>(said));
-  } else if (done.reason == FinishReason::kContext) {
+                 static_cast<long long>(n));
+  } else if (said.reason == FinishReason::kContext) {
     std::fprintf(stderr,
                  "weft: cut off after %lld tokens, because the context is full; --ctx sets its "
                  "size\n",
-                 static_cast<long long>(said));
+                 static_cast<long long>(n));
   }
+}
+
+// Shows the text as it arrives, except for JSON.
+Task<Status> Relay(serve::Answerer& answerer, serve::Ask ask, bool shows, Said& said) {
+  serve::AnswerReader reader;
+  auto beginning = answerer.Begin(std::move(ask), std::move(reader));
+  const StatusOr<std::unique_ptr<serve::Answer>> answer = co_await beginning;
+  if (!answer.ok()) co_return answer.status();
+  const Status started = co_await (*answer)->Start();
+  if (!started.ok()) co_return started;
+  said.seed = (*answer)->started().seed;
+  while (true) {
+    const std::optional<serve::AnswerPiece> piece = co_await (*answer)->Next();
+    if (!piece) break;
+    if (!piece->status.ok()) co_return piece->status;
+    if (piece->kind == serve::AnswerPiece::Kind::kEnd) said.reason = piece->end.reason;
+    said.text += piece->text;
+    if (!shows) continue;
+    std::fwrite(piece->text.data(), 1, piece->text.size(), stdout);
+    std::fflush(stdout);
+  }
+  const auto tokens = (*answer)->reply_tokens();
+  said.tokens.assign(tokens.begin(), tokens.end());
+  said.usage = (*answer)->usage();
+  co_return OkStatus();
 }
 
 Status Run(RunFlags& flags) {
@@ -183,36 +221,17 @@ Status Run(RunFlags& flags) {
   RememberModel(flags.model);
   WEFT_ASSIGN_OR_RETURN(options.draft_model, LoadFlaggedDraft(flags.model, *model));
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
-  WEFT_ASSIGN_OR_RETURN(const TurnOptions turn_options,
-                        TurnFor(flags, prompt, answer, found.advice, model));
-  WEFT_ASSIGN_OR_RETURN(const auto turn, engine->SubmitOnce("", turn_options));
-
-  std::string text;
-  std::vector<int32_t> tokens;
-  uint64_t seed = 0;
-  const auto show = [&](const std::string& piece) {
-    text += piece;
-    if (flags.json) return;
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
+  WEFT_ASSIGN_OR_RETURN(const auto answerer, serve::Answerer::ForCommand(model, engine.get()));
+  WEFT_ASSIGN_OR_RETURN(serve::Ask ask, AskFor(flags, prompt, answer, found.advice, *model));
+  TaskPool pool({.max_threads = 1});
+  Said said;
+  WEFT_RETURN_IF_ERROR(WaitForTask(pool, Relay(*answerer, std::move(ask), !flags.json, said)));
+  if (flags.json) {
+    PrintJson(said);
+  } else {
+    std::fputc('\n', stdout);
     std::fflush(stdout);
-  };
-  while (auto event = turn->Next()) {
-    if (const auto* started = std::get_if<StartedEvent>(&*event)) seed = started->seed;
-    if (const auto* token = std::get_if<TokenEvent>(&*event)) {
-      tokens.push_back(token->token);
-      show(token->text);
-    }
-    if (const auto* done = std::get_if<DoneEvent>(&*event)) {
-      show(done->text);
-      WEFT_RETURN_IF_ERROR(done->status);
-      if (flags.json) {
-        PrintJson(flags, text, tokens, seed, *done);
-      } else {
-        std::fputc('\n', stdout);
-        std::fflush(stdout);
-        TellWhyItEnded(flags, *done);
-      }
-    }
+    TellWhyItEnded(flags, said);
   }
   return FlushStdout();
 }
