@@ -8,6 +8,7 @@
 #include "answer/masks/constraint_mask.h"
 #include "constraint/constraint_cache.h"
 #include "engine/engine_test_util.h"
+#include "engine/loading/token_table_of.h"
 #include "tokenizer/tokenizer.h"
 #include "weft/constraint.h"
 
@@ -262,7 +263,8 @@ TEST(EngineConstraint, WhatAMaskDidNotAllowIsNotFollowed) {
 TEST(EngineConstraint, TheCacheLooksAfterWhatGrows) {
   const auto model = TinyModel("llama");
   constraint::ConstraintCache cache(
-      model->tokenizer(), {.most_kept = 8, .most_bytes = 4 << 20, .least_share = 256 << 10});
+      [&] { return TokenTableOf(*model->tokenizer()); },
+      {.most_kept = 8, .most_bytes = 4 << 20, .least_share = 256 << 10});
   const auto get = [&](int i) {
     const std::string pattern = StrCat("[a-z]{", 20'000 + i, "}");
     auto made = cache.Get("", pattern, [&](std::shared_ptr<const constraint::TokenTable> table) {
@@ -315,7 +317,8 @@ TEST(EngineConstraint, TenantsHaveConstraintsOfTheirOwn) {
 
 TEST(EngineConstraint, ATenantOfManyConstraintsLeavesOthersTheirs) {
   const auto model = TinyModel("llama");
-  constraint::ConstraintCache cache(model->tokenizer(), {.most_kept = 8});
+  constraint::ConstraintCache cache([&] { return TokenTableOf(*model->tokenizer()); },
+                                    {.most_kept = 8});
   int n_made = 0;
   const auto get = [&](std::string_view tenant, int i) {
     const std::string pattern = StrCat("[a-z]{", i, "}");
