@@ -65,14 +65,12 @@ class FrontDoor::CountingResponder : public HttpResponder {
     return inner_.Begin(status, content_type, WithOurs(std::move(headers)));
   }
   bool Write(std::string_view data) override {
+    left_before_last_ = inner_.gone();
     Keep(data);
     return inner_.Write(data);
   }
   Task<void> Room() override { return inner_.Room(); }
-  void End() override {
-    ended_ = true;
-    left_before_end_ = inner_.gone();
-  }
+  void End() override { ended_ = true; }
   std::string_view request_id() const override { return request_.id; }
   bool gone() const override { return inner_.gone(); }
   std::stop_token cancellation() const override { return inner_.cancellation(); }
@@ -84,9 +82,9 @@ class FrontDoor::CountingResponder : public HttpResponder {
     for (const auto& [name, amount] : work) work_[name] += amount;
   }
 
-  // Whether the client went away before all was written. Many close as soon as they have read the
-  // last event.
-  bool left() const { return ended_ ? left_before_end_ : inner_.gone(); }
+  // Whether the client went away before the last event was written. Many close as soon as they have
+  // read that.
+  bool left() const { return ended_ ? left_before_last_ : inner_.gone(); }
   // A failure after the client has left counts as the client's.
   int status() const { return inner_.gone() && status_ >= 500 ? 499 : status_; }
   const std::string& text() const { return text_; }
@@ -144,7 +142,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   bool is_large_ = false;
   std::optional<WholeAnswer> answer_;  // until Leave
   bool ended_ = false;
-  bool left_before_end_ = false;
+  bool left_before_last_ = false;
   int status_ = 500;
   std::string text_;
   std::string warning_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <iterator>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/commands/command.h"
@@ -97,12 +99,13 @@ std::vector<std::string> TakePassedOn(std::vector<std::string>* arguments) {
   return words;
 }
 
-// The reader of stderr may have stopped reading, e.g. a hung log reader: do not wait for it at
-// exit.
+// The reader of stderr may have stopped reading, e.g. a hung log reader: do not wait longer for it
+// at exit.
+constexpr std::chrono::milliseconds kPatience{1000};
+
 void PrintLastWord(std::string_view message) {
-  constexpr int kPatienceMs = 1000;
   pollfd stderr_end = {.fd = STDERR_FILENO, .events = POLLOUT};
-  if (poll(&stderr_end, 1, kPatienceMs) != 1) return;
+  if (poll(&stderr_end, 1, static_cast<int>(kPatience.count())) != 1) return;
   // The message may quote a file, e.g. a template; do not let a terminal interpret that.
   constexpr size_t kMostBytes = 16 << 10;
   const std::string sentence = StrCat("weft: ", Printable(message, kMostBytes));
@@ -138,6 +141,7 @@ int Main(int argc, char** argv) {
   for (const auto& [sub, body] : bodies) {
     if (!sub->parsed()) continue;
     const Status status = RunBody(body);
+    (void)FlushLog(kPatience);
     if (status.ok()) return kOk;
     if (!Message(status).empty()) PrintLastWord(Message(status));
     return ExitCodeOf(status);
