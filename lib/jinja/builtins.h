@@ -106,7 +106,7 @@ const TestEntry* FindTest(std::string_view name);
 const FunctionEntry* FindFunction(std::string_view name);
 std::span<const FunctionEntry> Functions();
 
-// The refusal of what has no entry: "Weft's templates have no filter `xmlattr`".
+// The error for a name without an entry: "Weft's templates have no filter `xmlattr`".
 Status NoBuiltin(std::string_view kind, std::string_view name);
 
 // The tables, one file each.

@@ -1,4 +1,4 @@
-// Specs of older architectures: what they refuse, and numbers that logits do not show.
+// Specs of older architectures: files they refuse, and numbers that do not change the logits.
 #include "model/model_spec_test_util.h"
 
 namespace weft {

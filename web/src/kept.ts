@@ -21,7 +21,7 @@ interface Listing {
 const all = "v1/page/conversations";
 const atOnce = 4; // requests
 const whileRunningMs = 2500; // between two versions of an answer that is being written
-const otherTabMs = 10_000; // within which another tab sends what it has changed
+const otherTabMs = 10_000; // another tab sends its changes within this time
 const leftMs = 4000; // without news, whoever reads an answer may have left
 
 let tag = "";
@@ -113,7 +113,7 @@ async function takeList(): Promise<void> {
   tag = response.headers.get("ETag") ?? "";
 }
 
-// --- what was changed here -----------------------------------------------------------
+// --- changes made here ---------------------------------------------------------------
 
 function isUnsent({ unsent, kept, messages, title, system }: Conversation): boolean {
   return (unsent || !kept) && (messages.length > 0 || title !== "" || system !== "");

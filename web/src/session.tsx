@@ -1,5 +1,5 @@
 // A session that another program made, such as a coding agent: its text, read-only, until it is
-// adopted as a conversation of the page. The session itself stays as it is; a fork goes on.
+// adopted as a conversation of the page: a fork, which leaves the session as it is.
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 

@@ -115,7 +115,7 @@ export class Turn {
   private isResumed = false; // the next request was begun by a former page
   private heard: { text: string; reasoning: string } | undefined; // before all of it was told again
   private stopped = false;
-  private readonly leave = new AbortController(); // of tools, when it is stopped
+  private readonly leave = new AbortController(); // stops its tools when the turn is stopped
   private showTimer = 0;
   private tokens = 0; // of this request, so far
 

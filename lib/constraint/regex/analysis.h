@@ -19,8 +19,8 @@ class RegexAnalysis {
 
   // An expression that no text of at most kNear[near] bytes can tell from `id`: both accept the
   // same such texts, and can continue after the same ones. Maximum counts that such a text cannot
-  // reach are removed, and minimum counts are lowered to what it can reach. So states that differ
-  // only in how far they have counted become one.
+  // reach are removed, and minimum counts are lowered to what it can reach. States that differ
+  // only in their counts become one.
   static constexpr std::array<int32_t, 2> kNear = regex::kNear;
   RegexId Relaxed(RegexId id, size_t near) {
     const RegexId known = node(id).relaxed[near];

@@ -147,7 +147,7 @@ TEST_F(InputSumsTest, StepsAndThreadsChangeNothing) {
       EXPECT_EQ(entry.sums, cut.at(name).sums) << shape << " " << name;
       EXPECT_EQ(entry.counts, cut.at(name).counts) << shape << " " << name;
     }
-    // Nor does measuring change what is computed.
+    // Measuring changes no result.
     const auto weights = CpuBackend()->Load(file, *BuildModelSpec(*file, {}), {});
     const auto plain = testing::RunTokens({CpuBackend(), *weights}, tokens_);
     EXPECT_EQ(*plain, logits) << shape;

@@ -27,7 +27,7 @@ struct Computing {
   std::string choice = {};
 };
 
-// An error that says what is missing, if the named backend cannot be used here.
+// An error that names the missing part, if the named backend cannot be used here.
 Status CheckBackend(const ModelOptions& options);
 
 // Loads the weights. REQUIRES: CheckBackend(options).

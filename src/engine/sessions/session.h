@@ -67,7 +67,7 @@ class IdleView {
   struct Place {
     unsigned orders = 0;
     int64_t used_us = 0;
-    int64_t kept_us = 0;  // in the orders of what is given up
+    int64_t kept_us = 0;  // its key in the orders of eviction
     bool operator==(const Place&) const = default;
   };
   bool is_in_an_order() const { return place_.orders != 0; }
@@ -78,7 +78,7 @@ class IdleView {
   bool is_noted_ = false;  // the place is out of date
 };
 
-// What is done with its file, and what waits for the end of that. FileWorks'.
+// The work on its file, and callbacks for when it ends. FileWorks'.
 class FileWorkView {
  public:
   FileWork kind() const { return kind_.get(); }

@@ -149,7 +149,7 @@ class CodeFitter {
     float error;
     int piece;
   };
-  // The best of a unit at a scale: its runs' variants as bits, and what was found for them.
+  // The best encoding of a unit at one scale: a bit per run for its variant, and its codes.
   struct Choice {
     uint32_t variants;
     float error;
