@@ -10,6 +10,7 @@
 
 #include "base/strings.h"
 #include "constraint/constraint.h"
+#include "constraint/constraint_test_util.h"
 #include "gtest/gtest.h"
 #include "tests/support/slow_build.h"
 
@@ -175,17 +176,7 @@ class SchemaMaker {
   Random random_;
 };
 
-std::vector<TokenId> MaskOf(const ConstraintState& state, const TokenTable& table) {
-  std::vector<uint32_t> mask(table.mask_words(), 0xDEADBEEF);
-  state.FillMask(mask);
-  std::vector<TokenId> allowed;
-  for (TokenId id = 0; id < table.size(); ++id) {
-    if (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) allowed.push_back(id);
-  }
-  return allowed;
-}
-
-// The same by brute force: another constraint's automata read each token's bytes.
+// The allowed tokens by brute force: another constraint's automata read each token's bytes.
 std::vector<TokenId> TriedBy(const Constraint& other, const std::string& text) {
   const TokenTable& table = other.tokens();
   ConstraintState state = other.Begin();
@@ -224,7 +215,7 @@ TEST(ConstraintProperty, MasksOfRandomSchemasAreWhatTryingEveryTokenGives) {
     for (int walk = 0; walk < 3; ++walk) {
       ConstraintState state = (*made)->Begin();
       for (int step = 0; step < 30; ++step, ++steps) {
-        std::vector<TokenId> allowed = MaskOf(state, *table);
+        std::vector<TokenId> allowed = AllowedTokens(state, *table);
         ASSERT_EQ(allowed, TriedBy(**other, state.text())) << schema << "\n" << state.text();
         ASSERT_FALSE(allowed.empty()) << schema << "\n" << state.text();
         // Prefer longer tokens: there are few of them.
@@ -254,8 +245,8 @@ TEST(ConstraintProperty, AnAnswerIsTheSameHoweverItWasComeBy) {
     ConstraintState state = (*made)->Begin(), poor = (*small)->Begin();
     std::vector<TokenId> taken;
     for (int step = 0; step < 60; ++step) {
-      const std::vector<TokenId> allowed = MaskOf(state, *table);
-      ASSERT_EQ(allowed, MaskOf(poor, *table)) << schema << "\n" << state.text();
+      const std::vector<TokenId> allowed = AllowedTokens(state, *table);
+      ASSERT_EQ(allowed, AllowedTokens(poor, *table)) << schema << "\n" << state.text();
       if (!taken.empty() && (allowed.empty() || random() % 4 == 0)) {
         const size_t back = 1 + random() % std::min<size_t>(taken.size(), 6);
         state.Rollback(back);
@@ -268,7 +259,7 @@ TEST(ConstraintProperty, AnAnswerIsTheSameHoweverItWasComeBy) {
       ASSERT_TRUE(copy.Advance(taken.back()));
       ASSERT_TRUE(poor.Advance(taken.back()));
       // The original has not changed.
-      ASSERT_EQ(allowed, MaskOf(state, *table));
+      ASSERT_EQ(allowed, AllowedTokens(state, *table));
       state = copy;
       ConstraintState fresh = (*made)->Begin();
       for (const TokenId token : taken) ASSERT_TRUE(fresh.Advance(token));
@@ -277,7 +268,7 @@ TEST(ConstraintProperty, AnAnswerIsTheSameHoweverItWasComeBy) {
       for (const ConstraintState* one : {&std::as_const(fresh), &*restored}) {
         ASSERT_EQ(state.text(), one->text());
         ASSERT_EQ(state.CanEnd(), one->CanEnd());
-        ASSERT_EQ(MaskOf(state, *table), MaskOf(*one, *table));
+        ASSERT_EQ(AllowedTokens(state, *table), AllowedTokens(*one, *table));
       }
     }
   }
@@ -303,7 +294,7 @@ TEST(ConstraintProperty, WaysToTheEndAreFoundWhereverTheyAreFar) {
     ASSERT_TRUE(made.ok()) << made.status();
     ConstraintState state = (*made)->Begin();
     for (int step = 0; step < 80; ++step) {
-      const std::vector<TokenId> allowed = MaskOf(state, *table);
+      const std::vector<TokenId> allowed = AllowedTokens(state, *table);
       ASSERT_FALSE(allowed.empty()) << schema << "\n" << state.text();
       const TokenId token = allowed[random() % allowed.size()];
       ASSERT_TRUE(state.Advance(token));

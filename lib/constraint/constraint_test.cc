@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "constraint/constraint_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -375,16 +376,6 @@ std::vector<std::shared_ptr<const Constraint>> Walked() {
   return all;
 }
 
-std::vector<TokenId> Allowed(const ConstraintState& state, const TokenTable& table) {
-  std::vector<uint32_t> mask(table.mask_words(), 0xDEADBEEF);
-  state.FillMask(mask);
-  std::vector<TokenId> allowed;
-  for (TokenId id = 0; id < table.size(); ++id) {
-    if (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) allowed.push_back(id);
-  }
-  return allowed;
-}
-
 // The definition of a mask: every token is tried.
 std::vector<TokenId> Tried(const ConstraintState& state, const TokenTable& table) {
   std::vector<TokenId> allowed;
@@ -402,7 +393,7 @@ TEST(MaskTest, MasksAreWhatTryingEveryTokenGives) {
     for (int walk = 0; walk < 12; ++walk) {
       ConstraintState state = constraint->Begin();
       for (int step = 0; step < 40; ++step) {
-        const std::vector<TokenId> allowed = Allowed(state, table);
+        const std::vector<TokenId> allowed = AllowedTokens(state, table);
         ASSERT_EQ(allowed, Tried(state, table)) << state.text();
         // Every allowed token can be completed, so there is always another one.
         ASSERT_FALSE(allowed.empty()) << state.text();
@@ -426,7 +417,7 @@ TEST(StateTest, CopiesRollbacksAndParkedStatesEqualAFreshWalk) {
         state.Rollback(back);
         taken.resize(taken.size() - back);
       } else {
-        const std::vector<TokenId> allowed = Allowed(state, table);
+        const std::vector<TokenId> allowed = AllowedTokens(state, table);
         if (allowed.empty()) {  // the answer has ended
           state.Rollback(1);
           taken.pop_back();
@@ -444,7 +435,7 @@ TEST(StateTest, CopiesRollbacksAndParkedStatesEqualAFreshWalk) {
       for (const ConstraintState* other : {&std::as_const(fresh), &*restored}) {
         ASSERT_EQ(state.text(), other->text());
         ASSERT_EQ(state.CanEnd(), other->CanEnd());
-        ASSERT_EQ(Allowed(state, table), Allowed(*other, table));
+        ASSERT_EQ(AllowedTokens(state, table), AllowedTokens(*other, table));
       }
     }
   }
@@ -459,8 +450,8 @@ TEST(StateTest, AnswersOutliveAutomataThatAreThrownAway) {
   ConstraintState roomy = (*Schema(kWalked[0]))->Begin();
   std::mt19937 random(3);
   for (int step = 0; step < 300; ++step) {
-    std::vector<TokenId> allowed = Allowed(roomy, table);
-    ASSERT_EQ(allowed, Allowed(small, table)) << roomy.text();
+    std::vector<TokenId> allowed = AllowedTokens(roomy, table);
+    ASSERT_EQ(allowed, AllowedTokens(small, table)) << roomy.text();
     std::erase(allowed, 1);
     if (allowed.empty()) break;
     const TokenId token = allowed[random() % allowed.size()];
@@ -477,7 +468,7 @@ TEST(StateTest, ATokenThatEndsIsTheLast) {
   EXPECT_FALSE(state.IsComplete());
   EXPECT_TRUE(state.Advance(1));
   EXPECT_TRUE(state.IsComplete());
-  EXPECT_THAT(Allowed(state, (*made)->tokens()), IsEmpty());
+  EXPECT_THAT(AllowedTokens(state, (*made)->tokens()), IsEmpty());
   EXPECT_TRUE((*made)->Restore(state.Serialize())->IsComplete());
   state.Rollback(1);
   EXPECT_TRUE(state.AdvanceText("3"));
