@@ -18,9 +18,11 @@ namespace {
 
 constexpr std::string_view kSuffix = ".json";
 constexpr char kStoreFile[] = ".store";
+constexpr char kLastFile[] = ".last";
 constexpr std::string_view kHead = "weft-conversation 1 ";
 constexpr size_t kMaxHeadBytes = 64;
 constexpr uint64_t kMaxStoreNameBytes = 100;
+constexpr uint64_t kMaxVersionBytes = 20;
 
 std::string FileOf(const std::string& id) { return StrCat(id, kSuffix); }
 
@@ -66,6 +68,13 @@ StatusOr<std::string> NameOfStore(const FileDescriptor& dir) {
   return made;
 }
 
+// The version of the last conversation that was deleted, 0 for none: no file tells it any more.
+int64_t LastDeleted(const FileDescriptor& dir) {
+  int64_t version = 0;
+  (void)ParseInt64(ReadFile(dir, kLastFile, kMaxVersionBytes).value_or("0"), &version);
+  return version;
+}
+
 std::string Mebibytes(int64_t n_bytes) { return StrCat(n_bytes >> 20, " MiB"); }
 
 }  // namespace
@@ -105,6 +114,7 @@ StatusOr<ConversationStore::Domain*> ConversationStore::Open(const std::string& 
     opened.n_bytes += n_bytes;
     opened.last_version = std::max(opened.last_version, head.version);
   }
+  opened.last_version = std::max(opened.last_version, LastDeleted(opened.dir));
   WEFT_ASSIGN_OR_RETURN(opened.store, NameOfStore(opened.dir));
   return &(domains_[domain] = std::move(opened));
 }
@@ -166,7 +176,7 @@ StatusOr<int64_t> ConversationStore::Put(const std::string& domain, const std::s
   }
   const auto n_bytes = static_cast<int64_t>(text.size());
   WEFT_RETURN_IF_ERROR(CheckRoom(*opened, former, n_bytes));
-  // Also after a restart larger than that of a conversation that was deleted before.
+  // The clock helps where the file with the largest version is damaged.
   const int64_t version = std::max(opened->last_version + 1, WallClockMicros() / 1000);
   WEFT_RETURN_IF_ERROR(WriteFile(opened->dir, FileOf(id), StrCat(kHead, version, "\n"), text));
   opened->items[id] = {.version = version, .n_bytes = n_bytes};
@@ -182,6 +192,10 @@ Status ConversationStore::Delete(const std::string& domain, const std::string& i
   WEFT_ASSIGN_OR_RETURN(Domain* const opened, Open(domain));
   const auto it = opened->items.find(id);
   if (it == opened->items.end()) return OkStatus();
+  if (it->second.version == opened->last_version) {
+    const std::string version = StrCat(opened->last_version);
+    WEFT_RETURN_IF_ERROR(WriteFile(opened->dir, kLastFile, "", version));
+  }
   if (unlinkat(opened->dir.get(), FileOf(id).c_str(), 0) != 0 && errno != ENOENT) {
     return ErrnoStatus(errno, StrCat("cannot delete the conversation \"", id, "\""));
   }

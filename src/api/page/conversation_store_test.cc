@@ -56,6 +56,22 @@ TEST(ConversationStore, KeepsWhatIsPutOverARestart) {
   EXPECT_EQ(store.Get("", "one")->version, next);
 }
 
+TEST(ConversationStore, GivesNoVersionTwice) {
+  const Folder folder;
+  int64_t largest = 0;
+  // Restarts within a millisecond of each other where files are in memory.
+  for (int i = 0; i < 40; ++i) {
+    ConversationStore store(folder.path());
+    int64_t version = 0;
+    for (int j = 0; j < 3; ++j) {
+      version = *store.Put("", "one", version, "{}");
+      EXPECT_GT(version, largest);
+      largest = version;
+    }
+    ASSERT_TRUE(store.Delete("", "one").ok());
+  }
+}
+
 TEST(ConversationStore, RefusesAChangeOfAnotherVersion) {
   const Folder folder;
   ConversationStore store(folder.path());
