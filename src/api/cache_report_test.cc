@@ -205,15 +205,15 @@ TEST_F(CacheReportApiTest, OllamaAndRawPrompts) {
 TEST_F(CacheReportApiTest, SessionsAndTheLatestPromptOfAKey) {
   Json body = Dated("27", "sessions");
   body["session_id"] = "kitchen";
-  Post(kChat, body, {}, "alice");
+  Post(kChat, body, {}, "carol");
   body["messages"][0]["content"] = "Something else entirely, of which nobody knows.";
   body["session_id"] = "garden";
-  Post(kChat, body, {}, "alice");
-  const Json kitchen = Get("/v1/sessions/kitchen", "alice");
-  const Json garden = Get("/v1/sessions/garden", "alice");
+  Post(kChat, body, {}, "carol");
+  const Json kitchen = Get("/v1/sessions/kitchen", "carol");
+  const Json garden = Get("/v1/sessions/garden", "carol");
   EXPECT_EQ(kitchen["cache_report"]["reason"], "first_prompt");
   EXPECT_EQ(garden["cache_report"]["reason"], "system_changed");
-  EXPECT_EQ(Get("/v1/cache/last", "alice")["cache_report"], garden["cache_report"]);
+  EXPECT_EQ(Get("/v1/cache/last", "carol")["cache_report"], garden["cache_report"]);
 }
 
 TEST_F(CacheReportApiTest, NothingOfAnotherKey) {
