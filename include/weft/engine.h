@@ -60,7 +60,7 @@ struct SessionInfo {
   // widely shared one. Pages held by the prefix cache and the disk tier do not count as shared.
   int64_t shared_pages = 0;
   int64_t shared_with = 0;
-  int64_t state_bytes = 0;  // of the pages and the slot it holds
+  int64_t state_bytes = 0;  // its pages and its slot
   int64_t slot_bytes = 0;   // recurrent state's part of that
   int64_t idle_us = 0;      // since its last turn, across restarts
   bool saved = false;       // the state directory has a file for it
@@ -98,7 +98,7 @@ struct EngineStats {
   int64_t pages_copied = 0, slots_copied = 0, preemptions = 0;
   // The disk tier: gauges, and counters since the start. disk_tokens are part of cached_tokens.
   int64_t save_bytes = 0;          // copies of sessions whose files are being written
-  int64_t file_written_bytes = 0;  // of session files
+  int64_t file_written_bytes = 0;  // to session files
   // Named sessions whose last change could not be written, how often that happened to any, and why
   // it last did (empty if there are none now): without names, for everybody.
   int64_t sessions_unsaved = 0, failed_saves = 0;

@@ -74,7 +74,7 @@ struct ModelOptions {
 class Model {
  public:
   // Opens, checks and packs the GGUF file at `path`. An error is one sentence that names the file
-  // and what is wrong with it.
+  // and its fault.
   static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& path,
                                                            const ModelOptions& options);
   // The same for an open file, e.g. one embedded in the program.

@@ -67,7 +67,7 @@ class ListBuilder {
   }
   size_t size() const { return items_.size(); }
   std::vector<Value>& items() { return items_; }
-  // For so many more.
+  // For this many more.
   bool Reserve(size_t n) { return held_.Grow(&items_, n); }
   Value Finish(ListKind kind = ListKind::kList) {
     held_.Release();

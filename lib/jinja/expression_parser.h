@@ -132,7 +132,7 @@ class ExpressionParser {
   };
   // One expression, or several separated by commas: a tuple.
   StatusOr<ExprPtr> ParseTuple(const TupleOptions& options);
-  // Filters without what they are applied to.
+  // Filters without their operand.
   StatusOr<ExprPtr> ParseFilterChain();
 
   int depth_ = 0;

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMappedHeld = 3, kEscapedHeld = 6, kParsedHeld = 4;
 constexpr size_t kMaxStyleBytes = 1000;
 
-// A filter without arguments that maps str(x). While it does, so many times its bytes are held.
+// A filter without arguments that maps str(x). While it does, this many times its bytes are held.
 template <std::string (*kMap)(std::string_view), size_t kHeld = kMappedHeld>
 StatusOr<Value> MapText(Interpreter* in, const Value& self, Arguments* args) {
   WEFT_RETURN_IF_ERROR(args->Finish());

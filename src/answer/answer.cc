@@ -18,7 +18,7 @@ struct Answer::Choice {
   bool in_reasoning = false;
   int calls_ended = 0;
   bool cut = false;  // its last call is complete: drop what follows
-  // AnswerPlan::ends_at_repeat: the call before, and the one under way with what is held of it.
+  // AnswerPlan::ends_at_repeat: the previous call, and the current one with its held pieces.
   std::string last_name, last_arguments;
   std::string name, arguments;
   bool may_repeat = false;

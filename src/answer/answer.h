@@ -49,7 +49,7 @@ struct AnswerPiece : ReplyDelta {
   Status status = {};  // not OK: the choice failed
 };
 
-// Of all choices together.
+// Summed over all choices.
 struct AnswerUsage : TurnUsage {
   int64_t first_tokens = 0;  // the first token of each choice, which decode_us excludes
   int64_t reasoning_tokens = 0;
@@ -102,7 +102,7 @@ struct AnswerPlan {
   bool wants_logprobs = false;
   // End the choice after its first tool call.
   bool single_call = false;
-  // After tool calls the conversation goes on (Turn::ExpectMore).
+  // After tool calls, another turn of the conversation is expected (Turn::ExpectMore).
   bool expects_results = false;
   // The constraint ends the reply after that call: nothing is to be cancelled.
   bool ends_itself = false;

@@ -48,7 +48,7 @@ std::string_view NameOf(CacheReason reason);
 struct CacheReport {
   int64_t prompt_tokens = 0;
   int64_t found_tokens = 0;  // in memory or on disk
-  int64_t disk_tokens = 0;   // of those, from disk
+  int64_t disk_tokens = 0;   // those among them from disk
   int64_t computed_tokens = 0;
   // Tokens that the earlier prompt and this one have in common, from the beginning; the position
   // of the first that differs, or -1.
@@ -56,7 +56,7 @@ struct CacheReport {
   int64_t differs_at = -1;
   CacheReason reason = CacheReason::kNothingMissed;
   std::string item = {};    // "messages[7].content", "tools[3]", "system"; may be empty
-  std::string name = {};    // of the tool or the variable
+  std::string name = {};    // the tool's or the variable's
   const char* change = "";  // "changed", "added", "removed", "moved"
   // The line that differs, as rendered.
   std::string before = {}, now = {};

@@ -97,7 +97,7 @@ TEST_F(CacheReportTest, ThoughtThatTheClientDropped) {
   EXPECT_EQ(report.now, "Here is the answer.<|im_end|>");
 }
 
-// Of two edits in one prompt, the first one in the text is to blame.
+// Where a prompt has two edits, the first one in the text is to blame.
 TEST_F(CacheReportTest, FirstOfSeveralChanges) {
   const auto chat = [](const char* system, const char* question, bool tools) {
     ChatRequest request = Request(R"([{"role": "system", "content": ""},

@@ -17,7 +17,7 @@ namespace weft::serve {
 struct ErrorDetails {
   std::string param;                         // the field at fault; may be empty
   std::string code;                          // OpenAI's, for example "invalid_value"; may be empty
-  int64_t n_prompt_tokens = -1, n_ctx = -1;  // of a prompt that is too long
+  int64_t n_prompt_tokens = -1, n_ctx = -1;  // set where a prompt is too long
 };
 ErrorDetails DetailsOf(const Status& status);
 

@@ -36,7 +36,7 @@ class Generation {
   virtual void ExpectMore() {}
   // The prompt's length as submitted.
   virtual int64_t prompt_tokens() const = 0;
-  // What was found of the prompt, and why not more; null until Next has returned Started.
+  // How much of the prompt was cached, and why not more; null until Next has returned Started.
   virtual std::shared_ptr<const CacheReport> cache_report() const { return nullptr; }
 
   // --- for Next ---------------------------------------------------------------------

@@ -188,7 +188,7 @@ size_t MessageAt(const std::vector<Place>& places, size_t at) {
 
 // A prompt and the earlier one, which are the same up to a position.
 struct Texts {
-  const Conversation& conversation;  // of `now`
+  const Conversation& conversation;  // the conversation of `now`
   std::vector<Place> messages;       // in `now`
   std::string_view former, now;
   size_t at = 0;

@@ -63,9 +63,9 @@ struct ItemChange {
   Kind kind = Kind::kChanged;
   // Among the tools or messages of the new prompt; of a removed one, where it would be.
   size_t index = 0;
-  std::string name = {};       // of the tool or the variable
+  std::string name = {};       // the tool's or the variable's
   std::string former = {};     // kMoved, kChanged: the tool's name in its place before
-  std::string_view part = {};  // of a message: "content", "reasoning", ...
+  std::string_view part = {};  // a part of a message: "content", "reasoning", ...
   bool operator==(const ItemChange&) const = default;
 };
 

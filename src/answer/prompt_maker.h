@@ -32,14 +32,14 @@ struct KnownPrompt {
   // What was rendered: the request, with known replies in place of the client's versions.
   ChatRequest chat;
   std::vector<int32_t> tokens;
-  // Of the reply to it; absent if replies are not remembered.
+  // For the reply to it; absent if replies are not remembered.
   std::optional<ReplyMemory::Place> place;
 };
 
 // The text of a submitted prompt, after which its reply is remembered. Empty: it is not.
 struct PromptRecord {
   std::string text = {};
-  std::shared_ptr<const PromptTrail> trail = nullptr;  // of the same prompt; may be null
+  std::shared_ptr<const PromptTrail> trail = nullptr;  // the same prompt's; may be null
 };
 
 class PromptMaker {

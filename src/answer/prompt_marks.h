@@ -19,8 +19,8 @@ class PromptMaker;
 
 struct PromptMark {
   static constexpr size_t kAll = SIZE_MAX;
-  size_t n_messages = kAll;  // of the conversation, after its tools; kAll: the whole prompt
-  size_t n_bytes = kAll;     // of the text of the last of these messages
+  size_t n_messages = kAll;  // counted after the tools; kAll: the whole prompt
+  size_t n_bytes = kAll;     // counted in the text of the last of these messages
   std::chrono::seconds keep_for{0};
 };
 

@@ -65,7 +65,7 @@ class PromptMemory {
   std::vector<TokenId> Encode(std::string_view domain, std::string_view text,
                               std::span<const TokenSpan> known = {});
   // `text`, which Encode has just encoded and was made of `items`, is going to be submitted.
-  // Returns what was submitted before.
+  // Returns the former submission.
   EarlierPrompt Track(std::string_view domain, std::string_view text,
                       std::shared_ptr<const PromptItems> items);
   // The model continued `prompt`, for which Encode returned `prompt_tokens`, with `reply`. `items`

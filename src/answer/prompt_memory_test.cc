@@ -75,7 +75,7 @@ TEST_F(PromptMemoryTest, TokensThatAreNotThePromptsAreNotRemembered) {
 }
 
 TEST_F(PromptMemoryTest, AConversationIsHeldOnceHoweverLongItIs) {
-  // As many conversations as there is room for, turn by turn.
+  // Fills the memory with conversations, turn by turn.
   std::vector<std::string> texts = {"a: ", "b: ", "c: "};
   std::vector<std::vector<TokenId>> tokens(texts.size());
   for (int turn = 0; turn < 4; ++turn) {

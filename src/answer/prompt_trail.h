@@ -36,7 +36,7 @@ struct PromptDifference {
 };
 
 struct PromptTrail {
-  std::shared_ptr<const PromptItems> items;  // of this prompt
+  std::shared_ptr<const PromptItems> items;  // this prompt's
   EarlierPrompt earlier = {};
   // Nothing if one of the two texts continues the other, or there is no earlier one.
   std::optional<PromptDifference> difference = std::nullopt;

@@ -151,7 +151,7 @@ Status ReplyLog::Read(std::vector<ReplyMemory::Record>* found) {
   return OkStatus();
 }
 
-// Cuts off what is not complete. A file of another model gives way to a new one.
+// Cuts off an incomplete end. A file of another model is replaced by a new one.
 Status ReplyLog::OpenForAppending() {
   file_ = FileDescriptor(openat(directory_.get(), kName,
                                 O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));

@@ -45,7 +45,7 @@ class ReplyLog {
   // spell them.
   static StatusOr<std::unique_ptr<ReplyLog>> Open(Options options,
                                                   std::vector<ReplyMemory::Record>* found);
-  ~ReplyLog();  // writes what it was given
+  ~ReplyLog();  // writes all replies it was given
 
   void Append(const ReplyMemory::Record& record);
   void AppendDeletion(std::string_view domain, std::string_view session);

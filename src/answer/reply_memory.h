@@ -31,14 +31,14 @@ class ReplyMemory {
  public:
   // What a reply answers.
   struct Place {
-    // Of tools and messages, in which known replies count as themselves, however a client writes
-    // them.
+    // A hash of tools and messages, in which known replies count as themselves, however a client
+    // writes them.
     uint64_t conversation = 0;
     uint64_t last_message = 0;
   };
   struct Found {
     std::vector<OwnWords> own;  // one per message; empty if no message is known
-    Place place;                // of the reply to the conversation
+    Place place;                // the place of the reply to the conversation
   };
   struct Record {
     std::string domain;

@@ -145,7 +145,7 @@ class Loop {
 
   static constexpr int kTurns = 12;
 
-  // Where a prompt first left what was computed.
+  // The first position at which a prompt differs from the computed one.
   const std::string& miss() const { return miss_; }
 
   // In how many turns the prompt begins with everything computed so far. -1: the template refuses.

@@ -97,7 +97,7 @@ class TensorReader {
         return PushInteger(1);
       case 'M':
         return PushInteger(2);
-      case 0x8A:  // a long of so many bytes
+      case 0x8A:  // a long; its number of bytes follows
         return PushLong();
       case 't':
         return PushTuple(SinceMark(), /*is_marked=*/true);
@@ -211,7 +211,7 @@ class TensorReader {
     }
     return Push({Kind::kStorage, 0, items[1].text.substr(6), {items[2]}});
   }
-  // The two functions that a description of a tensor calls, by what they would return.
+  // The two functions that a description of a tensor calls, named by their results.
   bool Call() {
     if (stack_.size() < 2 || stack_.back().kind != Kind::kTuple) return false;
     const std::vector<Value> items = std::move(stack_.back().items);

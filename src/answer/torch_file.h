@@ -19,7 +19,7 @@ namespace weft::serve {
 struct TorchTensor {
   std::string storage;  // "FloatStorage"
   std::vector<int64_t> shape;
-  std::string_view bytes;  // of the whole storage, into the archive
+  std::string_view bytes;  // the whole storage, as a view into the archive
   int64_t offset = 0;      // values before the first
 };
 

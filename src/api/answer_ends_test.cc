@@ -24,7 +24,7 @@ class AnswerEndsTest : public testing::ApiTest {
  protected:
   static void SetUpTestSuite() { SetUpWith("llama", kEndsContext); }
 
-  // Longer than the room behind the prompt that asks for it, and without a loop.
+  // Longer than the room after the prompt that asks for it, and without a loop.
   static std::string Endless() {
     std::string text;
     for (int i = 0; text.size() < 600; ++i) StrAppend(&text, i, " ");

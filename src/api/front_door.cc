@@ -99,7 +99,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
     return hold_.Resize(bytes);
   }
 
-  ErrorShape shape = kOpenAiErrors;  // of the answer
+  ErrorShape shape = kOpenAiErrors;  // the answer's
 
  private:
   struct WholeAnswer {

@@ -1,5 +1,5 @@
 // Conversations whose clients change what the model said, through every API: the next prompt
-// computes only what is new.
+// computes only the new part.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -31,7 +31,7 @@ struct Round {
 // In the order of the results.
 std::vector<Round> RoundsOf(const std::vector<ChatMessage>& messages) {
   std::vector<Round> rounds;
-  std::vector<const ToolCall*> open;  // of the last message with calls
+  std::vector<const ToolCall*> open;  // the last message's calls
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatMessage& message = messages[i];
     if (!message.calls.empty()) {

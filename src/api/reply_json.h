@@ -64,7 +64,7 @@ class LegacyLogprobs {
   // before it and removed a space from its beginning.
   void AddPrompt(std::span<const StartedEvent::PromptToken> prompt, std::string_view text);
   void Add(std::span<const TokenEvent> tokens);
-  // What was added since the last call, with offsets continuing. null if nothing was.
+  // The part added since the last call, with offsets continuing. null if there is none.
   nlohmann::ordered_json Take();
 
  private:

@@ -19,7 +19,7 @@
 namespace weft::serve {
 namespace {
 
-// Of one request: enough to fill a step, and few enough that others find a place.
+// Texts of one request at a time: enough to fill a step, and few enough that others find a place.
 constexpr size_t kTextsAtOnce = 16;
 
 // The events of one text's turn, to the end.

@@ -99,7 +99,7 @@ class TaskPool {
   void TakeExpired() WEFT_REQUIRES(mutex_);
   // False if the thread should end.
   bool WaitForWork() WEFT_REQUIRES(mutex_);
-  // Wakes or creates a thread for what was just added.
+  // Wakes or creates a thread for the task just added.
   void Wake() WEFT_REQUIRES(mutex_);
   bool AddThread() WEFT_REQUIRES(mutex_);
   void LeaveThread() WEFT_REQUIRES(mutex_);

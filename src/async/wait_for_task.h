@@ -1,4 +1,4 @@
-// Runs a task for a thread that has nothing else to do, such as a command's main thread.
+// Runs a task for a thread that would otherwise idle, such as a command's main thread.
 #ifndef WEFT_ASYNC_WAIT_FOR_TASK_H_
 #define WEFT_ASYNC_WAIT_FOR_TASK_H_
 

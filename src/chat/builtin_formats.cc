@@ -17,7 +17,7 @@ struct Around {
 
 struct Format {
   std::string_view name;
-  std::string_view begin;  // of the conversation
+  std::string_view begin;  // starts the conversation
   Around system, user, assistant;
   std::string_view reply;  // the beginning of the next answer
   bool trims = false;

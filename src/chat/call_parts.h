@@ -24,7 +24,7 @@ struct CallTool {
   nlohmann::ordered_json parameters;  // an object
   constraint::SchemaText schema;
   constraint::Structure arguments;  // as a JSON object
-  std::string grammar;              // of the text that is its one parameter; may be empty
+  std::string grammar;              // for the text that is its one parameter; may be empty
 };
 
 struct CallParameter {

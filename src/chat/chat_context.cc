@@ -101,7 +101,7 @@ void ChatContext::Become(std::string_view rendered, const PromptEncoder& encoder
   encode_to(rendered.size());
 }
 
-// Of several tokens, without marks between them.
+// A text of several tokens, without marks between them.
 void ChatContext::Add(std::string_view text, std::span<const TokenId> tokens) {
   const Mark& last = marks_.back();
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());

@@ -51,7 +51,7 @@ class ChatContext {
   struct Mark {
     int64_t text_bytes = 0;
     int64_t n_tokens = 0;
-    uint64_t text_hash = 0;  // of the bytes since the previous mark, seeded with its hash
+    uint64_t text_hash = 0;  // over the bytes since the previous mark, seeded with its hash
   };
 
   ChatContext() : ChatContext(std::vector<TokenId>()) {}

@@ -407,7 +407,7 @@ TEST(ChatFormatTest, TemplatesThatCostTooMuchAreRefusedAtOnce) {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << source;
     EXPECT_THAT(Message(status), HasSubstr("--template")) << source;
   }
-  // What it rejects, it may reject.
+  // A template may reject the trial prompt.
   EXPECT_EQ(create("{{ raise_exception('never') }}"), OkStatus());
   EXPECT_EQ(create("{% for m in messages %}{{ m.content }}{% endfor %}"), OkStatus());
 }

@@ -33,7 +33,7 @@ using TemplateFields = nlohmann::ordered_json;
 // A call of a function by the model.
 struct ToolCall {
   std::string id;    // may be empty
-  std::string name;  // of the function; not empty
+  std::string name;  // the function's; not empty
   // An object; or a string, if the model wrote something else.
   nlohmann::ordered_json arguments = nlohmann::ordered_json::object();
   TemplateFields fields = {}, function_fields = {};

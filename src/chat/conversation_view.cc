@@ -219,7 +219,7 @@ void PutInFront(const std::string& text, const TemplateTraits& traits,
 
 using TypedMembers = std::vector<std::pair<std::string_view, Value>>;
 
-// `fields`, or `usual` if there are none, with `typed` in their places or else behind the rest.
+// `fields`, or `usual` if there are none, with `typed` in their places or else after the rest.
 Value Filled(const TemplateFields& given, const Json& usual, const TypedMembers& typed, int depth,
              Meter* meter) {
   const Json& fields = given.is_null() ? usual : given;

@@ -38,8 +38,8 @@ struct ShownMessage {
   ShownText text = {};
   bool null_content = false;
   const char* reasoning_name = nullptr;  // null: none is shown
-  std::string_view function = {};        // of a result; empty: the client names it, or nobody does
-  std::string call_id = {};              // likewise
+  std::string_view function = {};  // whose result it is; empty: the client names it, or nobody does
+  std::string call_id = {};        // likewise
   std::vector<ShownCall> calls = {};
 };
 

@@ -24,7 +24,7 @@ namespace weft {
 // Identifies a text by its length, a hash of all but its last bytes, and these.
 struct PromptEnd {
   size_t bytes = 0;
-  uint64_t hash = 0;  // of the first bytes - tail.size()
+  uint64_t hash = 0;  // over the first bytes - tail.size()
   std::string tail;
 };
 PromptEnd EndOfPrompt(std::string_view text);

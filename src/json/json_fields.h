@@ -55,7 +55,7 @@ class JsonFields {
   // Fails with "NAME <why>" if the field is present, not null and not equal to `harmless`.
   void Refuse(std::string_view name, std::string_view why,
               const nlohmann::ordered_json& harmless = nullptr);
-  // Marks fields as known and irrelevant to what is generated.
+  // Marks fields as known and without effect on the answer.
   void CannotMatter(std::initializer_list<std::string_view> names);
 
   void Fail(std::string_view name, std::string_view what);

@@ -97,7 +97,7 @@ struct Block {
   float residual_scale = 1;
   TensorRef stream_scale;   // one F32 value that multiplies the whole stream; absent: 1
   float stream_factor = 1;  // the same, as a constant
-  Norm stream_norm;         // of the stream, after the block
+  Norm stream_norm;         // applied to the stream after the block
 };
 
 struct Layer {

@@ -33,7 +33,7 @@ struct Expected {
   const char* model;
   int n_layers;
   int n_kv_layers;
-  std::vector<int64_t> windows;  // of the KvGroups
+  std::vector<int64_t> windows;  // one per KvGroup
   bool tied;
   int n_slots = 0;
 };

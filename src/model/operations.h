@@ -86,7 +86,7 @@ struct KeyChoice {
   }
 };
 
-// What is taken of the gate of a head's output.
+// The function applied to the gate of a head's output.
 enum class GateActivation { kSigmoid, kSoftplus };
 
 // Softmax attention with grouped heads: query head h reads key/value head h / (n_heads /

@@ -78,7 +78,7 @@ struct MoeDefaults {
 struct ExpertLayers {
   MixtureOfExperts experts;   // without tensors
   std::vector<int64_t> n_ff;  // per expert, by layer
-  int64_t n_ff_shared = 0;    // of the shared expert, which sees every token; 0: none
+  int64_t n_ff_shared = 0;    // width of the shared expert, which sees every token; 0: none
   int64_t n_dense = 0;        // number of first layers without experts
 };
 

@@ -192,7 +192,7 @@ class SpecReader {
 
   // --- layers --------------------------------------------------------------------------------
 
-  // Of the first kind that fits.
+  // Takes the first kind that fits.
   void ReadLayer(const Json& kinds, int64_t layer) {
     bool found = false;
     for (size_t i = 0; b_.ok() && !found && i < kinds.size(); ++i) {

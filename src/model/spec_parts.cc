@@ -15,7 +15,7 @@ TensorRef SpecBuilder::ReadScale(const std::string& name, int64_t count, bool ha
       name == "output" || (name.starts_with("blk.") && !name.ends_with("embed_tokens") &&
                            !name.ends_with("ffn_gate_inp"));
   if (!may_have) return {};
-  // Of activations, for hardware that multiplies in 4 bits.
+  // Scales of activations, for hardware that multiplies in 4 bits.
   if (HasTensor(name + ".input_scale")) Vector(name + ".input_scale", count);
   const TensorRef scale = OptionalVector(name + ".scale", count);
   if (scale && has_bias)

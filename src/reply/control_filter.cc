@@ -61,7 +61,7 @@ class ControlFilter final : public ReplyParser {
 
   const std::unique_ptr<ReplyParser> parser_;
   const std::vector<std::string> hidden_;
-  Kind kind_ = Kind::kContent;  // of the last delta
+  Kind kind_ = Kind::kContent;  // the last delta's
   std::string open_;            // a partial hidden text
 };
 

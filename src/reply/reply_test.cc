@@ -515,7 +515,7 @@ TEST(ReplyTest, ACallThatWasCutIsNeitherTextNorWhole) {
     }
     EXPECT_GT(n_whole, 0u) << c.call;
   }
-  // What is no call stays.
+  // Text that is no call stays.
   for (const char* source : {kHermes, kLlama, kHarmony}) {
     const std::string_view text = "Is {\"x\": 1} < 2";
     EXPECT_EQ(TakenApart(NewParser(source, {}).get(), std::array{text}, ReplyEnd::kCut),

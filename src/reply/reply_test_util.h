@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// Of tools in OpenAI's form.
+// Reads tools in OpenAI's form.
 inline ParameterTypes TypesOf(const nlohmann::ordered_json& tools) {
   ParameterTypes types;
   for (const auto& tool : tools) {

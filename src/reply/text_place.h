@@ -59,7 +59,7 @@ class TextPlace {
   bool fence_may_hold_calls_ = false;
   bool in_info_ = false;
   std::string info_;
-  size_t code_ticks_ = 0;  // of open inline code
+  size_t code_ticks_ = 0;  // opened inline code with this many
   // Open brackets, up to the end of the paragraph or fence.
   int depth_ = 0;
   bool in_string_ = false;

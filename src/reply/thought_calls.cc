@@ -93,7 +93,7 @@ class ThoughtCalls final : public ReplyParser {
     return true;
   }
 
-  // What is held is a part of the thought.
+  // The held text is a part of the thought.
   void Release(Deltas* out) {
     trial_.reset();
     calls_.clear();
@@ -114,9 +114,9 @@ class ThoughtCalls final : public ReplyParser {
   const ParameterTypes tools_;
   const std::function<std::unique_ptr<ReplyParser>()> new_parser_;
   std::string held_;                    // a marker's beginning, or what may be calls
-  std::unique_ptr<ReplyParser> trial_;  // of held_; null: no marker yet
+  std::unique_ptr<ReplyParser> trial_;  // parses held_; null: no marker yet
   Deltas calls_;                        // that it has found
-  int n_open_ = 0;                      // of them not ended
+  int n_open_ = 0;                      // calls not ended yet
   int n_calls_ = 0;                     // found by own_
 };
 

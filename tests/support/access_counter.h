@@ -24,7 +24,7 @@ class AccessCounter : public device::emulator::Observer {
  public:
   // Counts of a kernel's launches, or of one place in its code.
   struct Count {
-    int64_t requests = 0;  // of warps, to global memory
+    int64_t requests = 0;  // by warps, to global memory
     int64_t sectors = 0, lines = 0, bytes = 0;
     // Requests to more than one sector: their sectors, and the fewest that could hold the same
     // bytes.

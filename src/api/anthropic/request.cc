@@ -36,7 +36,7 @@ StatusOr<std::string> SystemText(const BlockReader& blocks, const ordered_json& 
     }
     texts[i] = WithoutBillingHeader(texts[i]);
   }
-  std::erase(texts, "");  // what was only the header
+  std::erase(texts, "");  // texts that were only the header
   return StrJoin(texts, "\n\n");
 }
 

@@ -104,7 +104,7 @@ struct Choice {
 // The outcome of one event; fields are null if there is none.
 struct PromptStep {
   Json piece;        // for a stream
-  Json result;       // of a completed answer
+  Json result;       // set once an answer is complete
   size_t index = 0;  // that answer's index among all of the request's
 };
 
@@ -321,7 +321,7 @@ class CompletionRun {
     co_return OkStatus();
   }
 
-  // Takes what is there, or else waits for it. Streams with nothing to report send a sign of life.
+  // Takes the next event, or waits for one. Streams with nothing to report send a sign of life.
   Task<Status> TakeWhatIsThere() {
     co_await responder_.Room();
     bool took = false;

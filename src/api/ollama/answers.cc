@@ -111,7 +111,7 @@ void AnswerWhole(const OllamaAnswer& answer, const OllamaRequest& read, HttpResp
   Said said{.content = reply.Joined(ReplyBlock::Kind::kContent),
             .thinking = reply.Joined(ReplyBlock::Kind::kReasoning)};
   for (const ReplyBlock& block : reply.blocks) {
-    // Clients run what is there: a call that was cut is not told.
+    // Clients run every call they see: a call that was cut is not told.
     if (block.kind != ReplyBlock::Kind::kCall || block.is_cut) continue;
     const auto index = static_cast<int>(said.calls.size());
     said.calls.push_back(OllamaCall(block.call_id, index, block.name, block.text));

@@ -42,7 +42,7 @@ StatusOr<EmbedRequest> ReadEmbed(Host& host, const HttpRequest& request) {
   const Status gives = CheckGivesVectors(host);
   if (gives.ok()) {
     read.dimensions = fields.Integer("dimensions", 0, model.vector_width()).value_or(0);
-    // Of a text that is cut, the tokens up to there are those of the whole text.
+    // A cut text keeps the tokens that the whole text has up to there.
     ReadTexts(&fields, read.is_former ? "prompt" : "input", model,
               truncate ? 0 : model.context_tokens(), &read.texts);
   }

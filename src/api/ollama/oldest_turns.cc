@@ -102,7 +102,7 @@ struct Limits {
   int64_t quarter;
 };
 
-// Of the tokens before a generation's prompt. Returns how many.
+// Drops tokens before a generation's prompt. Returns how many.
 int64_t DropOldestTokens(const Limits& limits, int32_t bos, int64_t n_prompt,
                          std::vector<int32_t>* before) {
   const int64_t has_bos = before->front() == bos ? 1 : 0;

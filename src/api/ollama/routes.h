@@ -17,7 +17,7 @@ namespace weft::serve {
 // Progress of pulling a model.
 struct OllamaPullProgress {
   std::string status;
-  std::string digest;  // of the file being downloaded; empty: none
+  std::string digest;  // the file being downloaded; empty: none
   int64_t total_bytes = 0;
   int64_t completed_bytes = 0;
 };

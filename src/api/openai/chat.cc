@@ -38,7 +38,7 @@ ordered_json MessageJson(const Reply& reply, const ToolCatalog& tools, bool show
   ordered_json calls = ordered_json::array();
   for (const ReplyBlock& block : reply.blocks) {
     if (block.kind != ReplyBlock::Kind::kCall) continue;
-    // Of a call that was cut, the arguments are shown as far as they go; a text is not known.
+    // A call that was cut is shown with the arguments it has; a text is not known.
     if (block.is_cut && tools.Find(block.name).kind == ClientTool::Kind::kCustom) continue;
     calls.push_back(CallJson(tools, block.call_id, block.name, block.text));
   }

@@ -59,7 +59,7 @@ class Channel {
   // --- for chats --------------------------------------------------------------------
   // Null if the channel is closed or already has a chat of that name.
   std::shared_ptr<Chat> Add(const std::string& name);
-  // Leaves the chat if it runs, otherwise forgets what was kept of it.
+  // Leaves the chat if it runs, otherwise forgets its kept events.
   void Stop(const std::string& name);
   // False if the chat was left.
   bool Push(const Chat& chat, std::string_view frame);

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of a conversation: versions of messages nest.
+// The depth of a conversation's JSON: versions of messages nest.
 constexpr JsonLimits kLimits = {.max_depth = 400};
 
 // The store of the engine's state directory, opened when it is first asked for: only once the model

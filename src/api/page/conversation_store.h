@@ -35,8 +35,8 @@ class ConversationStore {
     int64_t version = 0;  // kDamaged: its file cannot be read
     int64_t n_bytes = 0;
   };
-  // Of a file without a valid first line: it is listed, because a browser that did not find it
-  // would delete its own copy, and any Put replaces it.
+  // The version of a file without a valid first line: it is listed, because a browser that did not
+  // find it would delete its own copy, and any Put replaces it.
   static constexpr int64_t kDamaged = -1;
   struct Listing {
     std::string store;  // another name: another store, whose versions mean nothing here

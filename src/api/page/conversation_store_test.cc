@@ -111,7 +111,7 @@ TEST(ConversationStore, TellsItsLimits) {
   ASSERT_TRUE(store.Put("", "two", 0, "{}").ok());
   EXPECT_THAT(std::string(Message(store.Put("", "three", 0, "{}").status())),
               HasSubstr("export some and delete them"));
-  // What is there may still change.
+  // An existing conversation may still change.
   EXPECT_TRUE(store.Put("", "one", version, text).ok());
   EXPECT_TRUE(store.Delete("", "two").ok());
   EXPECT_TRUE(store.Put("", "three", 0, "{}").ok());

@@ -21,7 +21,7 @@ struct PageOptions {
 };
 
 // "https://tools.example:8443/mcp" -> "https://tools.example:8443". INVALID_ARGUMENT for anything
-// that is no such address: nothing else may get into the content policy.
+// that is no such address: no other text may get into the content policy.
 StatusOr<std::string> OriginOf(std::string_view url);
 
 // GET / and /page/{file}, GET /v1/page/mcp. Requests to / from Ollama's clients get Ollama's

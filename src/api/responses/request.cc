@@ -98,7 +98,7 @@ class ItemConverter {
     return std::move(messages_);
   }
 
-  // Of each message so far, the index of its first item.
+  // For each message so far, the index of its first item.
   const std::vector<size_t>& places() const { return places_; }
 
   void Warn(std::vector<std::string>* warnings) const {

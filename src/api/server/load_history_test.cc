@@ -95,7 +95,7 @@ TEST(LoadHistoryTest, TheQueueTellsAKeyWhereItsOwnTurnsWait) {
   turns[0].stage = Stage::kWriting;
   turns[1].session_name = turns[3].session_name = "same";
   turns[3].domain = "b";
-  turns[4].domain = "b";  // of no session
+  turns[4].domain = "b";  // without a session
   const Json queue = QueueOf(turns, "b");
   EXPECT_EQ(queue["length"], 4);
   EXPECT_EQ(queue["own"], Json::array({{{"session_id", "same"}, {"place", 3}}}));

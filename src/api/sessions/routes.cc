@@ -139,7 +139,7 @@ StatusOr<Json> Show(Host& host, const HttpRequest& request) {
   return object;
 }
 
-// Of the key's latest prompt, with or without a session.
+// For the key's latest prompt, with or without a session.
 StatusOr<Json> LastCacheReport(Host& host, const HttpRequest& request) {
   const auto report = host.answerer().cache_reports().Last(request.domain);
   if (report == nullptr) {

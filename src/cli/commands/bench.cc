@@ -20,7 +20,7 @@ std::string NameOfComputing(const Bench& bench) {
   return ChoosesIsa(bench) ? StrCat(backend, " ", NameOf(PreferredIsa())) : backend;
 }
 
-// What is measured and on what, before the first result.
+// The works and the machine, before the first result.
 void PrintHeader(const Bench& bench, double load_s) {
   if (bench.flags.json) return;
   PrintLine(StrCat(Printable(bench.model->name(), 60), ", ",

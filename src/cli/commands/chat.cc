@@ -130,7 +130,7 @@ class ChatLoop {
       const auto result = editor->Read(prompt, &line);
       if (result == LineEditor::Result::kInterrupted) return result;
       if (result == LineEditor::Result::kEnd) {
-        // Send what was begun.
+        // Send the begun line.
         if (lines.empty()) return result;
         break;
       }

@@ -166,7 +166,7 @@ void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
                            PullForOllama(flags.model.models_folder, flags.server.pull_bytes));
 }
 
-// What is open while the server runs.
+// Everything open while the server runs.
 struct OpenServer {
   const ServeFlags& flags;
   const FlaggedModel& model;

@@ -39,7 +39,7 @@ struct ChatFacts {
   std::string reply_format;
   bool tools = false;  // in the model's own format
   bool reasoning = false;
-  bool keeps_thoughts = false;  // of earlier turns
+  bool keeps_thoughts = false;  // those of earlier turns
   std::optional<PastThoughtsVariable> past_thoughts;
   std::string problem;  // empty: none
 };

@@ -44,7 +44,7 @@ void BuildAfmoe(SpecBuilder& b) {
 }
 
 void BuildMuseGlimmer(SpecBuilder& b) {
-  constexpr float kPostEpsilon = 1e-8f;  // of the norms after the blocks
+  constexpr float kPostEpsilon = 1e-8f;  // the norms after the blocks
   const Dims dims = b.ReadDims();
   b.ReadEnds(dims);
   b.spec().input_norm = PlainRmsNorm(dims.d_model, dims.epsilon);

@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// A block whose stream is normalised behind it.
+// A block after which the stream is normalised.
 Block PostNormed(Op op, Norm norm) {
   Block block = MakeBlock(Norm(), std::move(op));
   block.stream_norm = norm;

@@ -8,7 +8,7 @@ namespace {
 
 // A key of the first period: every fourth layer sees all.
 constexpr int64_t kCoherePeriod = 4;
-// From so many layers on, the first Command R norms each head.
+// The first Command R with this many layers or more norms each head.
 constexpr int64_t kCohereManyLayers = 64;
 
 int ReadCohereEnds(SpecBuilder& b, const Dims& dims) {

@@ -161,7 +161,7 @@ LatentIndexer ReadLatentIndexer(SpecBuilder& b, const Dims& dims, const Latent& 
 
 void AddIndexer(SpecBuilder& b, const Dims& dims, const LatentIndexer& indexer, int64_t layer,
                 LatentAttention* attention) {
-  // Of its layer norm, which no file says.
+  // The epsilon of its layer norm, which no file says.
   constexpr float kIndexEpsilon = 1e-6f;
   const auto name = [&](std::string_view part) { return LayerName(layer, part); };
   attention->choice = indexer.choice;

@@ -23,7 +23,7 @@ struct Gemma3n {
   int global_rope = -1, local_rope = -1;
   int64_t n_own = 0;  // the first layers, that store keys and values
   std::vector<float> sparsity;
-  std::vector<int> kv_layers;  // of the layers so far
+  std::vector<int> kv_layers;  // one per layer so far
 };
 
 void ReadStreams(SpecBuilder& b, const Dims& dims) {

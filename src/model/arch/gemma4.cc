@@ -24,10 +24,10 @@ struct Gemma4 {
   Kind local;
   std::vector<bool> is_local;
   int64_t n_own = 0;         // the first layers, that store keys and values
-  int64_t input_width = 0;   // of one layer's own input, 0: none
+  int64_t input_width = 0;   // width of one layer's own input, 0: none
   MixtureOfExperts experts;  // without tensors; n_experts 0: none
   int64_t n_ff_expert = 0;
-  std::vector<int> kv_layers;  // of the layers so far
+  std::vector<int> kv_layers;  // one per layer so far
 };
 
 void ReadKinds(SpecBuilder& b, Gemma4* model) {

@@ -1,6 +1,6 @@
 // OLMo 2 and 3, and OLMoE.
 //
-// OLMo 2 and 3: norms behind the blocks alone, q and k normalised over all heads at
+// OLMo 2 and 3: norms only after the blocks, q and k normalised over all heads at
 // once; OLMo 3 adds layers that see a window, which were never stretched.
 #include "model/arch/architectures.h"
 

@@ -7,7 +7,7 @@ namespace weft {
 namespace {
 
 TimeMix MakeTimeMix(SpecBuilder& b, const Dims& dims, int64_t layer) {
-  // Of the norm of heads; no file says it.
+  // The epsilon of the heads' norm; no file says it.
   constexpr float kHeadEpsilon = 64e-5f;
   const int64_t n = dims.d_model;
   const auto name = [&](std::string_view part) {
