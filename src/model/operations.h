@@ -460,10 +460,33 @@ struct PerLayerGate : PerLayerGateTensors<InFile> {
   }
 };
 
-using Op = std::variant<Attention, LatentAttention, ShortConvolution, GatedDeltaNet, StateSpace,
-                        DenseFfn, MixtureOfExperts, PerLayerGate, BidirectionalAttention,
-                        UnfoldedLatentAttention, ChannelDeltaNet, SelectiveScan, EnterSides,
-                        LeaveSides, PredictSides, CorrectSides, LowRank, TimeMix, ChannelMix>;
+// All operations. Each backend declares and defines its own function of each.
+#define WEFT_OPERATIONS(DO)   \
+  DO(Attention)               \
+  DO(LatentAttention)         \
+  DO(ShortConvolution)        \
+  DO(GatedDeltaNet)           \
+  DO(StateSpace)              \
+  DO(DenseFfn)                \
+  DO(MixtureOfExperts)        \
+  DO(PerLayerGate)            \
+  DO(BidirectionalAttention)  \
+  DO(UnfoldedLatentAttention) \
+  DO(ChannelDeltaNet)         \
+  DO(SelectiveScan)           \
+  DO(EnterSides)              \
+  DO(LeaveSides)              \
+  DO(PredictSides)            \
+  DO(CorrectSides)            \
+  DO(LowRank)                 \
+  DO(TimeMix)                 \
+  DO(ChannelMix)
+
+template <typename First, typename... Operations>
+using VariantAfter = std::variant<Operations...>;
+#define WEFT_AND_TYPE_(Operation) , Operation
+using Op = VariantAfter<void WEFT_OPERATIONS(WEFT_AND_TYPE_)>;
+#undef WEFT_AND_TYPE_
 
 }  // namespace weft
 

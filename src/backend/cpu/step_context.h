@@ -133,63 +133,12 @@ struct StepContext {
 
 // The operations: out = op(x), rows of d_model. `raw` is the block's input before any norm. PlanOp
 // reserves the scratch memory that RunOp needs.
-void RunOp(StepContext* context, const Bound<Attention>& op, const RowsView& x, const RowsView& raw,
-           const RowsView& out);
-void PlanOp(const Bound<Attention>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<LatentAttention>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<LatentAttention>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<ShortConvolution>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<ShortConvolution>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<GatedDeltaNet>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<StateSpace>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<StateSpace>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<DenseFfn>& op, const RowsView& x, const RowsView& raw,
-           const RowsView& out);
-void PlanOp(const Bound<DenseFfn>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<MixtureOfExperts>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<PerLayerGate>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<PerLayerGate>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<BidirectionalAttention>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<BidirectionalAttention>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<TimeMix>& op, const RowsView& x, const RowsView& raw,
-           const RowsView& out);
-void PlanOp(const Bound<TimeMix>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<ChannelMix>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<ChannelMix>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<EnterSides>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<EnterSides>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<LeaveSides>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<LeaveSides>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<PredictSides>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<PredictSides>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<CorrectSides>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<CorrectSides>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<LowRank>& op, const RowsView& x, const RowsView& raw,
-           const RowsView& out);
-void PlanOp(const Bound<LowRank>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<UnfoldedLatentAttention>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<UnfoldedLatentAttention>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<ChannelDeltaNet>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<ChannelDeltaNet>& op, Arena* arena);
-void RunOp(StepContext* context, const Bound<SelectiveScan>& op, const RowsView& x,
-           const RowsView& raw, const RowsView& out);
-void PlanOp(const Bound<SelectiveScan>& op, Arena* arena);
+#define WEFT_DECLARE_(Operation)                                                  \
+  void RunOp(StepContext* context, const Bound<Operation>& op, const RowsView& x, \
+             const RowsView& raw, const RowsView& out);                           \
+  void PlanOp(const Bound<Operation>& op, Arena* arena);
+WEFT_OPERATIONS(WEFT_DECLARE_)
+#undef WEFT_DECLARE_
 
 // Max queries that a worker computes together for one kv head.
 inline constexpr int64_t kQueriesPerTask = 128;

@@ -206,28 +206,10 @@ class Builder {
   void AdvanceInSteps(const Rows& from, const BoundNorm* norm, const device::Int8View& bytes);
 
   // --- operations: out = op(x); `raw` is the block's input before any norm -----------------------
-  void Run(const Bound<Attention>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<LatentAttention>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<BidirectionalAttention>& op, const Rows& x, const Rows& raw,
-           const Rows& out);
-  void Run(const Bound<DenseFfn>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<MixtureOfExperts>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<PerLayerGate>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<ShortConvolution>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<GatedDeltaNet>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<StateSpace>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<UnfoldedLatentAttention>& op, const Rows& x, const Rows& raw,
-           const Rows& out);
-  void Run(const Bound<ChannelDeltaNet>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<SelectiveScan>& op, const Rows& x, const Rows& raw, const Rows& out);
-
-  void Run(const Bound<EnterSides>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<LeaveSides>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<PredictSides>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<CorrectSides>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<LowRank>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<TimeMix>& op, const Rows& x, const Rows& raw, const Rows& out);
-  void Run(const Bound<ChannelMix>& op, const Rows& x, const Rows& raw, const Rows& out);
+#define WEFT_DECLARE_(Operation) \
+  void Run(const Bound<Operation>& op, const Rows& x, const Rows& raw, const Rows& out);
+  WEFT_OPERATIONS(WEFT_DECLARE_)
+#undef WEFT_DECLARE_
 
   // Everything between the products and attention, for heads in the layout of the products. `args`
   // names step, kv, rows and heads. Norms that the fused kernel cannot do run first.

@@ -160,9 +160,15 @@ void MlxStepRun::RunBlock(const BoundBlock& block) {
   std::optional<mx::array> sum;
   for (const BoundPath& path : block.paths) {
     const mx::array x = ApplyNorm(path.pre, input);
-    mx::array out = ApplyNorm(
-        path.post,
-        std::visit([&](const auto& op) { return RunOp(&context_, op, x, stream_); }, path.op));
+    const auto run = [&]<typename Operation>(const Bound<Operation>& op) {
+      if constexpr (!kRefusedName<Operation>.empty()) {
+        WEFT_CHECK(false, "an operation that loading refuses");
+        return x;
+      } else {
+        return RunOp(&context_, op, x, stream_);
+      }
+    };
+    mx::array out = ApplyNorm(path.post, std::visit(run, path.op));
     if (path.scale != 1) out = out * mx::array(path.scale);
     sum = sum ? *sum + out : out;
   }

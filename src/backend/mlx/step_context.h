@@ -122,33 +122,13 @@ mx::array Softcap(float cap, const mx::array& x);
 
 // --- operations: rows to rows, all of width d_model -------------------------------------
 
-// `raw` is the residual stream at the beginning of the block.
-mx::array RunOp(StepContext* context, const Bound<Attention>& op, const mx::array& x,
-                const mx::array& raw);
-mx::array RunOp(StepContext* context, const Bound<LatentAttention>& op, const mx::array& x,
-                const mx::array& raw);
-mx::array RunOp(StepContext* context, const Bound<BidirectionalAttention>& op, const mx::array& x,
-                const mx::array& raw);
-mx::array RunOp(StepContext* context, const Bound<ShortConvolution>& op, const mx::array& x,
-                const mx::array& raw);
-mx::array RunOp(StepContext* context, const Bound<GatedDeltaNet>& op, const mx::array& x,
-                const mx::array& raw);
-mx::array RunOp(StepContext* context, const Bound<StateSpace>& op, const mx::array& x,
-                const mx::array& raw);
-mx::array RunOp(StepContext* context, const Bound<DenseFfn>& op, const mx::array& x,
-                const mx::array& raw);
-mx::array RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const mx::array& x,
-                const mx::array& raw);
-mx::array RunOp(StepContext* context, const Bound<PerLayerGate>& op, const mx::array& x,
-                const mx::array& raw);
-// Operations that this backend refuses when it loads a model.
-template <typename Operation>
-requires(!kRefusedName<Operation>.empty()) mx::array
-    RunOp(StepContext* /*context*/, const Bound<Operation>& /*op*/, const mx::array& x,
-          const mx::array& /*raw*/) {
-  WEFT_CHECK(false, "an operation that loading refuses");
-  return x;
-}
+// `raw` is the residual stream at the beginning of the block. Loading refuses a model with one of
+// those that have a kRefusedName; they are not defined.
+#define WEFT_DECLARE_(Operation)                                                        \
+  mx::array RunOp(StepContext* context, const Bound<Operation>& op, const mx::array& x, \
+                  const mx::array& raw);
+WEFT_OPERATIONS(WEFT_DECLARE_)
+#undef WEFT_DECLARE_
 
 }  // namespace weft::mlx
 

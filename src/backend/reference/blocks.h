@@ -69,27 +69,10 @@ float Softcap(float cap, double value);
 
 // `raw` is the residual stream as the block found it. Rows are taken in order where each
 // changes the state that the next one finds.
-Rows RunOp(const StepContext& context, const Attention& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const LatentAttention& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const ShortConvolution& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const GatedDeltaNet& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const StateSpace& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const ChannelDeltaNet& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const SelectiveScan& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const TimeMix& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const ChannelMix& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const EnterSides& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const LeaveSides& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const PredictSides& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const CorrectSides& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const LowRank& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const UnfoldedLatentAttention& op, const Rows& x,
-           const Rows& raw);
-Rows RunOp(const StepContext& context, const DenseFfn& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const MixtureOfExperts& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const PerLayerGate& op, const Rows& x, const Rows& raw);
-Rows RunOp(const StepContext& context, const BidirectionalAttention& op, const Rows& x,
-           const Rows& raw);
+#define WEFT_DECLARE_(Operation) \
+  Rows RunOp(const StepContext& context, const Operation& op, const Rows& x, const Rows& raw);
+WEFT_OPERATIONS(WEFT_DECLARE_)
+#undef WEFT_DECLARE_
 
 // --- the whole ------------------------------------------------------------------------
 
