@@ -64,7 +64,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, CpuState* st
   int64_t bytes =
       std::max(model.embedding.row_bytes(),
                MaxAttentionScratch(weights_->spec(), state_) * static_cast<int64_t>(sizeof(float)));
-  if (model.positions) bytes = std::max(bytes, model.positions->row_bytes());
+  if (model.positions) bytes = std::max(bytes, model.positions.row_bytes());
   if (model.per_layer_input) bytes = std::max(bytes, model.per_layer_input->table.row_bytes());
   for (Workspace& workspace : workspaces_) {
     workspace.scratch = AlignedBuffer(static_cast<size_t>(bytes));

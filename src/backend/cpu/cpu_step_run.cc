@@ -104,7 +104,7 @@ Status CpuStepRun::AddPositionsAndTypes() {
   const RowsView &stream = context_->scratch.stream, &added = context_->scratch.path_input;
   if (model.positions) {
     WEFT_RETURN_IF_ERROR(ReadTable(
-        *model.positions, [](const StepRow& row) { return row.position; }, added));
+        model.positions, [](const StepRow& row) { return row.position; }, added));
   } else if (model.token_types == nullptr && !model.input_norm) {
     return OkStatus();
   }

@@ -9,12 +9,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
-#include <tuple>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "backend/backend.h"
@@ -26,8 +22,7 @@
 
 namespace weft::cpu {
 
-// The spec's types with pointers instead of tensor references. All other fields of the spec are
-// read through `spec`.
+// The spec's types with pointers instead of tensor references.
 struct BoundLinear {
   PackedMatrix matrix;
   const float* bias = nullptr;
@@ -48,77 +43,44 @@ struct BoundStack {
   }
 };
 
-struct BoundNorm {
-  Norm spec;
-  const float* weight = nullptr;
-  int64_t weight_values = 0;    // of one group, or of the whole row
-  const float* bias = nullptr;  // as long as the weight
-  explicit operator bool() const { return static_cast<bool>(spec); }
-};
-
-struct BoundConvolution {
-  const Convolution* spec = nullptr;
-  const float* kernel = nullptr;  // (n_taps, n_channels): transposed from the file
-  const float* bias = nullptr;
-};
-
-// The bound form of an operation's tensors (see operations.h).
-struct Packed {
-  using Vector = const float*;
-  using Linear = BoundLinear;
-  using Stack = BoundStack;
-  using Norm = BoundNorm;
-  using Convolution = BoundConvolution;
-};
-
-// An operation bound to packed tensors, with the names that they have in its spec.
-template <typename Operation>
-struct Bound : Operation::template Tensors<Packed> {
-  const Operation* spec = nullptr;
-  // No later operation writes state, so rows without wanted results are dropped here.
-  bool last_to_write = false;
-};
-
-using BoundOp = BoundOpOf<Bound>;
-
-// Max taps of a convolution.
-inline constexpr int64_t kMaxConvolutionTaps = 64;
-
-using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
-using BoundBlock = BoundBlockOf<BoundNorm, BoundPath>;
+using BoundNorm = BoundNormOf<const float*>;
+using BoundConvolution = BoundConvolutionOf<const float*>;
 
 // A table in the file whose rows are read and decoded one by one.
 struct BoundTable {
   const ModelFile* file = nullptr;
   const TensorInfo* tensor = nullptr;
+  explicit operator bool() const { return tensor != nullptr; }
   int64_t n_values() const { return tensor->dims[0]; }
   // Reads row `row`: its row_bytes() stored bytes into `raw`, its values as floats into `out`.
   Status Read(int64_t row, std::byte* raw, float* out) const;
   int64_t row_bytes() const { return tensor->row_bytes(); }
 };
 
-struct BoundPerLayerInput {
-  BoundTable table;
-  BoundLinear proj;
-  BoundNorm norm;
+// The bound form of a spec (see bound_spec.h).
+struct Packed {
+  using Vector = const float*;
+  using Linear = BoundLinear;
+  using Stack = BoundStack;
+  using Norm = BoundNorm;
+  using Convolution = BoundConvolution;
+  using Table = BoundTable;
+  using Matrix = std::byte*;  // tiles
 };
 
-struct BoundHiddenInput {
-  BoundNorm token_norm, hidden_norm;
-  BoundLinear proj;
-};
+template <typename Operation>
+using Bound = BoundOperation<Packed, Operation>;
 
-struct BoundModel {
-  BoundTable embedding;
-  std::optional<BoundTable> positions;
+using BoundPath = BoundSpec<Packed, Bound>::Path;
+using BoundBlock = BoundSpec<Packed, Bound>::Block;
+using BoundPerLayerInput = BoundSpec<Packed, Bound>::PerLayerInput;
+using BoundHiddenInput = BoundSpec<Packed, Bound>::HiddenInput;
+struct BoundModel : BoundSpec<Packed, Bound>::Model {
   const float* token_types = nullptr;  // rows of d_model
-  BoundNorm input_norm;
-  std::optional<BoundPerLayerInput> per_layer_input;
-  std::optional<BoundHiddenInput> hidden_input;
-  std::vector<BoundBlock> blocks;  // all layers' blocks, in order
-  BoundNorm output_norm;
-  BoundLinear output;
 };
+
+// Max taps of a convolution.
+inline constexpr int64_t kMaxConvolutionTaps = 64;
 
 class CpuWeights : public Weights {
  public:
@@ -157,18 +119,15 @@ class CpuWeights : public Weights {
         copy_(std::move(copy)),
         beside_(std::move(beside)) {}
 
-  // Identifies a packed matrix: tensor index, first row, number of rows.
-  using MatrixKey = std::tuple<int, int64_t, int64_t>;
-
   const std::shared_ptr<const ModelFile> file_;
   const ModelSpec spec_;
   const Isa isa_;
   const std::unique_ptr<const PackedCopy> copy_;    // holds all matrices; may be null
   const std::shared_ptr<const CpuWeights> beside_;  // holds some of our matrices; may be null
-  std::map<MatrixKey, std::byte*> tiles_of_;
+  BoundTensors<Packed> tensors_;
   int64_t memory_bytes_ = 0;
   std::vector<AlignedBuffer> matrices_;
-  std::vector<std::unique_ptr<float[]>> vectors_;
+  std::vector<std::vector<float>> vectors_;
   BoundModel model_;
 };
 

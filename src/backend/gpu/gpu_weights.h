@@ -6,13 +6,10 @@
 #ifndef WEFT_BACKEND_GPU_GPU_WEIGHTS_H_
 #define WEFT_BACKEND_GPU_GPU_WEIGHTS_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
-#include <tuple>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "backend/backend.h"
@@ -46,56 +43,44 @@ struct BoundStack : BoundLinear {
   int64_t count = 0;
 };
 
-struct BoundNorm {
-  Norm spec;
-  const float* weight = nullptr;
-  int64_t weight_values = 0;  // per group, or for the whole row
-  const float* bias = nullptr;
-  explicit operator bool() const { return static_cast<bool>(spec); }
+// Addresses of the parts of rows (weight_forms.h); null if the form lacks the part.
+struct MatrixParts {
+  std::byte *levels = nullptr, *meta = nullptr, *super = nullptr;
+  // The parts of the rows that follow the first n.
+  MatrixParts After(int64_t n, const PartBytes& of_row) const {
+    return {levels + n * of_row.levels, meta == nullptr ? nullptr : meta + n * of_row.meta,
+            super == nullptr ? nullptr : super + n * of_row.super};
+  }
 };
 
-struct BoundConvolution {
-  const Convolution* spec = nullptr;
-  const float* kernel = nullptr;  // (n_taps, n_channels): transposed from the file
-  const float* bias = nullptr;
-};
+using BoundNorm = BoundNormOf<const float*>;
+using BoundConvolution = BoundConvolutionOf<const float*>;
 
-// The bound form of an operation's tensors (see operations.h).
+// The bound form of a spec (see bound_spec.h).
 struct OnDevice {
   using Vector = const float*;
   using Linear = BoundLinear;
   using Stack = BoundStack;
   using Norm = BoundNorm;
   using Convolution = BoundConvolution;
+  using Table = BoundLinear;
+  struct Matrix {
+    BoundLinear linear;
+    MatrixParts parts;
+  };
 };
 
-// An operation bound to uploaded tensors, with the names that they have in its spec.
 template <typename Operation>
-struct Bound : Operation::template Tensors<OnDevice> {
-  const Operation* spec = nullptr;
+struct Bound : BoundOperation<OnDevice, Operation> {
   const float* slopes = nullptr;        // BidirectionalAttention only
   const float* channel_rate = nullptr;  // SelectiveScan: the rates as (state, channel)
 };
 
-using BoundOp = BoundOpOf<Bound>;
-
-using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
-using BoundBlock = BoundBlockOf<BoundNorm, BoundPath>;
-
-struct BoundHiddenInput {
-  BoundNorm token_norm, hidden_norm;
-  BoundLinear proj;
-};
-
-struct BoundModel {
-  BoundLinear embedding, positions, token_types;
-  BoundNorm input_norm;
-  BoundLinear per_layer_table, per_layer_proj;
-  BoundNorm per_layer_norm;
-  std::optional<BoundHiddenInput> hidden_input;
-  std::vector<BoundBlock> blocks;  // all layers' blocks, in order
-  BoundNorm output_norm;
-  BoundLinear output;
+using BoundPath = BoundSpec<OnDevice, Bound>::Path;
+using BoundBlock = BoundSpec<OnDevice, Bound>::Block;
+using BoundHiddenInput = BoundSpec<OnDevice, Bound>::HiddenInput;
+struct BoundModel : BoundSpec<OnDevice, Bound>::Model {
+  BoundLinear token_types;
 };
 
 class GpuWeights : public Weights {
@@ -127,10 +112,8 @@ class GpuWeights : public Weights {
   const ModelSpec spec_;
   int64_t memory_bytes_ = 0;
   std::vector<std::unique_ptr<device::Memory>> memory_;
-  // Matrices (by tensor, first row and outputs) and vectors in memory_, or in that of `beside_`.
-  std::shared_ptr<const GpuWeights> beside_;
-  std::map<std::tuple<int, int64_t, int64_t>, BoundLinear> matrix_of_;
-  std::map<int, const float*> vector_of_;
+  BoundTensors<OnDevice> tensors_;            // in memory_
+  std::shared_ptr<const GpuWeights> beside_;  // holds some of our tensors; may be null
   BoundModel model_;
 };
 

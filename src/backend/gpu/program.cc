@@ -74,11 +74,12 @@ void Builder::JoinHidden(const BoundHiddenInput& input) {
 // ( norm(proj(x)_l * proj_scale) + table[t]_l * table_scale ) * sum_scale
 void Builder::BuildPerLayerInputs() {
   const PerLayerInput& input = *spec_.per_layer_input;
+  const auto& bound = *model_.per_layer_input;
   const int64_t width = input.proj.n_out;
-  Multiply(model_.per_layer_proj, Prepare(stream_, model_.per_layer_proj), per_layer_);
+  Multiply(bound.proj, Prepare(stream_, bound.proj), per_layer_);
   Scale(input.proj_scale, width, per_layer_);
-  Norm(model_.per_layer_norm, per_layer_, width, per_layer_);
-  Embed(model_.per_layer_table, buffer_.view().tokens, input.table_scale, true, per_layer_);
+  Norm(bound.norm, per_layer_, width, per_layer_);
+  Embed(bound.table, buffer_.view().tokens, input.table_scale, true, per_layer_);
   Scale(input.sum_scale, width, per_layer_);
 }
 

@@ -158,9 +158,11 @@ void MlxStepRun::RunBlock(const BoundBlock& block) {
   if (block.keeps_input) context_.kept = stream_;
   const mx::array input = ApplyNorm(block.pre, stream_);
   std::optional<mx::array> sum;
+  bool last_to_write = false;
   for (const BoundPath& path : block.paths) {
     const mx::array x = ApplyNorm(path.pre, input);
     const auto run = [&]<typename Operation>(const Bound<Operation>& op) {
+      last_to_write |= op.last_to_write;
       if constexpr (!kRefusedName<Operation>.empty()) {
         WEFT_CHECK(false, "an operation that loading refuses");
         return x;
@@ -179,7 +181,7 @@ void MlxStepRun::RunBlock(const BoundBlock& block) {
   }
   if (block.stream_scale != 1) stream_ = stream_ * mx::array(block.stream_scale);
   stream_ = ApplyNorm(block.stream_norm, stream_);
-  if (block.last_to_write) stream_ = context_.KeepWanted(stream_);
+  if (last_to_write) stream_ = context_.KeepWanted(stream_);
 }
 
 // The wanted rows after the output norm: vectors, and the input of logits.

@@ -2,82 +2,60 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <tuple>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "backend/checks.h"
-#include "backend/spec_tensors.h"
+#include "backend/spec_binder.h"
 #include "base/thread_pool.h"
 #include "kernels/quants/quants.h"
 
 namespace weft::mlx {
 
-namespace {
-
-// Bytes of a tensor to pack before the file's memory is released.
-constexpr int64_t kPieceBytes = 16 << 20;
-
-}  // namespace
-
-// Walks the spec once: creates every matrix's arrays, binds every operation to them, then packs all
-// matrices. The first error is kept, and ends the load.
-class Binder {
+class Binder : public SpecBinder<Binder, InArrays, Bound> {
  public:
   Binder(MlxWeights* weights, const LoadOptions& options)
-      : weights_(*weights),
-        file_(*weights->file_),
-        spec_(weights->spec_),
-        progress_(options.progress),
+      : SpecBinder(*weights->file_, weights->spec_, &weights->tensors_, nullptr),
+        weights_(*weights),
+        options_(options),
         pool_(options.n_threads) {}
 
-  Status Bind();
-  Status Pack();
-
- private:
-  friend struct TensorBinder<Binder>;
-  // Rows [first_row, first_row + n_out) of each of `count` slices.
-  struct Job {
-    int tensor;
-    int64_t first_row, n_in, n_out, rows_per_slice, count;
-    bool widened;  // to F32
-    Matrix matrix;
-  };
-
-  void Fail(Status status) {
-    if (status_.ok()) status_ = std::move(status);
+  Status Bind() {
+    WEFT_RETURN_IF_ERROR(BindSpec(&weights_.model_));
+    return CheckHostHolds(weights_.memory_bytes_);
   }
-  const TensorInfo& Info(TensorRef ref) const {
-    return file_.tensors()[static_cast<size_t>(ref.index)];
-  }
-  // An array to be filled later.
-  mx::array Take(mx::Shape shape, mx::Dtype type);
-  Matrix MatrixOf(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out, int64_t count,
-                  bool stacked);
-  void PackJob(const Job& job, bool is_last);
-  void PackOneRow(const Job& job, int64_t row) const;
+  Status PackThem() { return PackAll(options_); }
 
+  // See spec_binder.h.
+  using SpecBinder::Of;
   BoundLinear Of(const Linear& linear);
   BoundStack Of(const StackedLinear& stack);
   BoundNorm Of(const Norm& norm);
-  BoundConvolution Of(const Convolution& convolution);
-  std::optional<mx::array> Of(TensorRef ref);
-  std::optional<mx::array> Kept(const std::vector<float>& values, mx::Shape shape);
+  TensorRef Table(TensorRef ref) { return ref; }
+  std::optional<mx::array> Put(const std::vector<float>& values, const TensorInfo& tensor,
+                               int64_t n_columns);
+  Matrix Reserve(const MatrixRows& rows);
+  Status Pack(const Job& job, bool is_last);
+  void Check(const Convolution& /*convolution*/) {}
+  template <typename Operation>
+  void Check(const Operation& op);
 
-  BoundPath Of(const Path& path);
-  BoundBlock Of(const Block& block);
+ private:
+  // MLX gathers only among F32 matrices.
+  static bool IsWidened(const MatrixRows& rows, const Packing& packing) {
+    return rows.stacked && packing.form == Form::kFloat;
+  }
+  // An array to be filled later.
+  mx::array Take(mx::Shape shape, mx::Dtype type);
+  void PackOneRow(const Job& job, int64_t row) const;
+  void Refuse(std::string_view what) {
+    Fail(Unimplemented("the mlx backend has no ", what, "; use the cpu backend"));
+  }
 
   MlxWeights& weights_;
-  const ModelFile& file_;
-  const ModelSpec& spec_;
-  const std::function<void(double)>& progress_;
+  const LoadOptions& options_;
   ThreadPool pool_;
-  const Path* const last_to_write_ = LastToWriteState(spec_);
-  Status status_;
-  std::vector<Job> jobs_;
-  // The job that packs (tensor, first row, outputs, widened).
-  std::map<std::tuple<int, int64_t, int64_t, bool>, size_t> job_of_;
 };
 
 mx::array Binder::Take(mx::Shape shape, mx::Dtype type) {
@@ -87,53 +65,40 @@ mx::array Binder::Take(mx::Shape shape, mx::Dtype type) {
   return mx::array(mx::allocator::malloc(bytes), std::move(shape), type);
 }
 
-Matrix Binder::MatrixOf(TensorRef weight, int64_t first_row, int64_t n_in, int64_t n_out,
-                        int64_t count, bool stacked) {
-  const TensorInfo& tensor = Info(weight);
-  Matrix matrix{.packing = PackingOf(tensor.type), .levels = {}, .scales = {}, .biases = {}};
-  if (!status_.ok()) return matrix;
-  // MLX gathers only among F32 matrices.
-  const bool widened = stacked && matrix.packing.form == Form::kFloat;
-  const auto [known, is_new] =
-      job_of_.try_emplace({weight.index, first_row, n_out, widened}, jobs_.size());
-  if (!is_new) return jobs_[known->second].matrix;
+Matrix Binder::Reserve(const MatrixRows& rows) {
+  const DType type = rows.tensor->type;
+  Matrix matrix{.packing = PackingOf(type), .levels = {}, .scales = {}, .biases = {}};
   const auto shape = [&](int64_t n) {
-    return stacked ? mx::Shape{Size(count), Size(n_out), Size(n)} : mx::Shape{Size(n_out), Size(n)};
+    return rows.stacked ? mx::Shape{Size(rows.count), Size(rows.n_out), Size(n)}
+                        : mx::Shape{Size(rows.n_out), Size(n)};
   };
-  const int64_t n_groups = matrix.packing.Groups(n_in);
+  const int64_t n_groups = matrix.packing.Groups(rows.n_in);
   switch (matrix.packing.form) {
     case Form::kFloat:
-      matrix.levels = Take(shape(n_in), widened ? mx::float32 : FloatTypeOf(tensor.type));
+      matrix.levels =
+          Take(shape(rows.n_in), IsWidened(rows, matrix.packing) ? mx::float32 : FloatTypeOf(type));
       break;
     case Form::kAffine:
-      matrix.levels = Take(shape(matrix.packing.Words(n_in)), mx::uint32);
+      matrix.levels = Take(shape(matrix.packing.Words(rows.n_in)), mx::uint32);
       matrix.scales = Take(shape(n_groups), mx::float32);
       matrix.biases = Take(shape(n_groups), mx::float32);
       break;
     case Form::kMxfp4:
-      matrix.levels = Take(shape(matrix.packing.Words(n_in)), mx::uint32);
+      matrix.levels = Take(shape(matrix.packing.Words(rows.n_in)), mx::uint32);
       matrix.scales = Take(shape(n_groups), mx::uint8);
       break;
   }
-  jobs_.push_back({.tensor = weight.index,
-                   .first_row = first_row,
-                   .n_in = n_in,
-                   .n_out = n_out,
-                   .rows_per_slice = tensor.dims[1],
-                   .count = count,
-                   .widened = widened,
-                   .matrix = matrix});
   return matrix;
 }
 
 BoundLinear Binder::Of(const Linear& linear) {
   BoundLinear bound;
   if (!linear) return bound;
-  bound.matrix = MatrixOf(linear.weight, linear.first_row, linear.n_in, linear.n_out, 1, false);
-  const std::vector<float> bias = ValuesOf(file_, linear.bias);
-  if (!bias.empty()) {
+  bound.matrix = MatrixOf(RowsOf(linear));
+  if (linear.bias) {
+    const std::vector<float> bias = ValuesOf(file_, linear.bias);
     const auto first = bias.begin() + linear.first_row;
-    bound.bias = Kept({first, first + linear.n_out}, {Size(linear.n_out)});
+    bound.bias = Put({first, first + linear.n_out}, Info(linear.bias), 0);
   }
   bound.scale = Of(linear.scale);
   return bound;
@@ -142,9 +107,8 @@ BoundLinear Binder::Of(const Linear& linear) {
 BoundStack Binder::Of(const StackedLinear& stack) {
   BoundStack bound;
   if (!stack) return bound;
-  bound.matrix =
-      MatrixOf(stack.weight, stack.first_row, stack.n_in, stack.n_out, stack.count, true);
-  bound.bias = Kept(ValuesOf(file_, stack.bias), {Size(stack.count), Size(stack.n_out)});
+  bound.matrix = MatrixOf(RowsOf(stack));
+  if (stack.bias) bound.bias = Put(ValuesOf(file_, stack.bias), Info(stack.bias), stack.n_out);
   bound.scale = Of(stack.scale);
   return bound;
 }
@@ -152,121 +116,60 @@ BoundStack Binder::Of(const StackedLinear& stack) {
 BoundNorm Binder::Of(const Norm& norm) {
   BoundNorm bound;
   bound.spec = norm;
-  const auto shape = [&](size_t n) {
-    const auto n_values = static_cast<int64_t>(n);
-    return n_values == norm.width ? mx::Shape{Size(n_values)}
-                                  : mx::Shape{Size(n_values / norm.width), Size(norm.width)};
+  const auto put = [&](TensorRef ref, float factor) -> std::optional<mx::array> {
+    std::vector<float> values = ValuesOf(file_, ref);
+    if (values.empty()) return {};
+    for (float& value : values) value *= factor;
+    const bool has_groups = std::ssize(values) != norm.width;
+    return Put(values, Info(ref), has_groups ? norm.width : 0);
   };
-  std::vector<float> weight = ValuesOf(file_, norm.weight);
-  for (float& value : weight) value *= norm.factor;
-  if (!weight.empty()) bound.weight = Kept(weight, shape(weight.size()));
-  const std::vector<float> bias = ValuesOf(file_, norm.bias);
-  if (!bias.empty()) bound.bias = Kept(bias, shape(bias.size()));
+  bound.weight = put(norm.weight, norm.factor);
+  bound.bias = put(norm.bias, 1);
   return bound;
 }
 
-BoundConvolution Binder::Of(const Convolution& convolution) {
-  const std::vector<float> kernel = ValuesOf(file_, convolution.kernel);
-  std::vector<float> transposed(kernel.size());
-  PutTapsFirst(convolution, kernel.data(), transposed.data());
-  return {.kernel = Kept(transposed, {Size(convolution.n_taps), Size(convolution.n_channels)}),
-          .bias = Of(convolution.bias)};
-}
-
-std::optional<mx::array> Binder::Of(TensorRef ref) {
-  const std::vector<float> values = ValuesOf(file_, ref);
-  return Kept(values, {Size(std::ssize(values))});
-}
-
-std::optional<mx::array> Binder::Kept(const std::vector<float>& values, mx::Shape shape) {
-  if (values.empty()) return {};
+std::optional<mx::array> Binder::Put(const std::vector<float>& values, const TensorInfo& tensor,
+                                     int64_t n_columns) {
+  const int64_t n = std::ssize(values);
+  mx::Shape shape{Size(n)};
+  if (n_columns > 0) shape = {Size(n / n_columns), Size(n_columns)};
   mx::array kept = Take(std::move(shape), mx::float32);
-  WEFT_CHECK(kept.size() == values.size(), "a vector has the shape that the spec gives it");
+  if (kept.size() != values.size()) {
+    Fail(file_.TensorError(tensor.name, "its size is no multiple of its columns"));
+    return {};
+  }
   std::ranges::copy(values, kept.data<float>());
   return kept;
 }
 
-BoundPath Binder::Of(const Path& path) {
-  const auto bind = [&]<typename Operation>(const Operation& op) -> BoundOp {
-    if constexpr (!kRefusedName<Operation>.empty()) {
-      Fail(Unimplemented("the mlx backend has no ", kRefusedName<Operation>,
-                         "; use the cpu backend"));
-    }
-    if constexpr (requires { op.sparsity; }) {
-      if (op.sparsity != 0) {
-        Fail(Unimplemented("the mlx backend has no sparse gates; use the cpu backend"));
-      }
-    }
-    if constexpr (requires { op.choice; }) {
-      if (op.choice) {
-        Fail(Unimplemented("the mlx backend has no attention to chosen keys; use the cpu backend"));
-      }
-    }
-    if constexpr (std::is_same_v<Operation, MixtureOfExperts>) {
-      if (op.weights == RouterWeights::kSoftmaxOfNear) {
-        Fail(
-            Unimplemented("the mlx backend has no experts weighed among near logits; use the cpu "
-                          "backend"));
-      }
-    }
-    if constexpr (std::is_same_v<Operation, Attention>) {
-      if (op.chunk > 0) {
-        Fail(Unimplemented("the mlx backend has no attention by chunks; use the cpu backend"));
-      }
-    }
-    Bound<Operation> bound;
-    bound.spec = &op;
-    op.Visit(spec_.d_model, TensorBinder{this}, bound);
-    return bound;
-  };
-  return {Of(path.pre), std::visit(bind, path.op), Of(path.post), path.scale};
-}
-
-BoundBlock Binder::Of(const Block& block) {
-  BoundBlock bound;
-  bound.keeps_input = block.keeps_input;
-  bound.pre = Of(block.pre);
-  for (const Path& path : block.paths) {
-    bound.paths.push_back(Of(path));
-    bound.last_to_write |= &path == last_to_write_;
+template <typename Operation>
+void Binder::Check(const Operation& op) {
+  if (!kRefusedName<Operation>.empty()) Refuse(kRefusedName<Operation>);
+  if constexpr (requires { op.sparsity; }) {
+    if (op.sparsity != 0) Refuse("sparse gates");
   }
-  bound.post = Of(block.post);
-  bound.residual_scale = block.residual_scale;
-  if (block.stream_scale) bound.stream_scale = ValuesOf(file_, block.stream_scale)[0];
-  bound.stream_scale *= block.stream_factor;
-  bound.stream_norm = Of(block.stream_norm);
-  return bound;
-}
-
-Status Binder::Bind() {
-  WEFT_RETURN_IF_ERROR(CheckWeightTypes(file_, spec_));
-  BoundModel& model = weights_.model_;
-  model.input_norm = Of(spec_.input_norm);
-  if (spec_.per_layer_input) {
-    const PerLayerInput& input = *spec_.per_layer_input;
-    model.per_layer_input = BoundPerLayerInput{Of(input.proj), Of(input.norm)};
+  if constexpr (requires { op.choice; }) {
+    if (op.choice) Refuse("attention to chosen keys");
   }
-  for (const Layer& layer : spec_.layers) {
-    for (const Block& block : layer.blocks) model.blocks.push_back(Of(block));
+  if constexpr (std::is_same_v<Operation, MixtureOfExperts>) {
+    if (op.weights == RouterWeights::kSoftmaxOfNear) Refuse("experts weighed among near logits");
   }
-  model.output_norm = Of(spec_.output_norm);
-  model.output = Of(spec_.output);
-  WEFT_RETURN_IF_ERROR(status_);
-  return CheckHostHolds(weights_.memory_bytes_);
+  if constexpr (std::is_same_v<Operation, Attention>) {
+    if (op.chunk > 0) Refuse("attention by chunks");
+  }
 }
 
 void Binder::PackOneRow(const Job& job, int64_t row) const {
-  const TensorInfo& tensor = file_.tensors()[static_cast<size_t>(job.tensor)];
-  const int64_t in_file = row / job.n_out * job.rows_per_slice + job.first_row + row % job.n_out;
-  const std::byte* const from = tensor.data.data() + in_file * tensor.row_bytes();
+  const DType type = job.tensor->type;
+  const std::byte* const from = job.Row(row);
   // Separate handles, because data() of a const array is const.
   mx::array levels = *job.matrix.levels;
   const Packing& packing = job.matrix.packing;
   if (packing.form == Form::kFloat) {
     const auto row_bytes = static_cast<int64_t>(levels.itemsize()) * job.n_in;
     std::byte* const to = levels.data<std::byte>() + row * row_bytes;
-    if (job.widened) {
-      Dequantize(tensor.type, from, job.n_in, reinterpret_cast<float*>(to));
+    if (IsWidened(job, packing)) {
+      Dequantize(type, from, job.n_in, reinterpret_cast<float*>(to));
     } else {
       std::memcpy(to, from, static_cast<size_t>(row_bytes));
     }
@@ -282,32 +185,13 @@ void Binder::PackOneRow(const Job& job, int64_t row) const {
     mx::array biases = *job.matrix.biases;
     out.biases = biases.data<float>() + groups_row;
   }
-  PackRow(tensor.type, from, job.n_in, out);
+  PackRow(type, from, job.n_in, out);
 }
 
-// Packs piece by piece, so that little of the file is in memory in addition to the packed matrix.
-void Binder::PackJob(const Job& job, bool is_last) {
-  const TensorInfo& tensor = file_.tensors()[static_cast<size_t>(job.tensor)];
-  const int64_t n_rows = job.n_out * job.count;
-  const int64_t piece =
-      std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, tensor.row_bytes()));
-  for (int64_t first = 0; first < n_rows; first += piece) {
-    pool_.ParallelFor(std::min(piece, n_rows - first), 16, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) PackOneRow(job, first + i);
-    });
-  }
-  if (is_last) file_.Release(tensor, tensor.data);
-}
-
-Status Binder::Pack() {
-  std::map<int, int> jobs_left;  // by tensor
-  for (const Job& job : jobs_) ++jobs_left[job.tensor];
-  size_t done = 0;
-  for (const Job& job : jobs_) {
-    PackJob(job, --jobs_left[job.tensor] == 0);
-    ++done;
-    if (progress_) progress_(static_cast<double>(done) / static_cast<double>(jobs_.size()));
-  }
+Status Binder::Pack(const Job& job, bool /*is_last*/) {
+  pool_.ParallelFor(job.n_out * job.count, 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) PackOneRow(job, row);
+  });
   return OkStatus();
 }
 
@@ -317,7 +201,7 @@ StatusOr<std::shared_ptr<const MlxWeights>> MlxWeights::Load(std::shared_ptr<con
   std::shared_ptr<MlxWeights> weights(new MlxWeights(std::move(file), std::move(spec)));
   Binder binder(weights.get(), options);
   WEFT_RETURN_IF_ERROR(binder.Bind());
-  WEFT_RETURN_IF_ERROR(binder.Pack());
+  WEFT_RETURN_IF_ERROR(binder.PackThem());
   weights->wired_.emplace(weights->memory_bytes_);
   return weights;
 }

@@ -11,8 +11,6 @@
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <variant>
-#include <vector>
 
 #include "backend/backend.h"
 #include "backend/bound_spec.h"
@@ -44,34 +42,23 @@ struct BoundStack {
   explicit operator bool() const { return static_cast<bool>(matrix); }
 };
 
-struct BoundNorm {
-  Norm spec;
-  std::optional<mx::array> weight;  // multiplied by the spec's factor; [width] or [groups, width]
-  std::optional<mx::array> bias;    // same shape
-  explicit operator bool() const { return static_cast<bool>(spec); }
-};
+// The weight is multiplied by the spec's factor. [width] or [groups, width].
+using BoundNorm = BoundNormOf<std::optional<mx::array>>;
+using BoundConvolution = BoundConvolutionOf<std::optional<mx::array>>;
 
-struct BoundConvolution {
-  std::optional<mx::array> kernel;  // [n_taps, n_channels]: transposed from the file
-  std::optional<mx::array> bias;    // [n_channels]
-};
-
-// The bound form of an operation's tensors (see operations.h).
+// The bound form of a spec (see bound_spec.h).
 struct InArrays {
   using Vector = std::optional<mx::array>;
   using Linear = BoundLinear;
   using Stack = BoundStack;
   using Norm = BoundNorm;
   using Convolution = BoundConvolution;
+  using Table = TensorRef;
+  using Matrix = mlx::Matrix;
 };
 
-// An operation bound to arrays, with the names that they have in its spec.
 template <typename Operation>
-struct Bound : Operation::template Tensors<InArrays> {
-  const Operation* spec = nullptr;
-};
-
-using BoundOp = BoundOpOf<Bound>;
+using Bound = BoundOperation<InArrays, Operation>;
 
 // For operations that this backend lacks: their name in the error message.
 template <typename Operation>
@@ -99,25 +86,10 @@ inline constexpr std::string_view kRefusedName<TimeMix> = "time mix of RWKV 7";
 template <>
 inline constexpr std::string_view kRefusedName<ChannelMix> = "channel mix of RWKV 7";
 
-using BoundPath = BoundPathOf<BoundNorm, BoundOp>;
-
-struct BoundBlock : BoundBlockOf<BoundNorm, BoundPath> {
-  // No later block writes state, so rows without wanted results end here.
-  bool last_to_write = false;
-};
-
-struct BoundPerLayerInput {
-  BoundLinear proj;
-  BoundNorm norm;
-};
-
-struct BoundModel {
-  BoundNorm input_norm;
-  std::optional<BoundPerLayerInput> per_layer_input;
-  std::vector<BoundBlock> blocks;  // all layers' blocks, in order
-  BoundNorm output_norm;
-  BoundLinear output;
-};
+using BoundPath = BoundSpec<InArrays, Bound>::Path;
+using BoundBlock = BoundSpec<InArrays, Bound>::Block;
+using BoundPerLayerInput = BoundSpec<InArrays, Bound>::PerLayerInput;
+using BoundModel = BoundSpec<InArrays, Bound>::Model;
 
 class MlxWeights : public Weights {
  public:
@@ -143,6 +115,7 @@ class MlxWeights : public Weights {
   const std::shared_ptr<const ModelFile> file_;
   const ModelSpec spec_;
   int64_t memory_bytes_ = 0;
+  BoundTensors<InArrays> tensors_;
   BoundModel model_;
   std::optional<WiredBytes> wired_;
 };
