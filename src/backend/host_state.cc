@@ -35,27 +35,6 @@ void HostState::AddGroup(int64_t page_bytes) {
 
 // --- pages -----------------------------------------------------------------------------
 
-Status HostState::CheckGroup(int group) const {
-  if (group >= 0 && group < static_cast<int>(pages_.size())) return OkStatus();
-  return InvalidArgument("page group ", group, " of ", pages_.size());
-}
-
-Status HostState::CheckPage(int group, PageId page) const {
-  WEFT_RETURN_IF_ERROR(CheckGroup(group));
-  if (page >= 0 && page < n_pages(group)) return OkStatus();
-  return InvalidArgument("page ", page, " of group ", group, ", which has ", n_pages(group));
-}
-
-Status HostState::CheckTokens(int n_tokens) const {
-  if (n_tokens >= 0 && n_tokens <= page_tokens()) return OkStatus();
-  return InvalidArgument(n_tokens, " tokens of a page of ", page_tokens());
-}
-
-Status HostState::CheckPageSize(int group, size_t n_bytes) const {
-  if (static_cast<int64_t>(n_bytes) == layout_.page_bytes[group]) return OkStatus();
-  return InvalidArgument("a page has ", layout_.page_bytes[group], " bytes, not ", n_bytes);
-}
-
 Status HostState::GrowPages(int group, int64_t n_pages) {
   WEFT_RETURN_IF_ERROR(CheckGroup(group));
   return pages_[group].Grow(n_pages);
@@ -79,7 +58,7 @@ Status HostState::CopyPage(int group, PageId from, PageId to, int n_tokens) {
 Status HostState::ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) const {
   WEFT_RETURN_IF_ERROR(CheckPage(group, page));
   WEFT_RETURN_IF_ERROR(CheckTokens(n_tokens));
-  WEFT_RETURN_IF_ERROR(CheckPageSize(group, out.size()));
+  WEFT_RETURN_IF_ERROR(CheckPageBytes(group, out.size()));
   std::memcpy(out.data(), pages_[group].page(page), out.size());
   ClearFrom(group, n_tokens, out.data());
   return OkStatus();
@@ -87,24 +66,13 @@ Status HostState::ReadPage(int group, PageId page, int n_tokens, std::span<std::
 
 Status HostState::WritePage(int group, PageId page, std::span<const std::byte> in) {
   WEFT_RETURN_IF_ERROR(CheckPage(group, page));
-  WEFT_RETURN_IF_ERROR(CheckPageSize(group, in.size()));
+  WEFT_RETURN_IF_ERROR(CheckPageBytes(group, in.size()));
   TouchPage(group, page);
   std::memcpy(pages_[group].page(page), in.data(), in.size());
   return OkStatus();
 }
 
 // --- slots -----------------------------------------------------------------------------
-
-Status HostState::CheckSlot(SlotId slot) const {
-  if (layout_.slot_bytes == 0) return Unimplemented("this model has no recurrent state");
-  if (slot >= 0 && slot < n_slots()) return OkStatus();
-  return InvalidArgument("slot ", slot, " of ", n_slots());
-}
-
-Status HostState::CheckSlotSize(size_t n_bytes) const {
-  if (static_cast<int64_t>(n_bytes) == layout_.slot_bytes) return OkStatus();
-  return InvalidArgument("a slot has ", layout_.slot_bytes, " bytes, not ", n_bytes);
-}
 
 Status HostState::GrowSlots(int64_t n_slots) {
   if (layout_.slot_bytes == 0 && n_slots > 0) {
@@ -130,14 +98,14 @@ Status HostState::CopySlot(SlotId from, SlotId to) {
 
 Status HostState::ReadSlot(SlotId slot, std::span<std::byte> out) const {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
-  WEFT_RETURN_IF_ERROR(CheckSlotSize(out.size()));
+  WEFT_RETURN_IF_ERROR(CheckSlotBytes(out.size()));
   std::memcpy(out.data(), slots_.page(slot), out.size());
   return OkStatus();
 }
 
 Status HostState::WriteSlot(SlotId slot, std::span<const std::byte> in) {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
-  WEFT_RETURN_IF_ERROR(CheckSlotSize(in.size()));
+  WEFT_RETURN_IF_ERROR(CheckSlotBytes(in.size()));
   TouchSlot(slot);
   std::memcpy(slots_.page(slot), in.data(), in.size());
   return OkStatus();

@@ -62,13 +62,6 @@ class HostState : public StateStore {
   virtual void ClearFrom(int group, int n_tokens, std::byte* page) const = 0;
 
  private:
-  Status CheckGroup(int group) const;
-  Status CheckPage(int group, PageId page) const;
-  Status CheckTokens(int n_tokens) const;
-  Status CheckPageSize(int group, size_t n_bytes) const;
-  Status CheckSlot(SlotId slot) const;
-  Status CheckSlotSize(size_t n_bytes) const;
-
   std::vector<PageMemory> pages_;      // per group
   std::vector<int64_t> slot_offsets_;  // bytes, per state; finally the end of a slot
   PageMemory slots_;

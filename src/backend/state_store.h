@@ -82,6 +82,14 @@ class StateStore {
   virtual int64_t held_bytes() const = 0;
 
  protected:
+  // Errors that name what is out of range.
+  Status CheckGroup(int group) const;
+  Status CheckPage(int group, PageId page) const;
+  Status CheckTokens(int n_tokens) const;
+  Status CheckPageBytes(int group, size_t n_bytes) const;
+  Status CheckSlot(SlotId slot) const;
+  Status CheckSlotBytes(size_t n_bytes) const;
+
   StateLayout layout_;  // constructors fill it
 };
 

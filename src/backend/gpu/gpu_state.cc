@@ -135,33 +135,10 @@ device::KvView GpuState::kv(int kv_layer) const {
   return view;
 }
 
-// --- checks -----------------------------------------------------------------------------------
-
-Status GpuState::CheckPage(int group, PageId page) const {
-  if (group < 0 || group >= static_cast<int>(pages_.size())) {
-    return InvalidArgument("no page group ", group);
-  }
-  if (page >= 0 && page < n_pages(group)) return OkStatus();
-  return InvalidArgument("page ", page, " of a pool of ", n_pages(group));
-}
-
-Status GpuState::CheckSlot(SlotId slot) const {
-  if (slots_ == nullptr) return Unimplemented("the model has no recurrent state");
-  if (slot >= 0 && slot < n_slots()) return OkStatus();
-  return InvalidArgument("slot ", slot, " of a pool of ", n_slots());
-}
-
-Status GpuState::CheckSize(size_t n_bytes, int64_t expected) const {
-  if (static_cast<int64_t>(n_bytes) == expected) return OkStatus();
-  return InvalidArgument("state of ", n_bytes, " bytes, expected are ", expected);
-}
-
 // --- pages ------------------------------------------------------------------------------------
 
 Status GpuState::GrowPages(int group, int64_t n_pages) {
-  if (group < 0 || group >= static_cast<int>(pages_.size())) {
-    return InvalidArgument("no page group ", group);
-  }
+  WEFT_RETURN_IF_ERROR(CheckGroup(group));
   return pages_[group]->Grow(n_pages);
 }
 
@@ -176,9 +153,7 @@ void GpuState::DiscardPages(int group, std::span<const PageId> pages) {
 Status GpuState::CopyPage(int group, PageId from, PageId to, int n_tokens) {
   WEFT_RETURN_IF_ERROR(CheckPage(group, from));
   WEFT_RETURN_IF_ERROR(CheckPage(group, to));
-  if (n_tokens < 0 || n_tokens > layout_.page_tokens) {
-    return InvalidArgument(n_tokens, " positions of a page of ", layout_.page_tokens);
-  }
+  WEFT_RETURN_IF_ERROR(CheckTokens(n_tokens));
   SlabPool& pool = *pages_[group];
   if (n_tokens == 0 || from == to || !pool.holds(from)) return OkStatus();
   WEFT_RETURN_IF_ERROR(pool.Hold(to));
@@ -239,10 +214,8 @@ Status GpuState::Send(std::byte* to, std::span<const std::byte> in) {
 
 Status GpuState::ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) const {
   WEFT_RETURN_IF_ERROR(CheckPage(group, page));
-  WEFT_RETURN_IF_ERROR(CheckSize(out.size(), layout_.page_bytes[group]));
-  if (n_tokens < 0 || n_tokens > layout_.page_tokens) {
-    return InvalidArgument(n_tokens, " positions of a page of ", layout_.page_tokens);
-  }
+  WEFT_RETURN_IF_ERROR(CheckPageBytes(group, out.size()));
+  WEFT_RETURN_IF_ERROR(CheckTokens(n_tokens));
   std::ranges::fill(out, std::byte{0});
   if (n_tokens == 0 || !pages_[group]->holds(page)) return OkStatus();
   WEFT_RETURN_IF_ERROR(Fetch(pages_[group]->at(page), out));
@@ -252,7 +225,7 @@ Status GpuState::ReadPage(int group, PageId page, int n_tokens, std::span<std::b
 
 Status GpuState::WritePage(int group, PageId page, std::span<const std::byte> in) {
   WEFT_RETURN_IF_ERROR(CheckPage(group, page));
-  WEFT_RETURN_IF_ERROR(CheckSize(in.size(), layout_.page_bytes[group]));
+  WEFT_RETURN_IF_ERROR(CheckPageBytes(group, in.size()));
   WEFT_RETURN_IF_ERROR(pages_[group]->Hold(page));
   return Send(pages_[group]->at(page), in);
 }
@@ -283,7 +256,7 @@ Status GpuState::CopySlot(SlotId from, SlotId to) {
 
 Status GpuState::ReadSlot(SlotId slot, std::span<std::byte> out) const {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
-  WEFT_RETURN_IF_ERROR(CheckSize(out.size(), layout_.slot_bytes));
+  WEFT_RETURN_IF_ERROR(CheckSlotBytes(out.size()));
   if (slots_->holds(slot)) return Fetch(slots_->at(slot), out);
   std::ranges::fill(out, std::byte{0});
   return OkStatus();
@@ -291,7 +264,7 @@ Status GpuState::ReadSlot(SlotId slot, std::span<std::byte> out) const {
 
 Status GpuState::WriteSlot(SlotId slot, std::span<const std::byte> in) {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
-  WEFT_RETURN_IF_ERROR(CheckSize(in.size(), layout_.slot_bytes));
+  WEFT_RETURN_IF_ERROR(CheckSlotBytes(in.size()));
   WEFT_RETURN_IF_ERROR(slots_->Hold(slot));
   return Send(slots_->at(slot), in);
 }

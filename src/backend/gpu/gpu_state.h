@@ -72,9 +72,6 @@ class GpuState final : public StateStore {
   // Places a layer's keys or values at `*offset`, and advances the offset past them.
   device::KvPlane LayOutPlane(int n_heads, int64_t dims, bool by_dim, int64_t* offset) const;
   Status Start(const ModelSpec& spec);
-  Status CheckPage(int group, PageId page) const;
-  Status CheckSlot(SlotId slot) const;
-  Status CheckSize(size_t n_bytes, int64_t expected) const;
   // Downloads and uploads bytes, in order with the work enqueued before.
   Status Fetch(const std::byte* from, std::span<std::byte> out) const;
   Status Send(std::byte* to, std::span<const std::byte> in);

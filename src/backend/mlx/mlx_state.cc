@@ -122,9 +122,7 @@ int64_t Roomier(int64_t wanted) { return wanted + wanted / 4; }
 }  // namespace
 
 Status MlxState::GrowPages(int group, int64_t n_pages) {
-  if (group < 0 || group >= std::ssize(n_pages_)) {
-    return InvalidArgument("page group ", group, " of ", n_pages_.size());
-  }
+  WEFT_RETURN_IF_ERROR(CheckGroup(group));
   int64_t& usable = n_pages_[static_cast<size_t>(group)];
   int64_t& held = pages_held_[static_cast<size_t>(group)];
   if (n_pages > held) {
@@ -160,24 +158,6 @@ int64_t MlxState::held_bytes() const {
 
 // --- pages -----------------------------------------------------------------------------
 
-Status MlxState::CheckPage(int group, PageId page) const {
-  if (group < 0 || group >= std::ssize(n_pages_)) {
-    return InvalidArgument("page group ", group, " of ", n_pages_.size());
-  }
-  if (page >= 0 && page < n_pages(group)) return OkStatus();
-  return InvalidArgument("page ", page, " of group ", group, ", which has ", n_pages(group));
-}
-
-Status MlxState::CheckTokens(int n_tokens) const {
-  if (n_tokens >= 0 && n_tokens <= page_tokens()) return OkStatus();
-  return InvalidArgument(n_tokens, " tokens of a page of ", page_tokens());
-}
-
-Status MlxState::CheckBytes(size_t n_bytes, int64_t wanted) const {
-  if (static_cast<int64_t>(n_bytes) == wanted) return OkStatus();
-  return InvalidArgument("this state has ", wanted, " bytes, not ", n_bytes);
-}
-
 Status MlxState::CopyPage(int group, PageId from, PageId to, int n_tokens) {
   WEFT_RETURN_IF_ERROR(CheckPage(group, from));
   WEFT_RETURN_IF_ERROR(CheckPage(group, to));
@@ -196,7 +176,7 @@ Status MlxState::CopyPage(int group, PageId from, PageId to, int n_tokens) {
 Status MlxState::ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) const {
   WEFT_RETURN_IF_ERROR(CheckPage(group, page));
   WEFT_RETURN_IF_ERROR(CheckTokens(n_tokens));
-  WEFT_RETURN_IF_ERROR(CheckBytes(out.size(), layout_.page_bytes[static_cast<size_t>(group)]));
+  WEFT_RETURN_IF_ERROR(CheckPageBytes(group, out.size()));
   for (const Pool* const pool : PoolsOf(group)) {
     const auto row_bytes = static_cast<size_t>(pool->row_bytes);
     for (int64_t i = 0; i < page_tokens(); ++i) {
@@ -214,7 +194,7 @@ Status MlxState::ReadPage(int group, PageId page, int n_tokens, std::span<std::b
 
 Status MlxState::WritePage(int group, PageId page, std::span<const std::byte> in) {
   WEFT_RETURN_IF_ERROR(CheckPage(group, page));
-  WEFT_RETURN_IF_ERROR(CheckBytes(in.size(), layout_.page_bytes[static_cast<size_t>(group)]));
+  WEFT_RETURN_IF_ERROR(CheckPageBytes(group, in.size()));
   for (const Pool* const pool : PoolsOf(group)) {
     const auto row_bytes = static_cast<size_t>(pool->row_bytes);
     for (int64_t i = 0; i < page_tokens(); ++i) {
@@ -227,12 +207,6 @@ Status MlxState::WritePage(int group, PageId page, std::span<const std::byte> in
 }
 
 // --- slots -----------------------------------------------------------------------------
-
-Status MlxState::CheckSlot(SlotId slot) const {
-  if (states_.empty()) return Unimplemented("this model has no recurrent state");
-  if (slot >= 0 && slot < n_slots_) return OkStatus();
-  return InvalidArgument("slot ", slot, " of ", n_slots_);
-}
 
 Status MlxState::ClearSlot(SlotId slot) {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
@@ -256,7 +230,7 @@ Status MlxState::CopySlot(SlotId from, SlotId to) {
 
 Status MlxState::ReadSlot(SlotId slot, std::span<std::byte> out) const {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
-  WEFT_RETURN_IF_ERROR(CheckBytes(out.size(), layout_.slot_bytes));
+  WEFT_RETURN_IF_ERROR(CheckSlotBytes(out.size()));
   for (const Pool& state : states_) {
     if (state.n_heads == 0) continue;
     std::memcpy(out.data(), state.row(0, slot), static_cast<size_t>(state.row_bytes));
@@ -267,7 +241,7 @@ Status MlxState::ReadSlot(SlotId slot, std::span<std::byte> out) const {
 
 Status MlxState::WriteSlot(SlotId slot, std::span<const std::byte> in) {
   WEFT_RETURN_IF_ERROR(CheckSlot(slot));
-  WEFT_RETURN_IF_ERROR(CheckBytes(in.size(), layout_.slot_bytes));
+  WEFT_RETURN_IF_ERROR(CheckSlotBytes(in.size()));
   for (const Pool& state : states_) {
     if (state.n_heads == 0) continue;
     std::memcpy(state.row(0, slot), in.data(), static_cast<size_t>(state.row_bytes));

@@ -84,10 +84,6 @@ class MlxState final : public StateStore {
   // `by_head`: the arrays' first dimension is the head.
   Status Grow(std::span<Pool* const> pools, int64_t n_kept, int64_t n_rows, mx::Dtype type,
               bool by_head);
-  Status CheckPage(int group, PageId page) const;
-  Status CheckTokens(int n_tokens) const;
-  Status CheckBytes(size_t n_bytes, int64_t wanted) const;
-  Status CheckSlot(SlotId slot) const;
 
   const mx::Dtype type_;
   std::vector<std::vector<int>> group_layers_;

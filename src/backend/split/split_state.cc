@@ -25,11 +25,6 @@ SplitState::SplitState(const SplitSpec& spec, std::unique_ptr<StateStore> front,
   }
 }
 
-Status SplitState::CheckGroup(int group) const {
-  if (group >= 0 && group < std::ssize(layout_.page_bytes)) return OkStatus();
-  return InvalidArgument("page group ", group, " of ", layout_.page_bytes.size());
-}
-
 template <typename Fn>
 Status SplitState::ForPages(int group, Fn fn) const {
   WEFT_RETURN_IF_ERROR(CheckGroup(group));
@@ -85,19 +80,9 @@ Status SplitState::CopyPage(int group, PageId from, PageId to, int n_tokens) {
   });
 }
 
-namespace {
-
-Status CheckBytes(std::string_view what, int64_t expected, size_t n_bytes) {
-  if (static_cast<int64_t>(n_bytes) == expected) return OkStatus();
-  return InvalidArgument(what, " has ", expected, " bytes, not ", n_bytes);
-}
-
-}  // namespace
-
 Status SplitState::ReadPage(int group, PageId page, int n_tokens, std::span<std::byte> out) const {
   WEFT_RETURN_IF_ERROR(CheckGroup(group));
-  WEFT_RETURN_IF_ERROR(
-      CheckBytes("a page", layout_.page_bytes[static_cast<size_t>(group)], out.size()));
+  WEFT_RETURN_IF_ERROR(CheckPageBytes(group, out.size()));
   return ForPages(group, [&](const StateStore* store, int own, size_t bytes) {
     return store->ReadPage(own, page, n_tokens,
                            std::exchange(out, out.subspan(bytes)).first(bytes));
@@ -106,8 +91,7 @@ Status SplitState::ReadPage(int group, PageId page, int n_tokens, std::span<std:
 
 Status SplitState::WritePage(int group, PageId page, std::span<const std::byte> in) {
   WEFT_RETURN_IF_ERROR(CheckGroup(group));
-  WEFT_RETURN_IF_ERROR(
-      CheckBytes("a page", layout_.page_bytes[static_cast<size_t>(group)], in.size()));
+  WEFT_RETURN_IF_ERROR(CheckPageBytes(group, in.size()));
   return ForPages(group, [&](StateStore* store, int own, size_t bytes) {
     return store->WritePage(own, page, std::exchange(in, in.subspan(bytes)).first(bytes));
   });
@@ -141,7 +125,7 @@ Status SplitState::CopySlot(SlotId from, SlotId to) {
 
 Status SplitState::ReadSlot(SlotId slot, std::span<std::byte> out) const {
   if (layout_.slot_bytes > 0) {
-    WEFT_RETURN_IF_ERROR(CheckBytes("a slot", layout_.slot_bytes, out.size()));
+    WEFT_RETURN_IF_ERROR(CheckSlotBytes(out.size()));
   }
   return ForSlots([&](const StateStore* store, size_t bytes) {
     return store->ReadSlot(slot, std::exchange(out, out.subspan(bytes)).first(bytes));
@@ -150,7 +134,7 @@ Status SplitState::ReadSlot(SlotId slot, std::span<std::byte> out) const {
 
 Status SplitState::WriteSlot(SlotId slot, std::span<const std::byte> in) {
   if (layout_.slot_bytes > 0) {
-    WEFT_RETURN_IF_ERROR(CheckBytes("a slot", layout_.slot_bytes, in.size()));
+    WEFT_RETURN_IF_ERROR(CheckSlotBytes(in.size()));
   }
   return ForSlots([&](StateStore* store, size_t bytes) {
     return store->WriteSlot(slot, std::exchange(in, in.subspan(bytes)).first(bytes));

@@ -47,7 +47,6 @@ class SplitState final : public StateStore {
     std::unique_ptr<StateStore> store;
     std::vector<int> groups;  // see SpecPart
   };
-  Status CheckGroup(int group) const;
   // Calls fn(store, the store's number of the group, bytes of its pages) for each part that has
   // layers in the group, until one fails.
   template <typename Fn>
