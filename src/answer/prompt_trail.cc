@@ -4,12 +4,13 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "base/unicode.h"
 
 namespace weft::serve {
 namespace {
 
 bool IsInsideCharacter(std::string_view text, size_t at) {
-  return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  return at < text.size() && IsContinuationByte(text[at]);
 }
 
 // The line around a position, cut at both ends if it is long.

@@ -7,6 +7,7 @@
 #include "answer/ask.h"
 #include "answer/error_details.h"
 #include "base/strings.h"
+#include "base/unicode.h"
 #include "constraint/constraint_cache.h"
 #include "json/json_text.h"
 #include "tokenizer/tokens_behind.h"
@@ -21,14 +22,10 @@ constexpr std::string_view kSpace = " \t\r\n";
 constexpr int64_t kMostOver = 3;
 bool EndsWithinCharacter(std::string_view text) {
   size_t behind = 0;  // bytes after the last one that begins a character
-  while (behind < text.size() && behind < 4 &&
-         (static_cast<unsigned char>(text[text.size() - 1 - behind]) & 0xc0) == 0x80) {
+  while (behind < text.size() && behind < 4 && IsContinuationByte(text[text.size() - 1 - behind])) {
     ++behind;
   }
-  if (behind == text.size()) return false;
-  const auto first = static_cast<unsigned char>(text[text.size() - 1 - behind]);
-  const size_t wanted = first < 0xc0 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-  return behind < wanted;
+  return behind < text.size() && behind + 1 < AnnouncedLength(text[text.size() - 1 - behind]);
 }
 
 void Allow(TokenId token, std::span<uint32_t> allowed) {

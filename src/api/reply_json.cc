@@ -7,6 +7,7 @@
 #include "api/fields/cache_report.h"
 #include "api/fields/support.h"
 #include "base/strings.h"
+#include "base/unicode.h"
 
 namespace weft::serve {
 namespace {
@@ -33,8 +34,7 @@ ordered_json LogprobEntry(const Tokenizer& tokenizer, TokenLogprob token) {
 
 // Characters that begin in `text`; the two halves of a split character count as one in total.
 int64_t CountCharacters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+  return std::count_if(text.begin(), text.end(), [](char c) { return !IsContinuationByte(c); });
 }
 
 double PerSecond(int64_t n, double ms) {

@@ -69,8 +69,6 @@ OwnedTable* BuildTable() {
   return table;
 }
 
-bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
 }  // namespace
 
 namespace unicode_internal {
@@ -123,7 +121,7 @@ DecodedChar DecodeLenient(std::string_view text) {
   const uint32_t length = lead < 0xC0 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF8 ? 4 : 0;
   if (length == 0 || text.size() < length) return {kReplacementChar, 1};
   for (uint32_t i = 1; i < length; ++i) {
-    if (!IsContinuation(text[i])) return {kReplacementChar, 1};
+    if (!IsContinuationByte(text[i])) return {kReplacementChar, 1};
   }
   const DecodedChar decoded = DecodeTrusted(text.data());
   return decoded.code > kMaxCodePoint ? DecodedChar{kReplacementChar, 1} : decoded;

@@ -88,6 +88,11 @@ std::string_view RepairUtf8(std::string_view text, std::string* storage);
 // one, -1 if the first byte cannot start one here.
 int StrictCharLength(std::string_view text);
 
+// True for a byte that continues a character.
+inline bool IsContinuationByte(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
 // The length announced by the lead byte alone; 1 for bytes that are not lead bytes.
 inline size_t AnnouncedLength(char lead) {
   constexpr uint8_t kLengths[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/unicode.h"
+
 namespace weft {
 namespace {
 
@@ -13,7 +15,7 @@ uint64_t HashOf(std::string_view text, uint64_t seed) {
 }
 
 bool InsideCharacter(std::string_view rest) {
-  return !rest.empty() && (static_cast<unsigned char>(rest.front()) & 0xC0) == 0x80;
+  return !rest.empty() && IsContinuationByte(rest.front());
 }
 
 // SentencePiece vocabularies may put a space before text at the start or after a control token, so

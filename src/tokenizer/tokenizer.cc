@@ -136,10 +136,7 @@ class Tokenizer::Impl {
     size_t doubtful = most;
     while (!text.empty()) {
       size_t n = std::min(kSliceBytes, text.size());
-      const auto is_inside = [&](size_t at) {  // a character
-        return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
-      };
-      for (int i = 0; i < 3 && is_inside(n); ++i) --n;
+      for (int i = 0; i < 3 && n < text.size() && IsContinuationByte(text[n]); ++i) --n;
       const auto tokens = EncodeAll(text.substr(0, n), options);
       begin->insert(begin->end(), tokens.begin(), tokens.end());
       doubtful += kTokensPerCut;

@@ -50,7 +50,7 @@ class UnigramEncoder : public TextEncoder {
     path->resize(text.size() + 1);
     (*path)[text.size()] = {0, 0, kNoToken};
     for (size_t at = text.size(); at-- > 0;) {
-      if ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) continue;  // within a character
+      if (IsContinuationByte(text[at])) continue;
       const std::string_view rest = text.substr(at);
       const uint32_t bytes = DecodeTrusted(rest.data()).bytes;
       PathStep best = {(*path)[at + bytes].cost + kUnknownCost, bytes, kNoToken};

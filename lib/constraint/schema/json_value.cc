@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "base/unicode.h"
 #include "constraint/regex/hash_index.h"
 
 namespace weft::constraint {
@@ -194,18 +195,6 @@ class JsonReader {
       *value = *value * 16 + static_cast<uint32_t>(decimal ? c - '0' : c - 'a' + 10);
     }
     return OkStatus();
-  }
-
-  static void AppendUtf8(uint32_t c, std::string* out) {
-    if (c < 0x80) {
-      out->push_back(static_cast<char>(c));
-      return;
-    }
-    const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    constexpr uint32_t kLead[] = {0, 0xC0, 0xE0, 0xF0};
-    out->push_back(static_cast<char>(kLead[more] | c >> (6 * more)));
-    for (int i = more - 1; i >= 0; --i)
-      out->push_back(static_cast<char>(0x80 | (c >> (6 * i) & 0x3F)));
   }
 
   Status ReadEscape(std::string* out) {

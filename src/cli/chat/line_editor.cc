@@ -198,7 +198,7 @@ class TerminalEditor : public LineEditor {
     for (const std::string& candidate : found.candidates) {
       size_t n = 0;
       while (n < common.size() && n < candidate.size() && common[n] == candidate[n]) ++n;
-      while (n < common.size() && (common[n] & 0xc0) == 0x80) --n;  // not inside a character
+      while (n < common.size() && IsContinuationByte(common[n])) --n;  // not inside a character
       common.resize(n);
     }
     std::string more = common.substr(std::min(common.size(), line.size() - found.begin));

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <string_view>
 
+#include "base/unicode.h"
+
 namespace weft::cli {
 namespace {
 
@@ -25,8 +27,7 @@ void OnSignal(int) { is_ended = 1; }
 std::string_view Cut(std::string_view line, size_t columns) {
   size_t end = 0;
   for (size_t n = 0; end < line.size(); ++end) {
-    const bool begins_character = (static_cast<unsigned char>(line[end]) & 0xC0) != 0x80;
-    if (begins_character && n++ == columns) break;
+    if (!IsContinuationByte(line[end]) && n++ == columns) break;
   }
   return line.substr(0, end);
 }
