@@ -53,26 +53,35 @@ def commands(weft):
 
 
 def metrics(weft):
-    """Those of a server with the built-in model that has just started."""
+    """Those of a server with the built-in model that has just started, and those that only several models have."""
+    with tempfile.TemporaryDirectory() as folder:
+        models = pathlib.Path(folder, "models.toml")
+        models.write_text('[a]\nmodel = "box"\npinned = true\n')
+        one = _metrics_of(weft, "-m", "box", "--state-dir", f"{folder}/state")
+        several = _metrics_of(weft, "--models", models)
+    shown = {**{name: text for name, text in several.items() if name.startswith("weft_model_")}, **one}
+    return "\n".join(shown[name] for name in sorted(shown)) + "\n"
+
+
+def _metrics_of(weft, *args):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as state, \
-         subprocess.Popen([weft, "serve", "-m", "box", "--port", str(port), "--state-dir", state, "--threads",
-                           "1"], stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen([weft, "serve", "--port", str(port), "--threads", "1", *args],
+                          stderr=subprocess.DEVNULL) as server:
         try:
             text = _fetch(f"http://127.0.0.1:{port}/metrics", server)
         finally:
             server.terminate()
     meanings = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.M))
     types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
-    lines = []
-    for name in sorted(types):
+    lines = {}
+    for name in types:
         labels = sorted({key for given in re.findall(rf"^{re.escape(name)}\{{([^}}]*)\}}", text, re.M)
                          for key in re.findall(r"(\w+)=", given)} - {"le"})
         shown = name + ("{" + ",".join(labels) + "}" if labels else "")
-        lines.append(f"{shown} ({types[name]})\n    {meanings.get(name, '')}")
-    return "\n".join(lines) + "\n"
+        lines[name] = f"{shown} ({types[name]})\n    {meanings.get(name, '')}"
+    return lines
 
 
 def _fetch(url, server):

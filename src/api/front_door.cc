@@ -1,10 +1,13 @@
 #include "api/front_door.h"
 
+#include <algorithm>
 #include <optional>
 #include <stop_token>
 #include <utility>
 
 #include "api/fields/support.h"
+#include "api/model_wish.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -20,6 +23,8 @@ namespace {
 constexpr size_t kSmallAnswerBytes = 64 << 10;
 // After a request of this size it is worth returning freed memory to the system.
 constexpr uint64_t kLargeRequestBytes = 4 << 20;
+// After which a client asks again for a model that is not loaded.
+constexpr int kModelRetrySeconds = 5;
 
 std::string_view PresentedKey(const HttpRequest& request) {
   return ApiKeyOf(request.Header("Authorization"), request.Header("x-api-key"));
@@ -30,6 +35,35 @@ ApiError UnauthenticatedError(bool without_key) {
       without_key ? "this server needs an API key: send it as \"Authorization: Bearer KEY\" or as "
                     "\"x-api-key: KEY\""
                   : "this API key is not valid"));
+}
+
+ApiError NoModelError(const Status& status) {
+  if (status.code() == StatusCode::kNotFound) {
+    return ToDetailedApiError(WithCode(WithParam(status, "model"), "model_not_found"));
+  }
+  ApiError error = MakeError(503, "unavailable_error", std::string(Message(status)));
+  error.retry_after_s = kModelRetrySeconds;
+  return error;
+}
+
+// The path's segments, decoded: one may contain a slash.
+std::vector<std::string> SegmentsOf(const HttpRequest& request) {
+  std::vector<std::string> segments;
+  size_t n_arguments = 0;
+  for (const std::string_view part :
+       StrSplit(std::string_view(request.route->pattern).substr(1), '/')) {
+    const bool is_argument = part.starts_with('{') && n_arguments < request.path_arguments.size();
+    segments.emplace_back(is_argument ? request.path_arguments[n_arguments++] : part);
+  }
+  return segments;
+}
+
+Task<void> Run(const Route& route, const HttpRequest& request, HttpResponder& responder) {
+  if (route.task) {
+    co_await route.task(request, responder);
+  } else {
+    route.handler(request, responder);
+  }
 }
 
 }  // namespace
@@ -173,10 +207,7 @@ HttpServerHooks FrontDoor::Hooks() {
   hooks.is_quick = [](const HttpRequest& request) {
     return request.route != nullptr && request.route->is_quick;
   };
-  hooks.others_wait = [this] {
-    const Phase phase = host_.phase();
-    return phase == Phase::kReady && host_.engine().TurnsWaiting() > 0;
-  };
+  hooks.others_wait = [this] { return TurnsWait(); };
   hooks.shape_of = [this](std::string_view path) {
     std::vector<std::string> segments;
     return SplitPath(path, &segments) ? router_.Find("", segments).shape : kOpenAiErrors;
@@ -189,6 +220,16 @@ HttpServerHooks FrontDoor::Hooks() {
   };
   hooks.load = host_.metrics().http_load();
   return hooks;
+}
+
+bool FrontDoor::TurnsWait() const {
+  if (options_.fleet == nullptr) {
+    return host_.phase() == Phase::kReady && host_.engine().TurnsWaiting() > 0;
+  }
+  return std::ranges::any_of(options_.fleet->List(), [this](const ModelFleet::Info& info) {
+    const ModelLease lease = options_.fleet->Peek(info.model->name);
+    return lease != nullptr && lease->host().engine().TurnsWaiting() > 0;
+  });
 }
 
 bool FrontDoor::Admit(HttpRequest& request, HttpResponder& responder) const {
@@ -295,15 +336,29 @@ bool FrontDoor::FindOwner(HttpRequest& request, CountingResponder& responder) co
 
 Task<void> FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
   const Route& route = *request.route;
-  if (route.needs_model && host_.phase() != Phase::kReady) {
+  const bool chooses = route.needs_model && options_.fleet != nullptr;
+  if (route.needs_model && !chooses && host_.phase() != Phase::kReady) {
     SendError(responder, NotReadyError(host_), route.shape);
   } else if (!Charge(request, responder)) {
     co_return;
-  } else if (route.task) {
-    co_await route.task(request, responder);
+  } else if (chooses) {
+    co_await AnswerByModel(request, responder);
   } else {
-    route.handler(request, responder);
+    co_await Run(route, request, responder);
   }
+}
+
+// With the route of the model that the request is for, which stays loaded meanwhile.
+Task<void> FrontDoor::AnswerByModel(HttpRequest& request, CountingResponder& responder) {
+  auto use = options_.fleet->Use(ReadModelWish(request), responder.cancellation());
+  const StatusOr<ModelLease> lease = co_await use;
+  if (!lease.ok()) {
+    SendError(responder, NoModelError(lease.status()), request.route->shape);
+    co_return;
+  }
+  const Router::Match match = (*lease)->router().Find(request.method, SegmentsOf(request));
+  WEFT_CHECK(match.route != nullptr, "a model lacks a route of the server");
+  co_await Run(*match.route, request, responder);
 }
 
 bool FrontDoor::Charge(const HttpRequest& request, CountingResponder& responder) {

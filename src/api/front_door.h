@@ -13,6 +13,7 @@
 #include "async/task.h"
 #include "host/api_keys.h"
 #include "host/host.h"
+#include "host/model_fleet.h"
 #include "http/byte_budget.h"
 #include "http/guard.h"
 #include "http/router.h"
@@ -32,6 +33,9 @@ class FrontDoor {
     // beyond it requests get 503. One key (or address) may use half of it; beyond that its requests
     // get 429.
     uint64_t max_parsed_bytes = uint64_t{512} << 20;
+    // If the server has several models: what chooses among them, for routes that need one. Outlives
+    // the door; `host` is then that of what belongs to no model.
+    ModelFleet* fleet = nullptr;
   };
 
   // `host` and `router` must outlive it.
@@ -53,11 +57,14 @@ class FrontDoor {
   bool MayPass(HttpRequest& request, CountingResponder& responder) const;
   bool FindOwner(HttpRequest& request, CountingResponder& responder) const;
   Task<void> Answer(HttpRequest& request, CountingResponder& responder);
+  Task<void> AnswerByModel(HttpRequest& request, CountingResponder& responder);
   // False if it has refused the request because of the memory it takes.
   bool Charge(const HttpRequest& request, CountingResponder& responder);
   void AnswerOptions(const std::vector<std::string>& segments, CountingResponder& responder) const;
   void Finish(const HttpRequest& request, const CountingResponder& responder,
               int64_t start_us) const;
+
+  bool TurnsWait() const;
 
   const Options options_;
   const Router& router_;

@@ -37,6 +37,9 @@ constexpr int kMaxPulls = 4;
 // Time between two progress lines of a download.
 constexpr int64_t kPullLineUs = 100'000;
 
+// A model that stays loaded, Ollama expresses as one that expires in the far future.
+constexpr int64_t kFarSeconds = int64_t{100} * 365 * 24 * 3600;
+
 // Ollama's names always have a tag.
 std::string WithTag(std::string_view name) {
   return StrCat(name, name.find(':') == name.npos ? ":latest" : "");
@@ -103,10 +106,7 @@ Json ModelInformation(const Model& model, const ModelFacts& facts, bool verbose)
   return info;
 }
 
-// A hash of the file's metadata and size: listing models should not read a whole large file.
-std::string DigestOf(const Model& model, const ModelFacts& facts) {
-  const std::string text = StrCat(CompactJson(ModelInformation(model, facts, /*verbose=*/false)),
-                                  model.file().file_bytes());
+std::string Digest(const std::string& text) {
   unsigned char bytes[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
   const bool made = EVP_Digest(text.data(), text.size(), bytes, &size, EVP_sha256(), nullptr) == 1;
@@ -118,6 +118,12 @@ std::string DigestOf(const Model& model, const ModelFacts& facts) {
     hex.push_back(kDigits[bytes[i] & 15]);
   }
   return hex;
+}
+
+// Of the file's metadata and size: listing models should not read a whole large file.
+std::string DigestOf(const Model& model, const ModelFacts& facts) {
+  return Digest(StrCat(CompactJson(ModelInformation(model, facts, /*verbose=*/false)),
+                       model.file().file_bytes()));
 }
 
 // Lists the one model under each of its names: clients look for the name they use.
@@ -158,8 +164,6 @@ Json Tags(Host& host) {
 }
 
 Json Running(Host& host) {
-  // It stays loaded, which Ollama expresses as a time in the far future.
-  constexpr int64_t kFarSeconds = int64_t{100} * 365 * 24 * 3600;
   const Model& model = host.model();
   const ModelFacts facts = FactsOf(model.file());
   return ModelList(host, {{"size", model.weight_bytes()},
@@ -168,6 +172,59 @@ Json Running(Host& host) {
                           {"expires_at", UtcTime((host.created_s() + kFarSeconds) * 1'000'000)},
                           {"size_vram", 0},
                           {"context_length", model.context_tokens()}});
+}
+
+// --- several models --------------------------------------------------------------------
+
+// Of what is known of a model that is not loaded, too.
+std::string DigestOf(const FleetModel& model) {
+  return Digest(StrCat(model.file_name, " ", model.file_bytes, " ", model.facts.n_parameters));
+}
+
+// Under each of its names.
+void AddEntries(const FleetModel& model, const Json& rest, Json* list) {
+  std::vector<std::string> names = {model.name};
+  names.insert(names.end(), model.aliases.begin(), model.aliases.end());
+  for (const std::string& name : names) {
+    Json entry = {{"name", WithTag(name)}, {"model", WithTag(name)}};
+    entry.update(rest);
+    list->push_back(std::move(entry));
+  }
+}
+
+Json FleetTags(ModelFleet& fleet) {
+  Json list = Json::array();
+  for (const ModelFleet::Info& info : fleet.List()) {
+    const FleetModel& model = *info.model;
+    if (!model.problem.empty()) continue;
+    Json details = Details(model.facts);
+    details["context_length"] = model.facts.context_tokens;
+    details["embedding_length"] = model.facts.embedding_length;
+    AddEntries(model,
+               {{"modified_at", UtcTime(model.file_time_s * 1'000'000)},
+                {"size", model.file_bytes},
+                {"digest", DigestOf(model)},
+                {"details", std::move(details)}},
+               &list);
+  }
+  return {{"models", std::move(list)}};
+}
+
+Json FleetRunning(ModelFleet& fleet) {
+  Json list = Json::array();
+  for (const ModelFleet::Info& info : fleet.List()) {
+    if (info.state != ModelFleet::State::kLoaded) continue;
+    const int64_t never_s = WallClockMicros() / 1'000'000 + kFarSeconds;
+    AddEntries(*info.model,
+               {{"size", info.memory_bytes},
+                {"digest", DigestOf(*info.model)},
+                {"details", Details(info.model->facts)},
+                {"expires_at", UtcTime(info.expires_s.value_or(never_s) * 1'000'000)},
+                {"size_vram", 0},
+                {"context_length", info.model->facts.context_tokens}},
+               &list);
+  }
+  return {{"models", std::move(list)}};
 }
 
 Json Version(Host&) { return {{"version", kSpokenVersion}, {"weft", WEFT_VERSION}}; }
@@ -341,6 +398,21 @@ void RefuseTheRest(Router& router) {
 }
 
 }  // namespace
+
+void RegisterOllamaFleet(Router& router, ModelFleet& fleet) {
+  const auto add = [&](const char* path, Json (*what)(ModelFleet&), bool is_public) {
+    router.Add({.method = "GET",
+                .pattern = path,
+                .shape = kOllamaErrors,
+                .handler = [&fleet, what](const HttpRequest&,
+                                          HttpResponder& r) { SendJson(r, what(fleet)); },
+                .needs_model = false,
+                .is_public = is_public,
+                .is_quick = true});
+  };
+  add("/api/tags", FleetTags, true);
+  add("/api/ps", FleetRunning, false);
+}
 
 void RegisterOllamaModels(Router& router, Host& host, OllamaPull pull) {
   struct Look {

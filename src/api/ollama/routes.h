@@ -9,6 +9,7 @@
 #include "async/task.h"
 #include "base/status.h"
 #include "host/host.h"
+#include "host/model_fleet.h"
 #include "http/http.h"
 #include "http/router.h"
 
@@ -30,6 +31,10 @@ using OllamaPull = std::function<Status(const std::string& name,
 
 // `host` outlives the router. Without `pull`, models cannot be pulled.
 void RegisterOllamaApi(Router& router, Host& host, OllamaPull pull = {});
+
+// /api/tags and /api/ps of a server that has several models. Register before RegisterOllamaApi,
+// whose routes tell of one. `fleet` outlives the router.
+void RegisterOllamaFleet(Router& router, ModelFleet& fleet);
 
 // At "/", Ollama reports that it is running, and some clients check for that; browsers should see
 // the page instead. Answers requests that came through Ollama's port, or that want JSON and cannot

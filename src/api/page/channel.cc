@@ -34,6 +34,8 @@ constexpr std::chrono::seconds kQuiet{15};
 // How long a channel that keeps its chats is kept after its last client has left.
 constexpr std::chrono::hours kForgottenAfter{1};
 
+}  // namespace
+
 // Channels by domain and name.
 class Channels {
  public:
@@ -106,6 +108,8 @@ class Channels {
   Mutex mutex_;
   std::map<Key, std::shared_ptr<Channel>> channels_ WEFT_GUARDED_BY(mutex_);
 };
+
+namespace {
 
 // The chat handler's responder: its frames become events of the channel. Its cost is noted
 // for the request that began the chat.
@@ -277,20 +281,33 @@ void HandleStop(Channels& channels, const HttpRequest& request, HttpResponder& r
 
 }  // namespace
 
-void RegisterChannelApi(Router& router, Host& host, const ChannelLimits& limits) {
-  const auto channels = std::make_shared<Channels>(limits);
-  router.AddTask("GET", "/v1/channels/{channel}", kOpenAiErrors,
-                 [&host, channels](const HttpRequest& request, HttpResponder& responder) {
-                   return HandleOpen(host, *channels, request, responder);
-                 });
+std::shared_ptr<Channels> NewChannels(const ChannelLimits& limits) {
+  return std::make_shared<Channels>(limits);
+}
+
+void RegisterChannelApi(Router& router, Host& host, std::shared_ptr<Channels> channels,
+                        bool needs_model) {
+  router.Add({.method = "GET",
+              .pattern = "/v1/channels/{channel}",
+              .shape = kOpenAiErrors,
+              .task =
+                  [&host, channels](const HttpRequest& request, HttpResponder& responder) {
+                    return HandleOpen(host, *channels, request, responder);
+                  },
+              .needs_model = needs_model});
   router.AddTask("POST", "/v1/channels/{channel}/chats/{chat}", kOpenAiErrors,
                  [&host, channels](const HttpRequest& request, HttpResponder& responder) {
                    return HandleChat(host, *channels, request, responder);
                  });
-  router.AddQuick("DELETE", "/v1/channels/{channel}/chats/{chat}", kOpenAiErrors,
+  router.Add({.method = "DELETE",
+              .pattern = "/v1/channels/{channel}/chats/{chat}",
+              .shape = kOpenAiErrors,
+              .handler =
                   [channels](const HttpRequest& request, HttpResponder& responder) {
                     HandleStop(*channels, request, responder);
-                  });
+                  },
+              .needs_model = needs_model,
+              .is_quick = true});
 }
 
 }  // namespace weft::serve

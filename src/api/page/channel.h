@@ -15,6 +15,8 @@
 #ifndef WEFT_API_PAGE_CHANNEL_H_
 #define WEFT_API_PAGE_CHANNEL_H_
 
+#include <memory>
+
 #include "host/host.h"
 #include "http/router.h"
 
@@ -28,8 +30,16 @@ struct ChannelLimits {
   int of_one_key = kMaxChannels;
 };
 
-// `host` outlives the router.
-void RegisterChannelApi(Router& router, Host& host, const ChannelLimits& limits = {});
+// The open channels. Several routers may share them: a chat runs with the model of its router.
+class Channels;
+std::shared_ptr<Channels> NewChannels(const ChannelLimits& limits);
+
+// `host` outlives the router. `needs_model`: channels are opened only once the model is loaded.
+void RegisterChannelApi(Router& router, Host& host, std::shared_ptr<Channels> channels,
+                        bool needs_model = true);
+inline void RegisterChannelApi(Router& router, Host& host, const ChannelLimits& limits = {}) {
+  RegisterChannelApi(router, host, NewChannels(limits));
+}
 
 }  // namespace weft::serve
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,22 +25,23 @@ using Json = nlohmann::ordered_json;
 // The depth of a conversation's JSON: versions of messages nest.
 constexpr JsonLimits kLimits = {.max_depth = 400};
 
-// The store of the engine's state directory, opened when it is first asked for: only once the model
-// is loaded, that directory is locked.
+// The store of a folder, or of the engine's state directory: opened when it is first asked for,
+// because only once the model is loaded, that directory is locked.
 class Stores {
  public:
-  explicit Stores(Host& host) : host_(host) {}
+  Stores(Host& host, std::optional<std::string> folder) : host_(host), folder_(std::move(folder)) {}
 
   // Null: there is no state directory.
   ConversationStore* store() {
     MutexLock lock(&mutex_);
-    const std::string& folder = host_.engine().options().state_dir;
+    const std::string& folder = folder_ ? *folder_ : host_.engine().options().state_dir;
     if (store_ == nullptr && !folder.empty()) store_ = std::make_unique<ConversationStore>(folder);
     return store_.get();
   }
 
  private:
   Host& host_;
+  const std::optional<std::string> folder_;
   Mutex mutex_;
   std::unique_ptr<ConversationStore> store_ WEFT_GUARDED_BY(mutex_);
 };
@@ -144,13 +146,15 @@ void Act(ConversationStore* store, Action action, const HttpRequest& request,
 
 }  // namespace
 
-void RegisterConversationsApi(Router& router, Host& host) {
-  const auto stores = std::make_shared<Stores>(host);
+void RegisterConversationsApi(Router& router, Host& host, std::optional<std::string> folder) {
+  const bool needs_model = !folder.has_value();
+  const auto stores = std::make_shared<Stores>(host, std::move(folder));
   router.Add({.method = "GET",
               .pattern = "/v1/page/conversations",
               .shape = kOpenAiErrors,
               .handler = [stores](const HttpRequest& request,
                                   HttpResponder& r) { List(stores->store(), request, r); },
+              .needs_model = needs_model,
               .is_watched = true});
   const auto add = [&](const char* method, Action action, uint32_t work_bytes_per_byte) {
     router.Add({.method = method,
@@ -159,6 +163,7 @@ void RegisterConversationsApi(Router& router, Host& host) {
                 .handler = [stores, action](
                                const HttpRequest& request,
                                HttpResponder& r) { Act(stores->store(), action, request, r); },
+                .needs_model = needs_model,
                 .is_watched = true,
                 .work_bytes_per_byte = work_bytes_per_byte});
   };

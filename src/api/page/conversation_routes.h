@@ -11,13 +11,18 @@
 #ifndef WEFT_API_PAGE_CONVERSATION_ROUTES_H_
 #define WEFT_API_PAGE_CONVERSATION_ROUTES_H_
 
+#include <optional>
+#include <string>
+
 #include "host/host.h"
 #include "http/router.h"
 
 namespace weft::serve {
 
-// `host` outlives the router.
-void RegisterConversationsApi(Router& router, Host& host);
+// `host` outlives the router. `folder`: where they are kept, which needs no model then; empty for
+// nowhere; unset for the engine's state directory.
+void RegisterConversationsApi(Router& router, Host& host,
+                              std::optional<std::string> folder = std::nullopt);
 
 }  // namespace weft::serve
 

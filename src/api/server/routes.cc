@@ -75,8 +75,17 @@ Json Names(const Host& host) {
 
 constexpr char kOwner[] = "weft";
 
-// One object with everything that clients of OpenAI, llama-server, vLLM and Anthropic look for.
-// `owner`: some clients expect llama-server's value, others use it to tell us apart.
+Json Capabilities(const Model& model) {
+  const ModelUses uses = model.uses();
+  Json list = Json::array();
+  if (uses.text) list.push_back("completion");
+  if (uses.vectors) list.push_back("embedding");
+  if (uses.scores) list.push_back("rerank");
+  return list;
+}
+
+}  // namespace
+
 Json ModelObject(Host& host, const char* owner) {
   const Model& model = host.model();
   const ModelFacts facts = FactsOf(model.file());
@@ -110,13 +119,11 @@ Json ModelObject(Host& host, const char* owner) {
             {"quantization", facts.quantization}}}};
 }
 
-Json Capabilities(const Model& model) {
-  const ModelUses uses = model.uses();
-  Json list = Json::array();
-  if (uses.text) list.push_back("completion");
-  if (uses.vectors) list.push_back("embedding");
-  if (uses.scores) list.push_back("rerank");
-  return list;
+Json ModelEntry(Host& host) {
+  return {{"name", host.model_id()},
+          {"model", host.model_id()},
+          {"type", "model"},
+          {"capabilities", Capabilities(host.model())}};
 }
 
 // The paths without a version are only llama-server's.
@@ -124,14 +131,12 @@ const char* OwnerFor(const HttpRequest& request) {
   return request.path.starts_with("/models") ? "llamacpp" : kOwner;
 }
 
+namespace {
+
 void HandleModels(Host& host, const HttpRequest& request, HttpResponder& responder) {
-  const Json local = {{"name", host.model_id()},
-                      {"model", host.model_id()},
-                      {"type", "model"},
-                      {"capabilities", Capabilities(host.model())}};
   SendJson(responder, {{"object", "list"},
                        {"data", Json::array({ModelObject(host, OwnerFor(request))})},
-                       {"models", Json::array({local})},
+                       {"models", Json::array({ModelEntry(host)})},
                        {"has_more", false},
                        {"first_id", host.model_id()},
                        {"last_id", host.model_id()}});

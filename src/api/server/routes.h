@@ -7,6 +7,7 @@
 
 #include "host/host.h"
 #include "http/router.h"
+#include "nlohmann/json.hpp"
 
 namespace weft::serve {
 
@@ -17,6 +18,15 @@ struct ServerApiOptions {
   // How much of the model is loaded, for /health; null: not told. Any thread.
   std::function<int()> loaded_percent = nullptr;
 };
+
+// One object with everything that clients of OpenAI, llama-server, vLLM and Anthropic look for.
+// `owner`: some clients expect llama-server's value, others use it to tell us apart. REQUIRES: the
+// host is ready.
+nlohmann::ordered_json ModelObject(Host& host, const char* owner);
+// In the form of Ollama's lists.
+nlohmann::ordered_json ModelEntry(Host& host);
+// The owner that the request's clients expect.
+const char* OwnerFor(const HttpRequest& request);
 
 // `host` outlives the router.
 void RegisterServerApi(Router& router, Host& host, const ServerApiOptions& options = {});

@@ -38,6 +38,39 @@ Json SessionObject(const SessionInfo& info) {
   return object;
 }
 
+void AddSessions(Host& host, const std::string& domain, Json* data) {
+  const auto sessions = host.engine().ListSessions(domain);
+  if (!sessions.ok()) return;  // it is being unloaded
+  for (const SessionInfo& info : *sessions) {
+    if (info.name.empty()) continue;
+    data->push_back(SessionObject(info));
+    data->back()["model"] = host.model_id();
+  }
+}
+
+// Of the model that the query names, or of all. Looking loads none, and keeps none loaded.
+void ListOfFleet(ModelFleet& fleet, const HttpRequest& request, HttpResponder& responder) {
+  const auto wanted = request.query.find("model");
+  Json data = Json::array(), absent = Json::array();
+  for (const ModelFleet::Info& info : fleet.List()) {
+    const std::string& name = info.model->name;
+    if (wanted != request.query.end()) {
+      const auto found = fleet.Find(wanted->second);
+      if (!found.ok()) return SendError(responder, found.status(), kPlainErrors);
+      if (found->model != info.model) continue;
+    }
+    const ModelLease lease = fleet.Peek(name);
+    if (lease == nullptr) {
+      absent.push_back(name);
+    } else {
+      AddSessions(lease->host(), request.domain, &data);
+    }
+  }
+  SendJson(
+      responder,
+      {{"object", "list"}, {"data", std::move(data)}, {"models_not_loaded", std::move(absent)}});
+}
+
 StatusOr<Json> List(Host& host, const HttpRequest& request) {
   WEFT_ASSIGN_OR_RETURN(const auto sessions, host.engine().ListSessions(request.domain));
   Json data = Json::array();
@@ -225,6 +258,16 @@ Task<void> Act(Host& host, const HttpRequest& request, HttpResponder& responder,
 }
 
 }  // namespace
+
+void RegisterFleetSessions(Router& router, ModelFleet& fleet) {
+  router.Add({.method = "GET",
+              .pattern = "/v1/sessions",
+              .handler = [&fleet](const HttpRequest& request,
+                                  HttpResponder& r) { ListOfFleet(fleet, request, r); },
+              .needs_model = false,
+              .is_quick = true,
+              .is_watched = true});
+}
 
 void RegisterSessionsApi(Router& router, Host& host) {
   using Look = StatusOr<Json> (*)(Host&, const HttpRequest&);

@@ -4,6 +4,7 @@
 #define WEFT_API_SESSIONS_ROUTES_H_
 
 #include "host/host.h"
+#include "host/model_fleet.h"
 #include "http/router.h"
 
 namespace weft::serve {
@@ -11,6 +12,10 @@ namespace weft::serve {
 // GET and POST /v1/sessions, GET and DELETE /v1/sessions/{id},
 // POST /v1/sessions/{id}/{fork,reset,park,restore}; GET /v1/cache/last. `host` outlives the router.
 void RegisterSessionsApi(Router& router, Host& host);
+
+// GET /v1/sessions of a server that has several models: the sessions of those that are loaded, each
+// with its model. Register before RegisterSessionsApi. `fleet` outlives the router.
+void RegisterFleetSessions(Router& router, ModelFleet& fleet);
 
 }  // namespace weft::serve
 

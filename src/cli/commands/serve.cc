@@ -12,20 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "api/anthropic/routes.h"
 #include "api/front_door.h"
-#include "api/llama/routes.h"
-#include "api/llama/slots.h"
-#include "api/ollama/routes.h"
-#include "api/openai/routes.h"
 #include "api/page/channel.h"
-#include "api/page/conversation_routes.h"
-#include "api/page/page.h"
-#include "api/responses/routes.h"
-#include "api/server/info.h"
-#include "api/server/local_models.h"
-#include "api/server/routes.h"
-#include "api/sessions/routes.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -35,7 +23,9 @@
 #include "cli/flags/model_flags.h"
 #include "cli/flags/ollama_flags.h"
 #include "cli/serve/announcement.h"
-#include "cli/serve/models_at_hand.h"
+#include "cli/serve/api_routes.h"
+#include "cli/serve/fleet_models.h"
+#include "cli/serve/fleet_server.h"
 #include "cli/serve/serve_flags.h"
 #include "cli/serve/service_manager.h"
 #include "cli/serve/signals.h"
@@ -142,28 +132,12 @@ using LoadedPercent = std::atomic<int>;
 void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
                     const serve::ChannelLimits& channels, const LoadedPercent& loaded,
                     serve::Host& host, serve::Router& router) {
-  serve::RegisterLocalModelsApi(router, [&flags, model_path] {
-    return serve::ModelChoice{
-        .local = ModelsAtHand(flags.model.models_folder, model_path,
-                              AddressFlags(flags.server.host, flags.server.port)),
-        .known = KnownModelsAtHand()};
-  });
-  serve::RegisterServerApi(router, host,
-                           {.metrics = flags.server.metrics,
-                            .slots = flags.server.slots,
-                            .loaded_percent = [&loaded] { return loaded.load(); }});
-  serve::RegisterSlotsApi(router, host, flags.server.slot_save_path);
-  serve::RegisterInfoApi(router, host);
-  serve::RegisterSessionsApi(router, host);
-  serve::RegisterLlamaApi(router, host);
-  serve::RegisterOpenAiApi(router, host);
-  serve::RegisterAnthropicApi(router, host);
-  serve::RegisterResponsesApi(router, host);
-  serve::RegisterChannelApi(router, host, channels);
-  serve::RegisterConversationsApi(router, host);
-  if (flags.server.page) serve::RegisterPage(router, {.mcp_urls = flags.page_mcp});
-  serve::RegisterOllamaApi(router, host,
-                           PullForOllama(flags.model.models_folder, flags.server.pull_bytes));
+  RegisterModelsAtHand(flags, model_path, router);
+  RegisterApis(flags,
+               {.channels = serve::NewChannels(channels),
+                .loaded_percent = [&loaded] { return loaded.load(); },
+                .pull = PullForOllama(flags.model.models_folder, flags.server.pull_bytes)},
+               host, router);
 }
 
 // Everything open while the server runs.
@@ -315,6 +289,10 @@ Status Serve(const ServeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
   engine_options.max_sessions_per_domain = SessionsPerKey(flags.server, keys);
   WEFT_ASSIGN_OR_RETURN(engine_options.share_weights, ShareWeights(flags.server, keys));
+  if (ServesSeveral(flags)) {
+    return ServeFleet(flags, engine_options,
+                      {std::move(door_options), &keys, &metrics_keys, start_us});
+  }
   WEFT_ASSIGN_OR_RETURN(std::string template_source, ServeTemplate(flags));
   // Before anything announces the server.
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel model, OpenFlaggedModel(flags.model));
@@ -372,6 +350,9 @@ CommandBody MakeServeCommand(CLI::App* app) {
       "  weft serve -m model.gguf --state-dir ~/.weft\n"
       "  weft serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt --max-running 64\n"
       "  weft serve -m model.gguf --ollama --alias llama3.2    # programs that look for Ollama\n"
+      "  weft serve -m qwen3-4b -m smollm2 --memory 12G        # several: by a request's "
+      "\"model\"\n"
+      "  weft serve --models models.toml --idle-unload 30m     # their names, aliases and flags\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\",\n"
       "       \"content\": \"Hello\"}]}'");
   return [flags] {

@@ -49,14 +49,33 @@ void TellComputing(const ModelFlags& flags, const Model& model) {
 
 }  // namespace
 
-void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional) {
+namespace {
+
+constexpr char kModelHelp[] =
+    "Model: a GGUF file, a folder of Hugging Face's files, or a name accepted by 'weft pull' or "
+    "shown by 'weft list'; downloaded if not here yet; box is a built-in toy (default: "
+    "WEFT_MODEL, the model used last, or smollm2)";
+constexpr char kModelsHelp[] = "; several: each request chooses one by its \"model\"";
+
+CLI::Option* AddNames(CLI::App* app, const std::string& names, ModelFlags* flags,
+                      std::vector<std::string>* all) {
+  if (all == nullptr) return app->add_option(names, flags->path, kModelHelp);
+  const auto set = [flags, all](const std::vector<std::string>& paths) {
+    *all = paths;
+    flags->path = paths.front();
+  };
+  return app
+      ->add_option_function<std::vector<std::string>>(names, set, StrCat(kModelHelp, kModelsHelp))
+      ->allow_extra_args(false);  // each -m takes one
+}
+
+}  // namespace
+
+void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional,
+                  std::vector<std::string>* all) {
+  const std::string names = positional.empty() ? "-m,--model" : StrCat("-m,--model,", positional);
   CLI::Option* const model =
-      app->add_option(positional.empty() ? "-m,--model" : StrCat("-m,--model,", positional),
-                      flags->path,
-                      "Model: a GGUF file, a folder of Hugging Face's files, or a name accepted by "
-                      "'weft pull' or shown by 'weft list'; downloaded if not here yet; box is a "
-                      "built-in toy (default: WEFT_MODEL, the model used last, or "
-                      "smollm2)")
+      AddNames(app, names, flags, all)
           // More likely an unset variable than a request for the default model.
           ->check([](const std::string& path) {
             return path.empty() ? "the model's name is empty; omit -m for the default model" : "";

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "base/status.h"
@@ -40,8 +41,10 @@ struct ModelFlags {
 };
 
 // Only -m and -hf, for commands that just need the file. With `positional`, such as "NAME", the
-// model may also be given without -m.
-void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional = "");
+// model may also be given without -m. With `all`, several may be: all of them are there, the first
+// in `flags` too.
+void AddModelFlag(CLI::App* app, ModelFlags* flags, const std::string& positional = "",
+                  std::vector<std::string>* all = nullptr);
 // --or-built-in, --no-built-in.
 void AddBuiltInFlags(CLI::App* app, ModelFlags* flags);
 // --backend: one that is compiled in. `may_choose`: or ModelOptions::kAnyBackend.

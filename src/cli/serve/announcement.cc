@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
-#include <cstdint>
 #include <cstdio>
+#include <utility>
 
 #include "base/log.h"
 #include "base/strings.h"
@@ -24,12 +24,23 @@ void LogSampling(const SamplingAdvice& flags, const FlaggedModel& model) {
                  ", which is not supported"));
 }
 
+void AddFigures(const EngineStats& stats, RunningServer* server) {
+  const ServerFigures figures = FiguresOf(stats);
+  server->sessions += stats.sessions_ready + stats.sessions_running + stats.sessions_parked +
+                      stats.sessions_poisoned;
+  server->running += stats.turns_running;
+  server->memory_bytes += figures.weight_bytes + figures.state_bytes + figures.other_bytes;
+}
+
 Announcement::Announcement(serve::Host& host, const std::string& address)
-    : host_(host),
-      known_{.pid = getpid(),
-             .address = address,
-             .model = host.model_id(),
-             .started_s = host.created_s()} {
+    : Announcement(address, host.created_s(), [&host](RunningServer* server) {
+        server->model = host.model_id();
+        AddFigures(host.engine().Stats(), server);
+      }) {}
+
+Announcement::Announcement(const std::string& address, int64_t started_s, Look look)
+    : look_(std::move(look)),
+      known_{.pid = getpid(), .address = address, .model = "", .started_s = started_s} {
   std::fprintf(stderr, "listening on %s\n", address.c_str());
   const std::string folder = RunningServersFolder();
   if (folder.empty()) return;
@@ -47,12 +58,7 @@ void Announcement::Update() {
 
 RunningServer Announcement::Now() const {
   RunningServer server = known_;
-  const EngineStats stats = host_.engine().Stats();
-  const ServerFigures figures = FiguresOf(stats);
-  server.sessions = stats.sessions_ready + stats.sessions_running + stats.sessions_parked +
-                    stats.sessions_poisoned;
-  server.running = stats.turns_running;
-  server.memory_bytes = figures.weight_bytes + figures.state_bytes + figures.other_bytes;
+  look_(&server);
   return server;
 }
 

@@ -4,6 +4,8 @@
 #ifndef WEFT_CLI_SERVE_ANNOUNCEMENT_H_
 #define WEFT_CLI_SERVE_ANNOUNCEMENT_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,10 +21,17 @@ std::string HttpAddress(const std::string& host, int port);
 // Logs the sampling defaults and their origin.
 void LogSampling(const SamplingAdvice& flags, const FlaggedModel& model);
 
+// Adds an engine's figures to those of a server.
+void AddFigures(const EngineStats& stats, RunningServer* server);
+
 // Announces a listening server once nothing can fail any more: the line on stderr that scripts wait
 // for, and the entry in weft ps while this object lives.
 class Announcement {
  public:
+  // Fills in what changes: figures, and the names of models.
+  using Look = std::function<void(RunningServer*)>;
+
+  Announcement(const std::string& address, int64_t started_s, Look look);
   // REQUIRES: `host` is ready, and outlives this.
   Announcement(serve::Host& host, const std::string& address);
 
@@ -32,8 +41,8 @@ class Announcement {
  private:
   RunningServer Now() const;
 
-  serve::Host& host_;
-  RunningServer known_;                 // the constant parts
+  const Look look_;
+  const RunningServer known_;           // the constant parts
   std::unique_ptr<ServerEntry> entry_;  // null if there is no place for it
 };
 

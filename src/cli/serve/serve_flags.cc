@@ -12,6 +12,7 @@
 #include "chat/builtin_templates.h"
 #include "cli/flags/bytes_flag.h"
 #include "cli/flags/door_flags.h"
+#include "cli/flags/duration_flag.h"
 #include "cli/flags/ollama_flags.h"
 #include "cli/serve/server_flags.h"
 
@@ -52,10 +53,27 @@ void AddPageFlags(CLI::App* app, ServeFlags* flags) {
       ->check(problem_of);
 }
 
+void AddFleetFlags(CLI::App* app, ServeFlags* flags) {
+  app->add_option("--models", flags->models_file,
+                  "A file with several models to serve: for each a table such as [haiku], with "
+                  "its model, aliases, pinned, idle-unload, memory for its sessions, and flags "
+                  "such as ctx = 8192. With several models, --memory limits all of them "
+                  "together, weights included")
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE");
+  CLI::Option* const folder = app->get_option("--models-dir");
+  folder->description(
+      StrCat(folder->get_description(), ". Without -m, all models of the folder are served"));
+  AddDurationFlag(app, "--idle-unload", &flags->idle_unload_s,
+                  "With several models: unload one that nobody has used for this long, such as "
+                  "30m, and load it again with the next request (default: only to make room)");
+}
+
 }  // namespace
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags) {
-  AddModelFlag(app, &flags->model, "NAME");
+  AddModelFlag(app, &flags->model, "NAME", &flags->models);
+  AddFleetFlags(app, flags);
   AddBuiltInFlags(app, &flags->model);
   AddServerFlags(app, &flags->server);
   AddPageFlags(app, flags);

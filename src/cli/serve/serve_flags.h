@@ -25,6 +25,10 @@ struct ServeFlags {
   ReplyFlags reply;
   serve::ServerOptions server;
   std::vector<std::string> page_mcp;  // addresses of MCP servers
+  // --- several models, see cli/serve/fleet_models.h ---
+  std::vector<std::string> models;  // of each -m
+  std::string models_file;
+  int64_t idle_unload_s = -1;  // -1: never
 };
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags);

@@ -1,0 +1,40 @@
+// The models of a server that has several: from -m given more than once, the file of --models, or
+// the folder of --models-dir.
+#ifndef WEFT_CLI_SERVE_FLEET_MODELS_H_
+#define WEFT_CLI_SERVE_FLEET_MODELS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/serve/api_routes.h"
+#include "cli/serve/model_shelf.h"
+#include "cli/serve/serve_flags.h"
+#include "host/model_fleet.h"
+#include "weft/engine.h"
+
+namespace weft::cli {
+
+// Whether the flags ask for several models.
+bool ServesSeveral(const ServeFlags& flags);
+
+// What the models share. All of it outlives them.
+struct FleetParts {
+  EngineOptions engine;      // of each, except for its memory and its directory
+  int64_t memory_bytes = 0;  // of all together
+  std::string state_dir;     // each has its own in it; empty: none
+  std::string packed_cache;  // for models whose flags name none; may be empty
+  ApiParts apis;
+  std::unique_ptr<ModelShelf> shelf = std::make_unique<ModelShelf>();
+};
+
+// Opens their files, downloading what is not here. A file that cannot be opened is an error if it
+// was named, and a model with a problem if it was found in a folder.
+StatusOr<std::vector<serve::FleetModel>> FleetModels(const ServeFlags& flags,
+                                                     std::shared_ptr<const FleetParts> parts);
+
+}  // namespace weft::cli
+
+#endif  // WEFT_CLI_SERVE_FLEET_MODELS_H_

@@ -1,0 +1,272 @@
+#include "cli/serve/fleet_server.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "api/ollama/routes.h"
+#include "api/server/fleet_routes.h"
+#include "api/sessions/routes.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "base/system.h"
+#include "cli/flags/door_flags.h"
+#include "cli/flags/ollama_flags.h"
+#include "cli/serve/announcement.h"
+#include "cli/serve/fleet_models.h"
+#include "cli/serve/service_manager.h"
+#include "cli/serve/signals.h"
+#include "host/fleet_host.h"
+#include "host/model_fleet.h"
+#include "host/prompt_log.h"
+#include "http/server.h"
+#include "state/state_directory.h"
+
+namespace weft::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Time to send remaining output when everything is computed.
+constexpr milliseconds kSendGrace{5000};
+constexpr int kLookMs = 1000;
+// While the first models are loaded.
+constexpr int kStartLookMs = 50;
+
+// Where models leave their sessions when they go: --state-dir, locked, or else a directory that
+// is removed at the end.
+class FleetFolder {
+ public:
+  static StatusOr<std::unique_ptr<FleetFolder>> Open(const std::string& state_dir) {
+    std::unique_ptr<FleetFolder> folder(new FleetFolder);
+    folder->path_ = state_dir;
+    if (state_dir.empty()) {
+      std::string path = (std::filesystem::temp_directory_path() / "weft-serve-XXXXXX").string();
+      if (mkdtemp(path.data()) == nullptr) {
+        return Unavailable("cannot make a directory for sessions in ",
+                           std::filesystem::temp_directory_path().string(),
+                           "; name one with --state-dir");
+      }
+      folder->path_ = path;
+      folder->is_own_ = true;
+    }
+    WEFT_ASSIGN_OR_RETURN(folder->lock_, StateDirectory::Open(folder->path_));
+    return folder;
+  }
+  ~FleetFolder() {
+    std::error_code ignored;
+    if (is_own_) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool is_own_ = false;
+  std::unique_ptr<StateDirectory> lock_;
+};
+
+// Of all models: what was said, or most of what is free.
+int64_t FleetMemory(const EngineOptions& engine) {
+  if (engine.memory_bytes > 0) return engine.memory_bytes;
+  return FreeHostMemoryBytes() / 4 * 3;
+}
+
+Status CheckFlags(const ServeFlags& flags) {
+  if (flags.server.grpc_port >= 0) {
+    return InvalidArgument(
+        "--grpc-port serves one model: start a server of its own for gateways, with one -m");
+  }
+  if (!flags.server.aliases.empty()) {
+    return InvalidArgument(
+        "--alias names one model; with several, name them in a file for "
+        "--models: [haiku] and model = \"smollm2\"");
+  }
+  return OkStatus();
+}
+
+struct OpenFleet {
+  const ServeFlags& flags;
+  FleetDoor& door;
+  serve::FleetHost& host;
+  serve::ModelFleet& fleet;
+  serve::HttpServer& http;
+  std::optional<Announcement> entry = std::nullopt;
+  std::map<std::string, serve::PromptLog> prompt_logs = {};
+};
+
+// "haiku, large (loaded), 2 others".
+std::string NamesOf(const serve::ModelFleet& fleet) {
+  std::vector<std::string> loaded;
+  size_t n_others = 0;
+  for (const auto& info : fleet.List()) {
+    if (info.state == serve::ModelFleet::State::kLoaded) {
+      loaded.push_back(info.model->name);
+    } else {
+      ++n_others;
+    }
+  }
+  const std::string names = loaded.empty() ? "none" : StrJoin(loaded, ", ");
+  return n_others == 0 ? names : StrCat(names, " (", n_others, " not loaded)");
+}
+
+void Announce(OpenFleet* open) {
+  serve::ModelFleet* const fleet = &open->fleet;
+  open->entry.emplace(HttpAddress(open->flags.server.host, open->http.port()),
+                      open->host.created_s(), [fleet](RunningServer* server) {
+                        server->model = NamesOf(*fleet);
+                        for (const auto& info : fleet->List()) {
+                          const serve::ModelLease lease = fleet->Peek(info.model->name);
+                          if (lease != nullptr) AddFigures(lease->host().engine().Stats(), server);
+                        }
+                      });
+  if (open->http.second_port() != 0) {
+    std::fprintf(stderr, "listening on http://127.0.0.1:%d for clients of Ollama\n",
+                 open->http.second_port());
+  }
+  const std::string seconds = StrCat((NowMicros() - open->door.start_us) / 1'000'000);
+  LogLine(StrCat("ready after ", seconds, " s with ", fleet->List().size(), " models and ",
+                 HumanBytes(static_cast<uint64_t>(fleet->memory_bytes())),
+                 " of memory; loaded: ", NamesOf(*fleet)));
+  if (open->flags.server.state_dir.empty() || !open->flags.model.packed_cache.empty()) return;
+  LogLine(StrCat("copies of the weights that load faster are kept in ",
+                 Printable(open->flags.server.state_dir, 300), "/packed, at most ",
+                 HumanBytes(static_cast<uint64_t>(open->flags.model.packed_cache_bytes)),
+                 " (--packed-cache, --packed-cache-limit)"));
+}
+
+void LookAround(OpenFleet* open) {
+  for (const auto& info : open->fleet.List()) {
+    const serve::ModelLease lease = open->fleet.Peek(info.model->name);
+    if (lease == nullptr) continue;
+    auto& log = open->prompt_logs.try_emplace(info.model->name, LogLine).first->second;
+    log.Look(lease->host().engine().Turns(), NowMicros());
+    const int64_t ttl_s = open->flags.server.session_ttl_s;
+    if (ttl_s == 0) continue;
+    const auto closed = lease->host().engine().CloseIdle(std::nullopt, std::chrono::seconds(ttl_s));
+    if (closed.ok() && *closed > 0) {
+      LogLine(StrCat("closed ", *closed, " sessions of ", Printable(info.model->name, 200),
+                     " not used for ", ttl_s, " s"));
+    }
+  }
+  if (open->entry) open->entry->Update();
+}
+
+void RunUntilEnd(ServeSignals* signals, OpenFleet* open) {
+  while (true) {
+    if (!open->entry && open->fleet.started()) Announce(open);
+    const ServeSignals::Cause cause = signals->Wait(open->entry ? kLookMs : kStartLookMs);
+    if (cause == ServeSignals::Cause::kEnd || cause == ServeSignals::Cause::kTerminalGone) return;
+    if (cause == ServeSignals::Cause::kReload) {
+      ReloadKeys(open->door.keys, open->door.metrics_keys);
+    } else if (open->entry) {
+      LookAround(open);
+    }
+  }
+}
+
+// Lets running turns finish; cuts them off after a second signal.
+Status Drain(ServeSignals* signals, OpenFleet* open) {
+  const ServeFlags& flags = open->flags;
+  LogLine(StrCat("shutting down: running turns have ", flags.server.drain_seconds,
+                 " s to finish; a second signal ends them at once"));
+  TellServiceManager(
+      StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
+             std::chrono::microseconds(std::chrono::seconds(flags.server.drain_seconds) +
+                                       SaveGrace(flags) + 2 * kSendGrace)
+                 .count()));
+  open->host.BeginDrain();
+  std::atomic<bool> drained{false};
+  Status status;
+  std::thread waiter([&] {
+    status = open->fleet.Drain(std::chrono::seconds(flags.server.drain_seconds));
+    drained = true;
+    signals->Tell();
+  });
+  milliseconds send_grace = kSendGrace;
+  while (!drained) {
+    if (signals->Wait(kLookMs) != ServeSignals::Cause::kEnd) continue;
+    send_grace = milliseconds(0);
+    (void)open->fleet.Drain(milliseconds(0));
+  }
+  waiter.join();
+  open->http.Shutdown(send_grace);
+  LogLine("shut down");
+  return status;
+}
+
+int64_t LongestContext(const std::vector<serve::FleetModel>& models) {
+  int64_t longest = 0;
+  for (const serve::FleetModel& model : models) {
+    longest = std::max(longest, model.facts.context_tokens);
+  }
+  return longest;
+}
+
+serve::ModelFleet::Options OptionsOf(const ServeFlags& flags, int64_t memory_bytes) {
+  serve::ModelFleet::Options options;
+  options.memory_bytes = memory_bytes;
+  if (flags.idle_unload_s >= 0) options.idle_unload = std::chrono::seconds(flags.idle_unload_s);
+  options.on_notice = [](const std::string& text) { LogLine(text); };
+  return options;
+}
+
+// A pull of a model that is served is none.
+serve::OllamaPull PullFor(const ServeFlags& flags, const serve::ModelFleet& fleet) {
+  return [&fleet, pull = PullForOllama(flags.model.models_folder, flags.server.pull_bytes)](
+             const std::string& name, const auto& tell, const auto& is_wanted) {
+    return fleet.Find(name).ok() ? OkStatus() : pull(name, tell, is_wanted);
+  };
+}
+
+}  // namespace
+
+Status ServeFleet(const ServeFlags& flags, const EngineOptions& engine, FleetDoor door) {
+  WEFT_RETURN_IF_ERROR(CheckFlags(flags));
+  const auto parts = std::make_shared<FleetParts>();
+  WEFT_ASSIGN_OR_RETURN(const auto folder, FleetFolder::Open(flags.server.state_dir));
+  parts->engine = engine;
+  parts->memory_bytes = FleetMemory(engine);
+  parts->state_dir = folder->path();
+  if (!flags.server.state_dir.empty()) parts->packed_cache = folder->path() + "/packed";
+  parts->apis.channels = serve::NewChannels(ChannelsPerKey(*door.keys));
+  WEFT_ASSIGN_OR_RETURN(std::vector<serve::FleetModel> models, FleetModels(flags, parts));
+  WEFT_ASSIGN_OR_RETURN(const auto signals, ServeSignals::Create());
+
+  const int64_t context = LongestContext(models);
+  const std::string first_path = flags.model.path;
+  serve::FleetHost host(ServeDefaults(flags, {}));
+  serve::ModelFleet fleet(OptionsOf(flags, parts->memory_bytes), std::move(models));
+  serve::Router router;
+  RegisterModelsAtHand(flags, first_path, router);
+  serve::RegisterFleetApi(router, host, fleet, flags.server.metrics);
+  serve::RegisterFleetSessions(router, fleet);
+  serve::RegisterOllamaFleet(router, fleet);
+  RegisterApis(flags,
+               {.channels = parts->apis.channels,
+                .conversations = flags.server.state_dir,
+                .pull = PullFor(flags, fleet)},
+               host, router);
+  door.options.fleet = &fleet;
+  serve::FrontDoor front(std::move(door.options), &router, &host);
+  WEFT_ASSIGN_OR_RETURN(const auto http,
+                        serve::HttpServer::Start(ServeHttpOptions(flags), front.Hooks()));
+  http->SetMaxBodyBytes(MaxBodyBytes(flags.server, context, /*row_width=*/0));
+  fleet.Start();
+  OpenFleet open{.flags = flags, .door = door, .host = host, .fleet = fleet, .http = *http};
+  RunUntilEnd(signals.get(), &open);
+  return Drain(signals.get(), &open);
+}
+
+}  // namespace weft::cli

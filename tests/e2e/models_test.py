@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""weft serve with several models: who answers, what is in memory, and what a swap keeps."""
+
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from weft_process import TIMEOUT_S, command_line, make_model, resident_kib, weft
+
+# Room for one of the tiny models, which count for about 100 MB each, and for two.
+ONE, TWO = "150M", "250M"
+
+
+class Server:
+    """A weft serve with these arguments, ended when the with block ends."""
+
+    def __init__(self, *args):
+        self.process = subprocess.Popen(command_line("serve", "--port", "0", *args),
+                                        stderr=subprocess.PIPE, text=True)
+        self.lines = []
+        self.port = None
+        self.listening = threading.Event()
+        self.reader = threading.Thread(target=self.read_log, daemon=True)
+        self.reader.start()
+
+    def read_log(self):
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if match := re.match(r"listening on http://127\.0\.0\.1:(\d+)$", line):
+                self.port = int(match[1])
+                self.listening.set()
+        self.listening.set()
+
+    def __enter__(self):
+        assert self.listening.wait(TIMEOUT_S) and self.port, self.log
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(TIMEOUT_S)
+        finally:
+            self.process.kill()
+        self.reader.join()
+        self.process.stderr.close()
+
+    @property
+    def log(self):
+        return "".join(self.lines)
+
+    def ask(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        connection.request(method, path, None if body is None else json.dumps(body))
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        try:
+            return response.status, json.loads(text)
+        except ValueError:
+            return response.status, text.decode()
+
+    def get(self, path):
+        return self.ask("GET", path)
+
+    def post(self, path, **body):
+        return self.ask("POST", path, body)
+
+    def states(self):
+        return {model["id"]: model["status"]["value"] for model in self.get("/models")[1]["data"]}
+
+    def wait_for(self, **states):
+        deadline = time.monotonic() + TIMEOUT_S
+        while any(self.states()[name] != state for name, state in states.items()):
+            assert time.monotonic() < deadline, (states, self.states(), self.log)
+            time.sleep(0.01)
+
+    def complete(self, model, prompt, **more):
+        status, answer = self.post("/v1/completions", model=model, prompt=prompt, temperature=0,
+                                   max_tokens=12, logprobs=3, **more)
+        assert status == 200, (status, answer, self.log)
+        return answer
+
+
+def words(answer):
+    """What the model said, with the exact logits of it."""
+    return answer["choices"][0]["text"], answer["choices"][0]["logprobs"]
+
+
+def cached(answer):
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def say(server, api, model):
+    """The same short question through one of the APIs."""
+    question = [{"role": "user", "content": "Tell me a story of the sea."}]
+    if api == "openai":
+        status, answer = server.post("/v1/chat/completions", model=model, messages=question,
+                                     temperature=0, max_tokens=12)
+        return status == 200 and (answer["model"], answer["choices"][0]["message"]["content"])
+    if api == "anthropic":
+        status, answer = server.post("/v1/messages", model=model, messages=question,
+                                     temperature=0, max_tokens=12)
+        return status == 200 and (answer["model"],
+                                  "".join(part["text"] for part in answer["content"]))
+    if api == "ollama":
+        status, answer = server.post("/api/chat", model=model, messages=question, stream=False,
+                                     options={"temperature": 0, "num_predict": 12})
+        return status == 200 and (answer["model"], answer["message"]["content"])
+    status, answer = server.post("/completion", model=model, prompt="Tell me a story of the sea.",
+                                 temperature=0, n_predict=12)
+    return status == 200 and (answer["model"], answer["content"])
+
+
+class ModelsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="weft_models_")
+        cls.path = pathlib.Path(cls.folder.name)
+        cls.a = make_model(cls.path / "a.gguf", "tiny-llama", "F32", "--seed", 1)
+        cls.b = make_model(cls.path / "b.gguf", "tiny-llama", "Q8_0", "--seed", 2)
+        cls.c = make_model(cls.path / "c.gguf", "tiny-llama", "F16", "--seed", 3)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def models_file(self, text):
+        path = self.path / f"{self.id()}.toml"
+        path.write_text(text)
+        return path
+
+    def test_each_api_chooses_by_name_and_every_answer_is_as_alone(self):
+        apis = ["openai", "anthropic", "ollama", "llama"]
+        alone = {}
+        for name, path in (("a", self.a), ("b", self.b), ("c", self.c)):
+            with Server("-m", path, "--alias", name) as server:
+                alone[name] = {api: say(server, api, name)[1] for api in apis}
+                alone[name]["words"] = words(server.complete(name, "The old man and the sea"))
+        self.assertEqual(len({alone[name]["openai"] for name in alone}), 3)
+        with Server("-m", self.a, "-m", self.b, "-m", self.c, "--memory", TWO) as server:
+            for _ in range(3):
+                for api in apis:
+                    for name in alone:
+                        self.assertEqual(say(server, api, name), (name, alone[name][api]))
+            with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                asked = [(name, pool.submit(server.complete, name, "The old man and the sea"))
+                         for name in ["a", "b", "c"] * 6]
+                for name, answer in asked:
+                    self.assertEqual(words(answer.result()), alone[name]["words"])
+
+    def test_lists_tell_which_are_loaded(self):
+        with Server("-m", self.a, "-m", self.b, "-m", self.c, "--memory", TWO) as server:
+            self.assertEqual(server.states(), {"a": "loaded", "b": "loaded", "c": "unloaded"})
+            self.assertEqual(server.get("/health"), (200, {"status": "ok"}))
+            tags = [model["name"] for model in server.get("/api/tags")[1]["models"]]
+            self.assertEqual(tags, ["a:latest", "b:latest", "c:latest"])
+            running = [model["name"] for model in server.get("/api/ps")[1]["models"]]
+            self.assertEqual(running, ["a:latest", "b:latest"])
+            # Without a name it is the first; with one, its own.
+            self.assertEqual(server.get("/props")[1]["model_alias"], "a")
+            self.assertEqual(server.get("/props?model=b")[1]["model_alias"], "b")
+            self.assertEqual(server.get("/v1/models/c")[1]["root"], "c.gguf")
+            self.assertEqual(server.get("/v1/models/d")[0], 404)
+            status, answer = server.post("/v1/chat/completions", model="gpt-5",
+                                         messages=[{"role": "user", "content": "Hi"}])
+            self.assertEqual(status, 404)
+            self.assertEqual(answer["error"]["code"], "model_not_found")
+            self.assertIn("there are a, b, c", answer["error"]["message"])
+            # Looking at what runs does not load anything.
+            self.assertEqual(server.get("/slots?model=c")[0], 503)
+            self.assertEqual(server.states()["c"], "unloaded")
+            metrics = server.get("/metrics")[1]
+            self.assertIn('weft_model_loaded{model="c"} 0', metrics)
+            self.assertIn('weft_turns_running{model="b"} 0', metrics)
+
+    def test_a_file_names_models_and_gives_them_flags(self):
+        path = self.models_file(f"""
+[haiku]                      # for titles
+model = "{self.a}"
+aliases = ["claude-haiku-4-5", "small"]
+ctx = 96
+pinned = true
+[large]
+model = "{self.b}"
+""")
+        with Server("--models", path, "--memory", ONE) as server:
+            self.assertEqual(server.states(), {"haiku": "loaded", "large": "unloaded"})
+            self.assertEqual(say(server, "anthropic", "claude-haiku-4-5")[0], "haiku")
+            self.assertEqual(server.get("/props?model=small")[1]
+                             ["default_generation_settings"]["n_ctx"], 96)
+            # The pinned one stays, so there is no room; it says so and hurts nobody.
+            status, answer = server.post("/v1/completions", model="large", prompt="x")
+            self.assertEqual(status, 503)
+            self.assertIn("next to the models that stay", answer["error"]["message"])
+            self.assertEqual(say(server, "openai", "haiku")[0], "haiku")
+        wrong = {"ctx = 0.5": "ctx", "colour = 3": "colour", "pinned": 'is not followed by ='}
+        for line, said in wrong.items():
+            path = self.models_file(f'[x]\nmodel = "{self.a}"\n{line}\n')
+            result = weft("serve", "--models", path, "--port", 0)
+            self.assertNotEqual(result.code, 0)
+            self.assertIn(said, result.err)
+
+    def test_a_folder_with_a_broken_file(self):
+        folder = self.path / "folder"
+        folder.mkdir()
+        for name, path in (("one", self.a), ("two", self.b)):
+            os.link(path, folder / f"{name}.gguf")
+        (folder / "torn.gguf").write_bytes(self.a.read_bytes()[:5000])
+        with Server("--models-dir", folder, "--memory", TWO) as server:
+            self.assertEqual(set(server.states()), {"one", "two", "torn"})
+            status, answer = server.post("/v1/completions", model="torn", prompt="x")
+            self.assertEqual(status, 503)
+            self.assertIn("torn cannot be loaded", answer["error"]["message"])
+            self.assertEqual(say(server, "openai", "two")[0], "two")
+
+    def test_nothing_is_computed_again_after_a_swap(self):
+        # Longer than what is not worth keeping.
+        story = "Once upon a time there was a fisherman who lived by the sea. " * 36
+        for flags in ([], ["--state-dir", self.path / "state"]):
+            with Server("-m", self.a, "-m", self.b, "--memory", ONE, *flags) as server:
+                first = server.complete("a", story)
+                server.complete("b", story)
+                self.assertEqual(server.states(), {"a": "unloaded", "b": "loaded"})
+                again = server.complete("a", story)
+                self.assertEqual(words(again), words(first))
+                n_prompt = again["usage"]["prompt_tokens"]
+                # The last token is computed for its logits.
+                self.assertGreaterEqual(cached(again), n_prompt - 1, server.log)
+
+    def test_a_session_goes_and_comes_back(self):
+        with Server("-m", self.a, "-m", self.b, "--memory", ONE) as server:
+            chat = dict(temperature=0, max_tokens=8, session_id="kitchen")
+            messages = [{"role": "user", "content": "Remember the number seven. " * 20}]
+            _, answer = server.post("/v1/chat/completions", model="a", messages=messages, **chat)
+            messages += [answer["choices"][0]["message"], {"role": "user", "content": "Which?"}]
+            server.complete("b", "x")
+            _, after = server.post("/v1/chat/completions", model="a", messages=messages, **chat)
+            computed = after["usage"]["prompt_tokens"] - cached(after)
+            self.assertLess(computed, 40)
+            listed = server.get("/v1/sessions?model=a")[1]
+            self.assertIn("kitchen", json.dumps(listed))
+
+    def test_memory_stays_within_the_budget(self):
+        with Server("-m", self.a, "--memory", ONE, "-m", self.b, "-m", self.c) as server:
+            base_kib = resident_kib(server.process)
+            prompt = "the quick brown fox jumps over the lazy dog " * 30
+            for round_ in range(4):
+                for name in "abc":
+                    for i in range(3):
+                        server.complete(name, f"{round_} {i} {prompt}")
+                    loaded = [n for n, state in server.states().items() if state == "loaded"]
+                    self.assertEqual(loaded, [name])
+                    self.assertLess(resident_kib(server.process) - base_kib, 150 << 10)
+
+    def test_idleness_and_keep_alive_unload(self):
+        with Server("-m", self.a, "-m", self.b, "--memory", TWO, "--idle-unload", "1") as server:
+            server.wait_for(a="unloaded", b="unloaded")
+            self.assertEqual(server.post("/api/generate", model="a", keep_alive="5m")[0], 200)
+            time.sleep(1.5)
+            self.assertEqual(server.states()["a"], "loaded")
+            status, answer = server.post("/api/generate", model="a", keep_alive=0, stream=False)
+            self.assertEqual((status, answer["done_reason"]), (200, "unload"))
+            server.wait_for(a="unloaded")
+
+    def test_a_request_in_flight_is_not_cut_by_an_unload(self):
+        with Server("-m", self.a, "-m", self.b, "--memory", ONE) as server:
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                long = pool.submit(server.post, "/completion", model="a", prompt="x",
+                                   n_predict=400, ignore_eos=True)
+                while server.get("/v1/models/a")[1]["requests"] == 0:
+                    time.sleep(0.005)
+                self.assertEqual(server.post("/models/unload", model="a"),
+                                 (200, {"success": True}))
+                status, answer = long.result()
+                self.assertEqual((status, answer["tokens_predicted"]), (200, 400))
+            server.wait_for(a="unloaded")
+
+    def test_llama_servers_routes_load_and_unload(self):
+        with Server("-m", self.a, "-m", self.b, "--memory", TWO) as server:
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
+            connection.request("GET", "/models/sse")
+            stream = connection.getresponse()
+            self.assertEqual(stream.readline(), b": open\n")
+            self.assertEqual(server.post("/models/unload", model="b")[0], 200)
+            server.wait_for(b="unloaded")
+            self.assertEqual(server.post("/models/unload", model="b")[0], 400)
+            self.assertEqual(server.post("/models/load", model="b"), (200, {"success": True}))
+            server.wait_for(b="loaded")
+            self.assertEqual(server.post("/models/load", model="b")[0], 400)
+            self.assertEqual(server.post("/models/load", model="x")[0], 404)
+            seen = []
+            while seen[-1:] != ["loaded"]:
+                line = stream.readline().decode()
+                if line.startswith("data: "):
+                    event = json.loads(line[6:])
+                    self.assertEqual((event["model"], event["event"]), ("b", "model_status"))
+                    if seen[-1:] != [event["data"]["status"]]:
+                        seen.append(event["data"]["status"])
+            self.assertEqual(seen, ["unloading", "unloaded", "loading", "loaded"])
+            connection.close()
+
+    def test_a_crash_in_a_swap_loses_nothing_that_was_answered(self):
+        state = self.path / "crash"
+        args = ["-m", self.a, "-m", self.b, "--memory", ONE, "--state-dir", state, "--durable"]
+        messages = [{"role": "user", "content": "Remember the number seven. " * 20}]
+        chat = dict(temperature=0, max_tokens=8, session_id="kitchen")
+        for delay in (0, 0.01, 0.03, 0.1):
+            with Server(*args) as server:
+                _, answer = server.post("/v1/chat/completions", model="a", messages=messages,
+                                        **chat)
+                messages += [{"role": "assistant",
+                              "content": answer["choices"][0]["message"]["content"]},
+                             {"role": "user", "content": "And then?"}]
+                with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                    swap = pool.submit(server.post, "/v1/completions", model="b", prompt="x")
+                    time.sleep(delay)
+                    server.process.send_signal(signal.SIGKILL)
+                    with self.assertRaises(Exception):
+                        swap.result()
+                        raise RuntimeError("the swap was over")
+            with Server(*args) as server:
+                listed = server.get("/v1/sessions/kitchen?model=a")
+                self.assertEqual(listed[0], 200, listed)
+                n_before = answer["usage"]["total_tokens"] - 1
+                self.assertGreaterEqual(listed[1]["tokens"], n_before, listed)
+
+    def test_what_fits_one_model_alone_is_refused(self):
+        for flag in (["--alias", "x"], ["--grpc-port", "0"]):
+            result = weft("serve", "-m", self.a, "-m", self.b, "--port", 0, *flag)
+            self.assertNotEqual(result.code, 0)
+            self.assertIn(flag[0], result.err)
+        result = weft("serve", "-m", self.a, "-m", self.a, "--port", 0)
+        self.assertIn("two models are called a", result.err)
+
+
+if __name__ == "__main__":
+    unittest.main()
