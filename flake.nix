@@ -16,8 +16,8 @@
           src = self;
           nativeBuildInputs = with pkgs; [ cmake ninja pkg-config protobuf grpc python3 ];
           buildInputs = with pkgs; [
-            abseil-cpp boost cli11 curl grpc libedit nlohmann_json openssl prometheus-cpp protobuf
-            re2 utf8proc xxHash zlib zstd
+            abseil-cpp boost cli11 curl grpc libedit libjpeg libpng libwebp nlohmann_json openssl
+            prometheus-cpp protobuf re2 utf8proc xxHash zlib zstd
           ];
           cmakeFlags = [ "-DWEFT_TESTS=OFF" "-DWEFT_CUDA=OFF" ];
         };

@@ -29,7 +29,8 @@ TARGET = ["-target", "aarch64-macos.14.0"]
 DEFINED = ["-D_LIBCPP_ENABLE_EXPERIMENTAL"]
 # Folders and headers of /usr/include, or of the machine's folder within it.
 HEADERS = ["absl", "boost", "CLI", "curl", "gmock", "google", "grpc", "grpc++", "grpcpp", "gtest",
-           "histedit.h", "nlohmann", "openssl", "pcre2.h", "prometheus", "utf8proc.h", "xxhash.h",
+           "histedit.h", "jconfig.h", "jmorecfg.h", "jpeglib.h", "libpng16", "nlohmann", "openssl",
+           "pcre2.h", "png.h", "pngconf.h", "pnglibconf.h", "prometheus", "utf8proc.h", "webp", "xxhash.h",
            "zconf.h", "zdict.h", "zlib.h", "zstd.h", "zstd_errors.h"]
 # Sources of other systems and processors, and those that take their places.
 OTHERS = {
@@ -44,7 +45,7 @@ KEPT = re.compile(r"-(D|I|std=|ffp-contract|fno-math-errno)")
 LIBRARY = re.compile(
     r"_(_ZN?[A-Za-z]*4absl|_Z.*(4absl|4grpc|6google8protobuf|10prometheus)|grpc_|gpr_|curl_|EVP_|"
     r"CRYPTO_|OpenSSL_|OPENSSL_|SHA256|HMAC|RAND_|ZSTD_|XXH|utf8proc_|el_|history|"
-    r"deflate|inflate|crc32|compress)")
+    r"deflate|inflate|crc32|compress|jpeg_|png_|WebP)")
 
 
 def make_headers(out: pathlib.Path) -> pathlib.Path:

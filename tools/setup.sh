@@ -24,6 +24,7 @@ build="g++ cmake ninja-build ccache mold
   libabsl-dev libcli11-dev nlohmann-json3-dev libutf8proc-dev libxxhash-dev libzstd-dev libedit-dev
   $boost prometheus-cpp-dev libssl-dev libcurl4-openssl-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
+  libpng-dev libjpeg-dev libwebp-dev
   libgtest-dev libgmock-dev libpcre2-dev python3 python3-grpcio python3-protobuf"
 # What `make check` adds: another compiler, its runtime for sanitizers and fuzzers.
 check="clang clang-format clang-tidy $clang_runtime git"
@@ -50,7 +51,7 @@ cross="g++-aarch64-linux-gnu qemu-user cmake ninja-build ccache protobuf-compile
   protobuf-compiler-grpc python3"
 libraries="libabsl-dev libcli11-dev nlohmann-json3-dev libutf8proc-dev libxxhash-dev libzstd-dev
   libedit-dev $boost prometheus-cpp-dev libssl-dev libcurl4-openssl-dev libgrpc++-dev
-  libprotobuf-dev protobuf-compiler-grpc zlib1g-dev libgtest-dev libgmock-dev libpcre2-dev
+  libprotobuf-dev protobuf-compiler-grpc zlib1g-dev libpng-dev libjpeg-dev libwebp-dev libgtest-dev libgmock-dev libpcre2-dev
   libc6-dev libstdc++-12-dev"
 
 packages=""

@@ -15,11 +15,14 @@ class Weft < Formula
   depends_on "pkgconf" => :build
   depends_on "abseil"
   depends_on "grpc"
+  depends_on "jpeg-turbo"
+  depends_on "libpng"
   depends_on "openssl@3"
   depends_on "prometheus-cpp"
   depends_on "protobuf"
   depends_on "re2"
   depends_on "utf8proc"
+  depends_on "webp"
   depends_on "xxhash"
   depends_on "zstd"
 
