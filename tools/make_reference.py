@@ -105,7 +105,7 @@ REPLIES = {
     "minimax-xml": "minimax-m2", "kimi": "kimi-linear", "mistral": "mistral3 mistral4",
     "deepseek": "deepseek2", "deepseek-xml": "deepseek32", "llama3": "llama deci",
     "command-r": "command-r", "command-r7b": "cohere2 cohere2moe", "hunyuan-xml": "hy_v3",
-    "glimmer": "muse-glimmer",
+    "glimmer": "muse-glimmer", "minimax-nested": "minimax-m3",
     "glm": "glm4moe glm-dsa laguna spark2_5",
     "qwen-xml": "qwen35 qwen35moe qwen3next step35 nemotron_h_moe",
     "hermes": "qwen2 qwen3 qwen3moe qwen3vl qwen3vlmoe mimo2 smollm3 granite granitemoe "

@@ -1,5 +1,6 @@
 #include "chat/call_grammar.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "chat/call_parts.h"
@@ -13,21 +14,23 @@ using constraint::Structure;
 constexpr char kSpaces[] = "[ \\t\\r\\n]*";
 constexpr char kAnything[] = "[\\s\\S]*";
 
-// A regular expression that matches exactly this text.
-std::string Escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (std::string_view("^$\\.*+?()[]{}|/").find(c) != std::string_view::npos) out += '\\';
-    out += c;
-  }
-  return out;
+// The answer itself, with or without the format's markers around it.
+Structure MarkedAnswer(const CallParts& p, const Structure& answer) {
+  if (!p.syntax.answer) return answer;
+  return Structure::OneOf(
+      {answer, Structure::Sequence({p.Markup(p.syntax.answer->open), answer,
+                                    Structure::Optional(p.Markup(p.syntax.answer->close))})});
 }
 
 Structure Held(const CallParts& p, const std::vector<CallEntry>& entries) {
   StructureList ways;
-  if (!p.required()) ways.push_back(*p.policy.answer);
+  if (!p.required()) ways.push_back(MarkedAnswer(p, *p.policy.answer));
   for (const CallEntry& entry : entries) {
     StructureList parts{p.gap};
+    if (p.syntax.answer) {
+      parts.push_back(Structure::Optional(
+          Structure::Sequence({p.Markup(p.syntax.answer->open, p.syntax.answer->close), p.gap})));
+    }
     if (!entry.pattern.empty()) {
       parts.push_back(Structure::Pattern(entry.pattern));
     } else if (!entry.bare) {
@@ -45,18 +48,18 @@ FreeText TextWithoutCalls(const CallParts& p) {
   if (p.syntax.form == CallForm::kFenced) {
     text.without_patterns.push_back(StrCat("Action:", kSpaces, "```json", kSpaces, "[\\[{]"));
   } else if (p.syntax.form == CallForm::kJson && p.syntax.closes.empty()) {
-    text.without_patterns.push_back(StrCat(Escaped(p.syntax.opens[0]), kSpaces, "[\\[{]"));
+    text.without_patterns.push_back(StrCat(EscapedRegex(p.syntax.opens[0]), kSpaces, "[\\[{]"));
   } else {
     text.without.assign(p.syntax.opens.begin(), p.syntax.opens.end());
   }
   text.without.insert(text.without.end(), p.syntax.silent.begin(), p.syntax.silent.end());
   if (p.syntax.reasoning) {
-    text.unlike.push_back(StrCat(kSpaces, Escaped(p.syntax.reasoning->open), kAnything));
+    text.unlike.push_back(StrCat(kSpaces, EscapedRegex(p.syntax.reasoning->open), kAnything));
   }
   if (p.syntax.bare_calls) {
     for (const CallTool& tool : p.tools) {
       text.unlike.push_back(StrCat(kSpaces, "\\{", kSpaces, "\"name\"", kSpaces, ":", kSpaces, "\"",
-                                   Escaped(tool.name), "\"", kAnything));
+                                   EscapedRegex(tool.name), "\"", kAnything));
     }
     text.unlike.push_back(StrCat(kSpaces, "\\{(?=", kAnything, "\"(name|tool_name)\")(?=",
                                  kAnything, "\"(parameters|arguments)\")", kAnything));
@@ -80,9 +83,14 @@ Structure Auto(const CallParts& p, const std::vector<CallEntry>& entries) {
   }
   // Texts between their own markers.
   for (size_t i = 0; i + 1 < p.syntax.silent.size(); i += 2) {
-    ways.push_back(Structure::Sequence(
+    const Structure marked = Structure::Sequence(
         {p.gap, p.Markup(p.syntax.silent[i]),
-         Structure::TextUntil({.without = text.without}, p.Encoded(p.syntax.silent[i + 1]))}));
+         Structure::TextUntil({.without = text.without}, p.Encoded(p.syntax.silent[i + 1]))});
+    ways.push_back(marked);
+    if (!p.syntax.answer) continue;
+    for (const CallEntry& entry : entries) {
+      ways.push_back(Structure::Sequence({marked, p.gap, p.Markup(entry.marker), entry.rest}));
+    }
   }
   return Structure::OneOf(std::move(ways));
 }
@@ -94,9 +102,11 @@ Structure WithThought(const CallParts& p, const Structure& answer) {
       Structure::Sequence({Structure::TextUntil({.without = {close}}, p.Encoded(close)), p.gap});
   if (p.policy.thinks_already) return Structure::Sequence({rest, answer});
   if (!p.policy.may_think) return answer;
-  return Structure::Sequence(
-      {Structure::Optional(Structure::Sequence({p.gap, p.Markup(p.syntax.reasoning->open), rest})),
-       answer});
+  StructureList thoughts{Structure::Sequence({p.gap, p.Markup(p.syntax.reasoning->open), rest})};
+  if (std::ranges::find(p.syntax.silent, p.syntax.reasoning->close) != p.syntax.silent.end()) {
+    thoughts.push_back(Structure::Sequence({p.Markup(close), p.gap}));
+  }
+  return Structure::Sequence({Structure::Optional(Structure::OneOf(std::move(thoughts))), answer});
 }
 
 // Messages in channels. A call ends the answer: what follows it belongs to another one.

@@ -26,6 +26,15 @@ bool IsLoose(const ReplySyntax& syntax) { return syntax.form == CallForm::kFence
 
 }  // namespace
 
+std::string EscapedRegex(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (std::string_view("^$\\.*+?()[]{}|/").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 CallParts::CallParts(const CallWriting& writing, const ToolList& offered,
                      const CallPolicy& call_policy)
     : syntax(writing.syntax),

@@ -87,6 +87,8 @@ struct CallParts {
 inline constraint::Structure Plain(std::string text) {
   return constraint::Structure::Literal(std::move(text));
 }
+// A regular expression that matches exactly this text.
+std::string EscapedRegex(std::string_view text);
 constraint::ValueStyle JsonCallStyle();
 // What the tool's schema has at that path.
 constraint::SchemaPart PartOf(const CallTool& tool, std::vector<std::string> path);

@@ -178,7 +178,12 @@ std::string ChatFormatImpl::TwoCalls() const {
 
 void ChatFormatImpl::FindEnd() {
   constexpr size_t kLeastBytes = 4;  // shorter texts would occur in any answer
-  const std::string_view text = traits_.after_answer;
+  std::string_view text = traits_.after_answer;
+  if (const auto& answer = syntax_->answer) {
+    for (const std::string_view marker : {answer->close, answer->after}) {
+      if (text.starts_with(marker)) text.remove_prefix(marker.size());
+    }
+  }
   const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == text.npos) return;
   const std::vector<TokenId>& ends = tokenizer_->EndsOfGeneration();

@@ -54,7 +54,7 @@ TEST(ChatFormatTest, TemplatesOfTheFieldAreRecognised) {
       {"GigaChat3-10B-A1.8B", {"generic", true, false}},
       {"HuggingFaceTB-SmolLM3-3B", {"generic", false, true}},
       {"Kimi-K2-Instruct", {"kimi", true, false}},
-      {"Kimi-K3", {"generic", true, false}},
+      {"Kimi-K3", {"kimi-xtml", true, true}},
       {"LFM2.5-8B-A1B", {"lfm2", true, true}},
       {"LFM2.5-Instruct", {"lfm2", true, true}},
       {"MiMo-VL", {"hermes", true, false}},

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "chat/call_parts.h"
+#include "chat/nested_elements.h"
 #include "chat/template_traits.h"
 
 namespace weft {
@@ -96,65 +97,107 @@ std::vector<std::string> NoStrings(unsigned types) {
   return patterns;
 }
 
-// From after the parameter's name.
-Structure TaggedValue(const CallParts& p, const CallTool& tool, const CallParameter& parameter) {
-  const TagSyntax& tags = *p.syntax.tags;
-  const SchemaPart part = PartOf(tool, {"properties", parameter.key});
-  const bool marked = !tags.string_mark.empty();
-  const auto start = [&](std::string_view is_string) {
-    StructureList parts{p.Markup(tags.key_end)};
-    if (marked) {
-      parts = {p.Markup(tags.key_end, " ", tags.string_mark, is_string, "\"", tags.value_open)};
-    } else if (!tags.value_open.empty()) {
-      parts.push_back(p.gap);
-      parts.push_back(p.Markup(tags.value_open));
-    }
-    return parts;
+// The words for the types other than string, in a format that says them.
+std::string OtherTypes(const TagSyntax& tags, unsigned types) {
+  if (tags.string_word == "true") return "false";
+  std::vector<std::string> words;
+  const auto add = [&](unsigned type, const char* word) {
+    if ((types & type) != 0) words.emplace_back(word);
   };
-  const std::string close = p.Encoded(tags.parameter_close);
-  if (!tool.grammar.empty()) {
-    StructureList parts = start("true");
+  add(ParameterTypes::kNumber | ParameterTypes::kInteger, "number");
+  add(ParameterTypes::kBoolean, "boolean");
+  add(ParameterTypes::kNull, "null");
+  add(ParameterTypes::kObject, "object");
+  add(ParameterTypes::kArray, "array");
+  return StrJoin(words, "|");
+}
+
+// What is between a parameter's name and its value.
+StructureList ValueStart(const CallParts& p, const std::string& type) {
+  const TagSyntax& tags = *p.syntax.tags;
+  if (!tags.string_mark.empty()) {
+    return {p.Markup(tags.key_end, " ", tags.string_mark), Structure::Pattern(type),
+            p.Markup("\"", tags.value_open)};
+  }
+  StructureList parts{p.Markup(tags.key_end)};
+  if (!tags.value_open.empty()) {
+    parts.push_back(p.gap);
+    parts.push_back(p.Markup(tags.value_open));
+  }
+  return parts;
+}
+
+std::string CloseOf(const TagSyntax& tags, const std::string& key) {
+  std::string close(tags.parameter_close);
+  if (tags.nested) StrAppend(&close, key, tags.key_end);
+  return close;
+}
+
+// What no text before the closing tag contains: the tag, or what all nested tags begin with.
+std::string BarredText(const TagSyntax& tags) {
+  return std::string(tags.nested ? tags.parameter_open : tags.parameter_close);
+}
+
+// The value as a string.
+Structure TaggedText(const CallParts& p, const TaggedPart& part) {
+  const TagSyntax& tags = *p.syntax.tags;
+  const std::string close = CloseOf(tags, part.key);
+  StructureList parts = ValueStart(p, std::string(tags.string_word));
+  if (!part.grammar.empty()) {
     const Structure line = Plain(tags.exact_values ? "" : "\n");
-    parts.insert(
-        parts.end(),
-        {line, Structure::FromGrammar(tool.grammar, {.without = std::string(tags.parameter_close)}),
-         line, Structure::Literal(close)});
+    parts.insert(parts.end(),
+                 {line, Structure::FromGrammar(part.grammar, {.without = BarredText(tags)}), line,
+                  Structure::Literal(p.Encoded(close))});
     return Structure::Sequence(std::move(parts));
   }
-  RawStrings strings{
-      .schema = part, .close = close, .close_text = std::string(tags.parameter_close)};
-  const bool breaks = p.ExampleHas(StrCat(tags.key_end, "\n", kProbedValue));
+  const std::string barred = BarredText(tags);
+  RawStrings strings{.schema = part.schema, .close = p.Encoded(barred), .close_text = barred};
   if (!tags.exact_values) {
+    const bool breaks = p.ExampleHas(StrCat(tags.key_end, "\n", kProbedValue));
     strings.breaks = breaks ? RawStrings::Breaks::kAround : RawStrings::Breaks::kPossible;
   }
-  if (!marked && parameter.types != ParameterTypes::kString)
-    strings.unlike = NoStrings(parameter.types);
-  StructureList as_string = start("true");
-  as_string.push_back(Structure::Strings(std::move(strings)));
-  if (parameter.types == ParameterTypes::kString && !marked)
-    return Structure::Sequence(std::move(as_string));
+  if (tags.string_mark.empty() && part.types != ParameterTypes::kString)
+    strings.unlike = NoStrings(part.types);
+  parts.push_back(Structure::Strings(std::move(strings)));
+  parts.push_back(Plain(close.substr(barred.size())));
+  return Structure::Sequence(std::move(parts));
+}
+
+// From after the parameter's name.
+Structure TaggedValue(const CallParts& p, const TaggedPart& part) {
+  const TagSyntax& tags = *p.syntax.tags;
+  const Structure as_string = TaggedText(p, part);
+  const std::string others = OtherTypes(tags, part.types);
+  const bool marked = !tags.string_mark.empty();
+  if (!part.grammar.empty() || others.empty()) return as_string;
+  if (part.types == ParameterTypes::kString && !marked) return as_string;
+  const std::string close = CloseOf(tags, part.key);
   ValueStyle style = JsonCallStyle();
   style.words = ValueStyle::Words::kPythonTooOutside;
-  style.without = tags.parameter_close;
-  StructureList as_json = start("false");
-  const bool lines = breaks && !tags.exact_values;
+  style.without = BarredText(tags);
+  StructureList as_json = ValueStart(p, others);
+  const bool lines = !tags.exact_values && p.ExampleHas(StrCat(tags.key_end, "\n", kProbedValue));
   if (lines) as_json.push_back(Plain("\n"));
-  as_json.push_back(Structure::Value(part, style, ValueKinds::kNoStrings));
+  as_json.push_back(Structure::Value(part.schema, style, ValueKinds::kNoStrings));
   if (lines) as_json.push_back(Plain("\n"));
-  as_json.push_back(Structure::Literal(close));
-  return Structure::OneOf(
-      {Structure::Sequence(std::move(as_string)), Structure::Sequence(std::move(as_json))});
+  as_json.push_back(Structure::Literal(p.Encoded(close)));
+  return Structure::OneOf({as_string, Structure::Sequence(std::move(as_json))});
 }
 
 StatusOr<Structure> TaggedParameters(const CallParts& p, const CallTool& tool) {
   const TagSyntax& tags = *p.syntax.tags;
-  WEFT_ASSIGN_OR_RETURN(const std::vector<CallParameter> parameters,
-                        p.ParametersOf(tool, tags.key_end.substr(0, 1)));
+  const std::string unfit = StrCat(tags.key_end.substr(0, 1), tags.nested ? "</" : "");
+  WEFT_ASSIGN_OR_RETURN(const std::vector<CallParameter> parameters, p.ParametersOf(tool, unfit));
+  NestedElements nested(p, tool, TaggedValue);
   StructureList all;
   for (const CallParameter& parameter : parameters) {
+    const TaggedPart part{.key = parameter.key,
+                          .schema = PartOf(tool, {"properties", parameter.key}),
+                          .types = parameter.types,
+                          .grammar = tool.grammar};
+    const Structure value = tags.nested ? nested.Of(part) : TaggedValue(p, part);
     const Structure one =
-        Structure::Sequence({p.gap, p.Markup(tags.parameter_open), Plain(parameter.key),
-                             TaggedValue(p, tool, parameter)});
+        Structure::Sequence({p.gap, p.Markup(tags.parameter_open), Plain(parameter.key), value});
     all.push_back(parameter.required ? one : Structure::Optional(one));
   }
   return Structure::Sequence(std::move(all));
@@ -171,7 +214,11 @@ StatusOr<std::vector<CallEntry>> TaggedEntries(const CallParts& p) {
     // If the marker of calls is the function tag, it is already written.
     if (p.syntax.form != CallForm::kTagged) parts.push_back(p.Markup(tags.function_open));
     parts.push_back(Plain(tool.name));
-    parts.push_back(p.Markup(tags.name_end));
+    parts.push_back(p.Markup(tags.name_end, tags.index_open));
+    if (!tags.index_open.empty()) {
+      parts.push_back(Structure::Pattern("[1-9][0-9]{0,2}"));
+      parts.push_back(p.Markup(tags.index_close));
+    }
     parts.push_back(parameters);
     parts.push_back(p.gap);
     parts.push_back(p.Markup(tags.function_close));

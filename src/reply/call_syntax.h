@@ -63,17 +63,23 @@ struct TagSyntax {
   std::string_view function_open;  // before the name
   // Its first byte cannot occur in a name. Empty: the name ends at white space or a tag.
   std::string_view name_end;
-  std::string_view parameter_open;  // before a parameter's name
-  std::string_view key_end;         // after it; its first byte cannot occur in the name
-  std::string_view
-      string_mark;  // may follow: before true" or false", which says whether it is a string
+  std::string_view index_open, index_close;  // then, around a call's number; empty: none
+  std::string_view parameter_open;           // before a parameter's name
+  std::string_view key_end;                  // after it; its first byte cannot occur in the name
+  // May follow: before a word and a quotation mark. Of a string, the word is string_word.
+  std::string_view string_mark;
+  std::string_view string_word = "true";
   std::string_view value_open;       // then, after white space; empty: the value follows directly
   std::string_view parameter_close;  // after the value
   std::string_view function_close;
   std::string_view quote_open, quote_close;  // may surround a string; empty: nothing does
   // Line breaks next to the tags are part of a value.
   bool exact_values = false;
+  // parameter_close is followed by the parameter's name and key_end again. Members of objects and,
+  // as kListItem, of lists are written like parameters.
+  bool nested = false;
 };
+inline constexpr std::string_view kListItem = "item";
 inline constexpr TagSyntax kFunctionTags = {.function_open = "<function=",
                                             .name_end = ">",
                                             .parameter_open = "<parameter=",
@@ -91,6 +97,9 @@ inline constexpr TagSyntax kInvokeTags = {.function_open = "<invoke name=\"",
 ReplyTask<bool> ReadTaggedCall(ReplyIo& io, const TagSyntax& syntax, const ParameterTypes& types);
 // Reads what follows the name of `function`: its parameters and the function_close tag.
 ReplyTask<bool> ReadTaggedParameters(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
+                                     const ParameterTypes& types, std::string_view function);
+// The same for nested tags.
+ReplyTask<bool> ReadNestedParameters(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
                                      const ParameterTypes& types, std::string_view function);
 
 }  // namespace weft

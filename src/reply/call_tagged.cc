@@ -6,6 +6,7 @@ namespace weft {
 namespace {
 
 constexpr size_t kMaxKeyBytes = 256;
+constexpr size_t kMaxIndexBytes = 16;
 
 // A parameter's value that is certainly a string; emitted as it arrives.
 ReplyTask<bool> CopyText(ReplyIo& io, CallWriter& call, const TagSyntax& syntax) {
@@ -67,14 +68,14 @@ ReplyTask<bool> ReadValueStart(ReplyIo& io, const TagSyntax& syntax, unsigned* t
   co_await TakeSpace(io);
   const int c = co_await io.Peek();
   if (!syntax.string_mark.empty() && c == static_cast<unsigned char>(syntax.string_mark[0])) {
-    constexpr size_t kMaxWordBytes = 8;
+    constexpr size_t kMaxWordBytes = 16;
     std::string word;
     bool ok = co_await TakeText(io, syntax.string_mark);
     if (ok) ok = co_await TakeBefore(io, "\"", kMaxWordBytes, &word);
     if (ok) ok = co_await TakeText(io, "\"");
     if (!ok) co_return false;
-    *types = word == "true" ? ParameterTypes::kString
-                            : ParameterTypes::kAny & ~unsigned{ParameterTypes::kString};
+    *types = word == syntax.string_word ? ParameterTypes::kString
+                                        : ParameterTypes::kAny & ~unsigned{ParameterTypes::kString};
   }
   const bool opened = co_await TakeText(io, syntax.value_open);
   co_return opened;
@@ -105,6 +106,12 @@ ReplyTask<bool> ReadNamedCall(ReplyIo& io, CallWriter& call, const TagSyntax& sy
   bool ok = co_await TakeBefore(io, ends, CallWriter::kMaxNameBytes, &name);
   if (!ok || !call.SetName(name)) co_return false;
   ok = co_await TakeText(io, syntax.name_end);
+  if (ok && !syntax.index_open.empty()) {
+    std::string index;
+    ok = co_await TakeText(io, syntax.index_open);
+    if (ok) ok = co_await TakeBefore(io, syntax.index_close.substr(0, 1), kMaxIndexBytes, &index);
+    if (ok) ok = co_await TakeText(io, syntax.index_close);
+  }
   if (ok) ok = co_await ReadTaggedParameters(io, call, syntax, types, name);
   co_return ok;
 }
@@ -113,6 +120,10 @@ ReplyTask<bool> ReadNamedCall(ReplyIo& io, CallWriter& call, const TagSyntax& sy
 
 ReplyTask<bool> ReadTaggedParameters(ReplyIo& io, CallWriter& call, const TagSyntax& syntax,
                                      const ParameterTypes& types, std::string_view function) {
+  if (syntax.nested) {
+    const bool read = co_await ReadNestedParameters(io, call, syntax, types, function);
+    co_return read;
+  }
   call.Open('{');
   // Both possible tags begin alike up to here.
   size_t alike = 0;

@@ -12,6 +12,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxAlternatives = 4;  // levels of nested anyOf
+constexpr int kMaxShapeDepth = 8;    // levels of objects and arrays
+constexpr int kMaxParts = 50'000;    // of parameters, in all schemas
+constexpr int kMaxReferences = 8;    // that lead to one another
 constexpr int kMaxValueDepth = 64;
 
 unsigned TypeNamed(std::string_view name) {
@@ -75,6 +78,65 @@ unsigned TypesOf(const Json& schema, int depth) {
   return types != 0 ? types : static_cast<unsigned>(ParameterTypes::kAny);
 }
 
+// Reads the shape of a value from its schema; what is too deep or too much keeps its types alone.
+class ShapeReader {
+ public:
+  ShapeReader(const Json& root, int* n_parts) : root_(root), n_parts_(n_parts) {}
+
+  ValueShape Read(const Json& schema, int depth) {
+    ValueShape shape{.types = TypesOf(*Resolved(&schema), 0)};
+    AddParts(schema, depth, &shape);
+    return shape;
+  }
+
+ private:
+  void AddParts(const Json& schema, int depth, ValueShape* shape) {
+    const Json& at = *Resolved(&schema);
+    if (depth >= kMaxShapeDepth) return;
+    if (const Json* const properties = Member(at, "properties");
+        properties != nullptr && properties->is_object()) {
+      for (const auto& [key, value] : properties->items()) {
+        if (depth > 0 && ++*n_parts_ > kMaxParts) return;
+        shape->properties.emplace(key, Read(value, depth + 1));
+      }
+    }
+    if (const Json* const items = Member(at, "items"); items != nullptr && items->is_object()) {
+      if (++*n_parts_ > kMaxParts) return;
+      if (shape->items.empty()) shape->items.push_back(Read(*items, depth + 1));
+    }
+    for (const char* const key : {"anyOf", "oneOf"}) {
+      const Json* const choices = Member(at, key);
+      if (choices == nullptr || !choices->is_array()) continue;
+      for (const Json& choice : *choices) AddParts(choice, depth + 1, shape);
+    }
+  }
+
+  // Follows references to definitions of the same schema.
+  const Json* Resolved(const Json* schema) const {
+    for (int step = 0; step < kMaxReferences; ++step) {
+      const Json* const reference = Member(*schema, "$ref");
+      if (reference == nullptr || !reference->is_string()) break;
+      const Json* const target = TargetOf(reference->get_ref<const std::string&>());
+      if (target == nullptr) break;
+      schema = target;
+    }
+    return schema;
+  }
+  const Json* TargetOf(std::string_view reference) const {
+    for (const char* const home : {"$defs", "definitions"}) {
+      const std::string prefix = std::string("#/") + home + "/";
+      if (!reference.starts_with(prefix)) continue;
+      const Json* const definitions = Member(root_, home);
+      if (definitions == nullptr) return nullptr;
+      return Member(*definitions, std::string(reference.substr(prefix.size())).c_str());
+    }
+    return nullptr;
+  }
+
+  const Json& root_;
+  int* const n_parts_;
+};
+
 // Deeper values are treated as text, so nothing walks them recursively.
 bool IsShallow(std::string_view text) {
   int depth = 0;
@@ -89,11 +151,9 @@ bool IsShallow(std::string_view text) {
 }  // namespace
 
 void ParameterTypes::Add(std::string_view function, const Json* parameters) {
-  auto& types = functions_[std::string(function)];
-  if (parameters == nullptr) return;
-  const Json* const properties = Member(*parameters, "properties");
-  if (properties == nullptr || !properties->is_object()) return;
-  for (const auto& [key, schema] : properties->items()) types[key] = TypesOf(schema, 0);
+  ValueShape shape;
+  if (parameters != nullptr) shape = ShapeReader(*parameters, &n_parts_).Read(*parameters, 0);
+  functions_[std::string(function)] = std::make_shared<const ValueShape>(std::move(shape));
 }
 
 bool ParameterTypes::OffersLike(std::string_view prefix) const {
@@ -101,16 +161,26 @@ bool ParameterTypes::OffersLike(std::string_view prefix) const {
   return function != functions_.end() && function->first.starts_with(prefix);
 }
 
+const ValueShape* ParameterTypes::ShapeOf(std::string_view function) const {
+  const auto found = functions_.find(function);
+  return found == functions_.end() ? nullptr : found->second.get();
+}
+
+const ValueShape* ParameterTypes::ShapeOf(std::string_view function,
+                                          std::string_view parameter) const {
+  const ValueShape* const shape = ShapeOf(function);
+  if (shape == nullptr) return nullptr;
+  const auto found = shape->properties.find(parameter);
+  return found == shape->properties.end() ? nullptr : &found->second;
+}
+
 bool ParameterTypes::Declares(std::string_view function, std::string_view parameter) const {
-  const auto types = functions_.find(function);
-  return types != functions_.end() && types->second.contains(parameter);
+  return ShapeOf(function, parameter) != nullptr;
 }
 
 unsigned ParameterTypes::Of(std::string_view function, std::string_view parameter) const {
-  const auto types = functions_.find(function);
-  if (types == functions_.end()) return kString;
-  const auto type = types->second.find(parameter);
-  return type == types->second.end() ? static_cast<unsigned>(kString) : type->second;
+  const ValueShape* const shape = ShapeOf(function, parameter);
+  return shape == nullptr ? static_cast<unsigned>(kString) : shape->types;
 }
 
 std::string ParameterTypes::ToJson(std::string_view text, unsigned types) {

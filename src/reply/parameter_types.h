@@ -6,12 +6,21 @@
 #define WEFT_REPLY_PARAMETER_TYPES_H_
 
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nlohmann/json.hpp"
 
 namespace weft {
+
+// What a schema says of a value: its types, and for objects and arrays those of the parts.
+struct ValueShape {
+  unsigned types = 0;  // bits of ParameterTypes::Type
+  std::map<std::string, ValueShape, std::less<>> properties;
+  std::vector<ValueShape> items;  // one if known
+};
 
 class ParameterTypes {
  public:
@@ -40,11 +49,17 @@ class ParameterTypes {
   // A parameter in no schema is a string.
   unsigned Of(std::string_view function, std::string_view parameter) const;
 
+  // The same with the parts: of all arguments and of one, null if no schema has it.
+  const ValueShape* ShapeOf(std::string_view function) const;
+  const ValueShape* ShapeOf(std::string_view function, std::string_view parameter) const;
+
   // `text` as JSON if it is a value of one of the `types`; otherwise the text as a string.
   static std::string ToJson(std::string_view text, unsigned types);
 
  private:
-  std::map<std::string, std::map<std::string, unsigned, std::less<>>, std::less<>> functions_;
+  // The shapes of their arguments, shared between copies.
+  std::map<std::string, std::shared_ptr<const ValueShape>, std::less<>> functions_;
+  int n_parts_ = 0;  // in all shapes, without the parameters themselves
 };
 
 }  // namespace weft

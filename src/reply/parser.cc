@@ -334,7 +334,7 @@ ReplyTask<bool> Parser::ReadCalls(Mark mark) {
 ReplyTask<bool> Parser::ReadJsonCalls(bool needs_arguments) {
   int c = co_await io_.Peek();
   bool ok = false;
-  if (c == '<' && syntax_->tags) {
+  if (syntax_->tags && c == static_cast<unsigned char>(syntax_->tags->function_open[0])) {
     ok = co_await TakeText(io_, syntax_->tags->function_open);
     if (ok) ok = co_await ReadTaggedCall(io_, *syntax_->tags, types_);
     co_return ok;

@@ -31,6 +31,8 @@ constexpr char kDsml[] = "｜DSML｜ tool_calls> </think>";
 constexpr char kGlimmer[] = "<atem:function_calls> <|message|>";
 constexpr char kHunyuan[] = "':opensource' <think{}> <tool_call{}> <tool_sep{}>";
 constexpr char kMiniCpm[] = "<function name=\"f\"><param name=\"p\"> <think>";
+constexpr char kMiniMax3[] = "]<]minimax[>[ <mm:think>";
+constexpr char kKimi3[] = "<|open|> <|end_of_msg|>";
 constexpr char kOlderDsml[] = "｜DSML｜ function_calls> </think>";
 
 nlohmann::ordered_json Tools() {
@@ -91,8 +93,9 @@ void Check(std::initializer_list<Case> cases, const Options& options = {}) {
 }
 
 TEST(ReplyTest, TextAlone) {
-  for (const char* source : {kHermes, kQwen, kLlama, kMistral, kGemma, kLfm, kDeepSeek, kHarmony,
-                             kGlm, kKimi, kCommandR, kCommandR7b, kDsml, "plain"}) {
+  for (const char* source :
+       {kHermes, kQwen, kLlama, kMistral, kGemma, kLfm, kDeepSeek, kHarmony, kGlm, kKimi, kCommandR,
+        kCommandR7b, kDsml, kMiniMax3, kKimi3, "plain"}) {
     EXPECT_EQ(Reply(source, ""), "");
     EXPECT_EQ(Reply(source, "Hello,\n\n wörld < 5 [x] { } \n"),
               "CHello,\n\n wörld < 5 [x] { } \n\n");
@@ -281,6 +284,55 @@ TEST(ReplyTest, MiniCpmCalls) {
       {kMiniCpm, "<function name=\"f\"><param name=\"s\"><![CDATA[cut",
        "<f\na{\"s\": \"cut\"}\n>\n"},
   });
+}
+
+TEST(ReplyTest, MiniMax3Calls) {
+  Check({
+      {kMiniMax3, "</mm:think>Hello", "CHello\n"},
+      {kMiniMax3,
+       "<mm:think>Hm.</mm:think>ok]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">"
+       "]<]minimax[>[<s>a\n<b> ]<]minimax[>[ ]<]minimax[>[</s>]<]minimax[>[<i>5]<]minimax[>[</i>"
+       "]<]minimax[>[</invoke>\n]<]minimax[>[<invoke name=\"g\">]<]minimax[>[</invoke>\n"
+       "]<]minimax[>[</tool_call>",
+       "RHm.\nCok\n<f\na{\"s\": \"a\\n<b> ]<]minimax[>[ \", \"i\": 5}\n>\n<g\na{}\n>\n"},
+      // Objects and lists are elements; an unknown part is a string.
+      {kMiniMax3,
+       "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">"
+       "]<]minimax[>[<o>]<]minimax[>[<item>1]<]minimax[>[</item>]<]minimax[>[</o>"
+       "]<]minimax[>[<l>]<]minimax[>[<item>]<]minimax[>[<k>x]<]minimax[>[</k>]<]minimax[>[</item>"
+       "]<]minimax[>[<item>2]<]minimax[>[</item>]<]minimax[>[</l>"
+       "]<]minimax[>[<l>]<]minimax[>[</l>]<]minimax[>[<o>{\"a\": 1}]<]minimax[>[</o>"
+       "]<]minimax[>[</invoke>]<]minimax[>[</tool_call>",
+       "<f\na{\"o\": {\"item\": \"1\"}, \"l\": [{\"k\": \"x\"}, \"2\"], \"l\": [], "
+       "\"o\": {\"a\": 1}}\n>\n"},
+      {kMiniMax3, "]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<s>cut",
+       "<f\na{\"s\": \"cut\"}\n>\n"},
+      {kMiniMax3, "]<]minimax[>[<invoke name=\"f\">no tag",
+       "C]<]minimax[>[<invoke name=\"f\">no tag\n"},
+  });
+}
+
+TEST(ReplyTest, Kimi3Calls) {
+  const std::string call =
+      "<|open|>call tool=\"f\" index=\"1\"<|sep|>"
+      "<|open|>argument key=\"s\" type=\"string\"<|sep|>5 <|open|>\n<|close|>argument<|sep|>"
+      "<|open|>argument key=\"i\" type=\"number\"<|sep|>5<|close|>argument<|sep|>"
+      "<|open|>argument key=\"o\" type=\"object\"<|sep|>{\"a\": [1]}<|close|>argument<|sep|>"
+      "<|close|>call<|sep|>";
+  const std::string called = "<f\na{\"s\": \"5 <|open|>\\n\", \"i\": 5, \"o\": {\"a\": [1]}}\n>\n";
+  const std::string answer = "<|open|>response<|sep|>ok<|close|>response<|sep|>";
+  Check({
+      {kKimi3, "<|open|>think<|sep|>Hm.<|close|>think<|sep|>" + answer + "<|close|>message<|sep|>",
+       "RHm.\nCok\n"},
+      {kKimi3,
+       answer + "<|open|>tools<|sep|>" + call +
+           "<|open|>call tool=\"g\" index=\"2\"<|sep|><|close|>call<|sep|>"
+           "<|close|>tools<|sep|><|close|>message<|sep|>",
+       "Cok\n" + called + "<g\na{}\n>\n"},
+      {kKimi3, "<|open|>response<|sep|><|close|>response<|sep|>" + call, called},
+      {kKimi3, "<|open|>call tool=\"f\"<|sep|>", "C<|open|>call tool=\"f\"<|sep|>\n"},
+  });
+  Check({{kKimi3, "Hm.<|close|>think<|sep|>" + answer, "RHm.\nCok\n"}}, {.open = true});
 }
 
 TEST(ReplyTest, LlamaCalls) {

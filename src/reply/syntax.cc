@@ -47,6 +47,52 @@ constexpr TagSyntax kMiniCpmTags = {.function_open = "<function name=\"",
                                     .quote_close = "]]>",
                                     .exact_values = true};
 
+// A marker precedes each tag; it is one token.
+constexpr TagSyntax kMiniMax3Tags = {.function_open = "]<]minimax[>[<invoke name=\"",
+                                     .name_end = "\">",
+                                     .parameter_open = "]<]minimax[>[<",
+                                     .key_end = ">",
+                                     .parameter_close = "]<]minimax[>[</",
+                                     .function_close = "]<]minimax[>[</invoke>",
+                                     .exact_values = true,
+                                     .nested = true};
+constexpr TagSyntax kKimi3Tags = {.function_open = "<|open|>call tool=\"",
+                                  .name_end = "\"",
+                                  .index_open = " index=\"",
+                                  .index_close = "\"<|sep|>",
+                                  .parameter_open = "<|open|>argument key=\"",
+                                  .key_end = "\"",
+                                  .string_mark = "type=\"",
+                                  .string_word = "string",
+                                  .value_open = "<|sep|>",
+                                  .parameter_close = "<|close|>argument<|sep|>",
+                                  .function_close = "<|close|>call<|sep|>",
+                                  .exact_values = true};
+
+ReplySyntax Kimi3() {
+  constexpr AnswerMarkers kAnswer = {.open = "<|open|>response<|sep|>",
+                                     .close = "<|close|>response<|sep|>",
+                                     .after = "<|close|>message<|sep|>"};
+  return {.name = "kimi-xtml",
+          .opens = {"<|open|>tools<|sep|>", kKimi3Tags.function_open},
+          .closes = {"<|close|>tools<|sep|>"},
+          .silent = {kAnswer.open, kAnswer.close, kAnswer.after},
+          .tags = kKimi3Tags,
+          .one_block = true,
+          .reasoning = ReasoningMarkers{"<|open|>think<|sep|>", "<|close|>think<|sep|>"},
+          .answer = kAnswer};
+}
+
+ReplySyntax MiniMax3() {
+  return {.name = "minimax-nested",
+          .opens = {"]<]minimax[>[<tool_call>", kMiniMax3Tags.function_open},
+          .closes = {"]<]minimax[>[</tool_call>"},
+          .silent = {"</mm:think>"},  // begins an answer without reasoning
+          .tags = kMiniMax3Tags,
+          .one_block = true,
+          .reasoning = ReasoningMarkers{"<mm:think>", "</mm:think>"}};
+}
+
 ReplySyntax Json(std::string_view name, std::string_view open, std::string_view close) {
   return {.name = name, .opens = {open}, .closes = {close}};
 }
@@ -71,6 +117,8 @@ std::optional<ReplySyntax> OtherNotation(std::string_view source) {
                        .tags = kDsmlTags,
                        .one_block = true};
   }
+  if (has("]<]minimax[>[")) return MiniMax3();
+  if (has("<|open|>") && has("<|end_of_msg|>")) return Kimi3();
   if (has("<|tool_calls_section_begin|>")) {
     return ReplySyntax{.name = "kimi",
                        .form = CallForm::kKimi,
@@ -231,7 +279,7 @@ std::vector<std::string_view> MarkersOf(const ReplySyntax& syntax) {
     markers.insert(markers.end(),
                    {tags.function_open, tags.name_end, tags.parameter_open, tags.key_end,
                     tags.string_mark, tags.value_open, tags.parameter_close, tags.function_close,
-                    tags.quote_open, tags.quote_close});
+                    tags.quote_open, tags.quote_close, tags.index_open, tags.index_close});
   }
   if (syntax.addresses) {
     markers.insert(markers.end(), {syntax.addresses->open, syntax.addresses->close});
@@ -244,7 +292,7 @@ std::vector<std::string_view> MarkersOf(const ReplySyntax& syntax) {
 
 ReplySyntax RecognizeReplySyntax(std::string_view template_source) {
   ReplySyntax syntax = Calls(template_source);
-  if (syntax.form != CallForm::kHarmony && !syntax.addresses) {
+  if (syntax.form != CallForm::kHarmony && !syntax.reasoning) {
     syntax.reasoning = Reasoning(template_source);
   }
   return syntax;

@@ -39,6 +39,11 @@ struct Addresses {
   std::string_view self;  // the name that reasoning is for
 };
 
+// What an answer's text is between, and what may follow it.
+struct AnswerMarkers {
+  std::string_view open, close, after;
+};
+
 struct ReplySyntax {
   std::string_view name;
   CallForm form = CallForm::kJson;
@@ -55,6 +60,7 @@ struct ReplySyntax {
   bool one_block = false;
   std::optional<ReasoningMarkers> reasoning;
   std::optional<Addresses> addresses;
+  std::optional<AnswerMarkers> answer;
 };
 
 // Recognises the markers in `template_source`.
