@@ -405,6 +405,67 @@ TEST_F(FolderTest, HoldsEncoders) {
   EXPECT_THAT(Error(), HasSubstr("hidden_act"));
 }
 
+TEST_F(FolderTest, HoldsEmbeddingGemma) {
+  Json config = {{"architectures", {"Gemma3TextModel"}},
+                 {"num_hidden_layers", 1},
+                 {"hidden_size", 4},
+                 {"intermediate_size", 8},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"head_dim", 4},
+                 {"max_position_embeddings", 16},
+                 {"sliding_window", 8},
+                 {"layer_types", {"full_attention"}},
+                 {"use_bidirectional_attention", true}};
+  Write("config.json", config);
+  std::vector<StoredTensor> tensors;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    int64_t n = 1;
+    for (const int64_t size : shape) n *= size;
+    tensors.push_back({name, "F32", shape, std::string(static_cast<size_t>(4 * n), 0)});
+  };
+  add("embed_tokens.weight", {2, 4});
+  add("norm.weight", {4});
+  for (const char* norm :
+       {"input_layernorm", "post_attention_layernorm", "post_feedforward_layernorm",
+        "pre_feedforward_layernorm", "self_attn.k_norm", "self_attn.q_norm"}) {
+    add(StrCat("layers.0.", norm, ".weight"), {4});
+  }
+  add("layers.0.mlp.down_proj.weight", {4, 8});
+  add("layers.0.mlp.gate_proj.weight", {8, 4});
+  add("layers.0.mlp.up_proj.weight", {8, 4});
+  add("layers.0.self_attn.k_proj.weight", {4, 4});
+  add("layers.0.self_attn.o_proj.weight", {4, 8});
+  add("layers.0.self_attn.q_proj.weight", {8, 4});
+  add("layers.0.self_attn.v_proj.weight", {4, 4});
+  WriteSafeTensors(In("model.safetensors"), tensors);
+  const auto dense = [&](const std::string& part, int64_t n_out, int64_t n_in) {
+    std::filesystem::create_directories(In(part));
+    Write(part + "/config.json", {{"activation_function", "torch.nn.modules.linear.Identity"}});
+    WriteSafeTensors(In(part + "/model.safetensors"),
+                     {{"linear.weight",
+                       "F32",
+                       {n_out, n_in},
+                       std::string(static_cast<size_t>(4 * n_out * n_in), 0)}});
+  };
+  dense("2_Dense", 12, 4);
+  dense("3_Dense", 6, 12);
+  const auto file = ModelFile::Open(folder_);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto spec = BuildModelSpec(**file, {});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(NeedsWholeTexts(*spec));
+  EXPECT_EQ(spec->text_vector->pooling, Pooling::kMean);
+  ASSERT_EQ(spec->text_vector->head.size(), 2u);
+  EXPECT_EQ(spec->text_vector->head[1].linear.n_out, 6);
+
+  Write("2_Dense/config.json", {{"activation_function", "torch.nn.modules.activation.Tanh"}});
+  EXPECT_THAT(Error(), HasSubstr("Tanh, which is not known here"));
+  config["use_bidirectional_attention"] = false;
+  Write("config.json", config);
+  EXPECT_THAT(Error(), HasSubstr("use_bidirectional_attention"));
+}
+
 TEST_F(FolderTest, TakesTokensTemplateAndAdvice) {
   Write("config.json", {{"architectures", {"Qwen3ForCausalLM"}}, {"eos_token_id", {3, 4}}});
   Write("tokenizer.json", Json::parse(R"({

@@ -33,6 +33,11 @@ constexpr FolderForm kFolderForms[] = {
      .architecture = "gemma3",
      .adds_one_to_norms = true,
      .norms_after = true},
+    {.class_name = "Gemma3TextModel",
+     .architecture = "gemma-embedding",
+     .adds_one_to_norms = true,
+     .norms_after = true,
+     .is_embedder = true},
     {.class_name = "GemmaForCausalLM", .architecture = "gemma", .adds_one_to_norms = true},
     {.class_name = "GraniteForCausalLM", .architecture = "granite", .reorders_heads = true},
     {.class_name = "LlamaForCausalLM", .architecture = "llama", .reorders_heads = true},
@@ -108,6 +113,9 @@ class ConfigReader {
       SetCount("rope.dimension_count", n_rot_);
       ReadWindow();
       ReadRope();
+      if (form_.is_embedder && !fields_.Bool("use_bidirectional_attention").value_or(false)) {
+        fields_.Fail("use_bidirectional_attention", "must be true in models of this class");
+      }
     }
     if (form_.architecture == "smollm3" &&
         fields_.Integer("no_rope_layer_interval", 0, 1 << 20).value_or(4) != 4) {
@@ -279,7 +287,7 @@ std::string KnownFolderForms() {
 
 Status ReadFolderConfig(const Json& config, const FolderForm& form, HuggingFaceModel* out) {
   Json complete = config;
-  if (form.architecture == "gemma3") {
+  if (form.architecture == "gemma3" || form.is_embedder) {
     for (const ConfigDefault& absent : kGemma3Defaults) {
       if (!complete.contains(absent.name)) complete[std::string(absent.name)] = absent.value;
     }

@@ -22,6 +22,8 @@ struct FolderForm {
   bool norms_after = false;
   // Tokens see those that follow (BERT); with a classifier for scores of pairs of texts.
   bool is_encoder = false;
+  // Gemma's layers whose tokens see those that follow: for vectors of texts.
+  bool is_embedder = false;
   bool scores = false;
 };
 

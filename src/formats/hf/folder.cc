@@ -111,6 +111,7 @@ class FolderReader {
     model_.Set("general.name", model_.Own(name.empty() ? "model" : name));
     WEFT_RETURN_IF_ERROR(ReadPooling());
     WEFT_RETURN_IF_ERROR(ReadWeights());
+    WEFT_RETURN_IF_ERROR(ReadDenseLayers());
     WEFT_RETURN_IF_ERROR(ReadFolderTokenizer(folder_, config_, &model_));
     return std::move(model_);
   }
@@ -243,24 +244,57 @@ class FolderReader {
     return rest.empty() ? ours : StrCat("blk.", number, ".", ours);
   }
 
+  bool MakesVectors() const { return form_->is_encoder || form_->is_embedder; }
+
   // How the vectors of a text's tokens become one, as in sentence-transformers' folders.
   Status ReadPooling() {
-    if (!form_->is_encoder) return OkStatus();
+    if (!MakesVectors()) return OkStatus();
     constexpr uint64_t kMean = 1, kFirst = 2, kLast = 3, kScores = 4;
     WEFT_ASSIGN_OR_RETURN(const Json pooling, ReadJsonFile(In("1_Pooling/config.json")));
     const auto says = [&](const char* field) {
       const auto found = pooling.find(field);
       return found != pooling.end() && *found == true;
     };
-    uint64_t kind = says("pooling_mode_mean_tokens") ? kMean : kFirst;
+    const bool is_mean =
+        says("pooling_mode_mean_tokens") || (pooling.empty() && !form_->is_encoder);
+    uint64_t kind = is_mean ? kMean : kFirst;
     if (says("pooling_mode_lasttoken")) kind = kLast;
     if (form_->scores) kind = kScores;
     model_.Set(StrCat(form_->architecture, ".pooling_type"), kind);
     return OkStatus();
   }
 
+  // The matrices that sentence-transformers' folders multiply that vector by.
+  Status ReadDenseLayers() {
+    if (!MakesVectors() || form_->scores) return OkStatus();
+    for (const auto& [part, ours] : {NamePair{"2_Dense", "dense_2."}, {"3_Dense", "dense_3."}}) {
+      const std::string path = In(part);
+      if (!std::filesystem::exists(path)) continue;
+      WEFT_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(path + "/config.json"));
+      const auto function = config.find("activation_function");
+      if (function != config.end() && function->is_string() &&
+          !function->get_ref<const std::string&>().ends_with("Identity")) {
+        return Unimplemented(Printable(path, 300), "/config.json: activation_function is ",
+                             Printable(function->get_ref<const std::string&>(), 80),
+                             ", which is not known here; Identity is");
+      }
+      WEFT_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file,
+                            MappedFile::Open(path + "/model.safetensors"));
+      WEFT_ASSIGN_OR_RETURN(const std::vector<SafeTensor> tensors, ReadSafeTensors(*file));
+      model_.files.push_back(std::move(file));
+      for (const SafeTensor& tensor : tensors) {
+        const NamePair names[] = {{"linear.", ours}};
+        WEFT_RETURN_IF_ERROR(AddAs(WithOurBegin(tensor.name, names), tensor));
+      }
+    }
+    return OkStatus();
+  }
+
   Status Add(const SafeTensor& tensor) {
-    std::string name = form_->is_encoder ? NameInEncoder(tensor.name) : NameOf(tensor.name);
+    return AddAs(form_->is_encoder ? NameInEncoder(tensor.name) : NameOf(tensor.name), tensor);
+  }
+
+  Status AddAs(const std::string& name, const SafeTensor& tensor) {
     if (name.empty() || (tied_ && name == "output.weight")) return OkStatus();
     if (!gguf::IsValidName(name, gguf::kMaxTensorNameBytes)) {
       return InvalidArgument(Printable(folder_, 300),
