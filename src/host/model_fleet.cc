@@ -39,15 +39,16 @@ std::string_view NameOf(ModelFleet::State state) {
 
 // --- requests ----------------------------------------------------------------------------
 
-// A request that waits for a model: the model is wanted while one does.
+// A request's place among those that wait: the model is wanted while there is one.
 class ModelFleet::Waiting {
  public:
-  Waiting(ModelFleet* fleet, Member* member, std::function<void()> wake)
-      : fleet_(*fleet), member_(*member) {
+  Waiting(ModelFleet* fleet, Member* member, Waiter waiter) : fleet_(*fleet), member_(*member) {
     MutexLock lock(&fleet_.mutex_);
-    place_ = member_.waiting.insert(member_.waiting.end(), std::move(wake));
+    place_ = member_.waiting.insert(member_.waiting.end(), std::move(waiter));
   }
+  // A lease that nobody took is given back.
   ~Waiting() {
+    const ModelLease unused = Take();
     MutexLock lock(&fleet_.mutex_);
     member_.waiting.erase(place_);
     fleet_.changed_.NotifyAll();
@@ -55,10 +56,16 @@ class ModelFleet::Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
+  // What it was lent; null if nothing yet.
+  ModelLease Take() {
+    MutexLock lock(&fleet_.mutex_);
+    return std::exchange(place_->lease, nullptr);
+  }
+
  private:
   ModelFleet& fleet_;
   Member& member_;
-  std::list<std::function<void()>>::iterator place_;
+  std::list<Waiter>::iterator place_;
 };
 
 ModelFleet::ModelFleet(Options options, std::vector<FleetModel> models)
@@ -110,6 +117,11 @@ ModelLease ModelFleet::Lend(Member* member, bool counts) {
   return {member->loaded.get(), [this, member, counts](LoadedModel*) { Release(member, counts); }};
 }
 
+ModelLease ModelFleet::LendFor(Member* member, const ModelWish& wish) {
+  if (wish.may_load) member->keep_alive = wish.keep_alive;
+  return Lend(member, /*counts=*/wish.may_load);
+}
+
 void ModelFleet::Release(Member* member, bool counts) {
   MutexLock lock(&mutex_);
   --member->leases;
@@ -123,8 +135,7 @@ StatusOr<ModelLease> ModelFleet::TryTake(Member* member, const ModelWish& wish) 
   const std::string name = Printable(member->model.name, 200);
   if (draining_) return Unavailable("the server is shutting down");
   if (member->state == State::kLoaded) {
-    if (wish.may_load) member->keep_alive = wish.keep_alive;
-    return Lend(member, /*counts=*/wish.may_load);
+    return LendFor(member, wish);
   }
   if (member->state != State::kUnloaded) return ModelLease();
   const bool never = !member->model.problem.empty();
@@ -141,10 +152,11 @@ Task<StatusOr<ModelLease>> ModelFleet::Use(ModelWish wish, std::stop_token gone)
   if (member == nullptr) co_return UnknownName(wish.name);
   Signal signal;
   const std::stop_callback<std::function<void()>> on_gone(gone, signal.Notifier());
-  const Waiting waiting(this, member, signal.Notifier());
+  Waiting waiting(this, member, {.wake = signal.Notifier(), .wish = wish});
   const auto deadline = Clock::now() + options_.load_wait;
   while (true) {
-    StatusOr<ModelLease> lease = TryTake(member, wish);
+    StatusOr<ModelLease> lease = waiting.Take();
+    if (*lease == nullptr) lease = TryTake(member, wish);
     if (!lease.ok() || *lease != nullptr) co_return lease;
     if (gone.stop_requested()) co_return absl::CancelledError("the client has left");
     const bool in_time = co_await signal.WaitUntil(deadline);
@@ -197,7 +209,8 @@ ModelFleet::Info ModelFleet::InfoOf(const Member& member) const {
             .problem = member.problem,
             .loaded_share = member.share,
             .memory_bytes = member.bytes,
-            .requests = member.leases};
+            .requests = member.leases,
+            .waiting = static_cast<int>(member.waiting.size())};
   const milliseconds limit = IdleLimit(member);
   if (member.state == State::kLoaded && limit >= milliseconds(0)) {
     const auto left = std::max(member.used_at + limit - Clock::now(), Clock::duration::zero());
@@ -277,7 +290,7 @@ Status ModelFleet::Drain(milliseconds grace) {
     MutexLock lock(&mutex_);
     draining_ = true;
     changed_.NotifyAll();
-    for (const auto& member : members_) WakeWaiting(member.get());
+    for (const auto& member : members_) ServeWaiting(member.get());
   }
   const Status status = ParkAll(grace);
   {

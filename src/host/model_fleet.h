@@ -104,6 +104,7 @@ class ModelFleet {
     double loaded_share = 0;   // while loading
     int64_t memory_bytes = 0;  // what it counts for
     int requests = 0;          // that hold it
+    int waiting = 0;           // that wait for it
     std::optional<int64_t> expires_s = std::nullopt;  // when it is unloaded if nobody asks
   };
 
@@ -142,6 +143,13 @@ class ModelFleet {
   Status Drain(std::chrono::milliseconds grace);
 
  private:
+  // A request that waits for a model. It gets its lease before the thread looks for a model that
+  // could go: otherwise two that are wanted could displace each other without serving anybody.
+  struct Waiter {
+    std::function<void()> wake;
+    ModelWish wish;
+    ModelLease lease = nullptr;
+  };
   struct Member {
     FleetModel model;
     State state = State::kUnloaded;
@@ -155,13 +163,14 @@ class ModelFleet {
     Clock::time_point used_at = {};
     std::optional<std::chrono::milliseconds> keep_alive = std::nullopt;
     std::shared_ptr<LoadedModel> loaded = nullptr;
-    std::list<std::function<void()>> waiting = {};  // requests
+    std::list<Waiter> waiting = {};
   };
   class Waiting;
 
   Member* FindMember(std::string_view name) const;
   Status UnknownName(std::string_view name) const;
   StatusOr<ModelLease> TryTake(Member* member, const ModelWish& wish);
+  ModelLease LendFor(Member* member, const ModelWish& wish) WEFT_REQUIRES(mutex_);
   ModelLease Lend(Member* member, bool counts) WEFT_REQUIRES(mutex_);
   void Release(Member* member, bool counts);
   Status NotYet(const Member& member) const;
@@ -185,7 +194,8 @@ class ModelFleet {
   int64_t UsedBytes() const WEFT_REQUIRES(mutex_);
   Info InfoOf(const Member& member) const WEFT_REQUIRES(mutex_);
   bool IsWanted(const Member& member) const WEFT_REQUIRES(mutex_);
-  void WakeWaiting(Member* member) WEFT_REQUIRES(mutex_);
+  // Lends it to those that wait, if it is loaded, and wakes them.
+  void ServeWaiting(Member* member) WEFT_REQUIRES(mutex_);
   Status ParkAll(std::chrono::milliseconds grace);
   void Tell(const std::string& text) const;
 

@@ -33,6 +33,10 @@ class Diary {
     MutexLock lock(&mutex_);
     lines_.push_back(std::move(line));
   }
+  void Clear() {
+    MutexLock lock(&mutex_);
+    lines_.clear();
+  }
   std::vector<std::string> lines() const {
     MutexLock lock(&mutex_);
     return lines_;
@@ -216,6 +220,27 @@ TEST_F(ModelFleetTest, ManyWaitForOneLoad) {
   open.set_value();
   for (auto& one : waiting) EXPECT_TRUE(one.get().ok());
   EXPECT_THAT(diary_.lines(), ElementsAre("+a"));
+}
+
+// Who waits is served before the model may go again.
+TEST_F(ModelFleetTest, ModelsThatDisplaceEachOtherServeThoseWhoWait) {
+  for (int i = 0; i < 20; ++i) {
+    std::promise<void> open;
+    gates_["a"] = open.get_future().share();
+    diary_.Clear();
+    Start({Model("a"), Model("b")}, {.memory_bytes = 10});
+    auto first = UseLater("a");
+    Expect("a", State::kLoading);
+    auto second = UseLater("b"), third = UseLater("a");
+    Expect("b", State::kWaiting);
+    while (fleet_->Find("a")->waiting < 2) std::this_thread::sleep_for(milliseconds(1));
+    open.set_value();
+    ASSERT_TRUE(first.get().ok());
+    ASSERT_TRUE(third.get().ok());
+    ASSERT_TRUE(second.get().ok());
+    ASSERT_THAT(diary_.lines(), ElementsAre("+a", "-a", "+b"));
+    fleet_.reset();
+  }
 }
 
 TEST_F(ModelFleetTest, ALoadThatTakesLongIsToldWithItsShare) {

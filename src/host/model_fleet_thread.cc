@@ -57,8 +57,13 @@ bool ModelFleet::IsWanted(const Member& member) const {
   return !draining_ && (member.is_asked || !member.waiting.empty());
 }
 
-void ModelFleet::WakeWaiting(Member* member) {
-  for (const auto& wake : member->waiting) wake();
+void ModelFleet::ServeWaiting(Member* member) {
+  for (Waiter& waiter : member->waiting) {
+    if (member->state == State::kLoaded && waiter.lease == nullptr) {
+      waiter.lease = LendFor(member, waiter.wish);
+    }
+    waiter.wake();
+  }
 }
 
 void ModelFleet::LoadNext() {
@@ -78,7 +83,7 @@ void ModelFleet::LoadNext() {
   } else {
     EndLoad(member, room);
   }
-  WakeWaiting(member);
+  ServeWaiting(member);
 }
 
 // Without the mutex.
@@ -151,7 +156,7 @@ void ModelFleet::KeepYielding() {
   for (const auto& other : members_) {
     if (!std::exchange(other->yields, false)) continue;
     SetState(other.get(), State::kLoaded);
-    WakeWaiting(other.get());
+    ServeWaiting(other.get());
   }
 }
 
@@ -215,7 +220,7 @@ void ModelFleet::FinishUnload(Member* member) {
   member->bytes = 0;
   member->keep_alive.reset();
   SetState(member, State::kUnloaded);
-  WakeWaiting(member);
+  ServeWaiting(member);
 }
 
 milliseconds ModelFleet::IdleLimit(const Member& member) const {

@@ -63,6 +63,7 @@ class Server:
         connection.request(method, path, None if body is None else json.dumps(body))
         response = connection.getresponse()
         text = response.read()
+        self.headers = response.headers
         connection.close()
         try:
             return response.status, json.loads(text)
@@ -152,11 +153,14 @@ class ModelsTest(unittest.TestCase):
                 for api in apis:
                     for name in alone:
                         self.assertEqual(say(server, api, name), (name, alone[name][api]))
+            n_before = server.log.count("loaded ")
             with concurrent.futures.ThreadPoolExecutor(6) as pool:
                 asked = [(name, pool.submit(server.complete, name, "The old man and the sea"))
                          for name in ["a", "b", "c"] * 6]
                 for name, answer in asked:
                     self.assertEqual(words(answer.result()), alone[name]["words"])
+            # Models that are wanted do not displace each other before they have answered.
+            self.assertLessEqual(server.log.count("loaded ") - n_before, len(asked))
 
     def test_lists_tell_which_are_loaded(self):
         with Server("-m", self.a, "-m", self.b, "-m", self.c, "--memory", TWO) as server:
@@ -202,6 +206,7 @@ model = "{self.b}"
             status, answer = server.post("/v1/completions", model="large", prompt="x")
             self.assertEqual(status, 503)
             self.assertIn("next to the models that stay", answer["error"]["message"])
+            self.assertEqual(server.headers["Retry-After"], "5")
             self.assertEqual(say(server, "openai", "haiku")[0], "haiku")
         wrong = {"ctx = 0.5": "ctx", "colour = 3": "colour", "pinned": 'is not followed by ='}
         for line, said in wrong.items():
