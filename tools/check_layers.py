@@ -41,6 +41,7 @@ ALLOWED = {
     "kernels_gpu": {"base", "device"},
     "backend": {"base", "base/files", "formats", "model", "kernels", "kernels/matmul", "kernels/quants", "device",
                 "kernels_gpu"},
+    "vision": {"base", "formats", "model", "backend", "picture"},
     "engine/sampling": {"base", "tokenizer", "weft"},
     "engine/sessions": {"base", "model", "state", "backend", "engine/sampling", "weft"},
     "engine/speculation": {"base", "weft"},

@@ -9,6 +9,7 @@
 
 #include "tools/make_encoder.h"
 #include "tools/make_model.h"
+#include "tools/make_projector.h"
 
 namespace {
 
@@ -28,6 +29,12 @@ std::string Examples() {
                     std::string(kNameWidth - std::min(kNameWidth, shape.name.size()), ' '),
                     "for tests (", shape.architecture, ", ", shape.layers, " layers of ",
                     shape.embd, ", an encoder, whose sizes are fixed)\n");
+  }
+  for (const weft::tools::ProjectorShape& shape : weft::tools::KnownProjectorShapes()) {
+    weft::StrAppend(&text, "  ", shape.name,
+                    std::string(kNameWidth - std::min(kNameWidth, shape.name.size()), ' '),
+                    " for tests (", shape.projector, ", ", shape.layers, " layers of ", shape.embd,
+                    ", a projector for pictures, whose sizes are fixed)\n");
   }
   return text +
          "\nTypes with blocks of 256 need rows of a multiple of 256; other rows (gemma3-1b's of\n"
@@ -55,9 +62,8 @@ void ShowFailure(const weft::Status& status) {
   std::fprintf(stderr, "weft-make-model: %s\n", std::string(weft::Message(status)).c_str());
 }
 
-int WriteEncoder(const weft::tools::EncoderShape& shape,
-                 const weft::tools::MakeModelOptions& options, const std::string& out) {
-  const auto made = weft::tools::MakeEncoder(shape, options, out);
+// The end of the command for a model whose sizes are fixed.
+int EndSmall(const weft::StatusOr<weft::tools::MadeModel>& made, const std::string& out) {
   if (!made.ok()) {
     ShowFailure(made.status());
     return 1;
@@ -124,7 +130,11 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (const auto* const encoder = weft::tools::FindEncoder(shape_name); encoder != nullptr) {
-    return WriteEncoder(*encoder, options, out);
+    return EndSmall(weft::tools::MakeEncoder(*encoder, options, out), out);
+  }
+  if (const auto* const projector = weft::tools::FindProjectorShape(shape_name);
+      projector != nullptr) {
+    return EndSmall(weft::tools::MakeProjector(*projector, options, out), out);
   }
   weft::StatusOr<ModelShape> shape = weft::tools::FindShape(shape_name);
   if (!shape.ok()) {

@@ -17,6 +17,7 @@
 #define WEFT_BACKEND_BACKEND_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -47,6 +48,8 @@ struct BackendCapabilities {
   int64_t max_best = 0;              // max StepSequence::n_best; 0: none
   bool changes_rows = false;         // StepSequence::changes, temperature, and StepRun::ReadRow
   bool rows = false;                 // StepSequence::rows
+  bool row_input = false;            // ModelSpec::row_input, and StepSequence::axes
+  bool mutual = false;               // StepSequence::mutual
   bool prediction_heads = false;     // StepSequence::hidden, and hidden values as vectors
   bool same_bits = false;
   bool host_experts = false;  // ExecutorOptions::experts
@@ -143,14 +146,29 @@ struct RowChanges {
   std::span<const uint32_t> allowed = {};
 };
 
+// Positions of a row that a rope with axes rotates by (Rope::axes): for example time, row and
+// column of a picture's patch.
+inline constexpr int kRopeAxes = 3;
+using AxisPositions = std::array<int32_t, kRopeAxes>;
+
+// Tokens [begin, end) of a sequence's part of a step.
+struct TokenRun {
+  int64_t begin, end;
+};
+
 // One session's part of a step.
 struct StepSequence {
   // At least one. A token for which IsRow is true stands for the next of `rows`.
   std::span<const TokenId> tokens;
   // Input embeddings: d_model values each, in the form of the embedding table, before the model
   // scales them or adds positions, types and norms. So a row of the table gives the same bits as
-  // its token.
+  // its token. With ModelSpec::row_input, RowWidth(spec) values.
   std::vector<std::span<const float>> rows;
+  // For ropes with axes: each token's positions. Empty: its position in the sequence, on all axes.
+  std::span<const AxisPositions> axes = {};
+  // Runs whose tokens attend to each other, also to later ones: the rows of a picture, in models
+  // that see one as a whole. Ascending and apart. A run is never cut: it is in one step.
+  std::span<const TokenRun> mutual = {};
   // With ModelSpec::hidden_input: d_model values for each token, row after row. Otherwise empty.
   std::span<const float> hidden = {};
   int64_t position = 0;  // absolute position of tokens[0]

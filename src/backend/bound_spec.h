@@ -72,8 +72,14 @@ struct BoundSpec {
     typename Form::Norm token_norm, hidden_norm;
     typename Form::Linear proj;
   };
+  struct RowInput {
+    typename Form::Norm norm;
+    typename Form::Linear proj;
+  };
   struct Model {
-    typename Form::Table embedding = {}, positions = {};
+    typename Form::Table embedding = {};  // empty with row_input
+    std::optional<RowInput> row_input;
+    typename Form::Table positions = {};
     typename Form::Norm input_norm;
     std::optional<PerLayerInput> per_layer_input;
     std::optional<HiddenInput> hidden_input;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -62,11 +63,33 @@ Status CheckNoHiddenInput(const Backend& backend, const ModelSpec& spec) {
   return Unimplemented("the ", backend.name(), " backend computes no prediction heads");
 }
 
+Status CheckNoRowInput(const Backend& backend, const ModelSpec& spec) {
+  if (!spec.row_input) return OkStatus();
+  return Unimplemented("the ", backend.name(), " backend computes no models without tokens");
+}
+
 bool GatesByHead(const Attention& op) {
   return !op.gated_query || (op.k_dim == op.v_dim && (!op.q_norm || op.q_norm.width == op.k_dim));
 }
 
 namespace {
+
+// Whether each token attends to all visible keys, and tokens meet in no other way.
+bool AttendsPlainly(const ModelSpec& spec) {
+  struct Finder : OperationVisitor {
+    void Slot(const SlotUse&) { plain = false; }
+    void WholeText() { plain = false; }
+    bool plain = true;
+  } finder;
+  VisitOperations(spec, finder);
+  ForEachPath(spec, [&](const Path& path) {
+    const auto* const attention = std::get_if<Attention>(&path.op);
+    if (attention != nullptr) finder.plain &= !attention->choice && attention->chunk == 0;
+    finder.plain &= !std::holds_alternative<LatentAttention>(path.op) &&
+                    !std::holds_alternative<UnfoldedLatentAttention>(path.op);
+  });
+  return finder.plain;
+}
 
 class StepValidator {
  public:
@@ -280,16 +303,49 @@ class StepValidator {
       return InvalidArgument("sequence ", s, " of the step has ", sequence.rows.size(),
                              " vectors for ", n_rows, " places");
     }
+    if (spec_.row_input && n_rows != std::ssize(sequence.tokens)) {
+      return InvalidArgument("sequence ", s, " of the step has tokens, and the model takes none");
+    }
+    WEFT_RETURN_IF_ERROR(CheckAxes(s, limits));
+    WEFT_RETURN_IF_ERROR(CheckMutual(s, limits));
     if (n_rows == 0) return OkStatus();
     if (!limits.rows) return Unimplemented("this backend takes no vectors in place of tokens");
     WEFT_RETURN_IF_ERROR(CheckTakesRows(spec_));
     for (const std::span<const float> row : sequence.rows) {
-      if (std::ssize(row) != spec_.d_model) {
+      if (std::ssize(row) != RowWidth(spec_)) {
         return InvalidArgument("sequence ", s, " of the step has a vector of ", row.size(),
-                               " values in a model of ", spec_.d_model);
+                               " values in a model of ", RowWidth(spec_));
       }
     }
     return OkStatus();
+  }
+
+  Status CheckMutual(size_t s, const StepLimits& limits) const {
+    const StepSequence& sequence = step_.sequences[s];
+    if (sequence.mutual.empty()) return OkStatus();
+    if (!limits.mutual || !attends_plainly_) {
+      return Unimplemented(spec_.architecture,
+                           " cannot be computed here with tokens that see later "
+                           "ones");
+    }
+    int64_t end = 0;
+    for (const TokenRun& run : sequence.mutual) {
+      if (run.begin < end || run.end <= run.begin || run.end > std::ssize(sequence.tokens)) {
+        return InvalidArgument("sequence ", s, " of the step has a run of tokens from ", run.begin,
+                               " to ", run.end, ", which is not among its own");
+      }
+      end = run.end;
+    }
+    return OkStatus();
+  }
+
+  Status CheckAxes(size_t s, const StepLimits& limits) const {
+    const StepSequence& sequence = step_.sequences[s];
+    if (sequence.axes.empty()) return OkStatus();
+    if (!limits.row_input) return Unimplemented("this backend takes no positions on axes");
+    if (sequence.axes.size() == sequence.tokens.size()) return OkStatus();
+    return InvalidArgument("sequence ", s, " of the step has ", sequence.axes.size(),
+                           " positions on axes for ", sequence.tokens.size(), " tokens");
   }
 
   template <typename... Pieces>
@@ -299,6 +355,7 @@ class StepValidator {
 
   const ModelSpec& spec_;
   const bool needs_whole_texts_ = NeedsWholeTexts(spec_);
+  const bool attends_plainly_ = AttendsPlainly(spec_);
   const StateStore& state_;
   const int page_tokens_;
   const Step& step_;
@@ -314,6 +371,12 @@ Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLi
     WEFT_RETURN_IF_ERROR(validator.CheckGroup(group));
   }
   return validator.CheckSlots();
+}
+
+int64_t LastSeen(const StepSequence& sequence, int64_t i) {
+  const auto after = std::ranges::upper_bound(sequence.mutual, i, {}, &TokenRun::begin);
+  if (after == sequence.mutual.begin()) return sequence.position + i;
+  return sequence.position + std::max(i, std::prev(after)->end - 1);
 }
 
 void PutLogits(const Step& step, size_t n_vocab, std::span<const float> rows) {

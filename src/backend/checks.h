@@ -24,6 +24,8 @@ StatusOr<MemoryInfo> HostMemory(const Backend& backend, int device);
 Status CheckHostHolds(int64_t weight_bytes);
 // Refuses prediction heads, for backends without them.
 Status CheckNoHiddenInput(const Backend& backend, const ModelSpec& spec);
+// Refuses models without tokens, for backends without them.
+Status CheckNoRowInput(const Backend& backend, const ModelSpec& spec);
 // False for gated queries that differ in width from the values or are normed, but not by head.
 bool GatesByHead(const Attention& op);
 
@@ -37,9 +39,14 @@ struct StepLimits {
   bool rows = false;  // BackendCapabilities::rows
   bool prediction_heads = false;
   bool changes = false;  // BackendCapabilities::changes_rows
+  bool row_input = false;
+  bool mutual = false;
 };
 Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLimits& limits,
                     const Step& step);
+
+// The last position that token `i` of a sequence's part of a step attends to.
+int64_t LastSeen(const StepSequence& sequence, int64_t i);
 
 // Writes a row's best tokens in the form of Step::best.
 void PutBest(std::span<const float> logits, std::span<TokenLogit> best);

@@ -189,7 +189,11 @@ typename BoundSpec<Form, Bound>::Block SpecBinder<Self, Form, Bound>::BindBlock(
 template <typename Self, typename Form, template <typename> typename Bound>
 Status SpecBinder<Self, Form, Bound>::BindSpec(typename Spec::Model* model) {
   WEFT_RETURN_IF_ERROR(CheckWeightTypes(file_, spec_));
-  model->embedding = self().Table(spec_.embedding);
+  if (spec_.embedding) model->embedding = self().Table(spec_.embedding);
+  if (spec_.row_input) {
+    model->row_input.emplace(typename Spec::RowInput{self().Of(spec_.row_input->norm),
+                                                     self().Of(spec_.row_input->proj)});
+  }
   if (spec_.positions) model->positions = self().Table(spec_.positions);
   model->input_norm = self().Of(spec_.input_norm);
   if (spec_.per_layer_input) {

@@ -44,6 +44,7 @@ std::vector<TensorRef> TensorsOf(const ModelSpec& spec) {
     collector.Add(spec.hidden_input->token_norm, spec.hidden_input->hidden_norm,
                   spec.hidden_input->proj);
   }
+  if (spec.row_input) collector.Add(spec.row_input->norm, spec.row_input->proj);
   if (spec.per_layer_input) {
     collector.Add(spec.per_layer_input->table, spec.per_layer_input->proj,
                   spec.per_layer_input->norm);

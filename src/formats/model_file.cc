@@ -12,6 +12,7 @@
 #include "formats/gguf_parser.h"
 #include "formats/hf/folder.h"
 #include "formats/ollama_dialect.h"
+#include "formats/projector_dialect.h"
 
 namespace weft {
 namespace {
@@ -263,6 +264,10 @@ Status ModelFile::OpenFolder(const OpenOptions& options) {
 }
 
 void ModelFile::Translate() {
+  if (GetStringOr("general.architecture", "").value_or("") == "clip") {
+    return TranslateProjector(GetStringOr("clip.projector_type", "").value_or(""), &tensors_,
+                              &bytes_);
+  }
   OllamaTranslation translation = TranslateOllama(&metadata_, &tensors_);
   set_aside_ = std::move(translation.set_aside);
   translated_architecture_ = std::move(translation.architecture);

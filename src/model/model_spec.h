@@ -45,11 +45,13 @@ enum class RopePairs {
 // Rotary position embedding of the first 2 * frequencies.size() values of a head (of its rope part,
 // in LatentAttention): pair i rotates by position * frequencies[i] radians, and cosine and sine are
 // multiplied by `magnitude`. All scalings (linear, YaRN, per-dimension factors) are already in the
-// frequencies.
+// frequencies. `axes` says for each pair by which of a row's AxisPositions it rotates, if the step
+// gives them; empty: by the position in the sequence.
 struct Rope {
   RopePairs pairs = RopePairs::kHalves;
   std::vector<double> frequencies;
   float magnitude = 1;
+  std::vector<uint8_t> axes = {};
   bool operator==(const Rope&) const = default;
 };
 
@@ -145,6 +147,16 @@ struct HiddenInput {
   bool before_output_norm = false;
 };
 
+// The input of a model without tokens, for example a picture's patches: every row of a step is an
+// input embedding, and
+//   x = activation(proj(norm(row)))
+// An absent part is the identity.
+struct RowInput {
+  Norm norm;
+  Linear proj;
+  std::optional<Activation> activation;
+};
+
 struct ModelSpec {
   std::string architecture;  // as the file names it; for messages only
   std::string name;          // general.name, may be empty
@@ -152,7 +164,8 @@ struct ModelSpec {
   int64_t d_model = 0;
   int64_t context_tokens = 0;  // trained context length
 
-  TensorRef embedding;  // n_vocab rows of d_model
+  TensorRef embedding;  // n_vocab rows of d_model; absent with row_input
+  std::optional<RowInput> row_input;
   float embedding_scale = 1;
   TensorRef positions;     // context_tokens rows of d_model; only for learned positions
   TokenTypes token_types;  // only if tokens have types
@@ -236,6 +249,11 @@ std::string PurposeOf(const ModelSpec& spec);
 // Whether a session keeps any state.
 inline bool KeepsState(const ModelSpec& spec) {
   return !spec.kv_layers.empty() || !spec.slots.empty();
+}
+
+// Values of an input embedding.
+inline int64_t RowWidth(const ModelSpec& spec) {
+  return spec.row_input && spec.row_input->proj ? spec.row_input->proj.n_in : spec.d_model;
 }
 
 // Names of the registered architectures, sorted.

@@ -144,6 +144,8 @@ StatusOr<ModelRunner::Results> ModelRunner::StepFor(std::span<const Part> parts,
     StepSequence& entry = sequences.emplace_back();
     entry.tokens = part.tokens;
     entry.rows = part.rows;
+    entry.axes = part.axes;
+    entry.mutual = part.mutual;
     entry.position = sequence.position;
     entry.page_tables.assign(sequence.tables.begin(), sequence.tables.end());
     entry.slot = sequence.slot;

@@ -58,6 +58,9 @@ class ModelRunner {
     int64_t n_logits = static_cast<int64_t>(tokens.size());
     int64_t n_best = 0;                             // this many best tokens instead of whole rows
     std::vector<std::span<const float>> rows = {};  // as StepSequence::rows
+    // As StepSequence::axes and mutual.
+    std::span<const AxisPositions> axes = {};
+    std::span<const TokenRun> mutual = {};
   };
   // Runs one step. Returns logits, row after row in the order of parts and tokens. With `between`,
   // the step pauses wherever it can and calls it, for example to run a step of other sequences.

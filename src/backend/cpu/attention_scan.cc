@@ -13,7 +13,8 @@ namespace {
 // Consecutive rows of one sequence, and the page table of the layer's group.
 struct RowBlock {
   int64_t begin, end;
-  int64_t last;  // the position of the last row
+  int64_t position;  // of the first row
+  int64_t last;      // the last position that any row sees
   std::span<const PageId> table;
   int64_t n_rows() const { return end - begin; }
 };
@@ -57,12 +58,12 @@ std::vector<RowBlock> SplitRows(const StepContext& context, int kv_layer,
   std::vector<RowBlock> blocks;
   for (int64_t begin = 0; begin < context.n_rows();) {
     const int sequence = context.rows[begin].sequence;
-    int64_t end = begin + 1;
+    int64_t end = begin + 1, last = context.rows[begin].last_seen;
     while (end < context.n_rows() && end - begin < most && context.rows[end].sequence == sequence) {
-      ++end;
+      last = std::max(last, context.rows[end++].last_seen);
     }
     blocks.push_back(
-        {begin, end, context.rows[end - 1].position, context.TableOf(kv_layer, sequence)});
+        {begin, end, context.rows[begin].position, last, context.TableOf(kv_layer, sequence)});
     begin = end;
   }
   return blocks;
@@ -101,7 +102,7 @@ std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, Window window, int64_t 
   std::vector<BlockGroup> groups;
   for (int64_t i = 0; i < n_blocks; ++i) {
     const RowBlock& block = (*blocks)[i];
-    const int64_t first_seen = window.First(block.last + 1 - block.n_rows());
+    const int64_t first_seen = window.First(block.position);
     const int64_t n_seen = block.last + 1 - first_seen;
     const int64_t n_tiles = block.last / kKvTileTokens + 1;
     const int64_t work = n_seen * block.n_rows();
@@ -211,7 +212,8 @@ void LayerAttention::CountWork() {
     stats.kv_bytes += group.n_read * n_kv_heads_ * KvTileBytes(shape_) / kKvTileTokens;
   }
   int64_t n_seen = 0;
-  for (const StepRow& row : context_.rows) n_seen += row.position + 1 - window_.First(row.position);
+  for (const StepRow& row : context_.rows)
+    n_seen += row.last_seen + 1 - window_.First(row.position);
   if (shape_.type == DType::kQ8_0) {  // 8-bit values have weights of two bytes, so they cost twice
     stats.attention_int8_macs += n_seen * scan_.n_heads * (shape_.k_dim + 2 * shape_.v_dim);
   } else {
@@ -308,7 +310,8 @@ void LayerAttention::RunJob(const AttentionTask& task, int64_t begin, int64_t en
       ++row_of_group;
       const int64_t position = context_.rows[row].position;
       const int64_t first = window_.First(position);
-      if (position < begin || first >= end) continue;
+      const int64_t last_seen = context_.rows[row].last_seen;
+      if (last_seen < begin || first >= end) continue;
       for (int64_t head = task.head_begin; head < task.head_end; ++head) {
         AttentionQuery& query = work->queries[n_queries++];
         query.values = scan_.queries + row * scan_.query_stride + head * scan_.query_head_stride;
@@ -316,7 +319,7 @@ void LayerAttention::RunJob(const AttentionTask& task, int64_t begin, int64_t en
                                     : OutputOf(row, head);
         query.tiles = tiles;
         query.first = std::max(first, begin);
-        query.last = std::min(position, end - 1);
+        query.last = std::min(last_seen, end - 1);
         query.slope = 0;
         query.sink = SinkOf(head);
       }
@@ -336,11 +339,11 @@ void LayerAttention::JoinSpans(const BlockGroup& group) const {
   const int64_t cost_each = kStep * group.n_spans * part_floats_;
   context_.compute.ForEach(group.n_rows * scan_.n_heads, cost_each, [&](int64_t i, int) {
     const int64_t row_of_group = i / scan_.n_heads, head = i % scan_.n_heads;
-    const int64_t row = rows[row_of_group], position = context_.rows[row].position;
-    const int64_t first = window_.First(position) / kAttentionSpan;
+    const int64_t row = rows[row_of_group];
+    const int64_t first = window_.First(context_.rows[row].position) / kAttentionSpan;
     context_.compute.vec().join_attention(PartOf(group, row_of_group, head, first),
-                                          position / kAttentionSpan + 1 - first, shape_.v_dim,
-                                          SinkOf(head), OutputOf(row, head));
+                                          context_.rows[row].last_seen / kAttentionSpan + 1 - first,
+                                          shape_.v_dim, SinkOf(head), OutputOf(row, head));
   });
 }
 

@@ -17,9 +17,11 @@ const BackendCapabilities& Capabilities() {
       .kv_types = {DType::kF16, DType::kF32, DType::kBF16, DType::kQ8_0},
       .page_tokens = {32, 16, 64, 128},
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
-      .max_step_tokens = 8192,
+      .max_step_tokens = 16384,
       .max_best = cpu::kMaxBest,
       .rows = true,
+      .row_input = true,
+      .mutual = true,
       .prediction_heads = true,
       .same_bits = true,
   };

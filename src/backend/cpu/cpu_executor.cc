@@ -61,9 +61,10 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, CpuState* st
       beside_{weights_->spec(), compute_, beside_scratch_, state_, workspaces_, logits_} {
   scratch_bytes_ = scratch_.bytes() + beside_scratch_.bytes();
   const BoundModel& model = weights_->model();
-  int64_t bytes =
-      std::max(model.embedding.row_bytes(),
-               MaxAttentionScratch(weights_->spec(), state_) * static_cast<int64_t>(sizeof(float)));
+  // A model without a table or attention has no use for it, and gets a byte.
+  int64_t bytes = std::max<int64_t>(
+      1, MaxAttentionScratch(weights_->spec(), state_) * static_cast<int64_t>(sizeof(float)));
+  if (model.embedding) bytes = std::max(bytes, model.embedding.row_bytes());
   if (model.positions) bytes = std::max(bytes, model.positions.row_bytes());
   if (model.per_layer_input) bytes = std::max(bytes, model.per_layer_input->table.row_bytes());
   for (Workspace& workspace : workspaces_) {
@@ -77,8 +78,13 @@ StatusOr<std::unique_ptr<StepRun>> CpuExecutor::Begin(const Step& step) {
   if (is_beside && beside_.in_use) {
     return FailedPrecondition("a step beside the paused one has not ended");
   }
-  const StepLimits limits{is_beside ? max_beside_tokens_ : max_step_tokens_, kMaxBest,
-                          /*rows=*/true, /*prediction_heads=*/true};
+  const StepLimits limits{is_beside ? max_beside_tokens_ : max_step_tokens_,
+                          kMaxBest,
+                          /*rows=*/true,
+                          /*prediction_heads=*/true,
+                          /*changes=*/false,
+                          /*row_input=*/true,
+                          /*mutual=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   return CpuStepRun::Begin(*weights_, is_beside ? &beside_ : &context_, step);
 }

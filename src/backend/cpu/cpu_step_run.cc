@@ -83,8 +83,34 @@ Status CpuStepRun::ReadTable(const BoundTable& table, FunctionRef<int64_t(const 
   return status;
 }
 
+// Rows of patches, or of another model's results, instead of tokens.
+void CpuStepRun::ReadRowInput(const BoundRowInput& input) {
+  const RowsView& stream = context_->scratch.stream;
+  const int64_t n = context_->n_rows();
+  Arena arena = context_->scratch.ForRows(n);
+  const RowInputScratch scratch{weights_.spec(), &arena};
+  const RowsView& rows = input.proj ? scratch.rows : stream;
+  compute_.ForEach(n, rows.width * kStep, [&](int64_t row, int) {
+    compute_.NormRow(input.norm, context_->rows[row].vector, rows.width, rows.row(row));
+  });
+  if (input.proj) {
+    const ActivationRows x = compute_.Input(rows, n, {&input.proj}, scratch.input);
+    compute_.Multiply({MakeProduct(input.proj, x, n, stream)});
+  }
+  const auto& activation = weights_.spec().row_input->activation;
+  if (!activation) return;
+  compute_.ForEach(n, stream.width * kExp, [&](int64_t row, int) {
+    compute_.vec().activate(ShapeOf(*activation), stream.row(row), nullptr, stream.width,
+                            stream.row(row));
+  });
+}
+
 Status CpuStepRun::Embed() {
   const RowsView& stream = context_->scratch.stream;
+  if (const auto& input = weights_.model().row_input) {
+    ReadRowInput(*input);
+    return OkStatus();
+  }
   WEFT_RETURN_IF_ERROR(ReadTable(weights_.model().embedding, kTokenOf, stream));
   for (int64_t row = 0; row < context_->n_rows(); ++row) {
     const float* const vector = context_->rows[row].vector;

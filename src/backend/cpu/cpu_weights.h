@@ -74,6 +74,7 @@ using Bound = BoundOperation<Packed, Operation>;
 using BoundPath = BoundSpec<Packed, Bound>::Path;
 using BoundBlock = BoundSpec<Packed, Bound>::Block;
 using BoundPerLayerInput = BoundSpec<Packed, Bound>::PerLayerInput;
+using BoundRowInput = BoundSpec<Packed, Bound>::RowInput;
 using BoundHiddenInput = BoundSpec<Packed, Bound>::HiddenInput;
 struct BoundModel : BoundSpec<Packed, Bound>::Model {
   const float* token_types = nullptr;  // rows of d_model

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "backend/checks.h"
+
 namespace weft::cpu {
 
 StreamRows::StreamRows(const ModelSpec& spec, Arena* arena) {
@@ -32,6 +34,9 @@ StatusOr<Scratch> Scratch::New(const ModelSpec& spec, const BoundModel& model, i
   }
   plan([&](Arena* arena) { static_cast<void>(LogitsScratch{spec, arena}); });
   if (spec.hidden_input) plan([&](Arena* arena) { static_cast<void>(HiddenScratch{spec, arena}); });
+  if (spec.row_input) {
+    plan([&](Arena* arena) { static_cast<void>(RowInputScratch{spec, arena}); });
+  }
   if (spec.per_layer_input)
     plan([&](Arena* arena) { static_cast<void>(PerLayerScratch{spec, arena}); });
 
@@ -55,7 +60,9 @@ void RopeTables::Fill(const ModelSpec& spec, const std::vector<StepRow>& rows, C
     compute->ForEach(static_cast<int64_t>(rows.size()), n_pairs * kAngle, [&](int64_t row, int) {
       float* const cosines = values_[r].data() + row * 2 * n_pairs;
       for (int64_t i = 0; i < n_pairs; ++i) {
-        const double angle = static_cast<double>(rows[row].position) * rope.frequencies[i];
+        const AxisPositions* const axes = rope.axes.empty() ? nullptr : rows[row].axes;
+        const int64_t position = axes == nullptr ? rows[row].position : (*axes)[rope.axes[i]];
+        const double angle = static_cast<double>(position) * rope.frequencies[i];
         cosines[i] = static_cast<float>(std::cos(angle) * rope.magnitude);
         cosines[n_pairs + i] = static_cast<float>(std::sin(angle) * rope.magnitude);
       }
@@ -75,10 +82,13 @@ void StepContext::Begin(const Step& new_step) {
     int64_t type = 0;
     auto vector = sequence.rows.begin();
     const float* hidden = sequence.hidden.data();
+    const AxisPositions* axes = sequence.axes.data();
     for (const TokenId token : sequence.tokens) {
-      rows.push_back({static_cast<int>(s), position++, token, type});
+      rows.push_back({static_cast<int>(s), position, token, type});
+      rows.back().last_seen = LastSeen(sequence, position++ - sequence.position);
       if (spec.hidden_input) rows.back().hidden = std::exchange(hidden, hidden + spec.d_model);
       if (IsRow(token)) rows.back().vector = (vector++)->data();
+      if (axes != nullptr) rows.back().axes = axes++;
       type = spec.token_types.TypeAfter(token, type);
     }
     first_rows.push_back(n_rows());

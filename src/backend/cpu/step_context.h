@@ -44,7 +44,8 @@ class Scratch : public StreamRows {
   size_t used_;  // by the rows
 };
 
-// Scratch of per-layer inputs (rows of the table), of a prediction head's input, and of the logits.
+// Scratch of per-layer inputs (rows of the table), of a prediction head's input, of rows that are
+// no tokens, and of the logits.
 struct PerLayerScratch {
   const ModelSpec& spec;
   Arena* arena;
@@ -57,6 +58,12 @@ struct HiddenScratch {
   RowsView joined = arena->Rows(2 * spec.d_model);
   Int8View input = arena->Int8(2 * spec.d_model);
 };
+struct RowInputScratch {
+  const ModelSpec& spec;
+  Arena* arena;
+  RowsView rows = arena->Rows(RowWidth(spec));
+  Int8View input = arena->Int8(RowWidth(spec));
+};
 struct LogitsScratch {
   const ModelSpec& spec;
   Arena* arena;
@@ -67,9 +74,11 @@ struct StepRow {
   int sequence;
   int64_t position;
   TokenId token;
-  int64_t type;                   // see TokenTypes
-  const float* vector = nullptr;  // input embedding instead of the token
-  const float* hidden = nullptr;  // in addition to the token: see HiddenInput
+  int64_t type;                         // see TokenTypes
+  const float* vector = nullptr;        // input embedding instead of the token
+  const float* hidden = nullptr;        // in addition to the token: see HiddenInput
+  int64_t last_seen = 0;                // the last position that it attends to
+  const AxisPositions* axes = nullptr;  // null: `position` on all axes
 };
 
 // Cosines and sines of every row's position, for each rope of the spec.

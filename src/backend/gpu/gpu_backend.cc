@@ -49,6 +49,7 @@ class EmulatedBackendImpl : public gpu::GpuBackend {
                                                 ModelSpec spec,
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
+    WEFT_RETURN_IF_ERROR(CheckNoRowInput(*this, spec));
     auto device = gpu::GpuWeights::DeviceOf(options.beside.get());
     if (device == nullptr) device = std::make_shared<device::EmulatedDevice>();
     return gpu::LoadTo(std::move(device), options.device, std::move(file), std::move(spec),

@@ -72,6 +72,7 @@ class MlxBackendImpl : public Backend {
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
     WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
+    WEFT_RETURN_IF_ERROR(CheckNoRowInput(*this, spec));
     return mlx::WithoutExceptions("weights", [&]() -> StatusOr<std::shared_ptr<const Weights>> {
       mlx::LimitCache();
       WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const Weights> weights,

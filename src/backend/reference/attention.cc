@@ -100,7 +100,8 @@ Rows Attend(const StepContext& context, const Scan& scan, const Rows& queries) {
       const int64_t position = context.rows[i].position;
       int64_t begin = FirstVisible(window, position);
       if (scan.chunk > 0) begin = std::max(begin, position - position % scan.chunk);
-      std::vector<int64_t> visible(position + 1 - begin);
+      const int64_t last = std::max(position, context.rows[i].last_seen);
+      std::vector<int64_t> visible(last + 1 - begin);
       std::iota(visible.begin(), visible.end(), begin);
       for (int h = 0; h < scan.n_heads; ++h) {
         const int kv_head = h / heads_per_kv_head;
@@ -121,7 +122,7 @@ void RotateHeads(const StepContext& context, int rope, int64_t head_width, int64
   if (rope < 0) return;
   for (int64_t i = 0; i < x->count(); ++i) {
     for (int64_t begin = 0; begin < x->width(); begin += head_width) {
-      ApplyRope(context.spec.ropes[rope], context.rows[i].position,
+      ApplyRope(context.spec.ropes[rope], context.rows[i],
                 x->row(i).subspan(begin + offset, head_width - offset));
     }
   }

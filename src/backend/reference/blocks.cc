@@ -101,10 +101,16 @@ void ApplyNorm(const Tensors& tensors, const Norm& norm, Rows* x) {
 }
 
 void ApplyRope(const Rope& rope, int64_t position, std::span<float> head) {
+  ApplyRope(rope, RowOrigin{.position = position}, head);
+}
+
+void ApplyRope(const Rope& rope, const RowOrigin& row, std::span<float> head) {
   const size_t n = rope.frequencies.size();
   WEFT_CHECK(2 * n <= head.size(), "a rope is no wider than a head");
   const bool halves = rope.pairs == RopePairs::kHalves;
   for (size_t i = 0; i < n; ++i) {
+    const int64_t position =
+        row.axes == nullptr || rope.axes.empty() ? row.position : (*row.axes)[rope.axes[i]];
     const double angle = static_cast<double>(position) * rope.frequencies[i];
     const double cosine = std::cos(angle) * rope.magnitude;
     const double sine = std::sin(angle) * rope.magnitude;
@@ -383,8 +389,25 @@ Rows JoinHidden(const StepContext& context, const HiddenInput& input, Rows embed
 
 }  // namespace
 
+namespace {
+
+Rows ReadRowInput(const StepContext& context, const RowInput& input) {
+  Rows x(std::ssize(context.rows), RowWidth(context.spec));
+  for (int64_t i = 0; i < x.count(); ++i) {
+    std::ranges::copy(context.rows[i].vector, x.row(i).begin());
+  }
+  ApplyNorm(context.tensors, input.norm, &x);
+  if (input.proj) x = ApplyLinear(context.tensors, input.proj, x);
+  if (!input.activation) return x;
+  for (float& v : x.values()) v = Activate(*input.activation, {}, v, nullptr);
+  return x;
+}
+
+}  // namespace
+
 Rows Embed(const StepContext& context) {
   const ModelSpec& spec = context.spec;
+  if (spec.row_input) return ReadRowInput(context, *spec.row_input);
   Rows out(static_cast<int64_t>(context.rows.size()), spec.d_model);
   const auto add = [&](TensorRef table, int64_t index, size_t i) {
     if (!table) return;

@@ -24,9 +24,11 @@ struct RowOrigin {
   int sequence = 0;  // index into Step::sequences
   int64_t position = 0;
   TokenId token = 0;
-  int64_t type = 0;                    // see TokenTypes
-  std::span<const float> vector = {};  // an input embedding instead of the token
-  std::span<const float> hidden = {};  // in addition to it: see HiddenInput
+  int64_t type = 0;                     // see TokenTypes
+  std::span<const float> vector = {};   // an input embedding instead of the token
+  std::span<const float> hidden = {};   // in addition to it: see HiddenInput
+  int64_t last_seen = 0;                // by attention: the later one of `position` and this
+  const AxisPositions* axes = nullptr;  // null: `position` on all axes
 };
 
 // Positions that a row's key head attends to, ascending; by row, then by key head.
@@ -60,6 +62,7 @@ void ApplyNorm(const Tensors& tensors, const Norm& norm, Rows* x);
 // Turns one head's values for one position, in place. REQUIRES: `head` starts where
 // the rotated part does.
 void ApplyRope(const Rope& rope, int64_t position, std::span<float> head);
+void ApplyRope(const Rope& rope, const RowOrigin& row, std::span<float> head);
 // act(gate) * up; with `up` absent (null), act(gate).
 float Activate(Activation activation, const ActivationNumbers& numbers, float gate,
                const float* up);

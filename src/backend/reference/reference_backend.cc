@@ -35,9 +35,11 @@ const BackendCapabilities& ReferenceCapabilities() {
       .kv_types = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0},
       .page_tokens = {16, 1, 2, 4, 8, 32, 64, 128, 256},
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
-      .max_step_tokens = 8192,
+      .max_step_tokens = 16384,
       .max_best = 512,
       .rows = true,
+      .row_input = true,
+      .mutual = true,
       .prediction_heads = true,
       .same_bits = true,
   };
@@ -75,8 +77,12 @@ class ReferenceExecutor : public Executor {
       int64_t type = 0;
       auto vector = step.sequences[s].rows.begin();
       std::span<const float> hidden = step.sequences[s].hidden;
+      const AxisPositions* axes = step.sequences[s].axes.data();
       for (const TokenId token : step.sequences[s].tokens) {
-        context.rows.push_back({static_cast<int>(s), position++, token, type});
+        context.rows.push_back({static_cast<int>(s), position, token, type});
+        context.rows.back().last_seen =
+            LastSeen(step.sequences[s], position++ - step.sequences[s].position);
+        if (axes != nullptr) context.rows.back().axes = axes++;
         if (spec.hidden_input) {
           context.rows.back().hidden = hidden.first(static_cast<size_t>(spec.d_model));
           hidden = hidden.subspan(static_cast<size_t>(spec.d_model));
@@ -136,7 +142,9 @@ class ReferenceBackendImpl : public Backend {
         std::static_pointer_cast<const ReferenceWeights>(std::move(weights)),
         static_cast<ReferenceState*>(state),
         StepLimits{options.max_step_tokens, ReferenceCapabilities().max_best,
-                   ReferenceCapabilities().rows, ReferenceCapabilities().prediction_heads});
+                   ReferenceCapabilities().rows, ReferenceCapabilities().prediction_heads,
+                   ReferenceCapabilities().changes_rows, ReferenceCapabilities().row_input,
+                   ReferenceCapabilities().mutual});
   }
 };
 

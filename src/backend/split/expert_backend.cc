@@ -93,6 +93,7 @@ StatusOr<std::shared_ptr<const Weights>> ExpertBackend::Load(std::shared_ptr<con
                                                              ModelSpec spec,
                                                              const LoadOptions& options) const {
   WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
+  WEFT_RETURN_IF_ERROR(CheckNoRowInput(*this, spec));
   ExpertSplit parts = SplitExperts(spec, n_layers_);
   if (parts.host.layers.empty()) {
     return InvalidArgument("the backend ", name_, " is for models with mixtures of experts");
