@@ -32,9 +32,18 @@ LIMITS = {
 PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 PROJECT_LIMIT = 900
 LIMIT = 15_000
-# Per 1,000 words, of all documents; and sentences of over 35 words, of all documents.
-MAX_SEMICOLONS = 3
-MAX_LONG_SENTENCES = 10
+# Per 1,000 words of all documents, at most or at least so many of these.
+WHAT = (r"\b(?:of|to|from|with|for|by|in|on|and|is|are|than|as|says?|knows?|keeps?|holds?|tells?) what\b"
+        r"|(?:^|[.;:] )What [a-z]+ [^?]{8,80}[.;,]")
+HABITS = [
+    (r";", 0, 3, "semicolons", "write two sentences"),
+    (WHAT, 0, 0.6, "clauses with \"what\" as a noun", "name the thing"),
+    (r"\b(?:beside|behind|in place of)\b", 0, 0.4, "times \"beside\", \"behind\", \"in place of\"",
+     "write next to, after, instead of"),
+    (r"\byou(?:r|rs)?\b", 5, 1000, "times \"you\" and \"your\"", "write to your reader"),
+    (r"\bfor example\b|\bsuch as\b", 1, 1000, "examples", "say for example what you mean"),
+]
+MAX_LONG_SENTENCES = 10  # over 35 words, in all documents
 
 
 def prose(text):
@@ -69,17 +78,24 @@ def broken_links(path):
             yield f"links to {link}, a heading that is not there"
 
 
+def broken_habits(text, total):
+    for pattern, least, most, name, instead in HABITS:
+        found = len(re.findall(pattern, text, re.I))
+        if not least * total <= 1000 * found <= most * total:
+            yield f"{found} {name} in {total} words: {instead}"
+
+
 def main():
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard",
                              "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
-    problems, words, semicolons, long = [], {}, 0, []
+    problems, words, long, all_prose = [], {}, [], ""
     for name in sorted(set(listed.stdout.split())):
         path = ROOT / name
         if not path.exists():
             continue
         text = path.read_text()
         words[name] = len(prose(text).split())
-        semicolons += prose(text).count(";")
+        all_prose += prose(text) + "\n\n"
         long += [f"{name}: {sentence[:120]}" for sentence in long_sentences(text)]
         problems += [f"{name} {problem}" for problem in broken_links(path)]
         if words[name] > LIMITS.get(name, LIMIT):
@@ -89,14 +105,14 @@ def main():
         problems.append(f"{', '.join(PROJECT)} have {project} words, their limit is {PROJECT_LIMIT}")
     if total > LIMIT:
         problems.append(f"all documents have {total} words, their limit is {LIMIT}")
-    if semicolons * 1000 > total * MAX_SEMICOLONS:
-        problems.append(f"{semicolons} semicolons in {total} words: write two sentences")
+    problems += broken_habits(all_prose, total)
     if len(long) > MAX_LONG_SENTENCES:
         problems += [f"long sentence in {sentence}" for sentence in long]
     if "--show" in sys.argv[1:]:
         for name, n in words.items():
             print(f"{n:7} {name}")
-        print(f"{total:7} together, {semicolons} semicolons, {len(long)} long sentences")
+        figures = [f"{len(re.findall(pattern, all_prose, re.I))} {name}" for pattern, _, _, name, _ in HABITS]
+        print(f"{total:7} together, {len(long)} long sentences, {', '.join(figures)}")
     for problem in problems:
         print(f"check_docs: {problem}", file=sys.stderr)
     return 1 if problems else 0
