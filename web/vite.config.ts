@@ -23,7 +23,7 @@ export default defineConfig({
       output: {
         entryFileNames: "page/app.js",
         chunkFileNames: "page/[name].js",
-        assetFileNames: "page/app[extname]",
+        assetFileNames: ({ names }) => (names[0]?.startsWith("pdf.worker") ? "page/pdf_worker.js" : "page/app[extname]"),
       },
     },
   },

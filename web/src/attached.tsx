@@ -1,4 +1,4 @@
-// Text and code that goes along with a message: files, and pastes too long for the field.
+// Text, code and PDFs that go along with a message: files, and pastes too long for the field.
 import { useRef } from "preact/hooks";
 
 import { bytes } from "./format";
@@ -19,7 +19,23 @@ export function isLong(text: string): boolean {
   return text.length > longPasteChars || text.split("\n", longPasteLines + 1).length > longPasteLines;
 }
 
+const mostPdfBytes = 64 << 20;
+
+async function readPdf(file: File): Promise<Attached> {
+  if (file.size > mostPdfBytes) throw new Error(`“${file.name}” has ${bytes(file.size)}; attach PDFs of at most ${bytes(mostPdfBytes)}.`);
+  tell(`Reading “${file.name}” …`);
+  const { textOfPdf } = await import("./pdf");
+  const text = await textOfPdf(await file.arrayBuffer(), mostBytes).catch((error: Error) => {
+    throw new Error(`“${file.name}” cannot be read: ${error.message.replace(/\.$/, "")}.`);
+  });
+  if (!text) throw new Error(`“${file.name}” has no text: its pages are pictures. Attach one with text.`);
+  if (text.length > mostBytes) throw new Error(`The text of “${file.name}” has more than ${bytes(mostBytes)}. Attach a part of it.`);
+  tell(`Read “${file.name}”.`);
+  return { name: file.name, text };
+}
+
 async function read(file: File): Promise<Attached> {
+  if (file.type === "application/pdf" || /\.pdf$/i.test(file.name)) return readPdf(file);
   if (file.size > mostBytes) throw new Error(`“${file.name}” has ${bytes(file.size)}; attach at most ${bytes(mostBytes)}.`);
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
@@ -27,10 +43,10 @@ async function read(file: File): Promise<Attached> {
   } catch {
     // Not UTF-8.
   }
-  throw new Error(`“${file.name}” is not text. Attach text or code.`);
+  throw new Error(`“${file.name}” is not text. Attach text, code or a PDF.`);
 }
 
-/** The files that are text; says which are not. */
+/** The files that have text; says which have none. */
 export async function readAll(files: Iterable<File>): Promise<Attached[]> {
   const all: Attached[] = [];
   for (const file of files) {
@@ -55,7 +71,8 @@ export function withAttached(text: string, files: readonly Attached[] = []): str
   const parts = files.map((file) => {
     const longest = Math.max(2, ...(file.text.match(/`+/g) ?? []).map((run) => run.length));
     const fence = "`".repeat(longest + 1);
-    const kind = /\.(\w{1,10})$/.exec(file.name)?.[1] ?? "";
+    const ending = /\.(\w{1,10})$/.exec(file.name)?.[1] ?? "";
+    const kind = /^pdf$/i.test(ending) ? "" : ending;
     return `${file.name}:\n${fence}${kind}\n${file.text.replace(/\n$/, "")}\n${fence}`;
   });
   return [...parts, text].filter(Boolean).join("\n\n");
@@ -78,7 +95,7 @@ export function AttachButton({ add }: { add(files: Attached[]): void }) {
           input.value = "";
         }}
       />
-      <button type="button" class="small attach" title="Attach text or code" aria-label="Attach" onClick={() => picker.current?.click()}>
+      <button type="button" class="small attach" title="Attach text, code or PDFs" aria-label="Attach" onClick={() => picker.current?.click()}>
         <Icon name="attach" />
       </button>
     </>

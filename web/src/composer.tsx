@@ -36,7 +36,10 @@ export function Composer(props: Props) {
   }, []);
 
   const files = props.files ?? [];
-  const add = (more: Attached[]) => props.attach?.([...files, ...more]);
+  // Reading takes a while, in which others may be added or removed.
+  const now = useRef(props);
+  now.current = props;
+  const add = (more: Attached[]) => now.current.attach?.([...(now.current.files ?? []), ...more]);
   const takeFiles = async (list: Iterable<File>) => add(await readAll(list));
   const onPaste = (event: ClipboardEvent) => {
     const data = event.clipboardData;

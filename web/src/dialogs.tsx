@@ -216,9 +216,9 @@ function SystemField() {
 function ReasoningFields() {
   return (
     <div class="row">
-      <Choice name="reasoning" label="Reasoning" options={[["", "As the model does"], ["on", "On"], ["off", "Off"]]} />
+      <Choice name="reasoning" label="Reasoning" options={[["", "Default"], ["on", "On"], ["off", "Off"]]} />
       {settings.value.reasoning !== "off" && (
-        <Field name="reasoningBudget" label="Reasoning budget, tokens" kind="number" placeholder="No limit" />
+        <Field name="reasoningBudget" label="Max reasoning tokens" kind="number" placeholder="No limit" />
       )}
     </div>
   );

@@ -41,7 +41,7 @@ export interface Props {
   chat_template_caps: { supports_tools: boolean; supports_preserve_reasoning: boolean };
   backend: string;
   total_slots: number; // answers that are computed at the same time
-  same_bits: boolean; // whether an answer is independent of what is computed beside it
+  same_bits: boolean; // whether an answer is independent of the others that are computed
 }
 
 /** Names in /metrics, with labels as in `weft_pages{kind="used"}`, and their values. */

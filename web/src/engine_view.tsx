@@ -6,8 +6,10 @@ import { Chart } from "./chart";
 import { find, shownTitle } from "./conversations";
 import {
   health,
+  healthReason,
   history,
   lastRates,
+  loadedPercent,
   metrics,
   model,
   props,
@@ -196,6 +198,18 @@ function MemoryFacts({ held, shared }: { held: number; shared: number }) {
   );
 }
 
+/** Instead of charts and figures, of which there are none yet. */
+function StillLoading() {
+  const percent = loadedPercent.value;
+  return (
+    <section>
+      <h3>Loading the model <span>{percent === undefined ? "" : `${percent} %`}</span></h3>
+      <progress value={percent} max={100} aria-label="Weights loaded into memory" />
+      <p class="hint">{percent === undefined ? healthReason.value : "Charts and figures follow when it is loaded."}</p>
+    </section>
+  );
+}
+
 function FiveMinutes() {
   const { running, waiting, idle, pages_used: used, page_budget: budget, generated_tokens: written, prompt_tokens: read, steps, step_us: took } = history.value;
   const limit = budget?.at(-1) ?? 0;
@@ -204,6 +218,14 @@ function FiveMinutes() {
   const stepMs = took?.map((us, i) => (steps?.[i] ? us / 1000 / steps[i] : 0));
   const now = lastRates.value;
   const busy = rates.value.busy > 0;
+  if ((running?.length ?? 0) < 2) {
+    return (
+      <section class="minutes">
+        <h3>The last five minutes</h3>
+        <p class="hint">The charts begin in two seconds.</p>
+      </section>
+    );
+  }
   return (
     <section class="minutes">
       <h3>The last five minutes <span>{busy ? `busy ${percent(rates.value.busy, 1)}` : "idle"}</span></h3>
@@ -243,10 +265,6 @@ function WeaveSection() {
 export function EnginePanel() {
   const panel = useRef<HTMLElement>(null);
   useEffect(() => panel.current?.focus(), []);
-  const list = [...sessions.value.values()];
-  const held = list.reduce((sum, session) => sum + session.pages, 0);
-  const shared = list.reduce((sum, session) => sum + session.shared_pages, 0);
-  const [cached, prompt] = cachedShare();
   const close = () => change({ engineOpen: false });
   return (
     <aside
@@ -271,6 +289,18 @@ export function EnginePanel() {
           {nameOf(model.value)}: {facts(model.value).join(", ")}
         </p>
       )}
+      {health.value === "loading" ? <StillLoading /> : <Figures />}
+    </aside>
+  );
+}
+
+function Figures() {
+  const list = [...sessions.value.values()];
+  const held = list.reduce((sum, session) => sum + session.pages, 0);
+  const shared = list.reduce((sum, session) => sum + session.shared_pages, 0);
+  const [cached, prompt] = cachedShare();
+  return (
+    <>
       {props.value?.same_bits === false && (
         <p class="hint">
           The backend {props.value.backend} rounds differently when it computes several conversations
@@ -309,6 +339,6 @@ export function EnginePanel() {
           </Row>
         </dl>
       </section>
-    </aside>
+    </>
   );
 }

@@ -126,7 +126,7 @@ function block(token: Tokens.Generic): ComponentChildren {
     case "paragraph":
       return <p>{inlines(token.tokens)}</p>;
     case "heading": // the page's own headings rank above
-      return <p class={`heading level-${token.depth}`} role="heading" aria-level={Math.min(6, token.depth + 3)}>{inlines(token.tokens)}</p>;
+      return <p class={`heading level-${token.depth}`} role="heading" aria-level={Math.min(6, (token.rank ?? 1) + 3)}>{inlines(token.tokens)}</p>;
     case "list":
       return <ListOf list={token as Tokens.List} />;
     case "table":
@@ -147,7 +147,7 @@ function block(token: Tokens.Generic): ComponentChildren {
 /** Redrawn only if its text or its link targets have changed: while an answer is written, only the
  *  last block. */
 function Block({ token, links }: { token: Token; links: string }): VNode {
-  return useMemo(() => <>{block(token as Tokens.Generic)}</>, [token.type, token.raw, links]);
+  return useMemo(() => <>{block(token as Tokens.Generic)}</>, [token.type, token.raw, (token as Tokens.Generic).rank, links]);
 }
 
 // Text that takes long to parse or draw and that nobody reads: extremely nested quotes and lists,
@@ -179,12 +179,23 @@ function folded(tokens: Token[]): Token[] {
   return result;
 }
 
+/** Headings for readers of the screen: none is more than one level below the one before it. */
+function rankHeadings(tokens: Token[], last = 0): number {
+  for (const token of tokens as Tokens.Generic[]) {
+    if (token.type === "heading") token.rank = last = Math.min(token.depth, last + 1);
+    else last = rankHeadings(token.tokens ?? token.items ?? [], last);
+  }
+  return last;
+}
+
 // If it cannot be parsed, it is shown as plain text.
 function read(text: string): { tokens: Token[]; links: string } {
   try {
     if (text.length > tooLong || tooDeep.test(text)) throw new RangeError();
     const tokens = dialect.lexer(text);
-    return { tokens: folded(tokens.filter(({ type }) => type !== "space")), links: JSON.stringify(tokens.links) };
+    const shown = folded(tokens.filter(({ type }) => type !== "space"));
+    rankHeadings(shown);
+    return { tokens: shown, links: JSON.stringify(tokens.links) };
   } catch {
     return { tokens: [{ type: "html", raw: text, text, pre: false, block: true }], links: "" };
   }

@@ -115,7 +115,7 @@ function Cost({ of }: { of: LocalModel }) {
       <ul>
         <li>{bytes(of.bytes)} of weights are loaded (now {bytes(now)}).</li>
         {of.session && (
-          <li>A conversation of {of.session.tokens.toLocaleString("en")} tokens takes {bytes(of.session.bytes)} beside them.</li>
+          <li>A conversation of {of.session.tokens.toLocaleString("en")} tokens takes {bytes(of.session.bytes)} more.</li>
         )}
         <li>
           The conversations stay. Their KV cache belongs to the model:{" "}

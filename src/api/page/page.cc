@@ -14,12 +14,13 @@
 namespace weft::serve {
 namespace {
 
-// Only content from this server, no inline scripts, no framing. The page may also ask MCP servers.
+// Only content from this server, no inline scripts, no framing. The one policy of trusted types
+// allows the worker that reads PDFs (web/src/pdf.ts). The page may also ask MCP servers.
 std::string PolicyWith(const PageOptions& options) {
   std::string policy =
       "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
       "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-      "require-trusted-types-for 'script'; trusted-types 'none'; connect-src 'self'";
+      "require-trusted-types-for 'script'; trusted-types weft-pdf; connect-src 'self'";
   for (const std::string& url : options.mcp_urls) {
     const StatusOr<std::string> origin = OriginOf(url);
     WEFT_CHECK(origin.ok(), "the flags are checked");

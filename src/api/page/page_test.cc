@@ -50,7 +50,9 @@ TEST_F(PageTest, EachFileHasItsType) {
   EXPECT_EQ(Get("/page/app.css").type(), "text/css; charset=utf-8");
   EXPECT_EQ(Get("/page/icon.svg").type(), "image/svg+xml");
   EXPECT_EQ(Get("/page/app.woff2").type(), "font/woff2");
-  EXPECT_EQ(Get("/page/mcp_client.js").type(), "text/javascript; charset=utf-8");
+  for (const char* const path : {"/page/mcp_client.js", "/page/pdf.js", "/page/pdf_worker.js"}) {
+    EXPECT_EQ(Get(path).type(), "text/javascript; charset=utf-8") << path;
+  }
 }
 
 TEST_F(PageTest, NamesOnlyFilesThatAreThere) {
@@ -62,12 +64,14 @@ TEST_F(PageTest, NamesOnlyFilesThatAreThere) {
 }
 
 TEST_F(PageTest, IsAsBigAsItsFiles) {
-  size_t bytes = 0;
+  // What reads PDFs is loaded with the first one.
+  size_t bytes = 0, pdf_bytes = 0;
   for (const PageFile& file : PageFiles()) {
     EXPECT_FALSE(file.bytes.empty()) << file.name;
-    bytes += file.bytes.size();
+    (file.name.starts_with("pdf") ? pdf_bytes : bytes) += file.bytes.size();
   }
   EXPECT_LT(bytes, size_t{800} << 10);
+  EXPECT_LT(pdf_bytes, size_t{1900} << 10);
   EXPECT_TRUE(Get("/").body().ends_with("</html>\n"));
 }
 
@@ -77,6 +81,7 @@ TEST_F(PageTest, AllowsNothingButItself) {
   EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
   EXPECT_THAT(policy, HasSubstr("script-src 'self';"));
   EXPECT_THAT(policy, HasSubstr("font-src 'self';"));
+  EXPECT_THAT(policy, HasSubstr("require-trusted-types-for 'script'; trusted-types weft-pdf;"));
   EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
   // What the operator named, and of that only the origin.
   EXPECT_TRUE(policy.ends_with("; connect-src 'self' https://tools.example:8443"));

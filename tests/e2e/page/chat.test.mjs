@@ -63,6 +63,35 @@ async function begin(page, text) {
   await page.keyboard.press("Enter");
 }
 
+/** A PDF of a line per page. A locked one asks for a password, because no one fits its key. */
+function pdfOf(lines, { isLocked } = {}) {
+  const objects = [
+    "<< /Type /Catalog /Pages 2 0 R >>",
+    `<< /Type /Pages /Count ${lines.length} /Kids [${lines.map((_, i) => `${4 + 2 * i} 0 R`).join(" ")}] >>`,
+    "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+  ];
+  for (const [i, line] of lines.entries()) {
+    const drawn = line && `BT /F 12 Tf 72 700 Td (${line}) Tj ET`;
+    objects.push(
+      `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents ${5 + 2 * i} 0 R /Resources << /Font << /F 3 0 R >> >> >>`,
+      `<< /Length ${drawn.length} >>\nstream\n${drawn}\nendstream`,
+    );
+  }
+  const key = "00".repeat(32);
+  if (isLocked) objects.push(`<< /Filter /Standard /V 1 /R 2 /P -4 /O <${key}> /U <${key}> >>`);
+  let file = "%PDF-1.4\n";
+  const places = objects.map((object, i) => {
+    const place = file.length;
+    file += `${i + 1} 0 obj\n${object}\nendobj\n`;
+    return `${String(place).padStart(10, "0")} 00000 n \n`;
+  });
+  const lock = isLocked ? ` /Encrypt ${objects.length} 0 R /ID [<00> <00>]` : "";
+  const size = objects.length + 1;
+  const start = file.length;
+  file += `xref\n0 ${size}\n0000000000 65535 f \n${places.join("")}trailer\n<< /Size ${size} /Root 1 0 R${lock} >>\nstartxref\n${start}\n%%EOF\n`;
+  return Buffer.from(file, "latin1");
+}
+
 describe("the first screen", () => {
   bounded("is a field that has the focus: Enter starts", async () => {
     const { page } = opened;
@@ -142,7 +171,7 @@ describe("a message", () => {
     await writeFile(code, "weave = '''\n```\n'''\n");
     await writeFile(picture, Buffer.from([0x89, 0x50, 0x4e, 0x47, 0, 0xff]));
     await page.locator("input[type=file]").setInputFiles([code, picture]);
-    await page.getByText("“loom.png” is not text. Attach text or code.").waitFor();
+    await page.getByText("“loom.png” is not text. Attach text, code or a PDF.").waitFor();
     const field = page.getByRole("textbox", { name: "Write a message" });
     const long = "a line of a log\n".repeat(80);
     await field.evaluate((element, text) => {
@@ -159,6 +188,35 @@ describe("a message", () => {
     assert.ok(content.startsWith("loom.py:\n````py\nweave = '''\n```\n'''\n````\n\nRead it."), content);
     assert.equal(await card(page, 0).locator(".said .attached summary").innerText(), "loom.py 20 B");
     assert.deepEqual(await audit(page), []);
+  });
+
+  bounded("carries the text of PDFs, whose reader is loaded with the first one", async () => {
+    const { page } = opened;
+    const bodies = bodiesOf(page);
+    const loaded = [];
+    page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
+    const attach = (name, buffer) => page.locator("input[type=file]").setInputFiles({ name, mimeType: "application/pdf", buffer });
+    // None of these is attached, and each says why.
+    await attach("scan.pdf", pdfOf(["", ""]));
+    await page.getByText("“scan.pdf” has no text: its pages are pictures. Attach one with text.").waitFor();
+    await attach("secret.pdf", pdfOf(["Hidden"], { isLocked: true }));
+    await page.getByText("“secret.pdf” cannot be read: it is locked by a password.").waitFor();
+    await attach("torn.pdf", Buffer.from("%PDF-1.4\nand no more"));
+    await page.getByText(/^“torn.pdf” cannot be read: /).waitFor();
+    assert.equal(await page.locator(".attached .file").count(), 0);
+
+    const evil = "<img src=x onerror=alert\\(1\\)>";
+    await attach("loom.pdf", pdfOf(["The warp is long.", evil]));
+    await page.locator(".attached .file", { hasText: "loom.pdf" }).waitFor();
+    assert.deepEqual(await audit(page), []);
+    await begin(page, `Read it. ${script("I have.")}`);
+    await untilAnswered(page, 1);
+    const { content } = bodies[0].messages[0];
+    const text = "[page 1]\nThe warp is long.\n\n[page 2]\n<img src=x onerror=alert(1)>";
+    assert.ok(content.startsWith(`loom.pdf:\n\`\`\`\n${text}\n\`\`\`\n\nRead it.`), content);
+    assert.equal(await page.locator(".said img").count(), 0);
+    assert.deepEqual(new Set(loaded.filter((name) => name.includes("pdf"))), new Set(["/page/pdf.js", "/page/pdf_worker.js"]));
+    assert.equal(page.workers().length, 0);
   });
 });
 
@@ -284,6 +342,9 @@ describe("several", () => {
     const places = await page.locator(".card").evaluateAll((cards) => cards.map((card) => card.getBoundingClientRect().toJSON()));
     assert.equal(new Set(places.map(({ top }) => Math.round(top))).size, 2);
     assert.ok(places.every(({ bottom, right }) => bottom <= 800 && right <= 1280), JSON.stringify(places.at(-1)));
+    await page.setViewportSize({ width: 1920, height: 1080 });
+    const rows = await page.locator(".card").evaluateAll((cards) => cards.map((card) => Math.round(card.getBoundingClientRect().top)));
+    assert.equal(rows.filter((top) => top === rows[0]).length, 4);
     await settings(page, (dialog) => dialog.getByLabel("Columns of the board").selectOption("3"));
     await until(async () => {
       const tops = await page.locator(".card").evaluateAll((cards) => cards.map((card) => Math.round(card.getBoundingClientRect().top)));

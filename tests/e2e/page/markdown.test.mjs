@@ -121,6 +121,14 @@ describe("what a model writes", () => {
     return card(page, 0).locator(".message.assistant .markdown");
   }
 
+  bounded("has headings in the order of the page's, wherever it begins", async () => {
+    const { page } = opened;
+    const text = await tell("## Begin\n\nOne.\n\n#### Deep\n\n- # Inside\n\n## Next");
+    const levels = await text.getByRole("heading").evaluateAll((all) => all.map((heading) => heading.ariaLevel));
+    assert.deepEqual(levels, ["4", "5", "4", "5"]);
+    assert.deepEqual(await audit(page), []);
+  });
+
   bounded("is set as Markdown: tables, lists, tasks, code, links", async () => {
     const { page } = opened;
     const text = await tell(rich);

@@ -58,10 +58,18 @@ describe("the page of weft serve", () => {
     await page.route("**/health", (route) => route.fulfill({ status: 503, json: { error } }));
     await page.goto(server.url);
     await page.getByText("Loading the model: 42 %").waitFor();
-    assert.equal(await page.getByRole("progressbar", { name: "Weights loaded" }).getAttribute("value"), "42");
+    assert.equal(await page.getByRole("progressbar", { name: "Weights loaded", exact: true }).getAttribute("value"), "42");
+    // The panel has the same share, and no chart with nothing in it.
+    await page.keyboard.press("Alt+e");
+    const panel = page.getByRole("complementary", { name: "Engine" });
+    assert.match(await panel.innerText(), /Loading the model\s*42 %/);
+    assert.equal(await panel.getByRole("progressbar").getAttribute("value"), "42");
+    assert.equal(await page.locator(".chart, .panel table").count(), 0);
     assert.deepEqual(await audit(page), []);
     await page.unroute("**/health");
     await page.waitForSelector('[data-health="ready"]');
+    await panel.locator(".chart .area").first().waitFor();
+    assert.equal(await panel.locator(".chart").count(), await panel.locator(".chart:has(.area)").count());
     assert.equal(await page.getByRole("progressbar").count(), 0);
     await context.close();
     assert.equal(await server.stop(), 0);
