@@ -65,7 +65,8 @@ class EmulatedDevice : public Device {
   const std::string name_ = "the emulator";
   const emulator::Order order_;
   const bool multiplies_tiles_;
-  std::chrono::milliseconds patience_ = std::chrono::minutes(2);
+  // It cannot hang, but a kernel may take long on a busy machine.
+  std::chrono::milliseconds patience_ = std::chrono::hours(1);
   std::atomic<int64_t> held_bytes_ = 0, pinned_bytes_ = 0, n_launches_ = 0, n_tiles_ = 0;
   std::atomic<int64_t> n_graphs_ = 0, n_single_launches_ = 0;
   Faults faults_;
