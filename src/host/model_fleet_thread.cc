@@ -145,9 +145,9 @@ Status ModelFleet::ChooseToYield(const Member& member) {
   }
   if (stays + needs <= options_.memory_bytes) return OkStatus();
   KeepYielding();
-  return ResourceExhausted("it needs ", Bytes(needs), " of memory, and the --memory of ",
-                           Bytes(options_.memory_bytes), " has ",
-                           Bytes(options_.memory_bytes - stays),
+  return ResourceExhausted("it needs ", Bytes(needs), " of memory; of the ",
+                           Bytes(options_.memory_bytes), " that --memory leaves for models, ",
+                           Bytes(options_.memory_bytes - stays), " can be free",
                            stays > 0 ? " next to the models that stay" : "");
 }
 

@@ -256,6 +256,17 @@ int64_t ChangeTime(const std::string& path) {
   return std::chrono::duration_cast<std::chrono::seconds>(since).count();
 }
 
+// A file's name without its ending, a folder's, or else the words themselves, such as "box".
+std::string NameOfPath(const std::string& words) {
+  const std::filesystem::path path(words);
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return serve::DefaultModelId((path / "").parent_path().filename().string());
+  }
+  const bool is_file = std::filesystem::exists(path, error);
+  return serve::DefaultModelId(is_file ? path.stem().string() : words);
+}
+
 StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const FleetParts> parts) {
   serve::FleetModel model{.name = wanted.name,
                           .aliases = wanted.aliases,
@@ -270,9 +281,7 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
   }
   const ModelFile& file = *opened->file;
   if (model.name.empty()) model.name = opened->name;
-  if (model.name.empty()) {
-    model.name = serve::DefaultModelId(std::filesystem::path(file.path()).stem().string());
-  }
+  if (model.name.empty()) model.name = NameOfPath(wanted.flags.model.path);
   model.file_name = std::filesystem::path(file.path()).filename().string();
   model.file_bytes = static_cast<int64_t>(file.file_bytes());
   model.file_time_s = ChangeTime(file.path());

@@ -77,10 +77,10 @@ class FleetFolder {
   std::unique_ptr<StateDirectory> lock_;
 };
 
-// Of all models: what was said, or most of what is free.
+// For all models: what was said, without what the process takes by itself; or most of what is free.
 int64_t FleetMemory(const EngineOptions& engine) {
-  if (engine.memory_bytes > 0) return engine.memory_bytes;
-  return FreeHostMemoryBytes() / 4 * 3;
+  if (engine.memory_bytes == 0) return FreeHostMemoryBytes() / 4 * 3;
+  return std::max(engine.memory_bytes - ResidentMemoryBytes(), int64_t{1});
 }
 
 Status CheckFlags(const ServeFlags& flags) {
@@ -138,7 +138,7 @@ void Announce(OpenFleet* open) {
   const std::string seconds = StrCat((NowMicros() - open->door.start_us) / 1'000'000);
   LogLine(StrCat("ready after ", seconds, " s with ", fleet->List().size(), " models and ",
                  HumanBytes(static_cast<uint64_t>(fleet->memory_bytes())),
-                 " of memory; loaded: ", NamesOf(*fleet)));
+                 " of memory for them; loaded: ", NamesOf(*fleet)));
   if (open->flags.server.state_dir.empty() || !open->flags.model.packed_cache.empty()) return;
   LogLine(StrCat("copies of the weights that load faster are kept in ",
                  Printable(open->flags.server.state_dir, 300), "/packed, at most ",
