@@ -6,7 +6,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { showNew } from "./card";
 import { Compare } from "./compare";
 import { entries, serverKeeps } from "./conversations";
-import { model, props } from "./engine";
+import { model, models, props } from "./engine";
 import { exportJson, exportMarkdown, importJson } from "./export";
 import { Find } from "./find";
 import { plural } from "./format";
@@ -317,7 +317,7 @@ function SettingsDialog() {
       <div class="field buttons">
         <button onClick={() => (dialog.value = "models")}>Local models …</button>
       </div>
-      <datalist id="models">{model.value && <option value={model.value.id} />}</datalist>
+      <datalist id="models">{models.value.map(({ id }) => <option value={id} />)}</datalist>
       <Field
         name="apiKey"
         label="API key"

@@ -33,6 +33,9 @@ export interface Model {
     title: string; // empty: the file has none
     quantization: string; // empty: unknown
   };
+  // Of a server with several models:
+  status?: { value: "unloaded" | "loading" | "loaded"; progress?: number; failed?: boolean; reason?: string };
+  memory_bytes?: number;
 }
 
 /** The defaults for requests, and the model's capabilities. */
@@ -60,6 +63,8 @@ export const health = signal<Health>("unknown");
 export const healthReason = signal("");
 /** How much of the model is loaded, while it is; undefined: not known. */
 export const loadedPercent = signal<number | undefined>(undefined);
+/** The server's models; a conversation that names none gets the first. */
+export const models = signal<Model[]>([]);
 export const model = signal<Model | null>(null);
 export const props = signal<Props | null>(null);
 export const metrics = signal<Metrics>(new Map());
@@ -83,7 +88,10 @@ export function parseMetrics(text: string): Metrics {
   for (const line of text.split("\n")) {
     if (line.startsWith("#")) continue;
     const space = line.lastIndexOf(" ");
-    if (space > 0) values.set(line.slice(0, space), Number(line.slice(space + 1)));
+    if (space <= 0) continue;
+    // Several models are told as one.
+    const name = line.slice(0, space).replace(/model="(?:[^"\\]|\\.)*",?/, "").replace("{}", "");
+    values.set(name, (values.get(name) ?? 0) + Number(line.slice(space + 1)));
   }
   return values;
 }
@@ -148,8 +156,19 @@ export const queue = signal<{ length: number; places: ReadonlyMap<string, number
 const columns = ["running", "waiting", "idle", "pages_used", "page_budget", "generated_tokens", "prompt_tokens", "steps", "step_us"] as const;
 let nextSample = 0;
 
+/** Of several models, the first one's, while it is loaded. */
+async function historyAnswer(): Promise<HistoryAnswer | null> {
+  try {
+    return await askJson<HistoryAnswer>(`load/history?after=${nextSample}`);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 503 && models.value.length > 1) return null;
+    throw error;
+  }
+}
+
 async function takeHistory(): Promise<void> {
-  const answer = await askJson<HistoryAnswer>(`load/history?after=${nextSample}`);
+  const answer = await historyAnswer();
+  if (!answer) return;
   // Otherwise it is another server's, or the page was away for longer than the server keeps.
   const goesOn = answer.first === nextSample;
   const next: Partial<History> = {};
@@ -172,13 +191,20 @@ async function lookAtMetrics(): Promise<void> {
   }
 }
 
+async function lookAtModels(): Promise<void> {
+  models.value = (await askJson<{ data: Model[] }>("v1/models")).data;
+  model.value = models.value[0] ?? null;
+}
+
 async function look(): Promise<void> {
   try {
     if (health.value !== "ready") {
       await ask("health");
-      model.value = (await askJson<{ data: Model[] }>("v1/models")).data[0] ?? null;
+      await lookAtModels();
       props.value = await askJson<Props>("props");
       await loadServers();
+    } else if (models.value.length > 1) {
+      await lookAtModels();
     }
     await lookAtMetrics();
     const list = (await askJson<{ data: Session[] }>("v1/sessions")).data;

@@ -1,12 +1,12 @@
-// The served model and those that could be served: what each is, what it needs, and what switching
-// costs. A server keeps its model as long as it runs, so switching means typing a command.
+// The served models and those that could be served: what each is, what it needs, and what switching
+// costs. A server keeps the models it was started with, so another one means typing a command.
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 
 import { ApiError, askJson } from "./api";
 import { entries } from "./conversations";
 import { copy } from "./copy";
-import { type Model, model, props, sessions } from "./engine";
+import { type Model, model, models, props, sessions } from "./engine";
 import { bytes, count, plural } from "./format";
 import { Icon } from "./icons";
 
@@ -110,7 +110,10 @@ function Cost({ of }: { of: LocalModel }) {
   const now = model.value?.meta.size ?? 0;
   return (
     <div class="cost">
-      <p>A server runs one model. Stop it with Ctrl-C and start it with:</p>
+      <p>
+        {models.value.length > 1 ? "This server was started without it." : "This server runs one model."} Stop it with
+        Ctrl-C and start it with:
+      </p>
       <Command text={of.command} />
       <ul>
         <li>{bytes(of.bytes)} of weights are loaded (now {bytes(now)}).</li>
@@ -125,6 +128,32 @@ function Cost({ of }: { of: LocalModel }) {
         </li>
       </ul>
     </div>
+  );
+}
+
+function stateOf({ status, memory_bytes: memory }: Model): string {
+  if (status?.failed) return `cannot be loaded: ${status.reason}`;
+  if (status?.value === "loaded") return `loaded, ${bytes(memory ?? 0)}`;
+  if (status?.value === "loading") return `loading: ${Math.round(100 * (status.progress ?? 0))} %`;
+  return "loaded when a conversation asks for it";
+}
+
+/** Of several: where each stands. */
+function ServedModels() {
+  if (models.value.length < 2) return null;
+  return (
+    <section>
+      <h3>Models of this server</h3>
+      <dl class="served">
+        {models.value.map((of) => (
+          <div class="fact" key={of.id}>
+            <dt>{of.id}</dt>
+            <dd>{stateOf(of)}</dd>
+          </div>
+        ))}
+      </dl>
+      <p class="hint">A conversation names its model in its settings; without one it gets {models.value[0].id}.</p>
+    </section>
   );
 }
 
@@ -209,6 +238,7 @@ export function ModelsList() {
   const selected = list.value.find(({ id }) => id === chosen.value) ?? list.value.find(({ served }) => served);
   return (
     <>
+      <ServedModels />
       <fieldset class="models">
         <legend class="hidden">Models on the server's computer</legend>
         {list.value.map((of) => (
