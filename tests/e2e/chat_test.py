@@ -514,7 +514,7 @@ class TerminalTest(ChatTest):
     def test_a_banner_says_where_one_is(self):
         terminal = self.open(*GREEDY)
         said = terminal.expect("chat> ")
-        self.assertRegex(said, r"context of \d+ tokens; /help lists the commands")
+        self.assertRegex(said, r"context of \d+ tokens; /help\s+lists\s+the\s+commands")
         terminal.type("\x04")
         self.assertEqual(terminal.end(), 0)
 

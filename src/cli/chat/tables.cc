@@ -12,7 +12,7 @@ namespace {
 using Row = std::vector<std::string>;
 
 std::string TableText(const std::vector<Row>& rows) {
-  return StrCat(StrJoin(TableLines(rows), "\n"), "\n");
+  return StrCat(StrJoin(TableLines(rows, OutputColumns()), "\n"), "\n");
 }
 
 std::string MarkedName(const ChatRoom::Listed& item) {

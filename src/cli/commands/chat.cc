@@ -48,13 +48,21 @@ struct ChatFlags {
 };
 
 void Say(std::string_view text) {
-  const std::string line = ForTerminal(text);
-  std::fprintf(stderr, "[%.*s]\n", static_cast<int>(line.size()), line.data());
+  const std::string line = StrCat("[", ForTerminal(text), "]");
+  const auto window = WindowOf(STDERR_FILENO);
+  std::fprintf(stderr, "%s\n", (window ? FillLine(line, window->columns, 1) : line).c_str());
 }
 
 void Print(std::string_view text) {
   const std::string shown = ForTerminal(text);
   std::fwrite(shown.data(), 1, shown.size(), stdout);
+}
+
+// Whole lines, broken between words where a terminal is narrower.
+void PrintLines(std::string_view text) {
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  const std::string shown = ForTerminal(text);
+  for (const std::string_view line : StrSplit(shown, '\n')) PrintWrapped(line);
 }
 
 // How answers are shown on a terminal; nothing changes them in a pipe.
@@ -175,10 +183,10 @@ class ChatLoop {
       case ChatVerb::kStats:
         return Table(command.verb);
       case ChatVerb::kHistory:
-        Print(HistoryText(room_.current()));
+        PrintLines(HistoryText(room_.current()));
         return OkStatus();
       case ChatVerb::kHelp:
-        Print(HelpText());
+        PrintLines(HelpText());
         return OkStatus();
       case ChatVerb::kQuit:
         leaving_ = true;
@@ -204,19 +212,19 @@ class ChatLoop {
   Status System(const std::string& text) {
     if (!text.empty()) return Done(room_.SetSystem(text), "the system message has been changed");
     const std::string& system = room_.current().system;
-    Print(system.empty() ? "there is no system message\n" : StrCat(system, "\n"));
+    PrintLines(system.empty() ? "there is no system message\n" : StrCat(system, "\n"));
     return OkStatus();
   }
 
   Status Table(ChatVerb verb) {
     WEFT_ASSIGN_OR_RETURN(const auto list, room_.List());
-    Print(verb == ChatVerb::kList ? ListText(list) : StatsText(list, engine_.Stats()));
+    PrintLines(verb == ChatVerb::kList ? ListText(list) : StatsText(list, engine_.Stats()));
     return OkStatus();
   }
 
   Status Set(const std::string& name, const std::string& value) {
     if (name.empty()) {
-      Print(settings_.Text());
+      PrintLines(settings_.Text());
       return OkStatus();
     }
     if (!value.empty()) {

@@ -67,7 +67,7 @@ void PrintRows(const std::vector<DeviceRow>& rows) {
   }
   PrintTable(lines);
   for (const DeviceRow& row : rows) {
-    if (!row.problem.empty()) PrintLine(StrCat(row.backend, ": ", Printable(row.problem, 1000)));
+    if (!row.problem.empty()) PrintWrapped(StrCat(row.backend, ": ", Printable(row.problem, 1000)));
   }
 }
 

@@ -67,7 +67,16 @@ nlohmann::json ToJson(const MetaValue& value, size_t max_items) {
 
 std::string ShowValue(const MetaValue& value) {
   const nlohmann::json json = ToJson(value, kShownItems);
-  const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const auto text_of = [](const nlohmann::json& item) {
+    return item.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  std::string text = text_of(json);
+  if (json.is_array()) {
+    // With blanks, so that lines can end between items.
+    std::vector<std::string> items;
+    for (const nlohmann::json& item : json) items.push_back(text_of(item));
+    text = StrCat("[", StrJoin(items, ", "), "]");
+  }
   std::string shown = Printable(text, 100);
   if (const auto* array = std::get_if<MetaArray>(&value)) {
     if (array->size() > kShownItems) StrAppend(&shown, " ... ", array->size(), " in all");
@@ -123,13 +132,13 @@ std::vector<HeldMatrices> MatricesOn(const Backend& backend, const ModelFile& fi
 }
 
 void PrintHeld(const std::string& backend, const ModelFile& file) {
-  PrintLine(StrCat("matrices on the ", backend, " backend"));
+  PrintWrapped(StrCat("matrices on the ", backend, " backend"));
   for (const HeldMatrices& matrices : MatricesOn(**FindBackend(backend), file)) {
     char bits[32];
     std::snprintf(bits, sizeof(bits), "%.4g", matrices.held.bits_per_weight);
-    PrintLine(StrCat("  ", NameOf(matrices.type), matrices.is_stack ? " stacks" : "", "  ",
-                     matrices.n_tensors, " of ", matrices.n_weights, " weights, held as ",
-                     matrices.held.form, ": ", bits, " bits a weight"));
+    PrintWrapped(StrCat("  ", NameOf(matrices.type), matrices.is_stack ? " stacks" : "", "  ",
+                        matrices.n_tensors, " of ", matrices.n_weights, " weights, held as ",
+                        matrices.held.form, ": ", bits, " bits a weight"));
   }
 }
 
@@ -147,28 +156,28 @@ nlohmann::json HeldToJson(const std::string& backend, const ModelFile& file) {
 }
 
 void PrintContents(const ModelFile& file, bool tensors, const std::string& backend) {
-  PrintLine(StrCat("file      ", file.path(), " (", HumanBytes(file.file_bytes()), ", ",
-                   file.version() == 0 ? "safetensors" : StrCat("GGUF v", file.version()), ")"));
+  PrintWrapped(StrCat("file      ", file.path(), " (", HumanBytes(file.file_bytes()), ", ",
+                      file.version() == 0 ? "safetensors" : StrCat("GGUF v", file.version()), ")"));
   int64_t parameters = 0;
   for (const TensorInfo& tensor : file.tensors()) parameters += tensor.values();
-  PrintLine(StrCat("tensors   ", file.tensors().size(), " (", parameters, " values)"));
+  PrintWrapped(StrCat("tensors   ", file.tensors().size(), " (", parameters, " values)"));
   if (const std::string note = file.TranslationNote(); !note.empty()) {
-    PrintLine(StrCat("form      ", note));
+    PrintWrapped(StrCat("form      ", note));
   }
   const Use use = UseOf(file);
-  PrintLine(StrCat(use.can_run ? "for       " : "cannot be run here: ", use.purpose));
-  if (use.has_head) PrintLine("head      predicts the token after the next (--speculate mtp)");
-  if (!use.no_head.empty()) PrintLine(StrCat("head      cannot be used: ", use.no_head));
+  PrintWrapped(StrCat(use.can_run ? "for       " : "cannot be run here: ", use.purpose));
+  if (use.has_head) PrintWrapped("head      predicts the token after the next (--speculate mtp)");
+  if (!use.no_head.empty()) PrintWrapped(StrCat("head      cannot be used: ", use.no_head));
   if (!backend.empty()) PrintHeld(backend, file);
-  PrintLine("metadata");
+  PrintWrapped("metadata");
   for (const auto& [key, value] : file.metadata()) {
-    PrintLine(StrCat("  ", Printable(key, 200), " = ", ShowValue(value)));
+    PrintWrapped(StrCat("  ", Printable(key, 200), " = ", ShowValue(value)));
   }
   if (!tensors) return;
-  PrintLine("tensors");
+  PrintWrapped("tensors");
   for (const TensorInfo& tensor : file.tensors()) {
-    PrintLine(StrCat("  ", Printable(tensor.name, 200), "  ", NameOf(tensor.type), "  [",
-                     StrJoin(DimsOf(tensor), ", "), "]"));
+    PrintWrapped(StrCat("  ", Printable(tensor.name, 200), "  ", NameOf(tensor.type), "  [",
+                        StrJoin(DimsOf(tensor), ", "), "]"));
   }
 }
 

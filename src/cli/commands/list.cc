@@ -8,6 +8,7 @@
 
 #include "base/strings.h"
 #include "base/system.h"
+#include "base/terminal.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_finder.h"
 #include "cli/terminal/output.h"
@@ -70,7 +71,7 @@ void PrintKnownJson(const hub::KnownModel& model, int64_t n_fit) {
                  {"license", model.license}});
 }
 
-// Two lines that fit 80 columns.
+// Two lines that fit 80 columns; more in narrower windows.
 void PrintKnown(const hub::KnownModel& model, int64_t n_fit) {
   std::string facts = HumanBytes(static_cast<uint64_t>(model.file_bytes()));
   if (model.use == hub::KnownModel::Use::kEmbeddings) {
@@ -79,15 +80,16 @@ void PrintKnown(const hub::KnownModel& model, int64_t n_fit) {
     StrAppend(&facts, ", ", n_fit, n_fit == 1 ? " conversation" : " conversations");
   }
   PrintLine(StrCat("  ", model.name));
-  PrintLine(StrCat("      ", facts, ", ", model.license, ": ", model.about));
+  PrintWrapped(StrCat("      ", facts, ", ", model.license, ": ", model.about));
 }
 
 // What this machine's memory has room for, by use.
 Status SuggestModels(const ListFlags& flags) {
   const int64_t free_bytes = FreeHostMemoryBytes();
   if (!flags.json) {
-    PrintLine(StrCat("\nWith ", HumanBytes(static_cast<uint64_t>(free_bytes)),
-                     " of free memory, this computer could run:"));
+    PrintLine("");
+    PrintWrapped(StrCat("With ", HumanBytes(static_cast<uint64_t>(free_bytes)),
+                        " of free memory, this computer could run:"));
   }
   const std::string wanted = AsciiLower(flags.name);
   std::optional<hub::KnownModel::Use> use;
@@ -104,9 +106,11 @@ Status SuggestModels(const ListFlags& flags) {
     PrintKnown(model, n_fit);
   }
   if (flags.json) return OkStatus();
-  PrintLine(StrCat("\nConversations are of ", kConversationTokens,
-                   " tokens. 'weft pull NAME' downloads a model; Weft's\n"
-                   "tests do not. 'weft pull smollm2' gets a small one that is tested."));
+  PrintLine("");
+  PrintLine(Fill(StrCat("A conversation has ", kConversationTokens,
+                        " tokens. 'weft pull NAME' downloads a model. Weft's tests run none of "
+                        "these; 'weft pull smollm2' gets a small one that they run."),
+                 std::min<size_t>(OutputColumns(), 79)));
   return OkStatus();
 }
 
@@ -161,8 +165,8 @@ CommandBody MakeListCommand(CLI::App* app) {
   const auto flags = AddListFlags(app, "List only models whose name contains this");
   app->footer(
       "\nEvery command accepts these names for -m, or any unique part of one. WHERE says which\n"
-      "program's folder the model is in: weft, the hub's cache, llama.cpp, ollama, lm-studio,\n"
-      "or the folder of --models-dir (or WEFT_MODELS_DIR).");
+      "program's folder the model is in: weft, hub (the Hugging Face Hub's cache), llama.cpp,\n"
+      "ollama, lm-studio, or the folder of --models-dir (or WEFT_MODELS_DIR).");
   return [flags] { return ListModels(*flags); };
 }
 

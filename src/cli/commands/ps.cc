@@ -53,7 +53,7 @@ std::vector<std::string> Lines(const std::string& folder) {
                      TimeText(UptimeSeconds(server)), StrCat(server.pid)});
   }
   if (table.size() == 1) return {"no server is running; 'weft serve' starts one"};
-  return TableLines(table);
+  return TableLines(table, OutputColumns());
 }
 
 Status Ps(const PsFlags& flags) {

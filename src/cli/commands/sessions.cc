@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/strings.h"
 #include "cli/commands/command.h"
@@ -72,21 +73,29 @@ std::string Text(const Json& object, const char* name) {
   return it != object.end() && it->is_string() ? Printable(it->get<std::string>(), 128) : "";
 }
 
-void PrintTitles() {
-  std::printf("%-32s %-9s %9s %9s %7s %10s %8s\n", "ID", "STATE", "TOKENS", "COMPUTED", "PAGES",
-              "BYTES", "IDLE");
+std::vector<std::string> CellsOf(const Json& session) {
+  return {Text(session, "id"),
+          Text(session, "state"),
+          StrCat(Number(session, "tokens")),
+          StrCat(Number(session, "computed_tokens")),
+          StrCat(Number(session, "pages")),
+          HumanBytes(static_cast<uint64_t>(Number(session, "state_bytes"))),
+          StrCat(Number(session, "idle_ms") / 1000, " s"),
+          Text(session, "note")};
 }
 
-void PrintSession(const Json& session) {
-  const std::string bytes = HumanBytes(static_cast<uint64_t>(Number(session, "state_bytes")));
-  const std::string idle = StrCat(Number(session, "idle_ms") / 1000, " s");
-  std::printf("%-32s %-9s %9lld %9lld %7lld %10s %8s", Text(session, "id").c_str(),
-              Text(session, "state").c_str(), static_cast<long long>(Number(session, "tokens")),
-              static_cast<long long>(Number(session, "computed_tokens")),
-              static_cast<long long>(Number(session, "pages")), bytes.c_str(), idle.c_str());
-  const std::string note = Text(session, "note");
-  if (!note.empty()) std::printf("  %s", note.c_str());
-  std::printf("\n");
+Status PrintSessions(const SessionsFlags& flags, const Json& sessions) {
+  std::vector<std::vector<std::string>> lines = {
+      {"ID", "STATE", "TOKENS", "COMPUTED", "PAGES", "BYTES", "IDLE", "NOTE"}};
+  for (const Json& session : sessions) {
+    if (flags.json) {
+      PrintJsonLine(session);
+    } else if (session.is_object()) {
+      lines.push_back(CellsOf(session));
+    }
+  }
+  if (!flags.json) PrintTable(lines);
+  return FlushStdout();
 }
 
 Status ListSessions(const SessionsFlags& flags) {
@@ -95,26 +104,12 @@ Status ListSessions(const SessionsFlags& flags) {
   if (data == answer.end() || !data->is_array()) {
     return Internal("cannot understand the server's list");
   }
-  if (!flags.json) PrintTitles();
-  for (const Json& session : *data) {
-    if (flags.json) {
-      PrintJsonLine(session);
-    } else if (session.is_object()) {
-      PrintSession(session);
-    }
-  }
-  return FlushStdout();
+  return PrintSessions(flags, *data);
 }
 
 // Prints a session like a line of the list.
 Status PrintOne(const SessionsFlags& flags, const Json& session) {
-  if (flags.json) {
-    PrintJsonLine(session);
-  } else {
-    PrintTitles();
-    PrintSession(session);
-  }
-  return FlushStdout();
+  return PrintSessions(flags, Json::array({session}));
 }
 
 Status ShowSession(const SessionsFlags& flags) {

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "chat/chat_format.h"
 #include "cli/commands/command.h"
 #include "cli/flags/default_model.h"
@@ -75,7 +76,8 @@ std::string ReasoningText(const ChatFacts& chat) {
 void PrintField(std::string_view name, std::string_view value) {
   std::string line(name);
   line.resize(14, ' ');
-  PrintLine(StrCat(line, value));
+  const size_t column = line.size();
+  PrintLine(StrCat(line, Fill(value, OutputColumns(), column, column)));
 }
 
 std::string Bytes(int64_t bytes) { return HumanBytes(static_cast<uint64_t>(bytes)); }

@@ -55,14 +55,15 @@ std::string TextOr(const Json& object, const char* name, std::string_view otherw
 }
 
 void PrintReport(const Json& report) {
-  PrintLine(TextOr(report, "sentence", "The server gives no reason."));
+  PrintWrapped(TextOr(report, "sentence", "The server gives no reason."));
   const auto difference = report.find("difference");
   if (difference == report.end() || !difference->is_object()) return;
-  PrintLine(StrCat("\n", TextOr(*difference, "item", ""), " ",
-                   TextOr(*difference, "change", "changed"), ", from token ",
-                   difference->value("token", int64_t{0}), " on:"));
-  PrintLine(StrCat("- ", TextOr(*difference, "before", "")));
-  PrintLine(StrCat("+ ", TextOr(*difference, "now", "")));
+  PrintLine("");
+  PrintWrapped(StrCat(TextOr(*difference, "item", ""), " ",
+                      TextOr(*difference, "change", "changed"), ", from token ",
+                      difference->value("token", int64_t{0}), " on:"));
+  PrintWrapped(StrCat("- ", TextOr(*difference, "before", "")));
+  PrintWrapped(StrCat("+ ", TextOr(*difference, "now", "")));
 }
 
 Status Why(const WhyFlags& flags) {

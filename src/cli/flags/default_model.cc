@@ -11,6 +11,7 @@
 
 #include "base/files/mapped_file.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 #include "hub/local_models.h"
 #include "hub/names/catalogue.h"
 #include "hub/net/download.h"
@@ -47,9 +48,12 @@ std::string LastModel() {
 
 // Yes is the default, as the user typed a command that needs a model.
 bool Agrees(const hub::CatalogueEntry& entry) {
-  std::fprintf(stderr, "No model is named, and none is here. Download %s (%s, %s)? [Y/n] ",
-               entry.name.c_str(), entry.about.c_str(),
-               HumanBytes(static_cast<uint64_t>(entry.n_bytes)).c_str());
+  const std::string question =
+      StrCat("No model is named, and none is here. Download ", entry.name, " (", entry.about, ", ",
+             HumanBytes(static_cast<uint64_t>(entry.n_bytes)), ")? [Y/n]");
+  const auto window = WindowOf(STDERR_FILENO);
+  // With room for the answer.
+  std::fprintf(stderr, "%s ", (window ? Fill(question, window->columns - 2) : question).c_str());
   std::fflush(stderr);
   std::string answer;
   for (int c = std::getchar(); c != '\n'; c = std::getchar()) {

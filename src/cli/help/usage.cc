@@ -189,6 +189,10 @@ std::string HelpFormatter::make_subcommand(const CLI::App* sub) const {
   return Described(StrCat("  ", sub->get_display_name(true)), sub->get_description());
 }
 
+std::string HelpFormatter::make_description(const CLI::App* app) const {
+  return FillParagraphs(Formatter::make_description(app), LineColumns());
+}
+
 std::string HelpFormatter::make_footer(const CLI::App* app) const {
   const std::string footer = app->get_footer();
   return footer.empty() ? "" : StrCat(FillParagraphs(footer, LineColumns()), "\n");

@@ -43,7 +43,7 @@ std::string StateWord(const ConversationView& view) {
 
 std::string Doing(const ConversationView& view) {
   if (view.waits_behind_tokens > 0) {
-    return StrCat("waits behind ", view.waits_behind_tokens, " tokens of other prompts");
+    return StrCat("waits for ", view.waits_behind_tokens, " tokens of other prompts");
   }
   if (view.state == "writing") {
     return StrCat(view.written_tokens, " tokens written; ", view.found_tokens, " of ",
