@@ -309,7 +309,7 @@ class StepValidator {
     WEFT_RETURN_IF_ERROR(CheckAxes(s, limits));
     WEFT_RETURN_IF_ERROR(CheckMutual(s, limits));
     if (n_rows == 0) return OkStatus();
-    if (!limits.rows) return Unimplemented("this backend takes no vectors in place of tokens");
+    if (!limits.rows) return Unimplemented("this backend takes no input embeddings");
     WEFT_RETURN_IF_ERROR(CheckTakesRows(spec_));
     for (const std::span<const float> row : sequence.rows) {
       if (std::ssize(row) != RowWidth(spec_)) {

@@ -261,7 +261,7 @@ TEST_P(EngineRowsTest, WhatIsNoRowIsRefused) {
     return engine->Submit(session, turn).status();
   };
   EXPECT_THAT(refusal(GreedyParts({{.rows = std::vector<float>(width + 1)}}, 1)),
-              IsError(StatusCode::kInvalidArgument, "numbers; vectors in place of tokens have"));
+              IsError(StatusCode::kInvalidArgument, "numbers; input embeddings have"));
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -INFINITY}) {
     std::vector<float> rows(3 * width, 0.5f);
     rows[2 * width - 1] = bad;
@@ -340,7 +340,7 @@ TEST(EngineRows, OfAFileCountForTheSessionThatIsRestored) {
     const auto found = engine->FindSession("", "a");
     ASSERT_TRUE(found.ok()) << found.status();
     const auto refused =
-        IsError(StatusCode::kFailedPrecondition, "200 vectors in place of tokens, which take");
+        IsError(StatusCode::kFailedPrecondition, "200 input embeddings, which take");
     EXPECT_THAT(engine->Restore(*found), refused);
     EXPECT_THAT(engine->Fork(*found, 100, {}).status(), refused);
     EXPECT_THAT(RunTurn(engine.get(), *found, Greedy({7}, 1)).done().status, refused);

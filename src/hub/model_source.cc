@@ -259,7 +259,7 @@ StatusOr<std::string> ModelSource::FindPlain(const std::string& name) const {
   return NotFound(
       "there is no file ", Printable(name, 200),
       ", no local model has that in its name ('weft list' shows them), and the catalogue has only ",
-      NamesOf(catalogue_), "; owner/repo names a model of the hub");
+      NamesOf(catalogue_), "; owner/repo names one on the Hugging Face Hub");
 }
 
 StatusOr<std::string> ModelSource::PullFromHub(const HubName& name) const {

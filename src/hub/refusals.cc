@@ -15,7 +15,7 @@ Status Unauthorized(const Wish& wish, const std::string& what) {
         " only to logged-in users: download it with a program that can log in, and give its path");
   }
   return PermissionDenied(wish.host, " does not show ", what,
-                          ": check the name; if it is private or behind terms, ",
+                          ": check the name; if it is private or has terms to accept, ",
                           wish.how_to_log_in);
 }
 

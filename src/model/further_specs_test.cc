@@ -52,7 +52,7 @@ TEST(FurtherSpecs, DeciLeavesOutWhatPruningTookAway) {
   EXPECT_EQ(OpOf<DenseFfn>(*spec, 1, 0).up.n_out, 24);
 
   model.keys["attention.head_count"] = std::vector<int32_t>{2, 2};
-  ExpectRefused(model, "in place of attention");
+  ExpectRefused(model, "instead of attention");
 }
 
 TEST(FurtherSpecs, OlmoThatClampsIsRefused) {

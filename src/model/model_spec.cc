@@ -88,12 +88,12 @@ std::vector<int64_t> ValueDims(const ModelSpec& spec) {
 Status CheckTakesRows(const ModelSpec& spec) {
   if (spec.per_layer_input) {
     return Unimplemented(spec.architecture,
-                         " takes no vectors in place of tokens: its layers look up a token's id in "
+                         " takes no input embeddings: its layers look up a token's id in "
                          "a table of their own (per-layer embeddings)");
   }
   if (spec.token_types.separator >= 0) {
     return Unimplemented(spec.architecture,
-                         " takes no vectors in place of tokens: it tells two texts apart by the "
+                         " takes no input embeddings: it tells two texts apart by the "
                          "separator's id");
   }
   return OkStatus();

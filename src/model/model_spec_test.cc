@@ -485,7 +485,7 @@ TEST(SpecForms, DeepSeekErrors) {
   ExpectError(model, "expert_used_count", "only 2 experts");
   model = TinyDeepSeek();
   model.keys["attention.key_length_mla"] = int64_t{4};
-  ExpectError(model, "attention.key_length_mla", "nothing beside");
+  ExpectError(model, "attention.key_length_mla", "nothing next to");
   model = TinyDeepSeek();
   model.tensors.erase("blk.0.attn_k_b.weight");
   model.tensors["blk.0.attn_kv_b.weight"] = {7, 22};

@@ -19,7 +19,7 @@ TensorRef SpecBuilder::ReadScale(const std::string& name, int64_t count, bool ha
   if (HasTensor(name + ".input_scale")) Vector(name + ".input_scale", count);
   const TensorRef scale = OptionalVector(name + ".scale", count);
   if (scale && has_bias)
-    FailTensor(name + ".scale", "stands beside a bias, which is not supported");
+    FailTensor(name + ".scale", "stands next to a bias, which is not supported");
   return scale;
 }
 

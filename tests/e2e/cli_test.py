@@ -797,6 +797,23 @@ class ConstrainTest(CliTest):
         self.assertEqual(result.out, b"", result)
         self.fail("constrain", "-m", self.llama, says="--json-schema")
 
+    def test_errors_name_the_flag_and_the_file(self):
+        bad = self.write("bad.json", '{"type": "nothing"}')
+        for command in (["run"], ["run", "--raw"]):
+            self.fail(*command, "-m", self.llama, "--json-schema", bad, "Hello",
+                      says=f"--json-schema {bad}: ")
+        result = weft("constrain", "-m", self.llama, "--json-schema", bad, stdin="")
+        self.assertEqual(result.code, 3, result)
+        self.assertIn(f"--json-schema {bad}: ", result.err)
+        self.fail("run", "-m", self.llama, "--grammar", "/nope", "Hello",
+                  says="--grammar: cannot open /nope: No such file")
+        for flag in ("--api-key-file", "--metrics-key-file"):
+            self.fail("serve", "-m", self.llama, "--port", "0", flag, "/nope",
+                      says=f"{flag}: cannot open /nope: No such file")
+        for flag in ("--memory", "--state-disk"):
+            self.misuse("serve", "-m", self.llama, flag, "12Q",
+                        says=[flag, "12Q is not a number of bytes"])
+
 
 class ScoreTest(CliTest):
     def score(self, *lines):

@@ -209,9 +209,8 @@ class LifeTest(ServeTest):
     def test_wrong_flags_are_told_before_anything_is_loaded(self):
         keys = self.dir / "no_keys.txt"
         keys.write_text("# nothing\n")
-        for flags, word in ((("--memory", "lots"), "--memory"),
-                            (("--state-disk", "lots"), "--state-disk"), (("--template", "/none"), "/none"),
-                            (("--api-key-file", keys), "no key"), (("--host", "no host"), "--host"),
+        for flags, word in ((("--template", "/none"), "/none"), (("--api-key-file", keys), "no key"),
+                            (("--host", "no host"), "--host"),
                             (("--builtin", "none"), "none")):
             result = weft("serve", "-m", self.model, "--port", 0, *flags)
             self.assertEqual(result.code, 1, result)

@@ -41,8 +41,8 @@ StatusOr<std::vector<float>> ReadPromptEmbeds(Host& host, const ordered_json& va
                                               std::string_view place) {
   if (!host.defaults().server.takes_prompt_embeds) {
     return WithCode(WithParam(InvalidArgument(place,
-                                              ": this server takes no vectors in place of "
-                                              "tokens; --enable-prompt-embeds allows them"),
+                                              ": this server takes no input embeddings; "
+                                              "--enable-prompt-embeds allows them"),
                               place),
                     "unsupported_parameter");
   }

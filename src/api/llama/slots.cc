@@ -110,7 +110,7 @@ Task<StatusOr<Json>> Save(Host& host, const HttpRequest& request, const std::str
   if (!tokens.ok()) co_return tokens.status();
   if (std::ranges::count(*tokens, kRowToken) > 0) {
     co_return InvalidArgument(
-        "id_slot: the conversation has vectors in place of tokens, which the "
+        "id_slot: the conversation has input embeddings, which the "
         "file of a slot cannot hold; a session's file can");
   }
   const std::string text =

@@ -370,7 +370,8 @@ void RefuseTheRest(Router& router) {
        "models cannot be copied here: 'weft serve --alias NAME,OTHER' gives a model several names"},
       {"DELETE", "/api/delete",
        "models cannot be removed through the server, which may be using them: use 'weft rm NAME'"},
-      {"POST", "/api/push", "models cannot be published from here; use the hub's own tools"},
+      {"POST", "/api/push",
+       "models cannot be published from here; use the tools of the Hugging Face Hub"},
       {"POST", "/api/blobs/{digest}",
        "files cannot be uploaded: put them on the server's machine, and start it with 'weft serve "
        "-m FILE'"}};

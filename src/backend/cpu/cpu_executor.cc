@@ -76,7 +76,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, CpuState* st
 StatusOr<std::unique_ptr<StepRun>> CpuExecutor::Begin(const Step& step) {
   const bool is_beside = context_.in_use;
   if (is_beside && beside_.in_use) {
-    return FailedPrecondition("a step beside the paused one has not ended");
+    return FailedPrecondition("a step next to the paused one has not ended");
   }
   const StepLimits limits{is_beside ? max_beside_tokens_ : max_step_tokens_,
                           kMaxBest,

@@ -371,7 +371,7 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const GpuWeights> weights, GpuState* st
 
 StatusOr<std::unique_ptr<StepRun>> GpuExecutor::Begin(const Step& step) {
   StepContext* const context = context_->in_use ? beside_.get() : context_.get();
-  if (context->in_use) return FailedPrecondition("a step beside the paused one has not ended");
+  if (context->in_use) return FailedPrecondition("a step next to the paused one has not ended");
   const StepLimits limits{context == beside_.get() ? max_beside_tokens_ : max_step_tokens_,
                           device::kMostBest, /*rows=*/true,
                           /*prediction_heads=*/true, /*changes=*/true};

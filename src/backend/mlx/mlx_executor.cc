@@ -327,7 +327,7 @@ int MlxExecutor::pause_points() const {
 }
 
 StatusOr<std::unique_ptr<StepRun>> MlxExecutor::Begin(const Step& step) {
-  if (n_open_ > 1) return FailedPrecondition("a step beside the paused one has not ended");
+  if (n_open_ > 1) return FailedPrecondition("a step next to the paused one has not ended");
   const StepLimits limits{n_open_ > 0 ? max_beside_tokens_ : max_step_tokens_, kMaxBest,
                           /*rows=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));

@@ -88,7 +88,7 @@ class SplitExecutor::Run : public StepRun {
 };
 
 StatusOr<std::unique_ptr<StepRun>> SplitExecutor::Begin(const Step& step) {
-  if (n_open_ == 2) return FailedPrecondition("a step beside the paused one has not ended");
+  if (n_open_ == 2) return FailedPrecondition("a step next to the paused one has not ended");
   StepLimits limits = limits_;
   if (n_open_ == 1) limits.tokens = max_beside_tokens();
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));

@@ -115,7 +115,7 @@ StatusOr<SplitSpec> Split(const ModelSpec& spec, int n_front) {
   const std::set<int> before = KvLayersOf(spec, 0, cut);
   for (const int layer : KvLayersOf(spec, cut, end)) {
     if (!before.contains(layer)) continue;
-    return Unimplemented(spec.architecture, " cannot be cut behind layer ", n_front,
+    return Unimplemented(spec.architecture, " cannot be cut after layer ", n_front,
                          ": later layers read keys and values of earlier ones");
   }
 

@@ -47,7 +47,8 @@ struct ConstrainFlags {
 };
 
 StatusOr<std::shared_ptr<const Constraint>> Compile(
-    const ConstrainFlags& flags, std::shared_ptr<const constraint::TokenTable> table) {
+    const ConstrainFlags& flags, const ConstraintSpec& spec,
+    std::shared_ptr<const constraint::TokenTable> table) {
   ConstraintOptions options;
   options.property_order = flags.order == "any" ? PropertyOrder::kAny : PropertyOrder::kSchema;
   options.white_space = flags.white_space == "compact"  ? WhiteSpace::kCompact
@@ -56,14 +57,13 @@ StatusOr<std::shared_ptr<const Constraint>> Compile(
                                                         : WhiteSpace::kOptionalSpace;
   options.most_work = flags.most_work;
   options.most_bytes = flags.most_megabytes << 20;
-  WEFT_ASSIGN_OR_RETURN(const auto spec, ConstraintOf(flags.constraint));
-  switch (spec->kind) {
+  switch (spec.kind) {
     case ConstraintSpec::Kind::kRegex:
-      return Constraint::Regex(spec->text, options, std::move(table));
+      return Constraint::Regex(spec.text, options, std::move(table));
     case ConstraintSpec::Kind::kGrammar:
-      return Constraint::FromGrammar(spec->text, options, std::move(table));
+      return Constraint::FromGrammar(spec.text, options, std::move(table));
     default:
-      return Constraint::JsonSchema(spec->text, options, std::move(table));
+      return Constraint::JsonSchema(spec.text, options, std::move(table));
   }
 }
 
@@ -151,21 +151,26 @@ Status Generate(const ConstrainFlags& flags, const std::shared_ptr<const Constra
   return FlushStdout();
 }
 
+Status Refused(const ConstrainFlags& flags, const Status& why) {
+  return WithExitCode(Annotate(why, NameOf(flags.constraint), ": "), kRefused);
+}
+
 Status Constrain(const ConstrainFlags& flags) {
   if (flags.constraint.empty()) {
     return InvalidArgument("give --json-schema FILE, --grammar FILE or --regex R");
   }
+  WEFT_ASSIGN_OR_RETURN(const auto spec, ConstraintOf(flags.constraint));
   if (flags.generate > 0) {
     WEFT_ASSIGN_OR_RETURN(const FlaggedModel found, OpenFlaggedModel(flags.model));
     WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
-    const auto made = Compile(flags, TokenTableOf(*model->tokenizer()));
-    if (!made.ok()) return WithExitCode(made.status(), kRefused);
+    const auto made = Compile(flags, *spec, TokenTableOf(*model->tokenizer()));
+    if (!made.ok()) return Refused(flags, made.status());
     return Generate(flags, *made, model, found.advice);
   }
   WEFT_ASSIGN_OR_RETURN(const auto file, OpenFlaggedFile(flags.model));
   WEFT_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(*file));
-  const auto made = Compile(flags, TokenTableOf(*tokenizer));
-  if (!made.ok()) return WithExitCode(made.status(), kRefused);
+  const auto made = Compile(flags, *spec, TokenTableOf(*tokenizer));
+  if (!made.ok()) return Refused(flags, made.status());
   std::string line;
   while (std::getline(std::cin, line)) PrintJsonLine(WalkText(**made, *tokenizer, line));
   return FlushStdout();

@@ -47,10 +47,10 @@ CommandBody MakePullCommand(CLI::App* app) {
   app->footer(StrCat(
       "\nPrints the path of the file. Every command accepts the same names for -m, and downloads\n"
       "a model that is not here yet. Without a quantization, takes Q4_K_M, else Q4_0, else the\n"
-      "first. Interrupted downloads are resumed. Files from the hub are stored in the cache of\n"
-      "its own tools (HF_HOME, HF_HUB_CACHE), others below ~/.cache/weft (WEFT_CACHE). HF_TOKEN\n"
-      "gives access to private models, HF_ENDPOINT selects another hub, HF_HUB_OFFLINE=1\n"
-      "disables downloads.\n\n"
+      "first. Interrupted downloads are resumed. Files from the Hugging Face Hub are stored in\n"
+      "the cache of its own tools (HF_HOME, HF_HUB_CACHE), others below ~/.cache/weft\n"
+      "(WEFT_CACHE). HF_TOKEN gives access to private models, HF_ENDPOINT selects another hub,\n"
+      "HF_HUB_OFFLINE=1 disables downloads.\n\n"
       "Examples:\n",
       CatalogueLines(),
       "  weft pull bartowski/SmolLM2-135M-Instruct-GGUF:Q8_0\n"

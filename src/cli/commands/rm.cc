@@ -34,13 +34,13 @@ Status Remove(const RemoveFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const hub::LocalModel model,
                         hub::FindToRemove(finder.source(), flags.name));
   if (!flags.yes) {
-    WEFT_ASSIGN_OR_RETURN(
-        const bool yes,
-        Ask(StrCat("remove ", Printable(model.name, 200), " (",
-                   HumanBytes(static_cast<uint64_t>(model.n_bytes)), ", ",
-                   model.owner == hub::Owner::kHub ? "from the cache that the hub's tools share"
-                                                   : "from Weft's own folder",
-                   ")?")));
+    WEFT_ASSIGN_OR_RETURN(const bool yes,
+                          Ask(StrCat("remove ", Printable(model.name, 200), " (",
+                                     HumanBytes(static_cast<uint64_t>(model.n_bytes)), ", ",
+                                     model.owner == hub::Owner::kHub
+                                         ? "from the cache that Hugging Face's tools share"
+                                         : "from Weft's own folder",
+                                     ")?")));
     if (!yes) return Cancelled("nothing was removed");
   }
   WEFT_ASSIGN_OR_RETURN(const int64_t freed, hub::RemoveModel(finder.source().places(), model));
@@ -56,8 +56,8 @@ CommandBody MakeRmCommand(CLI::App* app) {
   app->add_option("NAME", flags->name, "The model's name, as shown by 'weft list'")->required();
   app->add_flag("--yes,-y", flags->yes, "Do not ask for confirmation");
   app->footer(
-      "\nRemoves models from the hub's cache and Weft's own folder. Never touches files of\n"
-      "Ollama, LM Studio or llama.cpp, or files in your own folders.");
+      "\nRemoves models from the Hugging Face Hub's cache and Weft's own folder. Never touches\n"
+      "files of Ollama, LM Studio or llama.cpp, or files in your own folders.");
   return [flags] { return Remove(*flags); };
 }
 

@@ -127,11 +127,6 @@ void SetPlainPrompt(const Model& model, const std::string& prompt, std::vector<f
   turn->parts = std::make_shared<const std::vector<PromptPart>>(std::move(parts));
 }
 
-const char* FlagOf(const ConstraintFlags& flags) {
-  if (!flags.regex.empty()) return "--regex";
-  return flags.grammar.empty() ? "--json-schema" : "--grammar";
-}
-
 // Formats a question as the model was trained to read it. A model without a template was trained on
 // plain text and continues the prompt.
 StatusOr<serve::Ask> AskFor(const RunFlags& flags, const std::string& prompt,
@@ -144,14 +139,16 @@ StatusOr<serve::Ask> AskFor(const RunFlags& flags, const std::string& prompt,
     ask.input = serve::Ask::Input::kPrompt;
     SetPlainPrompt(model, prompt, std::move(rows), &ask.turn);
     if (answer) {
-      WEFT_ASSIGN_OR_RETURN(ask.turn.token_mask, MakeConstraint(model, *answer));
+      auto mask = MakeConstraint(model, *answer);
+      WEFT_RETURN_IF_ERROR(Annotate(mask.status(), NameOf(flags.constraint), ": "));
+      ask.turn.token_mask = *std::move(mask);
     }
     return ask;
   }
   serve::ThinkingDefaults thinking = ThinkingOf(flags.reply);
   serve::SetThinking(thinking, thinking.limit, &ask.chat);
   ask.thought = std::move(thinking.limit);
-  if (answer) ask.answer = serve::AnswerRule{*std::move(answer), FlagOf(flags.constraint)};
+  if (answer) ask.answer = serve::AnswerRule{*std::move(answer), NameOf(flags.constraint)};
   // The vectors come before the question, as a part of the message.
   ChatMessage question;
   if (!rows.empty()) {

@@ -3,14 +3,19 @@
 #include <iostream>
 
 #include "base/files/mapped_file.h"
+#include "base/strings.h"
 
 namespace weft::cli {
 namespace {
 
 constexpr size_t kMostSourceBytes = size_t{64} << 20;
 
-StatusOr<std::string> SourceText(const std::string& path) {
-  if (path != "-") return ReadFile(path, kMostSourceBytes);
+StatusOr<std::string> SourceText(const char* flag, const std::string& path) {
+  if (path != "-") {
+    auto text = ReadFile(path, kMostSourceBytes);
+    WEFT_RETURN_IF_ERROR(Annotate(text.status(), flag, ": "));
+    return text;
+  }
   std::string line;
   if (!std::getline(std::cin, line))
     return InvalidArgument("stdin is empty; its first line must be the schema");
@@ -32,6 +37,13 @@ void AddConstraintFlags(CLI::App* app, ConstraintFlags* flags) {
   grammar->excludes(regex);
 }
 
+std::string NameOf(const ConstraintFlags& flags) {
+  if (!flags.regex.empty()) return "--regex";
+  if (!flags.grammar.empty()) return StrCat("--grammar ", Printable(flags.grammar, 300));
+  if (flags.json_schema.starts_with("{")) return "--json-schema";
+  return StrCat("--json-schema ", Printable(flags.json_schema, 300));
+}
+
 StatusOr<std::optional<ConstraintSpec>> ConstraintOf(const ConstraintFlags& flags) {
   if (flags.empty()) return std::nullopt;
   ConstraintSpec spec;
@@ -40,11 +52,11 @@ StatusOr<std::optional<ConstraintSpec>> ConstraintOf(const ConstraintFlags& flag
     spec.text = flags.regex;
   } else if (!flags.grammar.empty()) {
     spec.kind = ConstraintSpec::Kind::kGrammar;
-    WEFT_ASSIGN_OR_RETURN(spec.text, SourceText(flags.grammar));
+    WEFT_ASSIGN_OR_RETURN(spec.text, SourceText("--grammar", flags.grammar));
   } else if (flags.json_schema.starts_with("{")) {
     spec.text = flags.json_schema;
   } else {
-    WEFT_ASSIGN_OR_RETURN(spec.text, SourceText(flags.json_schema));
+    WEFT_ASSIGN_OR_RETURN(spec.text, SourceText("--json-schema", flags.json_schema));
   }
   return spec;
 }

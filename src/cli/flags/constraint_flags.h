@@ -18,6 +18,8 @@ struct ConstraintFlags {
 };
 
 void AddConstraintFlags(CLI::App* app, ConstraintFlags* flags);
+// For errors: the flag that was given, and its file if it has one.
+std::string NameOf(const ConstraintFlags& flags);
 // Reads the file of a schema or a grammar; "-" is the first line of stdin, and text that begins
 // with "{" is the schema itself. Nothing if no flag was given.
 StatusOr<std::optional<ConstraintSpec>> ConstraintOf(const ConstraintFlags& flags);

@@ -12,10 +12,10 @@
 namespace weft::cli {
 namespace {
 
-StatusOr<serve::ApiKeys> LoadKeys(const std::string& path) {
+StatusOr<serve::ApiKeys> LoadKeys(std::string_view flag, const std::string& path) {
   if (path.empty()) return serve::ApiKeys();
   auto keys = serve::ApiKeys::Load(path);
-  if (!keys.ok()) return keys;
+  WEFT_RETURN_IF_ERROR(Annotate(keys.status(), flag, ": "));
   if (const std::string warning = serve::KeyFileWarning(path); !warning.empty()) {
     LogLine(warning);
   }
@@ -40,8 +40,9 @@ void Reload(serve::ApiKeys* keys, std::string_view what) {
 StatusOr<serve::FrontDoor::Options> DoorOptions(const serve::ServerOptions& options) {
   serve::FrontDoor::Options door;
   door.max_parsed_bytes = static_cast<uint64_t>(options.request_bytes) / 3 * 2;
-  WEFT_ASSIGN_OR_RETURN(door.keys, LoadKeys(options.api_key_file));
-  WEFT_ASSIGN_OR_RETURN(door.metrics_keys, LoadKeys(options.metrics_key_file));
+  WEFT_ASSIGN_OR_RETURN(door.keys, LoadKeys("--api-key-file", options.api_key_file));
+  WEFT_ASSIGN_OR_RETURN(door.metrics_keys,
+                        LoadKeys("--metrics-key-file", options.metrics_key_file));
   WEFT_ASSIGN_OR_RETURN(door.guard,
                         serve::HttpGuard::Create({.bind_host = options.host,
                                                   .allowed_hosts = options.allowed_hosts,

@@ -23,15 +23,22 @@ using std::chrono::milliseconds;
 
 // Minimum time for saving named sessions, however little the turns had.
 constexpr milliseconds kLeastSaveGrace{10'000};
-// "auto" is 0; otherwise bytes, with K, M, G or T for powers of 1024.
-StatusOr<int64_t> ParseByteFlag(std::string_view flag, const std::string& text) {
-  if (text == "auto") return 0;
+// Of a checked value: "auto" and "0" are 0, else bytes, with K, M, G or T for powers of 1024.
+int64_t BytesOf(const std::string& text) {
   int64_t bytes = 0;
-  if (!ParseBytes(text, &bytes)) {
-    return InvalidArgument(flag, " ", Printable(text),
-                           " is not a number of bytes; write 800M, 16G or auto");
-  }
+  ParseBytes(text, &bytes);
   return bytes;
+}
+
+// `word`: another value that the flag takes.
+void CheckBytes(CLI::App* app, const char* flag, std::string_view word = {}) {
+  app->get_option(flag)->check([word](const std::string& text) {
+    int64_t bytes = 0;
+    if (text == "auto" || (!word.empty() && text == word) || ParseBytes(text, &bytes)) {
+      return std::string();
+    }
+    return StrCat(Printable(text), " is not a number of bytes; write 800M, 16G or auto");
+  });
 }
 
 std::vector<std::string> FurtherNames(const serve::ServerOptions& options) {
@@ -76,6 +83,8 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   AddFleetFlags(app, flags);
   AddBuiltInFlags(app, &flags->model);
   AddServerFlags(app, &flags->server);
+  CheckBytes(app, "--memory");
+  CheckBytes(app, "--state-disk", "0");
   AddPageFlags(app, flags);
   AddContextFlag(app, &flags->model);
   AddPoolingFlag(app, &flags->model);
@@ -95,13 +104,8 @@ std::chrono::milliseconds SaveGrace(const ServeFlags& flags) {
 StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {
   const serve::ServerOptions& server = flags.server;
   WEFT_ASSIGN_OR_RETURN(EngineOptions options, FlaggedEngineOptions(flags.model));
-  WEFT_ASSIGN_OR_RETURN(options.memory_bytes, ParseByteFlag("--memory", server.memory));
-  if (server.state_disk == "0") {
-    options.state_disk_bytes = -1;
-  } else {
-    WEFT_ASSIGN_OR_RETURN(options.state_disk_bytes,
-                          ParseByteFlag("--state-disk", server.state_disk));
-  }
+  options.memory_bytes = BytesOf(server.memory);
+  options.state_disk_bytes = server.state_disk == "0" ? -1 : BytesOf(server.state_disk);
   options.save_grace = SaveGrace(flags);
   options.on_notice = [](const std::string& text) { LogLine(text); };
   options.max_running = server.max_running;

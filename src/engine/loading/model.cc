@@ -263,7 +263,7 @@ int64_t Model::vector_width() const {
 absl::Status Model::CheckTakesRows() const {
   if (!impl_->computing.backend->capabilities().rows) {
     return Unimplemented("the ", impl_->computing.backend->name(),
-                         " backend takes no vectors in place of tokens");
+                         " backend takes no input embeddings");
   }
   return weft::CheckTakesRows(spec());
 }

@@ -179,8 +179,7 @@ Status StateMemory::MakeRoomForRows(int64_t bytes) {
   const auto fits = [&] { return rows_.bytes() + bytes <= most; };
   if (!fits()) index_->EvictRows(fits);
   if (fits()) return OkStatus();
-  return ResourceExhausted("vectors in place of tokens take up to ",
-                           HumanBytes(static_cast<uint64_t>(most)),
+  return ResourceExhausted("input embeddings take up to ", HumanBytes(static_cast<uint64_t>(most)),
                            ", half of the memory for sessions; with these they would take ",
                            HumanBytes(static_cast<uint64_t>(rows_.bytes() + bytes)));
 }

@@ -205,7 +205,7 @@ void DiskTier::Write(const Fingerprint& key, const std::string& domain,
   worker_->PostLast([files = files_, info = *info, tree = TreeName(domain), bytes, finish,
                      writes = writes_, given_up = given_up_, post_back = post_back_,
                      worker = worker_] {
-    Status status = *given_up ? Cancelled("its write was given up") : files->RecordWrites(writes);
+    Status status = *given_up ? Cancelled("its write was cancelled") : files->RecordWrites(writes);
     if (status.ok()) status = files->Write(info, tree, *bytes, [worker] { worker->RunOthers(); });
     post_back([finish, key = info.key, n = std::ssize(*bytes), status] { finish(key, n, status); });
   });

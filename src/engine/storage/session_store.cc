@@ -157,8 +157,7 @@ Status SessionStore::CheckRows(const SessionHead& head) const {
   const int64_t n_rows = head.n_rows();
   const int64_t bytes = RowTable::BytesOf(n_rows, head.row_values);
   if (bytes <= identity_.max_row_bytes) return OkStatus();
-  return FailedPrecondition("the session's file has ", n_rows,
-                            " vectors in place of tokens, which take ",
+  return FailedPrecondition("the session's file has ", n_rows, " input embeddings, which take ",
                             HumanBytes(static_cast<uint64_t>(bytes)), "; here a session may hold ",
                             HumanBytes(static_cast<uint64_t>(identity_.max_row_bytes)));
 }

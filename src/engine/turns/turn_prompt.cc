@@ -31,7 +31,7 @@ Status CheckRowsFit(const Model& model, const TurnOptions& options) {
     WEFT_RETURN_IF_ERROR(model.CheckTakesRows());
     if (std::ssize(part.rows) % width != 0) {
       return InvalidArgument("the prompt has a part of ", part.rows.size(),
-                             " numbers; vectors in place of tokens have ", width, " each");
+                             " numbers; input embeddings have ", width, " each");
     }
   }
   return OkStatus();
@@ -56,8 +56,7 @@ Status CheckSessionRows(const Model& model, const EngineOptions& limits, const T
                         int64_t n_rows) {
   if (n_rows == 0) return OkStatus();
   if (options.prompt_logprobs) {
-    return InvalidArgument(
-        "log-probabilities of a prompt with vectors in place of tokens: a vector has none");
+    return InvalidArgument("log-probabilities of a prompt with input embeddings: these have none");
   }
   const int64_t bytes = RowTable::BytesOf(n_rows, model.row_width());
   if (bytes <= limits.max_row_bytes) return OkStatus();

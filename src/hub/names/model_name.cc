@@ -142,7 +142,7 @@ StatusOr<HubName> ParseHubName(std::string_view text) {
   const std::string shown = Printable(text, 200);
   const auto wrong = [&] {
     return InvalidArgument(
-        "a model of the hub is named owner/repo or owner/repo:QUANT, such as "
+        "a model on the Hugging Face Hub is named owner/repo or owner/repo:QUANT, such as "
         "bartowski/SmolLM2-135M-Instruct-GGUF:Q4_K_M, not ",
         shown);
   };

@@ -30,8 +30,9 @@ Latent ReadLatent(SpecBuilder& b, const Dims& dims) {
   latent.v_dim = b.Int("attention.value_length_mla", 1);
   latent.nope_dim = k_dim - dims.n_rot;
   if (latent.nope_dim < 1) {
-    b.FailKey("attention.key_length_mla", StrCat("is ", k_dim, ", which leaves nothing beside the ",
-                                                 dims.n_rot, " values that rotate"));
+    b.FailKey("attention.key_length_mla",
+              StrCat("is ", k_dim, ", which leaves nothing next to the ", dims.n_rot,
+                     " values that rotate"));
   }
   latent.q_rank = b.IntOr("attention.q_lora_rank", 0, 0);
 

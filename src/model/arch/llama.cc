@@ -73,7 +73,7 @@ void BuildDeci(SpecBuilder& b) {
           MakeBlock(b.StreamNorm(layer, "attn_norm", dims), b.MakeAttention(layer, dims, shape)));
     } else if (dims.n_heads[layer] > 0) {
       b.Fail(Unimplemented(
-          "layers with one matrix in place of attention (Llama Nemotron 51B) are not supported"));
+          "layers with one matrix instead of attention (Llama Nemotron 51B) are not supported"));
     }
     if (dims.n_ff[layer] > 0) {
       out.blocks.push_back(MakeBlock(b.StreamNorm(layer, "ffn_norm", dims),

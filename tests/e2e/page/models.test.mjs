@@ -68,7 +68,7 @@ describe("the page of weft serve", () => {
     assert.deepEqual(await audit(page), []);
     await page.unroute("**/health");
     await page.waitForSelector('[data-health="ready"]');
-    await panel.locator(".chart .area").first().waitFor();
+    await panel.locator(".chart .area").first().waitFor({ state: "attached" });
     assert.equal(await panel.locator(".chart").count(), await panel.locator(".chart:has(.area)").count());
     assert.equal(await page.getByRole("progressbar").count(), 0);
     await context.close();
