@@ -8,7 +8,7 @@ PROGRAMS := weft weft-make-model weft-quantize
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-real bench format check install deb dist clean help setup
+.PHONY: build run test test-real bench format check install deb dist dist-arm clean help setup
 
 help:
 	@echo 'make            builds $(RELEASE)/weft'
@@ -28,6 +28,7 @@ help:
 	@echo 'make install    installs into PREFIX ($(PREFIX)): program, manual page, completions, unit, library'
 	@echo 'make deb        builds $(RELEASE)/weft_VERSION_ARCHITECTURE.deb'
 	@echo 'make dist       build/dist: a tarball for any Linux, a Python wheel, npm packages, checksums'
+	@echo 'make dist-arm   the same for AArch64 too, by a cross compiler'
 	@echo 'make clean      removes build/'
 
 setup:
@@ -90,6 +91,14 @@ deb: setup
 dist: build
 	@cmake --build $(RELEASE) --target weft_documents
 	@tools/make_dist.py --build $(RELEASE) --out build/dist
+
+# The same for AArch64, by a cross compiler.
+dist-arm: dist
+	@tools/setup.sh cross
+	@cmake --preset aarch64
+	@cmake --build build/aarch64 --target weft
+	@tools/make_dist.py --build build/aarch64 --documents $(RELEASE) --out build/dist --machine aarch64 \
+	  --sysroot build/sysroot-aarch64 --strip aarch64-linux-gnu-strip
 
 clean:
 	rm -rf build

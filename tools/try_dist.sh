@@ -1,9 +1,10 @@
 #!/bin/bash
 # Tries what `make dist` made as a new user would, and prints how long each took: the tarball in bare
-# roots of Debian 11, 12 and 13, the wheel with pip, pipx and uvx, the npm packages. If there is a
+# roots of Debian 11, 12 and 13, the wheel with pip, pipx and uvx, the npm packages, and the tarball
+# for AArch64 in an emulator. If there is a
 # Debian package, too, it is installed from a signed folder by apt, as the container's steps do.
 #
-#   tools/try_dist.sh [DIST [PART...]]      (build/dist; tarball wheel npm apt)
+#   tools/try_dist.sh [DIST [PART...]]      (build/dist; tarball wheel npm apt arm)
 #
 # Debian packages are looked for in DIST and in build/release.
 #
@@ -139,8 +140,21 @@ try_apt() {
   container_refuses
 }
 
+# The loader of the other machine runs in an emulator, as the launcher would start it.
+try_arm() {
+  local folder=weft-$version-linux-aarch64 start=$SECONDS library
+  [ -e "$dist/$folder.tar.xz" ] || { echo "dist: arm: left out, because there is no $folder.tar.xz (make dist-arm)"; return 0; }
+  has qemu-aarch64 arm || return 0
+  mkdir "$work/arm"
+  tar -xf "$dist/$folder.tar.xz" -C "$work/arm"
+  library=$work/arm/$folder/lib/weft
+  echo "dist: arm: unpacked after $((SECONDS - start)) s"
+  answers arm qemu-aarch64 -cpu max "$library/weft" --library-path "$library" --argv0 weft \
+    "$library/weft.program"
+}
+
 [ -e "$tarball" ] || fail "there is no $tarball: make dist"
 (cd "$dist" && sha256sum --quiet -c SHA256SUMS) || fail "checksums differ"
 shift || true
-[ $# -gt 0 ] || set -- tarball wheel npm apt
+[ $# -gt 0 ] || set -- tarball wheel npm apt arm
 for part in "$@"; do "try_$part"; done

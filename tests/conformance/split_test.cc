@@ -114,7 +114,7 @@ TEST_P(SplitTest, TwoPartsOfOneBackendHaveItsBitsWhereverTheModelIsCut) {
     options.drop_behind_window = true;
     const auto logits = RunTokens(*model, tokens_, std::vector<int64_t>{17, 1, 9}, options);
     ASSERT_TRUE(logits.ok()) << logits.status();
-    EXPECT_TRUE(SameBytes(*logits, whole_)) << "cut behind layer " << n_front;
+    EXPECT_TRUE(SameBytes(*logits, whole_)) << "cut after layer " << n_front;
   }
 }
 
