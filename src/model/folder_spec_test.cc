@@ -448,6 +448,11 @@ TEST_F(FolderTest, HoldsEmbeddingGemma) {
                        {n_out, n_in},
                        std::string(static_cast<size_t>(4 * n_out * n_in), 0)}});
   };
+  // The embedding has no row for this one.
+  Write(
+      "tokenizer.json",
+      {{"model", {{"type", "BPE"}, {"byte_fallback", true}, {"vocab", {{"a", 0}, {"<0x41>", 1}}}}},
+       {"added_tokens", {{{"id", 2}, {"content", "<image>"}, {"special", true}}}}});
   dense("2_Dense", 12, 4);
   dense("3_Dense", 6, 12);
   const auto file = ModelFile::Open(folder_);
@@ -456,6 +461,7 @@ TEST_F(FolderTest, HoldsEmbeddingGemma) {
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_TRUE(NeedsWholeTexts(*spec));
   EXPECT_EQ(spec->text_vector->pooling, Pooling::kMean);
+  EXPECT_EQ((*file)->GetStringArray("tokenizer.ggml.tokens")->size(), 2u);
   ASSERT_EQ(spec->text_vector->head.size(), 2u);
   EXPECT_EQ(spec->text_vector->head[1].linear.n_out, 6);
 

@@ -151,7 +151,10 @@ class TokenizerReader {
     for (size_t i = 0; added.is_array() && i < added.size(); ++i) {
       const std::string text = TextAt(added[i], "content");
       const bool special = FlagAt(added[i], "special", false);
-      WEFT_RETURN_IF_ERROR(Put(At(added[i], "id"), text, special ? kControl : kUserDefined));
+      // Text-only models keep the tokenizer of those that see, with tokens for pictures.
+      const SortedJson& id = At(added[i], "id");
+      if (id.is_number_unsigned() && id.get<uint64_t>() >= EmbeddingRows()) continue;
+      WEFT_RETURN_IF_ERROR(Put(id, text, special ? kControl : kUserDefined));
     }
     for (size_t id = 0; id < tokens_.size(); ++id) {
       if (tokens_[id].empty()) {  // a hole: no text has it
@@ -165,6 +168,13 @@ class TokenizerReader {
       SetId("tokenizer.ggml.unknown_token_id", found->second);
     }
     return OkStatus();
+  }
+
+  uint64_t EmbeddingRows() const {
+    for (const TensorInfo& tensor : out_.tensors) {
+      if (tensor.name == "token_embd.weight") return static_cast<uint64_t>(tensor.dims[1]);
+    }
+    return kMostTokens;
   }
 
   Status Put(const SortedJson& id, const std::string& text, TokenType type) {
