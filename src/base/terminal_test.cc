@@ -25,7 +25,7 @@ TEST(TerminalTest, ExamplesStayAsTheyAre) {
   EXPECT_EQ(FillParagraphs(kText, 80),
             "\nA sentence in lines.\n\nExamples:\n  weft run  'a   b'\n  weft");
   EXPECT_EQ(FillParagraphs(kText, 18),
-            "\nA sentence in\nlines.\n\nExamples:\n  weft run  'a\n        b'\n  weft");
+            "\nA sentence in\nlines.\n\nExamples:\n  weft run  'a  \n      b'\n  weft");
   EXPECT_EQ(FillParagraphs("a\n", 5), "a\n");
   EXPECT_EQ(FillParagraphs("", 5), "");
 }

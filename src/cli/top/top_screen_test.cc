@@ -62,7 +62,7 @@ TEST(TopScreenTest, TellsWhatEachConversationDoes) {
   tells("kitchen", "writing");
   tells("kitchen", "24 tokens written; 512 of 900 found");
   tells("(no name)", "32 % of 18410 tokens, 1 min 3");
-  tells("(no name)", "behind 12518 tokens of other prompts");
+  tells("(no name)", "waits for 12518 tokens of other prompts");
   tells("garden", "5 s ago");
   tells("old", "on disk");
   tells("old", "2 h 0 min ago");
