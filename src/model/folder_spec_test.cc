@@ -341,7 +341,7 @@ std::vector<StoredTensor> TinyBertTensors() {
   add("bert.embeddings.token_type_embeddings.weight", {2, 4});
   add("bert.embeddings.LayerNorm.gamma", {4});
   add("bert.embeddings.LayerNorm.beta", {4});
-  add("bert.embeddings.position_ids", {8});
+  tensors.push_back({"bert.embeddings.position_ids", "I64", {1, 8}, std::string(64, 0)});
   add("bert.pooler.dense.weight", {4, 4});
   add("bert.pooler.dense.bias", {4});
   const std::string layer = "bert.encoder.layer.0.";

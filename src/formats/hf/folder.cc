@@ -190,9 +190,12 @@ class FolderReader {
     for (size_t i = 0; i < shards.size(); ++i) {
       if (progress_) progress_(static_cast<double>(i) / static_cast<double>(shards.size()));
       WEFT_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file, MappedFile::Open(In(shards[i])));
-      WEFT_ASSIGN_OR_RETURN(const std::vector<SafeTensor> tensors, ReadSafeTensors(*file));
+      const auto is_read = [this](const std::string& name) { return !OurName(name).empty(); };
+      WEFT_ASSIGN_OR_RETURN(const std::vector<SafeTensor> tensors, ReadSafeTensors(*file, is_read));
       model_.files.push_back(std::move(file));
-      for (const SafeTensor& tensor : tensors) WEFT_RETURN_IF_ERROR(Add(tensor));
+      for (const SafeTensor& tensor : tensors) {
+        WEFT_RETURN_IF_ERROR(AddAs(OurName(tensor.name), tensor));
+      }
     }
     return OkStatus();
   }
@@ -280,18 +283,19 @@ class FolderReader {
       }
       WEFT_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file,
                             MappedFile::Open(path + "/model.safetensors"));
-      WEFT_ASSIGN_OR_RETURN(const std::vector<SafeTensor> tensors, ReadSafeTensors(*file));
+      const NamePair names[] = {{"linear.", ours}};
+      const auto is_read = [&](const std::string& name) { return name.starts_with("linear."); };
+      WEFT_ASSIGN_OR_RETURN(const std::vector<SafeTensor> tensors, ReadSafeTensors(*file, is_read));
       model_.files.push_back(std::move(file));
       for (const SafeTensor& tensor : tensors) {
-        const NamePair names[] = {{"linear.", ours}};
         WEFT_RETURN_IF_ERROR(AddAs(WithOurBegin(tensor.name, names), tensor));
       }
     }
     return OkStatus();
   }
 
-  Status Add(const SafeTensor& tensor) {
-    return AddAs(form_->is_encoder ? NameInEncoder(tensor.name) : NameOf(tensor.name), tensor);
+  std::string OurName(const std::string& name) const {
+    return form_->is_encoder ? NameInEncoder(name) : NameOf(name);
   }
 
   Status AddAs(const std::string& name, const SafeTensor& tensor) {

@@ -76,7 +76,8 @@ StatusOr<SafeTensor> ReadTensor(const std::string& name, const Json& entry,
 
 }  // namespace
 
-StatusOr<std::vector<SafeTensor>> ReadSafeTensors(const MappedFile& file) {
+StatusOr<std::vector<SafeTensor>> ReadSafeTensors(
+    const MappedFile& file, FunctionRef<bool(const std::string& name)> is_wanted) {
   const std::string path = Printable(file.path(), 300);
   const std::span<const std::byte> bytes = file.bytes();
   uint64_t n_header = 0;
@@ -95,7 +96,7 @@ StatusOr<std::vector<SafeTensor>> ReadSafeTensors(const MappedFile& file) {
   if (!json->is_object()) return InvalidArgument(path, ": its head is no object");
   std::vector<SafeTensor> tensors;
   for (const auto& [name, entry] : json->items()) {
-    if (name == "__metadata__") continue;
+    if (name == "__metadata__" || !is_wanted(name)) continue;
     StatusOr<SafeTensor> tensor =
         ReadTensor(name, entry, bytes.subspan(sizeof(n_header) + n_header));
     if (!tensor.ok()) {

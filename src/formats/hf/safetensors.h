@@ -13,6 +13,7 @@
 
 #include "base/dtype.h"
 #include "base/files/mapped_file.h"
+#include "base/function_ref.h"
 #include "base/status.h"
 
 namespace weft {
@@ -24,8 +25,10 @@ struct SafeTensor {
   std::span<const std::byte> data;  // in the mapping
 };
 
-// Errors name the file and the tensor. UNIMPLEMENTED: a type other than F32, F16 and BF16.
-StatusOr<std::vector<SafeTensor>> ReadSafeTensors(const MappedFile& file);
+// The tensors whose names are wanted; the others may be of any type. Errors name the file and the
+// tensor. UNIMPLEMENTED: a type other than F32, F16 and BF16.
+StatusOr<std::vector<SafeTensor>> ReadSafeTensors(
+    const MappedFile& file, FunctionRef<bool(const std::string& name)> is_wanted);
 
 }  // namespace weft
 
