@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "kernels/vector_ops.h"
+#include "compute/kernels/vector_ops.h"
 
 namespace weft {
 namespace {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "chat/chat_format.h"
-#include "chat/openai_form.h"
+#include "answer/chat/chat_format.h"
+#include "answer/chat/openai_form.h"
 #include "constraint/constraint.h"
 #include "engine/loading/token_table_of.h"
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
 
 namespace weft {
 namespace {

@@ -25,10 +25,10 @@
 #include "constraint/regex/characters.h"
 #include "constraint/schema/json_value.h"
 #include "engine/loading/token_table_of.h"
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
+#include "model/tokenizer/tokenizer.h"
 #include "tests/support/goldens.h"
 #include "tests/support/unpacked.h"
-#include "tokenizer/tokenizer.h"
 
 namespace weft::constraint {
 namespace {

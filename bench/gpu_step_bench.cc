@@ -12,8 +12,8 @@
 #include <numeric>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/status.h"
+#include "compute/backend.h"
 
 namespace weft {
 namespace {

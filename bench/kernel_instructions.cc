@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "kernels/matmul/matmul.h"
+#include "compute/kernels/matmul/matmul.h"
 
 namespace weft {
 namespace {

@@ -17,8 +17,8 @@
 
 #include "base/aligned_buffer.h"
 #include "base/half.h"
-#include "kernels/matmul/matmul.h"
-#include "kernels/quants/quants.h"
+#include "compute/kernels/matmul/matmul.h"
+#include "compute/kernels/quants/quants.h"
 
 namespace weft {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/model_file.h"
-#include "tokenizer/tokenizer.h"
+#include "model/formats/model_file.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace weft {
 namespace {

@@ -53,6 +53,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Debug")
 endif()
 target_include_directories(weft_options INTERFACE
   $<BUILD_INTERFACE:${WEFT_ROOT}/src>
+  $<BUILD_INTERFACE:${WEFT_ROOT}/lib>
   $<BUILD_INTERFACE:${WEFT_ROOT}/include>)
 # Debian's headers are not ours to warn about.
 target_link_libraries(weft_options INTERFACE Threads::Threads)

@@ -12,9 +12,9 @@ set(WEFT_PUBLIC_LIBRARIES
   weft_answer_masks weft_engine weft_engine_turns weft_engine_drafting weft_engine_speculation weft_engine_loading
   weft_engine_storage
   weft_engine_sessions weft_engine_sampling weft_constraint weft_constraint_schema
-  weft_constraint_grammar weft_constraint_regex weft_backend weft_state weft_tokenizer weft_model
-  weft_kernels_gpu weft_device weft_kernels_matmul weft_kernels weft_kernels_quants weft_formats
-  weft_json weft_base_files weft_sampling weft_base)
+  weft_constraint_grammar weft_constraint_regex weft_compute weft_engine_state weft_model_tokenizer weft_model
+  weft_compute_kernels_gpu weft_compute_device weft_compute_kernels_matmul weft_compute_kernels weft_compute_kernels_quants weft_model_formats
+  weft_json weft_base_files weft_model_sampling weft_base)
 
 add_library(weft_public INTERFACE)
 target_link_libraries(weft_public INTERFACE weft_answer_masks weft_engine)

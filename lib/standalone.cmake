@@ -1,5 +1,5 @@
 # For a library of this folder that is built by itself: what the tree's own CMakeLists.txt
-# sets up otherwise, and the libraries of src/ that `uses` names.
+# sets up otherwise, and the libraries beside it that `uses` names.
 #
 #   cmake -S lib/jinja -B build/jinja && cmake --build build/jinja && ctest --test-dir build/jinja
 set(CMAKE_CXX_STANDARD 20)
@@ -18,6 +18,6 @@ endif()
 set(own_tests ${WEFT_TESTS})
 set(WEFT_TESTS OFF)
 foreach(folder IN LISTS uses)
-  add_subdirectory(${root}/src/${folder} ${folder} EXCLUDE_FROM_ALL)
+  add_subdirectory(${root}/lib/${folder} ${folder} EXCLUDE_FROM_ALL)
 endforeach()
 set(WEFT_TESTS ${own_tests})

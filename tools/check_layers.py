@@ -22,70 +22,70 @@ ALLOWED = {
     "async": {"base"},
     "picture": {"base"},
     "json": {"base"},
-    "sampling": {"base", "weft"},
-    "formats": {"base", "base/files", "json", "sampling"},
-    "hub/names": {"base", "sampling", "formats"},
-    "hub/net": {"base", "base/files", "hub/names", "zip"},
-    "hub": {"base", "base/files", "sampling", "formats", "hub/names", "hub/net", "zip"},
-    "tokenizer": {"base", "formats"},
+    "model/sampling": {"base", "weft"},
+    "model/formats": {"base", "base/files", "json", "model/sampling"},
+    "model/hub/names": {"base", "model/sampling", "model/formats"},
+    "model/hub/net": {"base", "base/files", "model/hub/names", "zip"},
+    "model/hub": {"base", "base/files", "model/sampling", "model/formats", "model/hub/names", "model/hub/net", "zip"},
+    "model/tokenizer": {"base", "model/formats"},
     "constraint/regex": {"base"},
     "constraint/grammar": {"base", "constraint/regex"},
     "constraint/schema": {"base", "constraint/regex", "constraint/grammar"},
     "constraint": {"base", "constraint/regex", "constraint/grammar", "constraint/schema"},
-    "model": {"base", "formats", "json"},
-    "state": {"base", "base/files"},
-    "kernels": {"base"},
-    "kernels/quants": {"base"},
-    "kernels/matmul": {"base", "kernels", "kernels/quants"},
-    "device": {"base"},
-    "kernels_gpu": {"base", "device"},
-    "backend": {"base", "base/files", "formats", "model", "kernels", "kernels/matmul", "kernels/quants", "device",
-                "kernels_gpu"},
-    "vision": {"base", "formats", "model", "backend", "picture"},
-    "engine/sampling": {"base", "tokenizer", "weft"},
-    "engine/sessions": {"base", "model", "state", "backend", "engine/sampling", "weft"},
+    "model": {"base", "model/formats", "json"},
+    "engine/state": {"base", "base/files"},
+    "compute/kernels": {"base"},
+    "compute/kernels/quants": {"base"},
+    "compute/kernels/matmul": {"base", "compute/kernels", "compute/kernels/quants"},
+    "compute/device": {"base"},
+    "compute/kernels_gpu": {"base", "compute/device"},
+    "compute": {"base", "base/files", "model/formats", "model", "compute/kernels", "compute/kernels/matmul", "compute/kernels/quants", "compute/device",
+                "compute/kernels_gpu"},
+    "engine/vision": {"base", "model/formats", "model", "compute", "picture"},
+    "engine/sampling": {"base", "model/tokenizer", "weft"},
+    "engine/sessions": {"base", "model", "engine/state", "compute", "engine/sampling", "weft"},
     "engine/speculation": {"base", "weft"},
-    "engine/storage": {"base", "base/files", "state", "backend", "engine/sessions", "weft"},
-    "engine/loading": {"base", "formats", "tokenizer", "constraint", "model", "backend", "weft"},
-    "engine/drafting": {"base", "tokenizer", "model", "backend", "engine/loading",
+    "engine/storage": {"base", "base/files", "engine/state", "compute", "engine/sessions", "weft"},
+    "engine/loading": {"base", "model/formats", "model/tokenizer", "constraint", "model", "compute", "weft"},
+    "engine/drafting": {"base", "model/tokenizer", "model", "compute", "engine/loading",
                         "engine/sessions", "weft"},
-    "engine/turns": {"base", "tokenizer", "backend", "engine/drafting", "engine/loading",
+    "engine/turns": {"base", "model/tokenizer", "compute", "engine/drafting", "engine/loading",
                      "engine/sampling",
                      "engine/sessions", "engine/speculation", "engine/storage", "weft"},
-    "engine": {"base", "tokenizer", "constraint", "backend", "engine/drafting", "engine/sampling",
+    "engine": {"base", "model/tokenizer", "constraint", "compute", "engine/drafting", "engine/sampling",
                "engine/sessions",
                "engine/speculation", "engine/storage", "engine/loading", "engine/turns", "weft"},
     "jinja": {"base", "json"},
-    "reply": {"base", "json"},
-    "chat": {"base", "json", "jinja", "reply", "tokenizer", "constraint"},
-    "answer/masks": {"base", "tokenizer", "constraint", "engine/loading", "weft"},
-    "answer": {"base", "base/files", "async", "json", "sampling", "tokenizer", "constraint", "reply",
-               "chat", "zip", "answer/masks", "weft"},
-    "http": {"base", "async", "json"},
-    "host": {"base", "base/files", "async", "json", "sampling", "formats", "tokenizer", "constraint", "engine",
-             "reply", "chat", "answer", "answer/masks", "http", "weft"},
+    "answer/reply": {"base", "json"},
+    "answer/chat": {"base", "json", "jinja", "answer/reply", "model/tokenizer", "constraint"},
+    "answer/masks": {"base", "model/tokenizer", "constraint", "engine/loading", "weft"},
+    "answer": {"base", "base/files", "async", "json", "model/sampling", "model/tokenizer", "constraint", "answer/reply",
+               "answer/chat", "zip", "answer/masks", "weft"},
+    "doors/http": {"base", "async", "json"},
+    "doors/host": {"base", "base/files", "async", "json", "model/sampling", "model/formats", "model/tokenizer", "constraint", "engine",
+             "answer/reply", "answer/chat", "answer", "answer/masks", "doors/http", "weft"},
     "weft": set(),
 }
-FRONT_END = ALLOWED["host"] | {"model", "host"}
-API = FRONT_END | {"api", "api/fields"}
+FRONT_END = ALLOWED["doors/host"] | {"model", "doors/host"}
+API = FRONT_END | {"doors/api", "doors/api/fields"}
 ALLOWED |= {
-    "api/fields": FRONT_END,
-    "api": FRONT_END | {"api/fields"},
-    "api/anthropic": API,
-    "api/ollama": API,
-    "api/openai": API,
-    "api/sessions": API,
-    "api/llama": API | {"api/openai"},
-    "api/responses": API | {"api/openai"},
-    "api/page": API | {"api/ollama", "api/openai"},
-    "api/server": API | {"api/llama"},
-    "grpc": FRONT_END | {"zip"},
-    "worker": FRONT_END,
+    "doors/api/fields": FRONT_END,
+    "doors/api": FRONT_END | {"doors/api/fields"},
+    "doors/api/anthropic": API,
+    "doors/api/ollama": API,
+    "doors/api/openai": API,
+    "doors/api/sessions": API,
+    "doors/api/llama": API | {"doors/api/openai"},
+    "doors/api/responses": API | {"doors/api/openai"},
+    "doors/api/page": API | {"doors/api/ollama", "doors/api/openai"},
+    "doors/api/server": API | {"doors/api/llama"},
+    "doors/grpc": FRONT_END | {"zip"},
+    "doors/worker": FRONT_END,
 }
 EVERYTHING = set(ALLOWED)
 ALLOWED |= {
     "cli/help": {"base"},
-    "cli/terminal": {"base", "hub", "hub/net"},
+    "cli/terminal": {"base", "model/hub", "model/hub/net"},
     "cli/flags": EVERYTHING | {"cli/terminal"},
     "cli/bench": EVERYTHING | {"cli/terminal", "cli/flags"},
     "cli/chat": EVERYTHING | {"cli/terminal", "cli/flags"},
@@ -99,19 +99,19 @@ ALLOWED["cli"] = set(ALLOWED)
 # Libraries whose headers belong to some folders only: an engine that knows no JSON
 # cannot grow a habit of it.
 CONFINED = {
-    "nlohmann": {"json", "jinja", "formats", "model", "reply", "chat", "answer", "hub", "http", "host", "api", "grpc",
-                 "worker", "cli"},
-    "curl": {"hub"},
+    "nlohmann": {"json", "jinja", "model/formats", "model", "answer/reply", "answer/chat", "answer", "model/hub", "doors/http", "doors/host", "doors/api", "doors/grpc",
+                 "doors/worker", "cli"},
+    "curl": {"model/hub"},
     "zlib.h": {"zip"},
     "png.h": {"picture"},
     "jpeglib.h": {"picture"},
     "webp": {"picture"},
     "CLI": {"cli"},
-    "boost": {"http"},
-    "prometheus": {"host"},
-    "openssl": {"hub", "host", "api/ollama", "grpc"},
-    "grpcpp": {"grpc"},
-    "mlx": {"backend"},
+    "boost": {"doors/http"},
+    "prometheus": {"doors/host"},
+    "openssl": {"model/hub", "doors/host", "doors/api/ollama", "doors/grpc"},
+    "grpcpp": {"doors/grpc"},
+    "mlx": {"compute"},
     "pcre2.h": set(),
     "utf8proc.h": {"base", "jinja"},
 }
@@ -127,6 +127,12 @@ def room_of(parts):
         if "/".join(parts[:length]) in ALLOWED:
             return "/".join(parts[:length])
     return parts[0]
+
+
+def rooms_around(folder):
+    """The folder, and those that it lies in."""
+    parts = folder.split("/")
+    return ["/".join(parts[:n]) for n in range(1, len(parts) + 1)]
 
 
 def folder_of(path):
@@ -159,7 +165,7 @@ def check_include(path, folder, target):
     if folder not in ALLOWED:
         return f"src/{folder} is unknown to tools/check_layers.py; say there what it may use"
     head = target.split("/")[0]
-    if head in CONFINED and not {folder, folder.split("/")[0]} & CONFINED[head]:
+    if head in CONFINED and not set(rooms_around(folder)) & CONFINED[head]:
         where = ", ".join(sorted(CONFINED[head])) or "tests"
         return f"{folder} may not include {target}; that library belongs to {where}"
     head = room_of(target.split("/"))
@@ -171,12 +177,16 @@ def check_include(path, folder, target):
     return None
 
 
+# Folders of src/compute that are no backends.
+SHARED = {"kernels", "kernels_gpu", "device"}
+
+
 def check_backends(path, target):
-    """Backends, the folders in src/backend, know what stands beside these but not one another."""
+    """Backends, the folders in src/compute, know what stands beside these but not one another."""
     parts, target_parts = path.parts, target.split("/")
-    if parts[:2] != ("src", "backend") or target_parts[0] != "backend" or len(parts) < 4:
+    if parts[:2] != ("src", "compute") or target_parts[0] != "compute" or len(parts) < 4:
         return None
-    if len(target_parts) > 2 and target_parts[1] != parts[2]:
+    if len(target_parts) > 2 and not {target_parts[1], parts[2]} & SHARED and target_parts[1] != parts[2]:
         return f"the {parts[2]} backend may not include {target}, a part of another backend"
     return None
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles every kernel of src/kernels_gpu for devices, and shows what each takes of them.
+"""Compiles every kernel of src/compute/kernels_gpu for devices, and shows what each takes of them.
 
   tools/cuda_kernels.py [--arch 75,80,90,120] [--sass 90] [--out build/cuda/kernels]
 
@@ -7,7 +7,7 @@ Prints a line per kernel and architecture: registers, bytes of shared memory, sp
 kernels in which a step spends its time what the loop consists of in which they spend theirs
 (HOT below). It is an error where a kernel spills registers to memory or does not compile, where
 a hot loop does not load 16 bytes at a time or takes more instructions than it may, and where
-src/device/cuda_driver.h declares a function of the driver in another way than NVIDIA. No device
+src/compute/device/cuda_driver.h declares a function of the driver in another way than NVIDIA. No device
 and no driver is needed. `tools/setup.sh cuda` installs a compiler into build/cuda. The figures
 are left in figures.json too, for tools/gpu_prediction.py.
 """
@@ -82,7 +82,7 @@ def host_flags():
 
 def driver_differs(nvcc, out):
     """What the compiler says where our declarations of the driver are not NVIDIA's."""
-    source = ROOT / "src/device/cuda_driver_check.cu"
+    source = ROOT / "src/compute/device/cuda_driver_check.cu"
     command = [nvcc, "-std=c++20", *host_flags(), "-c", str(source), "-o", str(out / "check.o")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr if done.returncode != 0 else ""
@@ -132,7 +132,7 @@ def main():
     if not args.nvcc or not args.nvdisasm:
         sys.exit("cuda_kernels: nvcc or nvdisasm is not here; install them: tools/setup.sh cuda")
     args.out.mkdir(parents=True, exist_ok=True)
-    sources = sorted((ROOT / "src/kernels_gpu").glob("*.cc"))
+    sources = sorted((ROOT / "src/compute/kernels_gpu").glob("*.cc"))
     sources = [source for source in sources if not source.stem.endswith("_test")]
     jobs = [(source, arch) for arch in args.arch.split(",") for source in sources]
     failures, n_kernels, loops = [], 0, {}
@@ -156,7 +156,7 @@ def main():
     (args.out / "figures.json").write_text(json.dumps(loops, indent=1))
     if difference := driver_differs(args.nvcc, args.out):
         print(difference, file=sys.stderr)
-        failures.append("src/device/cuda_driver.h is not what NVIDIA's header declares")
+        failures.append("src/compute/device/cuda_driver.h is not what NVIDIA's header declares")
     for failure in failures:
         print(f"cuda_kernels: {failure}", file=sys.stderr)
     if failures:

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "formats/gguf_writer.h"
+#include "model/formats/gguf_writer.h"
 #include "tools/random_weights.h"
 #include "tools/synthetic_vocabulary.h"
 

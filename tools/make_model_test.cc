@@ -10,8 +10,8 @@
 #include <set>
 
 #include "base/files/mapped_file.h"
-#include "formats/model_file.h"
-#include "kernels/quants/quants.h"
+#include "compute/kernels/quants/quants.h"
+#include "model/formats/model_file.h"
 #include "tools/synthetic_vocabulary.h"
 
 namespace weft::tools {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/gguf_writer.h"
+#include "model/formats/gguf_writer.h"
 #include "tools/random_weights.h"
 
 namespace weft::tools {

@@ -31,7 +31,7 @@ import check_layers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
-# Field readers of src/json/json_fields.h and src/api/fields/support.h, and patterns of the field
+# Field readers of lib/json/json_fields.h and src/doors/api/fields/support.h, and patterns of the field
 # names passed to them.
 READERS = r"(?:Number|Integer|Bool|String|Strings|Value|Refuse|Unsupported|Knows|CannotMatter)"
 NAME = r'"([a-z][a-z0-9_.]*)"'
@@ -215,7 +215,7 @@ def missing_fields():
     text = (REFERENCE / "fields.txt").read_text()
     listed = set(re.findall(r"[a-z][a-z0-9_]*", text)) | set(re.findall(r"[a-z][a-z0-9_.]*", text))
     read = set()
-    for path in sorted((ROOT / "src/api").rglob("*.cc")):
+    for path in sorted((ROOT / "src/doors/api").rglob("*.cc")):
         if path.name.endswith("_test.cc"):
             continue
         for call in re.findall(rf"(?:fields?|inner)(?:->|\.){READERS}\(([^;]*?)\)", path.read_text(),

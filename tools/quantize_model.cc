@@ -15,9 +15,9 @@
 #include <variant>
 
 #include "base/thread_pool.h"
-#include "formats/gguf_writer.h"
-#include "formats/importance_matrix.h"
-#include "kernels/quants/quants.h"
+#include "compute/kernels/quants/quants.h"
+#include "model/formats/gguf_writer.h"
+#include "model/formats/importance_matrix.h"
 #include "tools/quantize_plan.h"
 
 namespace weft::tools {

@@ -11,7 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
 
 namespace weft::tools {
 

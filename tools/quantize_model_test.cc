@@ -11,11 +11,11 @@
 #include <random>
 #include <set>
 
-#include "formats/gguf_writer.h"
-#include "formats/importance_matrix.h"
+#include "compute/kernels/quants/quants.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/quants/quants.h"
+#include "model/formats/gguf_writer.h"
+#include "model/formats/importance_matrix.h"
 #include "tests/support/goldens.h"
 
 namespace weft::tools {

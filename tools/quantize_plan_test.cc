@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "base/strings.h"
-#include "formats/gguf_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/formats/gguf_writer.h"
 
 namespace weft::tools {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
-#include "kernels/quants/quants.h"
+#include "compute/kernels/quants/quants.h"
 
 namespace weft::tools {
 namespace {

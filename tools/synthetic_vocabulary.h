@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "formats/gguf_writer.h"
+#include "model/formats/gguf_writer.h"
 #include "tools/model_shapes.h"
 
 namespace weft::tools {

@@ -23,11 +23,11 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/chat/conversation.h"
 #include "answer/generation.h"
+#include "answer/reply/reply.h"
 #include "async/task.h"
 #include "base/status.h"
-#include "chat/conversation.h"
-#include "reply/reply.h"
 #include "weft/events.h"
 
 namespace weft::serve {

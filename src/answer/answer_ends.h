@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "chat/chat_format.h"
-#include "sampling/sampling_parameters.h"
-#include "tokenizer/tokenizer.h"
+#include "answer/chat/chat_format.h"
+#include "model/sampling/sampling_parameters.h"
+#include "model/tokenizer/tokenizer.h"
 #include "weft/options.h"
 
 namespace weft::serve {

@@ -1,6 +1,6 @@
 // What a server's answers follow where the request omits it: the operator's, the model's.
 #include "answer/answer_ends.h"
-#include "sampling/sampling_parameters.h"
+#include "model/sampling/sampling_parameters.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "constraint/constraint_cache.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace weft::serve {
 

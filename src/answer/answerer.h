@@ -20,11 +20,11 @@
 #include "answer/answer.h"
 #include "answer/ask.h"
 #include "answer/cache_report.h"
+#include "answer/chat/chat_format.h"
 #include "answer/generation.h"
 #include "answer/prompt_maker.h"
 #include "async/task.h"
 #include "base/status.h"
-#include "chat/chat_format.h"
 #include "weft/engine.h"
 #include "weft/model.h"
 

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "answer/chat/chat_format.h"
 #include "answer/prompt_marks.h"
 #include "answer/prompt_rows.h"
 #include "answer/prompt_trail.h"
 #include "answer/thinking.h"
 #include "base/status.h"
-#include "chat/chat_format.h"
 #include "weft/constraint.h"
 #include "weft/options.h"
 

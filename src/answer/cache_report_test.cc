@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "chat/chat_format_test_util.h"
+#include "answer/chat/chat_format_test_util.h"
 
 namespace weft::serve {
 namespace {

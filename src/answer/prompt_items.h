@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "chat/chat_format.h"
+#include "answer/chat/chat_format.h"
 
 namespace weft::serve {
 

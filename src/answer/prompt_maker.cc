@@ -6,7 +6,7 @@
 #include "answer/answer.h"
 #include "answer/error_details.h"
 #include "base/clock.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace weft::serve {
 namespace {

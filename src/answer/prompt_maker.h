@@ -16,11 +16,11 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/chat/chat_format.h"
 #include "answer/prompt_memory.h"
 #include "answer/prompt_trail.h"
 #include "answer/reply_memory.h"
 #include "base/status.h"
-#include "chat/chat_format.h"
 #include "weft/model.h"
 
 namespace weft::serve {

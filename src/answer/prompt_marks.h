@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-#include "chat/chat_format.h"
+#include "answer/chat/chat_format.h"
 #include "weft/options.h"
 
 namespace weft::serve {

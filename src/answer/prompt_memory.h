@@ -18,10 +18,10 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/chat/chat_context.h"
 #include "answer/prompt_items.h"
 #include "base/mutex.h"
-#include "chat/chat_context.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace weft::serve {
 

@@ -3,10 +3,10 @@
 #include <memory>
 #include <utility>
 
+#include "answer/chat/chat_context.h"
 #include "answer/error_details.h"
 #include "base/new_id.h"
 #include "base/strings.h"
-#include "chat/chat_context.h"
 
 namespace weft::serve {
 

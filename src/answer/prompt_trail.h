@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/chat/chat_format.h"
 #include "answer/prompt_items.h"
 #include "answer/prompt_memory.h"
-#include "chat/chat_format.h"
 
 namespace weft::serve {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "answer/cache_report.h"
+#include "answer/chat/chat_format_test_util.h"
 #include "answer/prompt_memory.h"
 #include "answer/prompt_trail.h"
-#include "chat/chat_format_test_util.h"
 #include "tests/support/slow_build.h"
 
 namespace weft::serve {

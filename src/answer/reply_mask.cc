@@ -10,7 +10,7 @@
 #include "base/unicode.h"
 #include "constraint/constraint_cache.h"
 #include "json/json_text.h"
-#include "tokenizer/tokens_behind.h"
+#include "model/tokenizer/tokens_behind.h"
 
 namespace weft::serve {
 namespace {

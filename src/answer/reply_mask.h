@@ -16,11 +16,11 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/chat/chat_format.h"
 #include "answer/masks/constraint_mask.h"
 #include "answer/thinking.h"
-#include "chat/chat_format.h"
 #include "constraint/constraint.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "weft/options.h"
 
 namespace weft::serve {

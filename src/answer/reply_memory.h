@@ -1,5 +1,5 @@
 // The replies of recent conversations, so that a client's next request can be rendered with what
-// the model wrote instead of what the client sends back (chat/own_reply.h).
+// the model wrote instead of what the client sends back (answer/chat/own_reply.h).
 //
 // A reply is found by the ids of its calls, or by its visible text and the message that it
 // answers. Each is held once, most recently used first. The memory is bounded: the domain that
@@ -21,9 +21,9 @@
 #include <utility>
 #include <vector>
 
+#include "answer/chat/conversation.h"
+#include "answer/chat/own_reply.h"
 #include "base/mutex.h"
-#include "chat/conversation.h"
-#include "chat/own_reply.h"
 
 namespace weft::serve {
 

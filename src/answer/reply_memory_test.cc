@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "answer/chat/chat_format.h"
+#include "answer/chat/chat_format_test_util.h"
 #include "answer/prompt_memory.h"
 #include "base/strings.h"
 #include "base/unicode.h"
-#include "chat/chat_format.h"
-#include "chat/chat_format_test_util.h"
-#include "formats/gguf_writer.h"
-#include "formats/model_file.h"
-#include "tokenizer/vocabulary.h"
+#include "model/formats/gguf_writer.h"
+#include "model/formats/model_file.h"
+#include "model/tokenizer/vocabulary.h"
 
 namespace weft::serve {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "chat/past_thoughts.h"
+#include "answer/chat/past_thoughts.h"
 
 namespace weft::serve {
 namespace {

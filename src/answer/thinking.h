@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "chat/chat_format.h"
+#include "answer/chat/chat_format.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::serve {

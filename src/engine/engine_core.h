@@ -27,9 +27,9 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/function_ref.h"
 #include "base/status.h"
+#include "compute/backend.h"
 #include "engine/drafting/drafter.h"
 #include "engine/sessions/idle_sessions.h"
 #include "engine/sessions/publisher.h"

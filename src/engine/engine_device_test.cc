@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/backend.h"
+#include "compute/backend.h"
 #include "engine/engine_test_util.h"
 #include "tests/support/wrapped_backend.h"
 

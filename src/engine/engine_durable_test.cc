@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "engine/engine_test_util.h"
-#include "state/state_directory.h"
+#include "engine/state/state_directory.h"
 
 namespace weft {
 namespace {

@@ -1,5 +1,5 @@
 // A failing backend, and too little memory.
-#include "backend/backend.h"
+#include "compute/backend.h"
 #include "engine/engine_test_util.h"
 #include "engine/sampling/random.h"
 

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "engine/engine_test_util.h"
-#include "state/state_directory.h"
+#include "engine/state/state_directory.h"
 
 namespace weft {
 namespace {

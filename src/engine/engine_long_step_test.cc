@@ -1,5 +1,5 @@
 // Long prompts pause, and small requests do not wait for them.
-#include "backend/backend.h"
+#include "compute/backend.h"
 #include "engine/engine_test_util.h"
 
 namespace weft {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
+#include "compute/backend.h"
 #include "engine/engine_test_util.h"
 
 namespace weft {

@@ -1,5 +1,5 @@
 // Prompt progress as reported by a turn.
-#include "backend/backend.h"
+#include "compute/backend.h"
 #include "engine/engine_test_util.h"
 
 namespace weft {

@@ -3,7 +3,7 @@
 #include <set>
 #include <thread>
 
-#include "backend/backend.h"
+#include "compute/backend.h"
 #include "engine/engine_test_util.h"
 
 namespace weft {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "engine/engine_test_util.h"
-#include "state/history.h"
+#include "engine/state/history.h"
 
 namespace weft {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base/files/file_io.h"
 #include "engine/engine_test_util.h"
-#include "state/hourly_writes.h"
-#include "state/session_file.h"
+#include "engine/state/hourly_writes.h"
+#include "engine/state/session_file.h"
 
 namespace weft {
 namespace {

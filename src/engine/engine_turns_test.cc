@@ -4,7 +4,7 @@
 #include <set>
 
 #include "engine/engine_test_util.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace weft {
 namespace {

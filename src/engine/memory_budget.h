@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "backend/backend.h"
 #include "base/status.h"
+#include "compute/backend.h"
 
 namespace weft {
 

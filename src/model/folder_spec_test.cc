@@ -8,7 +8,7 @@
 
 #include "base/files/mapped_file.h"
 #include "base/half.h"
-#include "formats/hf/safetensors.h"
+#include "model/formats/hf/safetensors.h"
 #include "model/model_spec_test_util.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/goldens.h"

@@ -7,7 +7,7 @@
 
 #include <string_view>
 
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
 
 namespace weft {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "formats/gguf_writer.h"
+#include "model/formats/gguf_writer.h"
 #include "model/model_spec.h"
 #include "model/model_spec_test_util.h"
 

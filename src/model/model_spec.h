@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
 #include "model/operations.h"
 #include "model/text_vector.h"
 

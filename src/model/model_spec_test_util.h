@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "formats/gguf_writer.h"
+#include "model/formats/gguf_writer.h"
 #include "model/model_spec.h"
 
 namespace weft::testing {

@@ -18,7 +18,7 @@
 
 #include "base/function_ref.h"
 #include "base/status.h"
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
 #include "model/model_spec.h"
 #include "model/rope.h"
 

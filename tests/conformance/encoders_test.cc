@@ -14,14 +14,14 @@
 #include <string>
 #include <vector>
 
-#include "backend/spec_tensors.h"
-#include "backend/text_head.h"
+#include "compute/spec_tensors.h"
+#include "compute/text_head.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
-#include "tokenizer/tokenizer.h"
 #include "tools/make_encoder.h"
 
 namespace weft::testing {

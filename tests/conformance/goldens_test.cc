@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "backend/spec_tensors.h"
 #include "base/files/mapped_file.h"
+#include "compute/spec_tensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/model_spec_test_util.h"

@@ -12,7 +12,7 @@
 
 #include "base/files/mapped_file.h"
 #include "base/strings.h"
-#include "formats/gguf_writer.h"
+#include "model/formats/gguf_writer.h"
 #include "nlohmann/json.hpp"
 #include "tools/random_weights.h"
 

@@ -12,14 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "engine/vision/encoder.h"
+#include "engine/vision/prepare.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 #include "tools/make_projector.h"
-#include "vision/encoder.h"
-#include "vision/prepare.h"
 
 namespace weft::testing {
 namespace {

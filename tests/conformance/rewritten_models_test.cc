@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "formats/gguf_writer.h"
 #include "gtest/gtest.h"
+#include "model/formats/gguf_writer.h"
 #include "model/model_spec.h"
 #include "tests/conformance/golden_cases.h"
 #include "tests/support/goldens.h"

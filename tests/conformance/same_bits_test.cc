@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/spec_tensors.h"
+#include "compute/spec_tensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/conformance/golden_cases.h"

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/split/expert_backend.h"
-#include "backend/split/expert_spec.h"
-#include "backend/split/split_backend.h"
-#include "backend/split/split_spec.h"
+#include "compute/split/expert_backend.h"
+#include "compute/split/expert_spec.h"
+#include "compute/split/split_backend.h"
+#include "compute/split/split_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/conformance/golden_cases.h"

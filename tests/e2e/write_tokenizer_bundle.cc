@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "grpc/tokenizer_bundle.h"
+#include "doors/grpc/tokenizer_bundle.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) {

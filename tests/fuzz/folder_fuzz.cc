@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "formats/gguf_test_util.h"
-#include "formats/model_file.h"
+#include "model/formats/gguf_test_util.h"
+#include "model/formats/model_file.h"
 
 namespace {
 

@@ -6,10 +6,10 @@
 #include <memory>
 
 #include "base/check.h"
-#include "formats/gguf_test_util.h"
-#include "formats/gguf_writer.h"
-#include "formats/model_file.h"
-#include "formats/sampling_advice.h"
+#include "model/formats/gguf_test_util.h"
+#include "model/formats/gguf_writer.h"
+#include "model/formats/model_file.h"
+#include "model/formats/sampling_advice.h"
 
 namespace {
 

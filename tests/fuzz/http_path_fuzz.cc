@@ -7,10 +7,10 @@
 
 #include "base/check.h"
 #include "base/strings.h"
-#include "host/api_keys.h"
-#include "http/client.h"
-#include "http/guard.h"
-#include "http/router.h"
+#include "doors/host/api_keys.h"
+#include "doors/http/client.h"
+#include "doors/http/guard.h"
+#include "doors/http/router.h"
 
 namespace weft::serve {
 namespace {

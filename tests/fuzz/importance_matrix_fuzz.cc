@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/check.h"
-#include "formats/importance_matrix.h"
+#include "model/formats/importance_matrix.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto matrix = weft::ImportanceMatrix::FromOldForm("file", std::as_bytes(std::span(data, size)));

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "api/fields/support.h"
 #include "base/check.h"
+#include "doors/api/fields/support.h"
 #include "json/json_fields.h"
 #include "json/json_text.h"
 

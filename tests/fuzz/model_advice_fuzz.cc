@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "hub/model_advice.h"
+#include "model/hub/model_advice.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const weft::SamplingAdvice advice =

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "base/check.h"
-#include "formats/model_file.h"
+#include "engine/vision/prepare.h"
+#include "model/formats/model_file.h"
 #include "model/pictures/picture_spec.h"
-#include "vision/prepare.h"
 
 namespace {
 

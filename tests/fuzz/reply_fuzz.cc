@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "answer/reply/reply_test_util.h"
 #include "base/check.h"
-#include "reply/reply_test_util.h"
 
 namespace weft {
 namespace {

@@ -8,18 +8,18 @@
 #include <utility>
 #include <vector>
 
-#include "api/anthropic/request.h"
-#include "api/fields/support.h"
-#include "api/llama/request.h"
-#include "api/ollama/request.h"
-#include "api/openai/chat_request.h"
-#include "api/openai/completions_request.h"
-#include "api/responses/request.h"
+#include "answer/chat/chat_format.h"
 #include "base/check.h"
-#include "chat/chat_format.h"
+#include "doors/api/anthropic/request.h"
+#include "doors/api/fields/support.h"
+#include "doors/api/llama/request.h"
+#include "doors/api/ollama/request.h"
+#include "doors/api/openai/chat_request.h"
+#include "doors/api/openai/completions_request.h"
+#include "doors/api/responses/request.h"
+#include "doors/worker/worker_request.h"
 #include "json/json_text.h"
 #include "tests/support/engine_harness.h"
-#include "worker/worker_request.h"
 
 namespace weft::serve {
 namespace {

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "state/session_file.h"
+#include "engine/state/session_file.h"
 #include "xxhash.h"
 
 namespace weft {

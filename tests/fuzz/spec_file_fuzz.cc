@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "formats/gguf_writer.h"
-#include "formats/model_file.h"
+#include "model/formats/gguf_writer.h"
+#include "model/formats/model_file.h"
 #include "model/model_spec.h"
 
 namespace {

@@ -11,10 +11,10 @@
 
 #include "base/check.h"
 #include "base/unicode.h"
-#include "formats/gguf_writer.h"
-#include "formats/model_file.h"
-#include "tokenizer/tokenizer.h"
-#include "tokenizer/vocabulary.h"
+#include "model/formats/gguf_writer.h"
+#include "model/formats/model_file.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/vocabulary.h"
 
 namespace weft {
 namespace {

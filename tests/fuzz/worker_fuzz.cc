@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "worker/worker_request.h"
+#include "doors/worker/worker_request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using weft::serve::WorkerRequest;

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "backend/backend.h"
+#include "compute/backend.h"
 
 namespace weft::testing {
 

@@ -1,6 +1,6 @@
 #include "tests/property/oracle.h"
 
-#include "backend/backend.h"
+#include "compute/backend.h"
 #include "engine/sampling/random.h"
 
 namespace weft::testing {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/strings.h"
+#include "compute/backend.h"
 #include "tests/property/contexts.h"
 #include "tests/property/oracle.h"
 #include "tests/property/test_models.h"

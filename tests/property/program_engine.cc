@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "engine/kv_type.h"
-#include "state/history.h"
+#include "engine/state/history.h"
 #include "tests/property/program.h"
 #include "tests/support/engine_harness.h"
 

@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "base/system.h"
 #include "engine/sampling/random.h"
-#include "state/state_directory.h"
+#include "engine/state/state_directory.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/slow_build.h"
 

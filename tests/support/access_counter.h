@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/emulator.h"
+#include "compute/device/emulator.h"
 
 namespace weft::testing {
 

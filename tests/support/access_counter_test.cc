@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "device/dialect.h"
+#include "compute/device/dialect.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

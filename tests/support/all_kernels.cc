@@ -1,10 +1,10 @@
 #include "tests/support/all_kernels.h"
 
-#include "kernels_gpu/attention.h"
-#include "kernels_gpu/best.h"
-#include "kernels_gpu/experts.h"
-#include "kernels_gpu/kernels.h"
-#include "kernels_gpu/recurrent.h"
+#include "compute/kernels_gpu/attention.h"
+#include "compute/kernels_gpu/best.h"
+#include "compute/kernels_gpu/experts.h"
+#include "compute/kernels_gpu/kernels.h"
+#include "compute/kernels_gpu/recurrent.h"
 
 namespace weft::testing {
 

@@ -1,10 +1,10 @@
-// Every kernel of src/kernels_gpu, for the fake driver (fake_cuda.h).
+// Every kernel of src/compute/kernels_gpu, for the fake driver (fake_cuda.h).
 #ifndef WEFT_TESTS_SUPPORT_ALL_KERNELS_H_
 #define WEFT_TESTS_SUPPORT_ALL_KERNELS_H_
 
 #include <vector>
 
-#include "device/kernel.h"
+#include "compute/device/kernel.h"
 
 namespace weft::testing {
 

@@ -11,16 +11,16 @@
 #include <utility>
 #include <vector>
 
-#include "api/anthropic/routes.h"
-#include "api/llama/routes.h"
-#include "api/llama/slots.h"
-#include "api/ollama/routes.h"
-#include "api/openai/routes.h"
-#include "api/responses/routes.h"
-#include "api/server/info.h"
-#include "api/server/routes.h"
-#include "api/sessions/routes.h"
-#include "http/router.h"
+#include "doors/api/anthropic/routes.h"
+#include "doors/api/llama/routes.h"
+#include "doors/api/llama/slots.h"
+#include "doors/api/ollama/routes.h"
+#include "doors/api/openai/routes.h"
+#include "doors/api/responses/routes.h"
+#include "doors/api/server/info.h"
+#include "doors/api/server/routes.h"
+#include "doors/api/sessions/routes.h"
+#include "doors/http/router.h"
 #include "tests/support/memory_responder.h"
 #include "tests/support/scripted_host.h"
 

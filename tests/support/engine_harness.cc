@@ -11,11 +11,11 @@
 #include <thread>
 #include <utility>
 
-#include "backend/spec_tensors.h"
 #include "base/check.h"
 #include "base/function_ref.h"
+#include "compute/spec_tensors.h"
 #include "engine/sampling/random.h"
-#include "formats/gguf_writer.h"
+#include "model/formats/gguf_writer.h"
 #include "tools/make_encoder.h"
 #include "tools/make_model.h"
 

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/tokens.h"
+#include "compute/backend.h"
 #include "tests/support/wrapped_backend.h"
 #include "weft/engine.h"
 

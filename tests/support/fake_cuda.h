@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "device/cuda_device.h"
-#include "device/cuda_driver.h"
-#include "device/kernel.h"
+#include "compute/device/cuda_device.h"
+#include "compute/device/cuda_driver.h"
+#include "compute/device/kernel.h"
 
 namespace weft::testing {
 

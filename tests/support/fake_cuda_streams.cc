@@ -2,7 +2,7 @@
 #include <cstring>
 #include <utility>
 
-#include "device/emulator.h"
+#include "compute/device/emulator.h"
 #include "tests/support/fake_cuda_internal.h"
 
 namespace weft::testing::fake_cuda {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "device/emulator.h"
+#include "compute/device/emulator.h"
 
 namespace weft::testing {
 

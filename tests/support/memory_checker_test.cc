@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "device/dialect.h"
-#include "device/emulated_device.h"
+#include "compute/device/dialect.h"
+#include "compute/device/emulated_device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

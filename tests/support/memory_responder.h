@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "http/http.h"
-#include "http/router.h"
+#include "doors/http/http.h"
+#include "doors/http/router.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/await.h"
 

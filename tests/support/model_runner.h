@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
+#include "compute/backend.h"
 
 namespace weft::testing {
 

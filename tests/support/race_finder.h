@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "device/emulator.h"
+#include "compute/device/emulator.h"
 
 namespace weft::testing {
 

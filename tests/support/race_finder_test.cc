@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "device/dialect.h"
+#include "compute/device/dialect.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

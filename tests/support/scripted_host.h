@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "host/host.h"
-#include "host/model_host.h"
+#include "doors/host/host.h"
+#include "doors/host/model_host.h"
 
 namespace weft::testing {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdio>
 
-#include "device/emulator.h"
+#include "compute/device/emulator.h"
 
 extern "C" const char __executable_start;  // defined by the linker
 

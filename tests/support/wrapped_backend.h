@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
-#include "backend/backend.h"
-#include "backend/host_experts.h"
+#include "compute/backend.h"
+#include "compute/host_experts.h"
 
 namespace weft::testing {
 

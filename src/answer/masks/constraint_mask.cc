@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "constraint/constraint_cache.h"
-#include "tokenizer/tokens_behind.h"
+#include "model/tokenizer/tokens_behind.h"
 
 namespace weft {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "constraint/constraint.h"
 #include "constraint/structure.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "weft/constraint.h"
 #include "weft/options.h"
 

@@ -9,7 +9,7 @@
 #include "constraint/constraint_cache.h"
 #include "engine/engine_test_util.h"
 #include "engine/loading/token_table_of.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "weft/constraint.h"
 
 namespace weft {

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/system.h"
 #include "cli/terminal/output.h"
+#include "compute/kernels/isa.h"
 #include "engine/sampling/random.h"
-#include "kernels/isa.h"
 
 namespace weft::cli {
 

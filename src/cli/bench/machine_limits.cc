@@ -8,7 +8,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
-#include "kernels/peak.h"
+#include "compute/kernels/peak.h"
 
 namespace weft::cli {
 namespace {

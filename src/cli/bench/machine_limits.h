@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
 #include "model/model_spec.h"
 
 namespace weft::cli {

@@ -5,7 +5,7 @@
 
 #include "answer/answer_ends.h"
 #include "async/wait_for_task.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace weft::cli {
 namespace {

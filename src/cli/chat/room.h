@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "answer/answerer.h"
+#include "answer/chat/chat_context.h"
 #include "answer/thinking.h"
 #include "async/task_pool.h"
 #include "base/status.h"
-#include "chat/chat_context.h"
 #include "cli/chat/store.h"
 #include "cli/flags/reply_flags.h"
 #include "weft/engine.h"

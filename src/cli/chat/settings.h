@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
-#include "sampling/sampling_parameters.h"
+#include "model/sampling/sampling_parameters.h"
 
 namespace weft::cli {
 

@@ -10,8 +10,8 @@
 #include <limits>
 #include <utility>
 
+#include "engine/state/state_directory.h"
 #include "nlohmann/json.hpp"
-#include "state/state_directory.h"
 
 namespace weft::cli {
 namespace {

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
+#include "answer/chat/chat_context.h"
+#include "answer/chat/conversation.h"
 #include "base/files/file_io.h"
 #include "base/status.h"
-#include "chat/chat_context.h"
-#include "chat/conversation.h"
 
 namespace weft::cli {
 

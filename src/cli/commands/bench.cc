@@ -4,13 +4,13 @@
 #include <string>
 #include <thread>
 
-#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/system.h"
 #include "cli/bench/bench.h"
 #include "cli/commands/command.h"
 #include "cli/terminal/output.h"
-#include "kernels/isa.h"
+#include "compute/backend.h"
+#include "compute/kernels/isa.h"
 
 namespace weft::cli {
 namespace {

@@ -16,9 +16,9 @@
 #include "cli/terminal/output.h"
 #include "constraint/constraint.h"
 #include "engine/loading/token_table_of.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/tokens_behind.h"
 #include "nlohmann/json.hpp"
-#include "tokenizer/tokenizer.h"
-#include "tokenizer/tokens_behind.h"
 #include "weft/engine.h"
 
 namespace weft::cli {

@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/strings.h"
 #include "cli/commands/command.h"
 #include "cli/terminal/output.h"
+#include "compute/backend.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

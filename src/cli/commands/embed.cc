@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "api/text_vectors.h"
 #include "base/files/mapped_file.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
 #include "cli/terminal/output.h"
+#include "doors/api/text_vectors.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

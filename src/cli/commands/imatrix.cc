@@ -10,15 +10,15 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/input_sums.h"
 #include "base/files/mapped_file.h"
 #include "base/log.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
-#include "formats/gguf_writer.h"
-#include "formats/importance_matrix.h"
-#include "tokenizer/tokenizer.h"
+#include "compute/cpu/cpu_backend.h"
+#include "compute/cpu/input_sums.h"
+#include "model/formats/gguf_writer.h"
+#include "model/formats/importance_matrix.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace weft::cli {
 namespace {

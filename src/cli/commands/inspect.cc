@@ -7,14 +7,14 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
-#include "backend/spec_tensors.h"
 #include "base/files/mapped_file.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
 #include "cli/terminal/output.h"
-#include "formats/model_file.h"
-#include "kernels/quants/quants.h"
+#include "compute/backend.h"
+#include "compute/kernels/quants/quants.h"
+#include "compute/spec_tensors.h"
+#include "model/formats/model_file.h"
 #include "model/model_spec.h"
 #include "nlohmann/json.hpp"
 

@@ -12,8 +12,8 @@
 #include "cli/commands/command.h"
 #include "cli/flags/model_finder.h"
 #include "cli/terminal/output.h"
-#include "hub/local_models.h"
-#include "hub/names/known_models.h"
+#include "model/hub/local_models.h"
+#include "model/hub/names/known_models.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

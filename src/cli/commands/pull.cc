@@ -6,8 +6,8 @@
 #include "cli/commands/command.h"
 #include "cli/flags/model_finder.h"
 #include "cli/terminal/output.h"
-#include "hub/files.h"
-#include "hub/names/catalogue.h"
+#include "model/hub/files.h"
+#include "model/hub/names/catalogue.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

@@ -10,7 +10,7 @@
 #include "cli/commands/command.h"
 #include "cli/flags/model_finder.h"
 #include "cli/terminal/output.h"
-#include "hub/remove_model.h"
+#include "model/hub/remove_model.h"
 
 namespace weft::cli {
 namespace {

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "answer/answerer.h"
+#include "answer/chat/chat_context.h"
 #include "answer/prompt_rows.h"
 #include "answer/row_file.h"
 #include "answer/thinking.h"
 #include "async/wait_for_task.h"
 #include "base/files/mapped_file.h"
-#include "chat/chat_context.h"
 #include "cli/commands/command.h"
 #include "cli/flags/constraint_flags.h"
 #include "cli/flags/default_model.h"

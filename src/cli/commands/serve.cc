@@ -12,8 +12,6 @@
 #include <thread>
 #include <utility>
 
-#include "api/front_door.h"
-#include "api/page/channel.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -30,13 +28,15 @@
 #include "cli/serve/service_manager.h"
 #include "cli/serve/signals.h"
 #include "cli/serve/terminal_face.h"
+#include "doors/api/front_door.h"
+#include "doors/api/page/channel.h"
+#include "doors/grpc/grpc_server.h"
+#include "doors/host/api_keys.h"
+#include "doors/host/model_host.h"
+#include "doors/host/prompt_log.h"
+#include "doors/http/server.h"
 #include "engine/loading/box_model.h"
-#include "grpc/grpc_server.h"
-#include "host/api_keys.h"
-#include "host/model_host.h"
-#include "host/prompt_log.h"
-#include "http/server.h"
-#include "state/state_directory.h"
+#include "engine/state/state_directory.h"
 
 namespace weft::cli {
 namespace {

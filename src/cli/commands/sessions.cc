@@ -10,7 +10,7 @@
 #include "cli/commands/command.h"
 #include "cli/flags/duration_flag.h"
 #include "cli/terminal/output.h"
-#include "http/client.h"
+#include "doors/http/client.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

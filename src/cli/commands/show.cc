@@ -5,25 +5,25 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
+#include "answer/chat/chat_format.h"
 #include "base/strings.h"
 #include "base/terminal.h"
-#include "chat/chat_format.h"
 #include "cli/commands/command.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_finder.h"
 #include "cli/flags/model_flags.h"
 #include "cli/serve/models_at_hand.h"
 #include "cli/terminal/output.h"
+#include "compute/backend.h"
 #include "engine/loading/box_model.h"
 #include "engine/memory_budget.h"
-#include "hub/files.h"
-#include "hub/local_models.h"
-#include "hub/model_advice.h"
+#include "model/hub/files.h"
+#include "model/hub/local_models.h"
+#include "model/hub/model_advice.h"
 #include "model/model_spec.h"
+#include "model/sampling/sampling_parameters.h"
+#include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
-#include "sampling/sampling_parameters.h"
-#include "tokenizer/tokenizer.h"
 
 namespace weft::cli {
 namespace {

@@ -3,14 +3,14 @@
 #include <memory>
 #include <string>
 
+#include "answer/chat/builtin_templates.h"
 #include "base/files/mapped_file.h"
-#include "chat/builtin_templates.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
 #include "cli/terminal/output.h"
 #include "jinja/template.h"
+#include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
-#include "tokenizer/tokenizer.h"
 
 namespace weft::cli {
 namespace {

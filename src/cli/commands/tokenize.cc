@@ -6,8 +6,8 @@
 #include "cli/commands/command.h"
 #include "cli/flags/model_flags.h"
 #include "cli/terminal/output.h"
+#include "model/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
-#include "tokenizer/tokenizer.h"
 
 namespace weft::cli {
 namespace {

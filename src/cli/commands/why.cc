@@ -7,7 +7,7 @@
 #include "base/strings.h"
 #include "cli/commands/command.h"
 #include "cli/terminal/output.h"
-#include "http/client.h"
+#include "doors/http/client.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

@@ -23,7 +23,7 @@
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
-#include "worker/worker.h"
+#include "doors/worker/worker.h"
 
 namespace weft::cli {
 namespace {

@@ -12,9 +12,9 @@
 #include "base/files/mapped_file.h"
 #include "base/strings.h"
 #include "base/terminal.h"
-#include "hub/local_models.h"
-#include "hub/names/catalogue.h"
-#include "hub/net/download.h"
+#include "model/hub/local_models.h"
+#include "model/hub/names/catalogue.h"
+#include "model/hub/net/download.h"
 
 namespace weft::cli {
 namespace {

@@ -6,11 +6,11 @@
 #include <map>
 #include <string>
 
-#include "api/front_door.h"
-#include "api/page/channel.h"
 #include "base/status.h"
-#include "host/server_options.h"
-#include "http/server.h"
+#include "doors/api/front_door.h"
+#include "doors/api/page/channel.h"
+#include "doors/host/server_options.h"
+#include "doors/http/server.h"
 
 namespace weft::cli {
 

@@ -9,7 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "base/status.h"
 #include "cli/terminal/pull_meter.h"
-#include "hub/model_source.h"
+#include "model/hub/model_source.h"
 
 namespace weft::cli {
 

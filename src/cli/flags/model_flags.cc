@@ -9,15 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/files/mapped_file.h"
 #include "base/log.h"
 #include "cli/flags/bytes_flag.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_finder.h"
+#include "compute/backend.h"
 #include "engine/kv_type.h"
 #include "engine/loading/box_model.h"
-#include "hub/model_advice.h"
+#include "model/hub/model_advice.h"
 #include "model/model_spec.h"
 
 namespace weft::cli {

@@ -10,8 +10,8 @@
 
 #include "CLI/CLI.hpp"
 #include "base/status.h"
-#include "formats/model_file.h"
-#include "sampling/sampling_parameters.h"
+#include "model/formats/model_file.h"
+#include "model/sampling/sampling_parameters.h"
 #include "weft/engine.h"
 #include "weft/model.h"
 

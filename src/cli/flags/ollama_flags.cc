@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "http/guard.h"
-#include "hub/model_source.h"
-#include "hub/names/model_name.h"
-#include "hub/places.h"
+#include "doors/http/guard.h"
+#include "model/hub/model_source.h"
+#include "model/hub/names/model_name.h"
+#include "model/hub/places.h"
 
 namespace weft::cli {
 namespace {

@@ -8,11 +8,11 @@
 #include <string>
 #include <string_view>
 
-#include "api/ollama/routes.h"
 #include "base/status.h"
-#include "host/server_options.h"
-#include "http/server.h"
-#include "hub/net/download.h"
+#include "doors/api/ollama/routes.h"
+#include "doors/host/server_options.h"
+#include "doors/http/server.h"
+#include "model/hub/net/download.h"
 
 namespace weft::cli {
 

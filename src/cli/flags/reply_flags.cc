@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "answer/chat/template_variables.h"
 #include "base/strings.h"
-#include "chat/template_variables.h"
 #include "json/json_fields.h"
 
 namespace weft::cli {

@@ -6,7 +6,7 @@
 
 #include "answer/answer_ends.h"
 #include "base/strings.h"
-#include "sampling/sampling_parameters.h"
+#include "model/sampling/sampling_parameters.h"
 
 namespace weft::cli {
 

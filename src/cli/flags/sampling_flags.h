@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "CLI/CLI.hpp"
-#include "sampling/sampling_parameters.h"
-#include "tokenizer/tokenizer.h"
+#include "model/sampling/sampling_parameters.h"
+#include "model/tokenizer/tokenizer.h"
 #include "weft/options.h"
 
 namespace weft::cli {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/strings.h"
-#include "http/client.h"
+#include "doors/http/client.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

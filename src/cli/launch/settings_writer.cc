@@ -5,7 +5,7 @@
 
 #include "base/files/mapped_file.h"
 #include "base/strings.h"
-#include "hub/net/download.h"
+#include "model/hub/net/download.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "cli/serve/server_figures.h"
-#include "sampling/sampling_parameters.h"
+#include "model/sampling/sampling_parameters.h"
 
 namespace weft::cli {
 

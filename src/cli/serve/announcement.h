@@ -11,8 +11,8 @@
 
 #include "cli/flags/model_flags.h"
 #include "cli/serve/running_servers.h"
-#include "host/host.h"
-#include "sampling/sampling_parameters.h"
+#include "doors/host/host.h"
+#include "model/sampling/sampling_parameters.h"
 
 namespace weft::cli {
 

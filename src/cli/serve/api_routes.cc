@@ -1,17 +1,17 @@
 #include "cli/serve/api_routes.h"
 
-#include "api/anthropic/routes.h"
-#include "api/llama/routes.h"
-#include "api/llama/slots.h"
-#include "api/openai/routes.h"
-#include "api/page/conversation_routes.h"
-#include "api/page/page.h"
-#include "api/responses/routes.h"
-#include "api/server/info.h"
-#include "api/server/local_models.h"
-#include "api/server/routes.h"
-#include "api/sessions/routes.h"
 #include "cli/serve/models_at_hand.h"
+#include "doors/api/anthropic/routes.h"
+#include "doors/api/llama/routes.h"
+#include "doors/api/llama/slots.h"
+#include "doors/api/openai/routes.h"
+#include "doors/api/page/conversation_routes.h"
+#include "doors/api/page/page.h"
+#include "doors/api/responses/routes.h"
+#include "doors/api/server/info.h"
+#include "doors/api/server/local_models.h"
+#include "doors/api/server/routes.h"
+#include "doors/api/sessions/routes.h"
 
 namespace weft::cli {
 

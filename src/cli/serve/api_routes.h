@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "api/ollama/routes.h"
-#include "api/page/channel.h"
 #include "cli/serve/serve_flags.h"
-#include "host/host.h"
-#include "http/router.h"
+#include "doors/api/ollama/routes.h"
+#include "doors/api/page/channel.h"
+#include "doors/host/host.h"
+#include "doors/http/router.h"
 
 namespace weft::cli {
 

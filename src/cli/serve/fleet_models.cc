@@ -15,10 +15,10 @@
 #include "cli/flags/bytes_flag.h"
 #include "cli/flags/duration_flag.h"
 #include "cli/serve/models_file.h"
-#include "formats/model_facts.h"
-#include "host/model_host.h"
-#include "hub/local_models.h"
-#include "hub/places.h"
+#include "doors/host/model_host.h"
+#include "model/formats/model_facts.h"
+#include "model/hub/local_models.h"
+#include "model/hub/places.h"
 
 namespace weft::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "cli/serve/api_routes.h"
 #include "cli/serve/model_shelf.h"
 #include "cli/serve/serve_flags.h"
-#include "host/model_fleet.h"
+#include "doors/host/model_fleet.h"
 #include "weft/engine.h"
 
 namespace weft::cli {

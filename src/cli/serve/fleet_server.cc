@@ -15,9 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "api/ollama/routes.h"
-#include "api/server/fleet_routes.h"
-#include "api/sessions/routes.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -28,11 +25,14 @@
 #include "cli/serve/fleet_models.h"
 #include "cli/serve/service_manager.h"
 #include "cli/serve/signals.h"
-#include "host/fleet_host.h"
-#include "host/model_fleet.h"
-#include "host/prompt_log.h"
-#include "http/server.h"
-#include "state/state_directory.h"
+#include "doors/api/ollama/routes.h"
+#include "doors/api/server/fleet_routes.h"
+#include "doors/api/sessions/routes.h"
+#include "doors/host/fleet_host.h"
+#include "doors/host/model_fleet.h"
+#include "doors/host/prompt_log.h"
+#include "doors/http/server.h"
+#include "engine/state/state_directory.h"
 
 namespace weft::cli {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "api/front_door.h"
 #include "base/status.h"
 #include "cli/serve/serve_flags.h"
-#include "host/api_keys.h"
+#include "doors/api/front_door.h"
+#include "doors/host/api_keys.h"
 #include "weft/engine.h"
 
 namespace weft::cli {

@@ -10,11 +10,11 @@
 #include "base/system.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_finder.h"
+#include "doors/http/server.h"
 #include "engine/loading/box_model.h"
-#include "formats/model_facts.h"
-#include "http/server.h"
-#include "hub/local_models.h"
-#include "hub/names/known_models.h"
+#include "model/formats/model_facts.h"
+#include "model/hub/local_models.h"
+#include "model/hub/names/known_models.h"
 
 namespace weft::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "api/server/local_models.h"
+#include "doors/api/server/local_models.h"
 #include "model/model_spec.h"
 
 namespace weft::cli {

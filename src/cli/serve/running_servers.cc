@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/files/mapped_file.h"
 #include "base/strings.h"
-#include "hub/net/download.h"
+#include "model/hub/net/download.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

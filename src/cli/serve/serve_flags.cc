@@ -5,16 +5,16 @@
 #include <string_view>
 #include <utility>
 
-#include "api/page/page.h"
+#include "answer/chat/builtin_templates.h"
 #include "base/files/mapped_file.h"
 #include "base/log.h"
 #include "base/strings.h"
-#include "chat/builtin_templates.h"
 #include "cli/flags/bytes_flag.h"
 #include "cli/flags/door_flags.h"
 #include "cli/flags/duration_flag.h"
 #include "cli/flags/ollama_flags.h"
 #include "cli/serve/server_flags.h"
+#include "doors/api/page/page.h"
 
 namespace weft::cli {
 namespace {

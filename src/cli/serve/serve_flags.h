@@ -11,10 +11,10 @@
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
-#include "host/host.h"
-#include "host/server_options.h"
-#include "http/server.h"
-#include "sampling/sampling_parameters.h"
+#include "doors/host/host.h"
+#include "doors/host/server_options.h"
+#include "doors/http/server.h"
+#include "model/sampling/sampling_parameters.h"
 #include "weft/engine.h"
 
 namespace weft::cli {

@@ -1,8 +1,8 @@
 #include "cli/serve/server_figures.h"
 
+#include "doors/host/metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "host/metrics.h"
 
 namespace weft::cli {
 namespace {

@@ -83,7 +83,7 @@ void AddServerFlag(CLI::App* app, const ServerFlag& row, Value* value) {
 void AddServerFlags(CLI::App* app, serve::ServerOptions* options) {
 #define WEFT_SERVER_OPTION(type, member, otherwise, flag_, help_, ...) \
   AddServerFlag(app, {.flag = flag_, .help = help_, __VA_ARGS__}, &options->member);
-#include "host/server_options.inc"
+#include "doors/host/server_options.inc"
 #undef WEFT_SERVER_OPTION
 }
 

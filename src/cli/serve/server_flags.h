@@ -1,11 +1,11 @@
-// Makes a flag of each row of host/server_options.inc.
+// Makes a flag of each row of doors/host/server_options.inc.
 #ifndef WEFT_CLI_SERVE_SERVER_FLAGS_H_
 #define WEFT_CLI_SERVE_SERVER_FLAGS_H_
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
 
-#include "host/server_options.h"
+#include "doors/host/server_options.h"
 
 namespace weft::cli {
 

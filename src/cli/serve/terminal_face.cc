@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/terminal.h"
-#include "http/guard.h"
+#include "doors/http/guard.h"
 
 namespace weft::cli {
 namespace {

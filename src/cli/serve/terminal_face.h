@@ -11,7 +11,7 @@
 #include <string>
 
 #include "cli/serve/server_figures.h"
-#include "host/host.h"
+#include "doors/host/host.h"
 
 namespace weft::cli {
 

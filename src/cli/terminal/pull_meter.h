@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "hub/net/download.h"
+#include "model/hub/net/download.h"
 
 namespace weft::cli {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "http/client.h"
+#include "doors/http/client.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::cli {

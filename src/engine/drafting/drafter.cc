@@ -5,10 +5,10 @@
 #include <limits>
 #include <utility>
 
-#include "backend/state_store.h"
 #include "base/clock.h"
+#include "compute/state_store.h"
 #include "model/model_spec.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace weft {
 namespace {

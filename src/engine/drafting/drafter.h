@@ -27,10 +27,10 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/best_tokens.h"
 #include "base/status.h"
 #include "base/tokens.h"
+#include "compute/backend.h"
 #include "engine/drafting/hidden_rows.h"
 #include "engine/sessions/session_table.h"
 #include "engine/sessions/state_memory.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/best_tokens.h"
+#include "compute/backend.h"
 #include "engine/drafting/drafter.h"
 #include "engine/engine_test_util.h"
 #include "engine/kv_type.h"

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "base/status.h"
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
 
 namespace weft {
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/split/expert_backend.h"
-#include "backend/split/expert_spec.h"
-#include "backend/split/layer_needs.h"
-#include "backend/split/split_backend.h"
 #include "base/check.h"
+#include "compute/split/expert_backend.h"
+#include "compute/split/expert_spec.h"
+#include "compute/split/layer_needs.h"
+#include "compute/split/split_backend.h"
 
 namespace weft {
 namespace {

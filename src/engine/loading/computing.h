@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "backend/backend.h"
 #include "base/status.h"
-#include "formats/model_file.h"
+#include "compute/backend.h"
+#include "model/formats/model_file.h"
 #include "model/model_spec.h"
 #include "weft/model.h"
 

@@ -5,15 +5,15 @@
 #include <mutex>
 #include <utility>
 
-#include "backend/backend.h"
-#include "backend/spec_tensors.h"
-#include "backend/text_head.h"
+#include "compute/backend.h"
+#include "compute/spec_tensors.h"
+#include "compute/text_head.h"
 #include "constraint/constraint_cache.h"
 #include "engine/loading/computing.h"
 #include "engine/loading/token_table_of.h"
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
 #include "model/model_spec.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "xxhash.h"
 
 namespace weft {

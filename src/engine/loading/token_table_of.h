@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "constraint/token_table.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace weft {
 

@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 #include "base/tokens.h"
-#include "tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace weft {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/sampling/random.h"
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
 #include "tests/support/engine_harness.h"
 
 namespace weft {

@@ -11,10 +11,10 @@
 #include "base/status.h"
 #include "base/tokens.h"
 #include "engine/sessions/session_stages.h"
-#include "state/history.h"
-#include "state/page_pool.h"
-#include "state/page_table.h"
-#include "state/session_file.h"
+#include "engine/state/history.h"
+#include "engine/state/page_pool.h"
+#include "engine/state/page_table.h"
+#include "engine/state/session_file.h"
 #include "weft/engine.h"
 
 namespace weft {

@@ -20,14 +20,14 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/state_store.h"
 #include "base/function_ref.h"
 #include "base/status.h"
+#include "compute/state_store.h"
 #include "engine/sessions/session.h"
 #include "engine/sessions/session_table.h"
+#include "engine/state/page_pool.h"
+#include "engine/state/prefix_index.h"
 #include "model/model_spec.h"
-#include "state/page_pool.h"
-#include "state/prefix_index.h"
 #include "weft/events.h"
 
 namespace weft {

@@ -19,13 +19,13 @@
 #include <utility>
 #include <vector>
 
-#include "backend/state_store.h"
 #include "base/status.h"
 #include "base/tokens.h"
+#include "compute/state_store.h"
+#include "engine/state/block_catalog.h"
+#include "engine/state/block_files.h"
+#include "engine/state/hourly_writes.h"
 #include "engine/storage/worker.h"
-#include "state/block_catalog.h"
-#include "state/block_files.h"
-#include "state/hourly_writes.h"
 
 namespace weft {
 

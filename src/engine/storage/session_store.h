@@ -18,10 +18,10 @@
 #include "base/status.h"
 #include "base/tokens.h"
 #include "engine/sessions/state_memory.h"
+#include "engine/state/session_file.h"
+#include "engine/state/state_directory.h"
 #include "engine/storage/session_jobs.h"
 #include "engine/storage/worker.h"
-#include "state/session_file.h"
-#include "state/state_directory.h"
 
 namespace weft {
 

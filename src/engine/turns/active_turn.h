@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/text_head.h"
 #include "base/status.h"
 #include "base/tokens.h"
+#include "compute/text_head.h"
 #include "engine/drafting/drafter.h"
 #include "engine/sampling/loop_watch.h"
 #include "engine/sampling/sampler.h"

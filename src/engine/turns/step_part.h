@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/best_tokens.h"
 #include "base/tokens.h"
+#include "compute/backend.h"
 #include "engine/turns/active_turn.h"
 
 namespace weft {

@@ -28,9 +28,9 @@
 #include <memory>
 #include <vector>
 
-#include "backend/backend.h"
 #include "base/function_ref.h"
 #include "base/status.h"
+#include "compute/backend.h"
 #include "engine/sessions/state_memory.h"
 #include "engine/speculation/speculator.h"
 #include "engine/turns/answer_drafts.h"

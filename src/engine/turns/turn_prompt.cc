@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "backend/backend.h"
+#include "compute/backend.h"
 
 namespace weft {
 namespace {

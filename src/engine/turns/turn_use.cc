@@ -1,7 +1,7 @@
 #include "engine/turns/turn_use.h"
 
-#include "backend/backend.h"
-#include "backend/text_head.h"
+#include "compute/backend.h"
+#include "compute/text_head.h"
 #include "engine/sampling/text_stream.h"
 #include "engine/turns/turn_prompt.h"
 

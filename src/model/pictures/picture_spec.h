@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "formats/model_file.h"
+#include "model/formats/model_file.h"
 #include "model/model_spec.h"
 
 namespace weft {

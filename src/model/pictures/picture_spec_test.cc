@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/gguf_writer.h"
+#include "model/formats/gguf_writer.h"
 
 namespace weft {
 namespace {

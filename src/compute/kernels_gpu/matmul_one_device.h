@@ -1,0 +1,152 @@
+// A product of quantized weights with one row of activations, in the order of sums of
+// matmul_device.h.
+//
+// A thread block has a band of outputs. Thread t has output t % 16 and computes kOneAtOnce chunks
+// of each pass, so that the lanes of a warp read adjacent weights, and half of them the same
+// activations. Activations are in shared memory; those of the next pass are copied while one is
+// computed. Chunk sums are exchanged through shared memory and added in order.
+#ifndef WEFT_COMPUTE_KERNELS_GPU_MATMUL_ONE_DEVICE_H_
+#define WEFT_COMPUTE_KERNELS_GPU_MATMUL_ONE_DEVICE_H_
+
+#include "compute/kernels_gpu/matmul_device.h"
+
+namespace weft::device {
+
+constexpr int kOneAtOnce = 2;
+constexpr int kOneLanes = kMatmulThreads / kBandOutputs;  // threads per output
+constexpr int kPassChunks = kOneLanes * kOneAtOnce;
+constexpr int kPassUnits = kPassChunks * kChunkUnits;
+// Stride of a pass's chunks in shared memory, such that lanes of two chunks have no bank conflicts.
+constexpr int kChunkWords = kChunkInputs / 4 + 4;
+constexpr int kPassWords = kPassChunks * kChunkWords;
+static_assert(2 * kPassUnits == kMatmulThreads, "a thread copies 16 bytes and a scale or sums");
+
+// A chunk of an output's weights, being loaded. Units beyond the row's end repeat the chunk's first
+// unit, and are not used.
+template <typename Form>
+struct ChunkWeights {
+  uint32_t words[kChunkUnits][Form::kBits];
+  uint8_t meta[kChunkUnits][Form::kMetaBytes];
+  uint16_t super[2];
+
+  WEFT_DEVICE void Fetch(const MatrixView& m, int64_t row, int chunk, int n_units) {
+    WEFT_UNROLL
+    for (int unit = 0; unit < kChunkUnits; ++unit) {
+      const UnitAddress<Form> at(m, row, chunk * kChunkUnits + (unit < n_units ? unit : 0));
+      LoadUnit(at, words[unit]);
+      LoadMeta<Form::kMetaBytes>(at.meta, meta[unit]);
+      if (unit > 0) continue;
+      WEFT_UNROLL
+      for (int i = 0; i < Form::kSuperHalves; ++i) super[i] = Load(at.super + i);
+    }
+  }
+};
+
+// The activations of two passes, in shared memory (double buffering).
+template <typename Bytes, typename Scales, typename Sums>
+struct PassInputs {
+  Bytes& q;
+  Scales& scales;
+  Sums& sums;
+
+  // Begins to copy units from `first` on of row `row`, which has `n_units`, to one half of the
+  // memory.
+  WEFT_DEVICE void Copy(const Int8View& x, int64_t row, int n_units, int first, int half) const {
+    const int t = ThreadIndex(), unit = t / 2, of_pass = t % kPassUnits;
+    const int64_t from = row * n_units + first;
+    if (first + unit < n_units) {
+      const int word = half * kPassWords + unit / kChunkUnits * kChunkWords +
+                       (unit % kChunkUnits * 2 + t % 2) * 4;
+      CopyWords4(q, word, x.q + from * kBlockInputs + t * 16);
+    }
+    CommitCopies();
+    if (first + of_pass >= n_units) return;
+    if (t < kPassUnits) {
+      scales[half * kPassUnits + of_pass] = Load(x.scales + from + of_pass);
+    } else {
+      sums[half * kPassUnits + of_pass] = static_cast<uint32_t>(Load(x.sums + from + of_pass));
+    }
+  }
+
+  // A chunk's sum of one output; `place` is the chunk's index over both halves.
+  template <typename Form>
+  WEFT_DEVICE float Multiply(const ChunkWeights<Form>& weights, int place, int n_units) const {
+    const Words4 its_scales = ReadWords4(scales, place * kChunkUnits);
+    const Words4 its_sums = ReadWords4(sums, place * kChunkUnits);
+    float acc = 0.0f;
+    WEFT_UNROLL
+    for (int unit = 0; unit < kChunkUnits; ++unit) {
+      if (unit >= n_units) continue;
+      const int word = place * kChunkWords + unit * 8;
+      const Words4 low = ReadWords4(q, word), high = ReadWords4(q, word + 4);
+      const auto sums_of_unit = static_cast<int32_t>(its_sums.w[unit]);
+      int32_t dot[2] = {FirstDot<Form>(sums_of_unit, 0), FirstDot<Form>(sums_of_unit, 1)};
+      WEFT_UNROLL
+      for (int g = 0; g < 8; ++g) {
+        int32_t& sum = dot[Form::kHalves && g >= 4 ? 1 : 0];
+        const uint32_t x = g < 4 ? low.w[g % 4] : high.w[g % 4];
+        sum = DotBytes(GroupOf<Form>(weights.words[unit], g), x, sum);
+      }
+      AddDots<Form>(dot, sums_of_unit, FloatOf(its_scales.w[unit]),
+                    ScalesOf<Form>(weights.meta[unit], weights.super), &acc);
+    }
+    return acc;
+  }
+};
+
+template <typename Form>
+WEFT_DEVICE void MultiplyOne(const MatmulArgs& a) {
+  WEFT_SHARED(uint32_t, q, 2 * kPassWords);
+  WEFT_SHARED(float, scales, 2 * kPassUnits);
+  WEFT_SHARED(uint32_t, sums, 2 * kPassUnits);
+  WEFT_SHARED(float, parts, 2 * kPassChunks * kBandOutputs);
+  MatmulRows rows;
+  if (!FindRows<1>(a, &rows)) return;
+  const PassInputs<decltype(q), decltype(scales), decltype(sums)> x = {q, scales, sums};
+  const int t = ThreadIndex(), place = t % kBandOutputs, lane = t / kBandOutputs;
+  const int n_units = a.matrix.n_in / kBlockInputs, n_chunks = CeilDiv(n_units, kChunkUnits);
+  const int n_passes = CeilDiv(n_chunks, kPassChunks);
+  const int64_t row = a.matrix.RowOf(rows.member, BlockX() * kBandOutputs + place);
+  const int64_t source = static_cast<int64_t>(BlockZ()) * a.member_rows + rows.SourceOf(a, 0);
+  float total = 0.0f;
+  // Adds a pass's chunk sums, in order. The first kBandOutputs threads have one output each.
+  const auto add_parts = [&](int pass) {
+    if (t >= kBandOutputs) return;
+    const int n_parts = Min(kPassChunks, n_chunks - pass * kPassChunks);
+    const int at = pass % 2 * kPassChunks * kBandOutputs + t;
+    for (int i = 0; i < n_parts; ++i) total = total + parts[at + i * kBandOutputs];
+  };
+  x.Copy(a.q, source, n_units, 0, 0);
+  for (int pass = 0; pass < n_passes; ++pass) {
+    ChunkWeights<Form> weights[kOneAtOnce];
+    int its_units[kOneAtOnce];
+    WEFT_UNROLL
+    for (int i = 0; i < kOneAtOnce; ++i) {
+      const int chunk = pass * kPassChunks + i * kOneLanes + lane;
+      its_units[i] = Min(kChunkUnits, n_units - chunk * kChunkUnits);
+      weights[i].Fetch(a.matrix, row, Min(chunk, n_chunks - 1), its_units[i]);
+    }
+    WaitCopies<0>();
+    Barrier();
+    if (pass + 1 < n_passes) {
+      x.Copy(a.q, source, n_units, (pass + 1) * kPassUnits, (pass + 1) % 2);
+    }
+    if (pass > 0) add_parts(pass - 1);
+    WEFT_UNROLL
+    for (int i = 0; i < kOneAtOnce; ++i) {
+      const int at = pass % 2 * kPassChunks + i * kOneLanes + lane;
+      if (its_units[i] > 0) {
+        parts[at * kBandOutputs + place] = x.template Multiply<Form>(weights[i], at, its_units[i]);
+      }
+    }
+  }
+  Barrier();
+  add_parts(n_passes - 1);
+  const int output = BlockX() * kBandOutputs + t;
+  if (t < kBandOutputs && output < a.matrix.n_out) PutOutput(a, rows, 0, output, total);
+  ActivateOutputs(a, rows, BlockX() * kBandOutputs, kBandOutputs, sums);
+}
+
+}  // namespace weft::device
+
+#endif  // WEFT_COMPUTE_KERNELS_GPU_MATMUL_ONE_DEVICE_H_

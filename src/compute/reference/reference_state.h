@@ -1,0 +1,61 @@
+// Keys, values and recurrent state of all sequences, in the plainest layout there is.
+//
+// A page of a group holds its positions one after the other; a position holds, for
+// each KvLayer of the group in order, the key row (n_heads * k_dim values) and the
+// value row (n_heads * v_dim values), each encoded in the KV type. Reading decodes
+// them, with the encoding's loss. A slot's states are as long as the spec says.
+#ifndef WEFT_COMPUTE_REFERENCE_REFERENCE_STATE_H_
+#define WEFT_COMPUTE_REFERENCE_REFERENCE_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/state_ids.h"
+#include "base/status.h"
+#include "compute/host_state.h"
+#include "model/model_spec.h"
+
+namespace weft {
+
+class ReferenceState final : public HostState {
+ public:
+  // An error when rows of the spec are not whole blocks of the type.
+  static Status Check(const ModelSpec& spec, DType type);
+
+  // REQUIRES: Check(spec, type) is OK.
+  ReferenceState(const ModelSpec& spec, DType type, int page_tokens);
+
+  // One position of one KvLayer. `table` is the sequence's page table of the
+  // layer's group; ids were checked. `value` is empty where the layer has no values.
+  void Store(int kv_layer, std::span<const PageId> table, int64_t position,
+             std::span<const float> key, std::span<const float> value);
+  void Load(int kv_layer, std::span<const PageId> table, int64_t position, std::span<float> key,
+            std::span<float> value) const;
+
+ private:
+  struct LayerPlace {
+    int group;
+    int64_t offset_bytes;  // the key row's, within a position
+    int64_t key_bytes;
+    int64_t n_key, n_value;  // values per row
+  };
+
+  void CopyTokens(int group, const std::byte* from, std::byte* to, int n_tokens) const override;
+  void ClearFrom(int group, int n_tokens, std::byte* page) const override;
+  // Where the layer's part of a position begins.
+  std::byte* At(const LayerPlace& place, std::span<const PageId> table, int64_t position) const {
+    return page(place.group, table[position / page_tokens()]) +
+           position % page_tokens() * token_bytes_[place.group] + place.offset_bytes;
+  }
+
+  const DType type_;
+  std::vector<LayerPlace> layers_;    // per KvLayer
+  std::vector<int64_t> token_bytes_;  // per group
+};
+
+}  // namespace weft
+
+#endif  // WEFT_COMPUTE_REFERENCE_REFERENCE_STATE_H_

@@ -1,0 +1,113 @@
+#include "compute/spec_tensors.h"
+
+#include <set>
+
+#include "compute/kernels/quants/quants.h"
+
+namespace weft {
+
+namespace {
+
+class Collector : public OperationVisitor {
+ public:
+  void Tensor(const auto& part, const Shape&) { Add(part); }
+
+  template <typename... Parts>
+  void Add(const Parts&... parts) {
+    (AddOne(parts), ...);
+  }
+
+  const std::set<int>& indices() const { return indices_; }
+
+ private:
+  void AddOne(TensorRef ref) {
+    if (ref) indices_.insert(ref.index);
+  }
+  void AddOne(const Linear& linear) { Add(linear.weight, linear.bias, linear.scale); }
+  void AddOne(const StackedLinear& stack) { Add(stack.weight, stack.bias, stack.scale); }
+  void AddOne(const Convolution& convolution) { Add(convolution.kernel, convolution.bias); }
+  void AddOne(const Norm& norm) { Add(norm.weight, norm.bias); }
+
+  std::set<int> indices_;
+};
+
+}  // namespace
+
+std::vector<TensorRef> TensorsOf(const ModelSpec& spec) {
+  Collector collector;
+  collector.Add(spec.embedding, spec.positions, spec.token_types.table, spec.input_norm,
+                spec.output_norm, spec.output);
+  if (spec.text_vector) {
+    for (const HeadLayer& layer : spec.text_vector->head) collector.Add(layer.linear, layer.norm);
+  }
+  if (spec.hidden_input) {
+    collector.Add(spec.hidden_input->token_norm, spec.hidden_input->hidden_norm,
+                  spec.hidden_input->proj);
+  }
+  if (spec.row_input) collector.Add(spec.row_input->norm, spec.row_input->proj);
+  if (spec.per_layer_input) {
+    collector.Add(spec.per_layer_input->table, spec.per_layer_input->proj,
+                  spec.per_layer_input->norm);
+  }
+  for (const Layer& layer : spec.layers) {
+    for (const Block& block : layer.blocks) {
+      collector.Add(block.pre, block.post, block.stream_scale, block.stream_norm);
+      for (const Path& path : block.paths) collector.Add(path.pre, path.post);
+    }
+  }
+  VisitOperations(spec, collector);
+  std::vector<TensorRef> refs;
+  for (const int index : collector.indices()) refs.push_back({index});
+  return refs;
+}
+
+Status CheckWeightTypes(const ModelFile& file, const ModelSpec& spec) {
+  for (const TensorRef ref : TensorsOf(spec)) {
+    const TensorInfo& tensor = file.tensors()[ref.index];
+    if (CanDequantize(tensor.type)) continue;
+    return file.TensorError(tensor.name,
+                            StrCat("its type ", NameOf(tensor.type),
+                                   " cannot be computed with; convert the model to another type"));
+  }
+  return OkStatus();
+}
+
+void Decode(const TensorInfo& tensor, float* out) {
+  for (int64_t row = 0; row < tensor.rows(); ++row) {
+    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
+               out + row * tensor.dims[0]);
+  }
+}
+
+std::vector<float> ValuesOf(const TensorInfo& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.values()));
+  Decode(tensor, values.data());
+  return values;
+}
+
+std::vector<float> ValuesOf(const ModelFile& file, TensorRef ref) {
+  if (!ref) return {};
+  return ValuesOf(file.tensors()[static_cast<size_t>(ref.index)]);
+}
+
+StatusOr<std::vector<float>> ReadTableRows(const ModelFile& file, TensorRef table,
+                                           std::span<const TokenId> numbers) {
+  const TensorInfo& tensor = file.tensors()[static_cast<size_t>(table.index)];
+  const auto width = static_cast<size_t>(tensor.dims[0]);
+  std::vector<std::byte> raw(static_cast<size_t>(tensor.row_bytes()));
+  std::vector<float> values(numbers.size() * width);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(file.Read(tensor, numbers[i] * tensor.row_bytes(), raw));
+    Dequantize(tensor.type, raw.data(), tensor.dims[0], values.data() + i * width);
+  }
+  return values;
+}
+
+void PutTapsFirst(const Convolution& convolution, const float* kernel, float* out) {
+  const int64_t n_taps = convolution.n_taps, n = convolution.n_channels;
+  for (int64_t c = 0; c < n; ++c) {
+    for (int64_t j = 0; j < n_taps; ++j) out[j * n + c] = kernel[c * n_taps + j];
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,88 @@
+#include "doors/api/fields/prompt_embeds.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "answer/row_file.h"
+#include "base/strings.h"
+#include "doors/api/fields/support.h"
+
+namespace weft::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr char kType[] = "prompt_embeds";
+
+bool IsEmbeds(const ordered_json& part) { return ValueIn(part, "type") == kType; }
+
+// A content's parts with marks for vectors, which go to `read` and are nowhere copied: they are
+// most of a request.
+StatusOr<ordered_json> TakeFrom(Host& host, const ordered_json& content, std::string_view place,
+                                MessagesWithRows* read) {
+  ordered_json parts = ordered_json::array();
+  for (size_t i = 0; i < content.size(); ++i) {
+    if (!IsEmbeds(content[i])) {
+      parts.push_back(content[i]);
+      continue;
+    }
+    WEFT_ASSIGN_OR_RETURN(
+        auto rows, ReadPromptEmbeds(host, ValueIn(content[i], "data"), StrCat(place, "[", i, "]")));
+    read->rows.push_back(MarkRows(std::move(rows)));
+    parts.push_back({{"type", "text"}, {"text", read->rows.back().mark}});
+  }
+  return parts;
+}
+
+}  // namespace
+
+StatusOr<std::vector<float>> ReadPromptEmbeds(Host& host, const ordered_json& value,
+                                              std::string_view place) {
+  if (!host.defaults().server.takes_prompt_embeds) {
+    return WithCode(WithParam(InvalidArgument(place,
+                                              ": this server takes no input embeddings; "
+                                              "--enable-prompt-embeds allows them"),
+                              place),
+                    "unsupported_parameter");
+  }
+  if (const Status takes = host.model().CheckTakesRows(); !takes.ok()) {
+    return Misshapen(place, Message(takes));
+  }
+  const auto bytes = value.is_string() ? DecodeBase64(value.get_ref<const std::string&>())
+                                       : std::optional<std::string>();
+  if (!bytes) return Misshapen(place, "must be a matrix in base64");
+  auto rows = ReadRowFile(*bytes, host.model().row_width());
+  if (!rows.ok()) return Misshapen(place, Message(rows.status()));
+  return rows;
+}
+
+bool HavePromptEmbeds(const ordered_json& messages) {
+  if (!messages.is_array()) return false;
+  return std::any_of(messages.begin(), messages.end(), [](const ordered_json& message) {
+    const ordered_json& content = ValueIn(message, "content");
+    return content.is_array() && std::any_of(content.begin(), content.end(), IsEmbeds);
+  });
+}
+
+StatusOr<MessagesWithRows> TakePromptEmbeds(Host& host, const ordered_json& messages) {
+  MessagesWithRows read{.messages = ordered_json::array()};
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const ordered_json& content = ValueIn(messages[i], "content");
+    if (!content.is_array()) {
+      read.messages.push_back(messages[i]);
+      continue;
+    }
+    WEFT_ASSIGN_OR_RETURN(ordered_json parts,
+                          TakeFrom(host, content, StrCat("messages[", i, "].content"), &read));
+    ordered_json message = ordered_json::object();
+    for (const auto& [name, value] : messages[i].items()) {
+      if (name != "content") message[name] = value;
+    }
+    message["content"] = std::move(parts);
+    read.messages.push_back(std::move(message));
+  }
+  return read;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,327 @@
+#include "doors/api/server/fleet_routes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "async/signal.h"
+#include "base/clock.h"
+#include "base/strings.h"
+#include "doors/api/fields/support.h"
+#include "doors/api/server/routes.h"
+#include "doors/api/sse.h"
+#include "doors/host/fleet_metrics.h"
+#include "json/json_fields.h"
+#include "json/json_text.h"
+
+namespace weft::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using State = ModelFleet::State;
+
+// How often a stream of events looks for new ones, and says that it is there.
+constexpr std::chrono::milliseconds kLook{100};
+constexpr int64_t kQuietUs = 15'000'000;
+
+// --- what each model is, and where it stands ----------------------------------------------
+
+// llama-server knows a failed model as an unloaded one, and no model that is being unloaded.
+Json StatusJson(State state, double share, const std::string& problem) {
+  Json status = {{"value", state == State::kUnloading ? "loaded" : NameOf(state)}};
+  if (state == State::kLoading) status["progress"] = share;
+  if (state == State::kUnloaded && !problem.empty()) {
+    status["failed"] = true;
+    status["reason"] = problem;
+  }
+  return status;
+}
+
+Json Names(const FleetModel& model) {
+  Json names = Json::array({model.name});
+  for (const std::string& alias : model.aliases) names.push_back(alias);
+  return names;
+}
+
+// What its file says of a model that is not loaded.
+Json ObjectFromFile(const FleetModel& model, int64_t created_s, const char* owner) {
+  const ModelFacts& facts = model.facts;
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", created_s},
+          {"created_at", UtcTime(created_s * 1'000'000)},
+          {"owned_by", owner},
+          {"root", model.file_name},
+          {"max_model_len", facts.context_tokens},
+          {"context_length", facts.context_tokens},
+          {"context_window", facts.context_tokens},
+          {"max_input_tokens", facts.context_tokens},
+          {"max_tokens", facts.context_tokens},
+          {"aliases", Names(model)},
+          {"tags", Json::array()},
+          {"type", "model"},
+          {"name", model.name},
+          {"display_name", model.name},
+          {"meta",
+           {{"n_ctx", facts.context_tokens},
+            {"n_ctx_train", facts.context_tokens},
+            {"n_embd", facts.embedding_length},
+            {"n_params", facts.n_parameters},
+            {"size", facts.tensor_bytes},
+            {"title", facts.title},
+            {"quantization", facts.quantization}}}};
+}
+
+Json ObjectOf(ModelFleet& fleet, const ModelFleet::Info& info, int64_t created_s,
+              const char* owner) {
+  const ModelLease lease = fleet.Peek(info.model->name);
+  Json object = lease != nullptr ? ModelObject(lease->host(), owner)
+                                 : ObjectFromFile(*info.model, created_s, owner);
+  object["status"] = StatusJson(info.state, info.loaded_share, info.problem);
+  object["memory_bytes"] = info.memory_bytes;
+  object["pinned"] = info.model->pinned;
+  object["requests"] = info.requests;
+  return object;
+}
+
+Json EntryOf(ModelFleet& fleet, const FleetModel& model) {
+  if (const ModelLease lease = fleet.Peek(model.name)) return ModelEntry(lease->host());
+  return {{"name", model.name}, {"model", model.name}, {"type", "model"}};
+}
+
+void HandleModels(FleetHost& host, ModelFleet& fleet, const HttpRequest& request,
+                  HttpResponder& responder) {
+  Json data = Json::array(), entries = Json::array();
+  for (const ModelFleet::Info& info : fleet.List()) {
+    data.push_back(ObjectOf(fleet, info, host.created_s(), OwnerFor(request)));
+    entries.push_back(EntryOf(fleet, *info.model));
+  }
+  const Json first = data.front()["id"], last = data.back()["id"];
+  SendJson(responder, {{"object", "list"},
+                       {"data", std::move(data)},
+                       {"models", std::move(entries)},
+                       {"memory_bytes", fleet.memory_bytes()},
+                       {"has_more", false},
+                       {"first_id", first},
+                       {"last_id", last}});
+}
+
+Status Unknown(const Status& status) {
+  return WithCode(WithParam(status, "model"), "model_not_found");
+}
+
+void HandleModel(FleetHost& host, ModelFleet& fleet, const HttpRequest& request,
+                 HttpResponder& responder) {
+  const auto info = fleet.Find(request.path_arguments[0]);
+  if (!info.ok()) return SendError(responder, Unknown(info.status()), kOpenAiErrors);
+  SendJson(responder, ObjectOf(fleet, *info, host.created_s(), OwnerFor(request)));
+}
+
+// --- the server ----------------------------------------------------------------------------
+
+// Why sessions of a loaded model cannot be saved; empty: they can.
+std::string SaveProblem(ModelFleet& fleet) {
+  for (const ModelFleet::Info& info : fleet.List()) {
+    const ModelLease lease = fleet.Peek(info.model->name);
+    if (lease == nullptr) continue;
+    const EngineStats stats = lease->host().engine().Stats();
+    if (stats.sessions_unsaved > 0) return StrCat(info.model->name, ": ", stats.save_problem);
+  }
+  return "";
+}
+
+void HandleHealth(FleetHost& host, ModelFleet& fleet, HttpResponder& responder) {
+  if (host.phase() == Phase::kDraining || !fleet.started()) {
+    return SendError(responder, MakeError(503, "unavailable_error", host.phase_reason()),
+                     kLlamaErrors);
+  }
+  const std::string problem = SaveProblem(fleet);
+  if (problem.empty()) return SendJson(responder, {{"status", "ok"}});
+  SendJson(responder, {{"status", "degraded"},
+                       {"reason", StrCat("sessions cannot be saved (", problem,
+                                         "): a restart would lose their last turns")}});
+}
+
+// A model's metrics, as far as the request may see them.
+std::string TextOf(Host& host, const HttpRequest& request) {
+  if (request.is_operators) {
+    const EngineStats stats = host.engine().Stats();
+    return host.metrics().Render(&stats);
+  }
+  const auto own = host.engine().ListSessions(request.domain);
+  return host.metrics().RenderOwn(request.domain, own.ok() ? *own : std::vector<SessionInfo>());
+}
+
+void HandleMetrics(FleetHost& host, ModelFleet& fleet, const HttpRequest& request,
+                   HttpResponder& responder) {
+  std::vector<ModelMetrics> models;
+  const std::vector<ModelFleet::Info> list = fleet.List();
+  for (const ModelFleet::Info& info : list) {
+    const ModelLease lease = fleet.Peek(info.model->name);
+    if (lease != nullptr) models.push_back({info.model->name, TextOf(lease->host(), request)});
+  }
+  const std::string own =
+      request.is_operators ? host.metrics().Render(nullptr) + FleetMetrics(list) : "";
+  responder.Send(200, "text/plain; version=0.0.4; charset=utf-8", MergeMetrics(own, models),
+                 {{"Process-Start-Time-Unix", StrCat(host.created_s())}});
+}
+
+// --- loading and unloading -------------------------------------------------------------------
+
+StatusOr<std::string> ReadName(const HttpRequest& request) {
+  WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
+  ApiFields fields(body);
+  const auto name = fields.String("model");
+  if (!name || name->empty()) fields.Fail("model", "must name a model");
+  std::vector<std::string> ignored;
+  WEFT_RETURN_IF_ERROR(fields.Finish(&ignored));
+  return *name;
+}
+
+using Action = Status (ModelFleet::*)(std::string_view);
+
+void HandleAction(ModelFleet& fleet, Action action, const HttpRequest& request,
+                  HttpResponder& responder) {
+  const auto name = ReadName(request);
+  Status status = name.status();
+  if (status.ok()) status = (fleet.*action)(*name);
+  if (status.ok()) return SendJson(responder, {{"success", true}});
+  if (status.code() == StatusCode::kNotFound) status = Unknown(status);
+  // As llama-server answers for a model that is loaded, or unloaded, already.
+  if (status.code() == StatusCode::kFailedPrecondition) status = InvalidArgument(Message(status));
+  SendError(responder, status, kLlamaErrors);
+}
+
+void HandleUnload(ModelFleet& fleet, const HttpRequest& request, HttpResponder& responder) {
+  if (request.is_operators) return HandleAction(fleet, &ModelFleet::Unload, request, responder);
+  SendError(responder,
+            absl::PermissionDeniedError("models cannot be unloaded with one of several keys: they "
+                                        "are everybody's"),
+            kLlamaErrors);
+}
+
+Json EventJson(const ModelFleet::Event& event) {
+  Json data = {{"status", event.state == State::kUnloading ? "unloading" : NameOf(event.state)}};
+  if (event.state == State::kLoading) {
+    data["progress"] = {{"stages", Json::array({"text_model"})},
+                        {"current", "text_model"},
+                        {"value", event.loaded_share}};
+  }
+  if (event.state == State::kUnloaded && !event.problem.empty()) {
+    data["failed"] = true;
+    data["reason"] = event.problem;
+  }
+  return {{"model", event.model}, {"event", "model_status"}, {"data", std::move(data)}};
+}
+
+// Streams what happens from now on, until the client leaves or the server shuts down.
+Task<void> HandleEvents(FleetHost& host, ModelFleet& fleet, const HttpRequest&,
+                        HttpResponder& responder) {
+  const auto before = fleet.EventsSince(0);
+  int64_t last = before.empty() ? 0 : before.back().number;
+  Signal wake;
+  const std::function<void()> notify = wake.Notifier();
+  const std::stop_callback<std::function<void()>> on_gone(responder.cancellation(), notify);
+  const std::stop_callback<std::function<void()>> on_draining(host.draining(), notify);
+  const HttpHeaders headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  bool is_open =
+      responder.Begin(200, "text/event-stream", headers) && responder.Write(": open\n\n");
+  int64_t told_us = NowMicros();
+  while (is_open && !responder.gone() && host.phase() != Phase::kDraining) {
+    for (const ModelFleet::Event& event : fleet.EventsSince(last)) {
+      last = event.number;
+      is_open = responder.Write(StrCat("data: ", CompactJson(EventJson(event)), "\n\n"));
+      told_us = NowMicros();
+    }
+    if (NowMicros() - told_us > kQuietUs) {
+      is_open = responder.Write(": still open\n\n");
+      told_us = NowMicros();
+    }
+    co_await responder.Room();
+    co_await wake.WaitUntil(std::chrono::steady_clock::now() + kLook);
+  }
+  responder.End();
+}
+
+void AddActions(Router& router, FleetHost& host, ModelFleet& fleet) {
+  router.Add({.method = "POST",
+              .pattern = "/models/load",
+              .shape = kLlamaErrors,
+              .handler =
+                  [&fleet](const HttpRequest& request, HttpResponder& responder) {
+                    HandleAction(fleet, &ModelFleet::Load, request, responder);
+                  },
+              .needs_model = false,
+              .is_quick = true});
+  router.Add({.method = "POST",
+              .pattern = "/models/unload",
+              .shape = kLlamaErrors,
+              .handler = [&fleet](const HttpRequest& request,
+                                  HttpResponder& r) { HandleUnload(fleet, request, r); },
+              .needs_model = false,
+              .is_quick = true});
+  router.Add(
+      {.method = "GET",
+       .pattern = "/models/sse",
+       .shape = kLlamaErrors,
+       .task = [&host, &fleet](const HttpRequest& request,
+                               HttpResponder& r) { return HandleEvents(host, fleet, request, r); },
+       .needs_model = false});
+}
+
+void AddLists(Router& router, FleetHost& host, ModelFleet& fleet) {
+  for (const char* const path : {"/v1/models", "/models"}) {
+    router.Add(
+        {.method = "GET",
+         .pattern = path,
+         .handler = [&host, &fleet](const HttpRequest& request,
+                                    HttpResponder& r) { HandleModels(host, fleet, request, r); },
+         .needs_model = false,
+         .is_public = true,
+         .is_quick = true});
+  }
+  for (const char* const path : {"/v1/models/{id}", "/models/{id}"}) {
+    router.Add(
+        {.method = "GET",
+         .pattern = path,
+         .shape = kOpenAiErrors,
+         .handler = [&host, &fleet](const HttpRequest& request,
+                                    HttpResponder& r) { HandleModel(host, fleet, request, r); },
+         .needs_model = false,
+         .is_quick = true});
+  }
+}
+
+}  // namespace
+
+void RegisterFleetApi(Router& router, FleetHost& host, ModelFleet& fleet, bool metrics) {
+  for (const char* const path : {"/health", "/v1/health"}) {
+    router.Add({.method = "GET",
+                .pattern = path,
+                .shape = kLlamaErrors,
+                .handler = [&host, &fleet](const HttpRequest&,
+                                           HttpResponder& r) { HandleHealth(host, fleet, r); },
+                .needs_model = false,
+                .is_public = true,
+                .is_quick = true,
+                .is_watched = true});
+  }
+  if (metrics) {
+    router.Add(
+        {.method = "GET",
+         .pattern = "/metrics",
+         .shape = kLlamaErrors,
+         .handler = [&host, &fleet](const HttpRequest& request,
+                                    HttpResponder& r) { HandleMetrics(host, fleet, request, r); },
+         .needs_model = false,
+         .is_quick = true,
+         .is_operators = true,
+         .is_watched = true});
+  }
+  AddActions(router, host, fleet);
+  AddLists(router, host, fleet);
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,24 @@
+#include "doors/api/sse.h"
+
+#include <utility>
+
+#include "base/strings.h"
+#include "doors/api/fields/support.h"
+#include "json/json_text.h"
+
+namespace weft::serve {
+
+SseStream::SseStream(HttpResponder& responder, HttpHeaders headers)
+    : AnswerStream(responder, "text/event-stream", std::move(headers)) {}
+
+bool SseStream::Data(const nlohmann::ordered_json& data) {
+  return Write(StrCat("data: ", CompactJson(data), "\n\n"));
+}
+
+bool SseStream::Event(std::string_view name, const nlohmann::ordered_json& data) {
+  return Write(StrCat("event: ", name, "\ndata: ", CompactJson(data), "\n\n"));
+}
+
+bool SseStream::Done() { return Write("data: [DONE]\n\n"); }
+
+}  // namespace weft::serve

@@ -1,0 +1,25 @@
+// A response as server-sent events.
+#ifndef WEFT_DOORS_API_SSE_H_
+#define WEFT_DOORS_API_SSE_H_
+
+#include <string_view>
+
+#include "doors/http/answer_stream.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::serve {
+
+class SseStream : public AnswerStream {
+ public:
+  explicit SseStream(HttpResponder& responder, HttpHeaders headers = {});
+
+  // False once the client has left: stop feeding the stream.
+  bool Data(const nlohmann::ordered_json& data);
+  bool Event(std::string_view name, const nlohmann::ordered_json& data);
+  // OpenAI's "data: [DONE]".
+  bool Done();
+};
+
+}  // namespace weft::serve
+
+#endif  // WEFT_DOORS_API_SSE_H_

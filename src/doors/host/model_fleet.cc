@@ -1,0 +1,305 @@
+#include "doors/host/model_fleet.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "async/signal.h"
+#include "base/clock.h"
+#include "base/strings.h"
+
+namespace weft::serve {
+namespace {
+
+using std::chrono::milliseconds;
+
+// After a model could not be loaded, until a request makes the fleet try again: each attempt may
+// cost other models their place.
+constexpr std::chrono::seconds kRetryAfter{30};
+constexpr size_t kMaxEvents = 256;
+bool IsNameOf(std::string_view name, const FleetModel& model) {
+  return name == model.name || std::ranges::count(model.aliases, name) > 0;
+}
+
+}  // namespace
+
+std::string_view NameOf(ModelFleet::State state) {
+  switch (state) {
+    case ModelFleet::State::kUnloaded:
+      return "unloaded";
+    case ModelFleet::State::kWaiting:
+    case ModelFleet::State::kLoading:
+      return "loading";
+    case ModelFleet::State::kLoaded:
+      return "loaded";
+    case ModelFleet::State::kUnloading:
+      return "unloading";
+  }
+  return "";
+}
+
+// --- requests ----------------------------------------------------------------------------
+
+// A request's place among those that wait: the model is wanted while there is one.
+class ModelFleet::Waiting {
+ public:
+  Waiting(ModelFleet* fleet, Member* member, Waiter waiter) : fleet_(*fleet), member_(*member) {
+    MutexLock lock(&fleet_.mutex_);
+    place_ = member_.waiting.insert(member_.waiting.end(), std::move(waiter));
+  }
+  // A lease that nobody took is given back.
+  ~Waiting() {
+    const ModelLease unused = Take();
+    MutexLock lock(&fleet_.mutex_);
+    member_.waiting.erase(place_);
+    fleet_.changed_.NotifyAll();
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+  // What it was lent; null if nothing yet.
+  ModelLease Take() {
+    MutexLock lock(&fleet_.mutex_);
+    return std::exchange(place_->lease, nullptr);
+  }
+
+ private:
+  ModelFleet& fleet_;
+  Member& member_;
+  std::list<Waiter>::iterator place_;
+};
+
+ModelFleet::ModelFleet(Options options, std::vector<FleetModel> models)
+    : options_(std::move(options)) {
+  for (FleetModel& model : models) {
+    auto& member = members_.emplace_back(std::make_unique<Member>());
+    member->problem = model.problem;
+    member->model = std::move(model);
+  }
+}
+
+ModelFleet::~ModelFleet() {
+  (void)Drain(milliseconds(0));
+  if (thread_.joinable()) thread_.join();
+}
+
+ModelFleet::Member* ModelFleet::FindMember(std::string_view name) const {
+  if (name.empty()) return members_.empty() ? nullptr : members_.front().get();
+  // Ollama's clients add the tag.
+  constexpr std::string_view kLatest = ":latest";
+  const auto find = [this](std::string_view wanted) -> Member* {
+    for (const auto& member : members_) {
+      if (IsNameOf(wanted, member->model)) return member.get();
+    }
+    return nullptr;
+  };
+  Member* const member = find(name);
+  if (member != nullptr || !name.ends_with(kLatest)) return member;
+  return find(name.substr(0, name.size() - kLatest.size()));
+}
+
+Status ModelFleet::UnknownName(std::string_view name) const {
+  std::vector<std::string> names;
+  for (const auto& member : members_) names.push_back(Printable(member->model.name, 100));
+  return NotFound("the model ", Printable(name, 200), " is not served here; there are ",
+                  StrJoin(names, ", "));
+}
+
+Status ModelFleet::NotYet(const Member& member) const {
+  const std::string name = Printable(member.model.name, 200);
+  if (member.state != State::kLoading) return Unavailable("the model ", name, " waits for memory");
+  return Unavailable("the model ", name, " is loading (", static_cast<int>(member.share * 100),
+                     " %)");
+}
+
+ModelLease ModelFleet::Lend(Member* member, bool counts) {
+  ++member->leases;
+  if (counts) member->used_at = Clock::now();
+  return {member->loaded.get(), [this, member, counts](LoadedModel*) { Release(member, counts); }};
+}
+
+ModelLease ModelFleet::LendFor(Member* member, const ModelWish& wish) {
+  if (wish.may_load) member->keep_alive = wish.keep_alive;
+  return Lend(member, /*counts=*/wish.may_load);
+}
+
+void ModelFleet::Release(Member* member, bool counts) {
+  MutexLock lock(&mutex_);
+  --member->leases;
+  if (counts) member->used_at = Clock::now();
+  changed_.NotifyAll();
+}
+
+// The lease; null if the request has to wait.
+StatusOr<ModelLease> ModelFleet::TryTake(Member* member, const ModelWish& wish) {
+  MutexLock lock(&mutex_);
+  const std::string name = Printable(member->model.name, 200);
+  if (draining_) return Unavailable("the server is shutting down");
+  if (member->state == State::kLoaded) {
+    return LendFor(member, wish);
+  }
+  if (member->state != State::kUnloaded) return ModelLease();
+  const bool never = !member->model.problem.empty();
+  if (never || (!member->problem.empty() && Clock::now() < member->failed_at + kRetryAfter)) {
+    return Unavailable("the model ", name, " cannot be loaded: ", member->problem);
+  }
+  if (!wish.may_load) return Unavailable("the model ", name, " is not loaded");
+  AskToLoad(member);
+  return ModelLease();
+}
+
+Task<StatusOr<ModelLease>> ModelFleet::Use(ModelWish wish, std::stop_token gone) {
+  Member* const member = FindMember(wish.name);
+  if (member == nullptr) co_return UnknownName(wish.name);
+  Signal signal;
+  const std::stop_callback<std::function<void()>> on_gone(gone, signal.Notifier());
+  Waiting waiting(this, member, {.wake = signal.Notifier(), .wish = wish});
+  const auto deadline = Clock::now() + options_.load_wait;
+  while (true) {
+    StatusOr<ModelLease> lease = waiting.Take();
+    if (*lease == nullptr) lease = TryTake(member, wish);
+    if (!lease.ok() || *lease != nullptr) co_return lease;
+    if (gone.stop_requested()) co_return absl::CancelledError("the client has left");
+    const bool in_time = co_await signal.WaitUntil(deadline);
+    if (in_time) continue;
+    MutexLock lock(&mutex_);
+    co_return NotYet(*member);
+  }
+}
+
+ModelLease ModelFleet::Peek(std::string_view name) {
+  Member* const member = FindMember(name);
+  if (member == nullptr) return nullptr;
+  MutexLock lock(&mutex_);
+  return member->state == State::kLoaded ? Lend(member, /*counts=*/false) : nullptr;
+}
+
+// --- what an operator asks ---------------------------------------------------------------
+
+Status ModelFleet::Load(std::string_view name) {
+  Member* const member = FindMember(name);
+  if (member == nullptr) return UnknownName(name);
+  MutexLock lock(&mutex_);
+  if (!member->model.problem.empty()) {
+    return FailedPrecondition("the model cannot be loaded: ", member->problem);
+  }
+  if (member->state == State::kLoaded) return FailedPrecondition("the model is already loaded");
+  member->is_asked = true;
+  if (member->state == State::kUnloaded) AskToLoad(member);
+  return OkStatus();
+}
+
+Status ModelFleet::Unload(std::string_view name) {
+  Member* const member = FindMember(name);
+  if (member == nullptr) return UnknownName(name);
+  MutexLock lock(&mutex_);
+  if (member->model.pinned) return FailedPrecondition("the model is pinned, and stays loaded");
+  member->is_asked = false;
+  if (member->state == State::kUnloaded) return FailedPrecondition("the model is not loaded");
+  if (member->state == State::kLoaded) SetState(member, State::kUnloading);
+  member->yields = false;
+  changed_.NotifyAll();
+  return OkStatus();
+}
+
+// --- what is told --------------------------------------------------------------------------
+
+ModelFleet::Info ModelFleet::InfoOf(const Member& member) const {
+  Info info{.model = &member.model,
+            .state = member.state,
+            .problem = member.problem,
+            .loaded_share = member.share,
+            .memory_bytes = member.bytes,
+            .requests = member.leases,
+            .waiting = static_cast<int>(member.waiting.size())};
+  const milliseconds limit = IdleLimit(member);
+  if (member.state == State::kLoaded && limit >= milliseconds(0)) {
+    const auto left = std::max(member.used_at + limit - Clock::now(), Clock::duration::zero());
+    info.expires_s = WallClockMicros() / 1'000'000 +
+                     std::chrono::duration_cast<std::chrono::seconds>(left).count();
+  }
+  return info;
+}
+
+std::vector<ModelFleet::Info> ModelFleet::List() const {
+  MutexLock lock(&mutex_);
+  std::vector<Info> list;
+  for (const auto& member : members_) list.push_back(InfoOf(*member));
+  return list;
+}
+
+StatusOr<ModelFleet::Info> ModelFleet::Find(std::string_view name) const {
+  const Member* const member = FindMember(name);
+  if (member == nullptr) return UnknownName(name);
+  MutexLock lock(&mutex_);
+  return InfoOf(*member);
+}
+
+std::vector<ModelFleet::Event> ModelFleet::EventsSince(int64_t number) const {
+  MutexLock lock(&mutex_);
+  std::vector<Event> events;
+  std::ranges::copy_if(events_, std::back_inserter(events),
+                       [number](const Event& event) { return event.number > number; });
+  return events;
+}
+
+bool ModelFleet::started() const {
+  MutexLock lock(&mutex_);
+  return started_;
+}
+
+void ModelFleet::Note(const Member& member) {
+  events_.push_back({.number = ++last_event_,
+                     .model = member.model.name,
+                     .state = member.state,
+                     .loaded_share = member.share,
+                     .problem = member.problem});
+  if (events_.size() > kMaxEvents) events_.pop_front();
+}
+
+void ModelFleet::SetState(Member* member, State state) {
+  member->state = state;
+  Note(*member);
+}
+
+void ModelFleet::Tell(const std::string& text) const {
+  if (options_.on_notice) options_.on_notice(text);
+}
+
+// --- the end -------------------------------------------------------------------------------
+
+Status ModelFleet::ParkAll(milliseconds grace) {
+  std::vector<std::shared_ptr<LoadedModel>> all;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& member : members_) {
+      if (member->loaded != nullptr) all.push_back(member->loaded);
+    }
+  }
+  std::vector<Status> outcomes(all.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < all.size(); ++i) {
+    threads.emplace_back([&, i] { outcomes[i] = all[i]->Park(grace); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& outcome : outcomes) WEFT_RETURN_IF_ERROR(outcome);
+  return OkStatus();
+}
+
+Status ModelFleet::Drain(milliseconds grace) {
+  {
+    MutexLock lock(&mutex_);
+    draining_ = true;
+    changed_.NotifyAll();
+    for (const auto& member : members_) ServeWaiting(member.get());
+  }
+  const Status status = ParkAll(grace);
+  {
+    // A model that is being loaded: that cannot be interrupted.
+    MutexLock lock(&mutex_);
+    while (is_working_) changed_.Wait(&mutex_);
+  }
+  const Status rest = ParkAll(grace);
+  return status.ok() ? rest : status;
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,220 @@
+// The models of one server: which of them are loaded, and which one has to go when memory is short.
+//
+//   ModelFleet fleet({.memory_bytes = ...}, std::move(models));
+//   fleet.Start();
+//   auto using = fleet.Use({.name = "haiku"}, responder.cancellation());
+//   const StatusOr<ModelLease> lease = co_await using;   // loads it if need be
+//   (*lease)->host() ...                                 // stays loaded while the lease is held
+//
+// One thread of the fleet loads and unloads, one model at a time. To make room it unloads the model
+// that was used least recently, an idle one before a busy one: of a busy one the running requests
+// end first, and new ones wait until it is back. A pinned model stays. Before a model goes, its
+// sessions and prefixes are parked; loading it restores them.
+//
+// Leases end before the fleet does: destroy the front ends first. Any thread.
+#ifndef WEFT_DOORS_HOST_MODEL_FLEET_H_
+#define WEFT_DOORS_HOST_MODEL_FLEET_H_
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "async/task.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "doors/host/host.h"
+#include "doors/http/router.h"
+#include "model/formats/model_facts.h"
+
+namespace weft::serve {
+
+// A model in memory. Destroying it frees that.
+class LoadedModel {
+ public:
+  virtual ~LoadedModel() = default;
+
+  virtual Host& host() = 0;
+  // The routes that answer with this model.
+  virtual const Router& router() const = 0;
+  // Weights, the limit for sessions, and scratch.
+  virtual int64_t memory_bytes() const = 0;
+  // Ends what runs, at the latest after `grace`, and saves sessions and prefixes. May be called
+  // again with less grace while the first call waits.
+  virtual Status Park(std::chrono::milliseconds grace) = 0;
+};
+
+using ModelLease = std::shared_ptr<LoadedModel>;
+
+// What the operator says of a model.
+struct FleetModel {
+  using Load = std::function<StatusOr<std::unique_ptr<LoadedModel>>(
+      const std::function<void(double fraction)>& told)>;
+
+  std::string name;
+  std::vector<std::string> aliases = {};
+  bool pinned = false;  // loaded at the start, never unloaded
+  bool eager = false;   // loaded at the start if there is room
+  // Unloaded after this long without a request; negative: never; unset: as for all.
+  std::optional<std::chrono::milliseconds> idle_unload = std::nullopt;
+  int64_t needs_bytes = 0;   // an estimate of LoadedModel::memory_bytes
+  std::string problem = {};  // why it can never be loaded; empty: it can
+  Load load;
+  // For lists, while it is not loaded.
+  std::string file_name = {};
+  int64_t file_bytes = 0;
+  int64_t file_time_s = 0;  // its last change, seconds since 1970
+  ModelFacts facts = {};
+};
+
+// Which model a request wants, and what that means for the model.
+struct ModelWish {
+  std::string name = {};  // a name or an alias; empty: the first model
+  // Replaces its idle_unload from now on; 0: unload it when this request has ended.
+  std::optional<std::chrono::milliseconds> keep_alive = std::nullopt;
+  bool may_load = true;  // false: neither loaded nor kept by it
+};
+
+class ModelFleet {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  struct Options {
+    int64_t memory_bytes = 0;  // of all models together
+    std::chrono::milliseconds idle_unload{-1};
+    std::chrono::milliseconds load_wait{120'000};  // how long a request waits for its model
+    std::chrono::milliseconds park_grace{5'000};   // for what runs without a lease
+    std::function<void(const std::string&)> on_notice = {};
+  };
+
+  enum class State { kUnloaded, kWaiting, kLoading, kLoaded, kUnloading };
+
+  struct Info {
+    const FleetModel* model = nullptr;  // lives as long as the fleet
+    State state = State::kUnloaded;
+    std::string problem;       // why the last attempt to load it failed; empty: it did not
+    double loaded_share = 0;   // while loading
+    int64_t memory_bytes = 0;  // what it counts for
+    int requests = 0;          // that hold it
+    int waiting = 0;           // that wait for it
+    std::optional<int64_t> expires_s = std::nullopt;  // when it is unloaded if nobody asks
+  };
+
+  struct Event {
+    int64_t number = 0;
+    std::string model;
+    State state = State::kUnloaded;
+    double loaded_share = 0;
+    std::string problem = {};
+  };
+
+  ModelFleet(Options options, std::vector<FleetModel> models);
+  ~ModelFleet();  // same as Drain(0)
+
+  // Call once.
+  void Start();
+  // Whether the models that are loaded at the start are, as far as they can be.
+  bool started() const;
+
+  // NOT_FOUND for an unknown name; UNAVAILABLE while it is not loaded, or cannot be, with the
+  // reason. Runs in a TaskPool; gives up when `gone` is requested.
+  Task<StatusOr<ModelLease>> Use(ModelWish wish, std::stop_token gone);
+  // Without loading it and without counting as its use; null if it is not loaded.
+  ModelLease Peek(std::string_view name);
+  // Begins to load or unload it. FAILED_PRECONDITION if it is that already, or must stay.
+  Status Load(std::string_view name);
+  Status Unload(std::string_view name);
+
+  std::vector<Info> List() const;
+  StatusOr<Info> Find(std::string_view name) const;
+  // What happened after the event of that number; 0: all that is remembered.
+  std::vector<Event> EventsSince(int64_t number) const;
+  int64_t memory_bytes() const { return options_.memory_bytes; }
+
+  // Lends and loads nothing more, and parks every model. A second call may give less grace.
+  Status Drain(std::chrono::milliseconds grace);
+
+ private:
+  // A request that waits for a model. It gets its lease before the thread looks for a model that
+  // could go: otherwise two that are wanted could displace each other without serving anybody.
+  struct Waiter {
+    std::function<void()> wake;
+    ModelWish wish;
+    ModelLease lease = nullptr;
+  };
+  struct Member {
+    FleetModel model;
+    State state = State::kUnloaded;
+    bool is_asked = false;  // by Load or at the start, rather than by requests
+    bool yields = false;    // unloading to make room, which may turn out not to be needed
+    std::string problem = {};
+    Clock::time_point failed_at = {};
+    double share = 0, noted_share = 0;
+    int64_t bytes = 0;
+    int leases = 0;
+    Clock::time_point used_at = {};
+    std::optional<std::chrono::milliseconds> keep_alive = std::nullopt;
+    std::shared_ptr<LoadedModel> loaded = nullptr;
+    std::list<Waiter> waiting = {};
+  };
+  class Waiting;
+
+  Member* FindMember(std::string_view name) const;
+  Status UnknownName(std::string_view name) const;
+  StatusOr<ModelLease> TryTake(Member* member, const ModelWish& wish);
+  ModelLease LendFor(Member* member, const ModelWish& wish) WEFT_REQUIRES(mutex_);
+  ModelLease Lend(Member* member, bool counts) WEFT_REQUIRES(mutex_);
+  void Release(Member* member, bool counts);
+  Status NotYet(const Member& member) const;
+
+  void Work();
+  void AskToLoad(Member* member) WEFT_REQUIRES(mutex_);
+  using Loaded = StatusOr<std::unique_ptr<LoadedModel>>;
+  void LoadNext() WEFT_REQUIRES(mutex_);
+  Loaded RunLoad(Member* member) WEFT_EXCLUDES(mutex_);
+  void EndLoad(Member* member, Loaded loaded) WEFT_REQUIRES(mutex_);
+  Status MakeRoom(Member* member) WEFT_REQUIRES(mutex_);
+  Status ChooseToYield(const Member& member) WEFT_REQUIRES(mutex_);
+  bool UnloadOne() WEFT_REQUIRES(mutex_);
+  bool TrimToBudget() WEFT_REQUIRES(mutex_);
+  void FinishUnload(Member* member) WEFT_REQUIRES(mutex_);
+  void KeepYielding() WEFT_REQUIRES(mutex_);
+  std::chrono::milliseconds IdleLimit(const Member& member) const WEFT_REQUIRES(mutex_);
+  Clock::time_point NextExpiry() const WEFT_REQUIRES(mutex_);
+  void SetState(Member* member, State state) WEFT_REQUIRES(mutex_);
+  void Note(const Member& member) WEFT_REQUIRES(mutex_);
+  int64_t UsedBytes() const WEFT_REQUIRES(mutex_);
+  Info InfoOf(const Member& member) const WEFT_REQUIRES(mutex_);
+  bool IsWanted(const Member& member) const WEFT_REQUIRES(mutex_);
+  // Lends it to those that wait, if it is loaded, and wakes them.
+  void ServeWaiting(Member* member) WEFT_REQUIRES(mutex_);
+  Status ParkAll(std::chrono::milliseconds grace);
+  void Tell(const std::string& text) const;
+
+  const Options options_;
+  mutable Mutex mutex_;
+  CondVar changed_;                               // something for the thread to do
+  std::vector<std::unique_ptr<Member>> members_;  // fixed; their models are constant
+  std::deque<Member*> to_load_ WEFT_GUARDED_BY(mutex_);
+  std::deque<Event> events_ WEFT_GUARDED_BY(mutex_);
+  int64_t last_event_ WEFT_GUARDED_BY(mutex_) = 0;
+  bool started_ WEFT_GUARDED_BY(mutex_) = false;
+  bool draining_ WEFT_GUARDED_BY(mutex_) = false;
+  bool is_working_ WEFT_GUARDED_BY(mutex_) = false;  // the thread
+  std::thread thread_;
+};
+
+// "unloaded", "loading", "loaded": llama-server's words.
+std::string_view NameOf(ModelFleet::State state);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_DOORS_HOST_MODEL_FLEET_H_

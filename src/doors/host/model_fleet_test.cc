@@ -1,0 +1,348 @@
+#include "doors/host/model_fleet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/strings.h"
+#include "tests/support/await.h"
+
+namespace weft::serve {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Await;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using State = ModelFleet::State;
+
+// What happened, in order: "+a" a is loaded, "-a" it is parked.
+class Diary {
+ public:
+  void Add(std::string line) {
+    MutexLock lock(&mutex_);
+    lines_.push_back(std::move(line));
+  }
+  void Clear() {
+    MutexLock lock(&mutex_);
+    lines_.clear();
+  }
+  std::vector<std::string> lines() const {
+    MutexLock lock(&mutex_);
+    return lines_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<std::string> lines_ WEFT_GUARDED_BY(mutex_);
+};
+
+class ScriptedLoaded : public LoadedModel {
+ public:
+  ScriptedLoaded(std::string name, int64_t bytes, Diary* diary)
+      : name_(std::move(name)), bytes_(bytes), diary_(*diary) {
+    diary_.Add("+" + name_);
+  }
+  Host& host() override { CheckFailed(__FILE__, __LINE__, "host()", "nobody asks"); }
+  const Router& router() const override { return router_; }
+  int64_t memory_bytes() const override { return bytes_; }
+  Status Park(milliseconds) override {
+    if (!parked_.exchange(true)) diary_.Add("-" + name_);
+    return OkStatus();
+  }
+  const std::string& name() const { return name_; }
+
+ private:
+  const std::string name_;
+  const int64_t bytes_;
+  Diary& diary_;
+  const Router router_;
+  std::atomic<bool> parked_{false};
+};
+
+class ModelFleetTest : public ::testing::Test {
+ protected:
+  FleetModel Model(const std::string& name, int64_t bytes = 10) {
+    FleetModel model{.name = name, .needs_bytes = bytes};
+    model.load = [this, name, bytes](const auto& told) -> StatusOr<std::unique_ptr<LoadedModel>> {
+      told(0.5);
+      if (const auto it = gates_.find(name); it != gates_.end()) it->second.wait();
+      if (broken_) return InvalidArgument("its tensors are torn");
+      return std::make_unique<ScriptedLoaded>(name, bytes, &diary_);
+    };
+    return model;
+  }
+
+  void Start(std::vector<FleetModel> models, ModelFleet::Options options = {}) {
+    if (options.memory_bytes == 0) options.memory_bytes = 20;
+    options.on_notice = [this](const std::string& text) { notices_.Add(text); };
+    fleet_ = std::make_unique<ModelFleet>(options, std::move(models));
+    fleet_->Start();
+  }
+
+  StatusOr<ModelLease> Use(const std::string& name,
+                           std::optional<milliseconds> keep_alive = std::nullopt) {
+    return Await(fleet_->Use({.name = name, .keep_alive = keep_alive}, {}));
+  }
+  void UseAndLeave(const std::string& name) { EXPECT_TRUE(Use(name).ok()); }
+  std::future<StatusOr<ModelLease>> UseLater(const std::string& name) {
+    return std::async(std::launch::async, [this, name] { return Use(name); });
+  }
+
+  State StateOf(const std::string& name) { return fleet_->Find(name)->state; }
+  void Expect(const std::string& name, State state) {
+    while (StateOf(name) != state) std::this_thread::sleep_for(milliseconds(1));
+  }
+
+  Diary diary_, notices_;
+  std::map<std::string, std::shared_future<void>> gates_;
+  std::atomic<bool> broken_{false};
+  std::unique_ptr<ModelFleet> fleet_;
+};
+
+TEST_F(ModelFleetTest, LoadsOnDemandAndByAlias) {
+  FleetModel small = Model("small");
+  small.aliases = {"haiku"};
+  Start({Model("large"), small});
+  EXPECT_EQ(StateOf("small"), State::kUnloaded);
+  const auto lease = Use("haiku");
+  ASSERT_TRUE(lease.ok());
+  EXPECT_EQ(static_cast<ScriptedLoaded&>(**lease).name(), "small");
+  EXPECT_EQ(StateOf("small"), State::kLoaded);
+  EXPECT_EQ(fleet_->Find("small")->requests, 1);
+  EXPECT_TRUE(Use("small:latest").ok());
+  EXPECT_THAT(diary_.lines(), ElementsAre("+small"));
+  // Without a name, it is the first.
+  UseAndLeave("");
+  EXPECT_EQ(StateOf("large"), State::kLoaded);
+}
+
+TEST_F(ModelFleetTest, RefusesUnknownNamesWithTheList) {
+  Start({Model("a"), Model("b")});
+  const auto lease = Use("c");
+  EXPECT_EQ(lease.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(std::string(Message(lease.status())), HasSubstr("there are a, b"));
+}
+
+TEST_F(ModelFleetTest, UnloadsTheOneUsedLeastRecently) {
+  Start({Model("a"), Model("b"), Model("c")});
+  UseAndLeave("a");
+  UseAndLeave("b");
+  UseAndLeave("a");
+  UseAndLeave("c");
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a", "+b", "-b", "+c"));
+  UseAndLeave("b");
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a", "+b", "-b", "+c", "-a", "+b"));
+}
+
+TEST_F(ModelFleetTest, PinnedModelsStay) {
+  FleetModel pinned = Model("pinned");
+  pinned.pinned = true;
+  Start({pinned, Model("b"), Model("c")});
+  UseAndLeave("pinned");
+  UseAndLeave("b");
+  UseAndLeave("c");
+  EXPECT_THAT(diary_.lines(), ElementsAre("+pinned", "+b", "-b", "+c"));
+  EXPECT_EQ(fleet_->Unload("pinned").code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ModelFleetTest, ABusyModelStaysUntilItsRequestsEnd) {
+  Start({Model("a"), Model("b")}, {.memory_bytes = 10});
+  auto lease = Use("a");
+  ASSERT_TRUE(lease.ok());
+  auto other = UseLater("b");
+  Expect("a", State::kUnloading);
+  // A new request waits until it is back, instead of keeping the other out for ever.
+  auto again = UseLater("a");
+  EXPECT_EQ(again.wait_for(milliseconds(20)), std::future_status::timeout);
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a"));
+  lease->reset();
+  EXPECT_TRUE(other.get().ok());
+  EXPECT_TRUE(again.get().ok());
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a", "-a", "+b", "-b", "+a"));
+}
+
+TEST_F(ModelFleetTest, ABusyModelIsKeptIfTheOtherIsNotWantedAnyMore) {
+  Start({Model("a"), Model("b")}, {.memory_bytes = 10, .load_wait = milliseconds(20)});
+  const auto lease = Use("a");
+  const auto other = Use("b");
+  EXPECT_EQ(other.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message(other.status())), HasSubstr("waits for memory"));
+  Expect("a", State::kLoaded);
+  EXPECT_EQ(StateOf("b"), State::kUnloaded);
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a"));
+}
+
+TEST_F(ModelFleetTest, AModelLargerThanTheMemoryIsRefusedAndNothingGoes) {
+  Start({Model("a"), Model("huge", 30)});
+  UseAndLeave("a");
+  const auto lease = Use("huge");
+  EXPECT_EQ(lease.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(Message(lease.status())), HasSubstr("it needs 30 B of memory"));
+  EXPECT_EQ(StateOf("a"), State::kLoaded);
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a"));
+}
+
+TEST_F(ModelFleetTest, AFailureSaysWhyAndIsNotTriedAgainAtOnce) {
+  Start({Model("a"), Model("b")});
+  UseAndLeave("a");
+  broken_ = true;
+  EXPECT_THAT(std::string(Message(Use("b").status())), HasSubstr("its tensors are torn"));
+  EXPECT_EQ(fleet_->Find("b")->problem, "its tensors are torn");
+  broken_ = false;
+  EXPECT_FALSE(Use("b").ok());
+  EXPECT_EQ(StateOf("a"), State::kLoaded);
+  EXPECT_THAT(notices_.lines(), ElementsAre(HasSubstr("b could not be loaded")));
+  // An operator may.
+  EXPECT_TRUE(fleet_->Load("b").ok());
+  Expect("b", State::kLoaded);
+  EXPECT_THAT(fleet_->Find("b")->problem, IsEmpty());
+}
+
+TEST_F(ModelFleetTest, ManyWaitForOneLoad) {
+  std::promise<void> open;
+  gates_["a"] = open.get_future().share();
+  Start({Model("a")});
+  std::vector<std::future<StatusOr<ModelLease>>> waiting;
+  for (int i = 0; i < 4; ++i) waiting.push_back(UseLater("a"));
+  Expect("a", State::kLoading);
+  EXPECT_EQ(fleet_->Find("a")->loaded_share, 0.5);
+  open.set_value();
+  for (auto& one : waiting) EXPECT_TRUE(one.get().ok());
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a"));
+}
+
+// Who waits is served before the model may go again.
+TEST_F(ModelFleetTest, ModelsThatDisplaceEachOtherServeThoseWhoWait) {
+  for (int i = 0; i < 20; ++i) {
+    std::promise<void> open;
+    gates_["a"] = open.get_future().share();
+    diary_.Clear();
+    Start({Model("a"), Model("b")}, {.memory_bytes = 10});
+    auto first = UseLater("a");
+    Expect("a", State::kLoading);
+    auto second = UseLater("b"), third = UseLater("a");
+    Expect("b", State::kWaiting);
+    while (fleet_->Find("a")->waiting < 2) std::this_thread::sleep_for(milliseconds(1));
+    open.set_value();
+    ASSERT_TRUE(first.get().ok());
+    ASSERT_TRUE(third.get().ok());
+    ASSERT_TRUE(second.get().ok());
+    ASSERT_THAT(diary_.lines(), ElementsAre("+a", "-a", "+b"));
+    fleet_.reset();
+  }
+}
+
+TEST_F(ModelFleetTest, ALoadThatTakesLongIsToldWithItsShare) {
+  std::promise<void> open;
+  gates_["a"] = open.get_future().share();
+  Start({Model("a")}, {.load_wait = milliseconds(20)});
+  EXPECT_THAT(std::string(Message(Use("a").status())), HasSubstr("is loading (50 %)"));
+  open.set_value();
+  Expect("a", State::kLoaded);
+}
+
+TEST_F(ModelFleetTest, IdleModelsGo) {
+  FleetModel kept = Model("kept");
+  kept.idle_unload = milliseconds(-1);
+  Start({kept, Model("idle")}, {.idle_unload = milliseconds(5)});
+  UseAndLeave("kept");
+  UseAndLeave("idle");
+  Expect("idle", State::kUnloaded);
+  EXPECT_EQ(StateOf("kept"), State::kLoaded);
+  EXPECT_FALSE(fleet_->Find("kept")->expires_s.has_value());
+}
+
+TEST_F(ModelFleetTest, KeepAliveOfARequestCounts) {
+  Start({Model("a")});
+  {
+    const auto lease = Use("a", milliseconds(0));
+    ASSERT_TRUE(lease.ok());
+    std::this_thread::sleep_for(milliseconds(5));
+    EXPECT_EQ(StateOf("a"), State::kLoaded);
+  }
+  Expect("a", State::kUnloaded);
+  ASSERT_TRUE(Use("a", milliseconds(60'000)).ok());
+  EXPECT_TRUE(fleet_->Find("a")->expires_s.has_value());
+}
+
+TEST_F(ModelFleetTest, EagerModelsAreLoadedAsFarAsTheMemoryGoes) {
+  std::vector<FleetModel> models = {Model("a"), Model("b"), Model("c")};
+  for (FleetModel& model : models) model.eager = true;
+  Start(std::move(models));
+  while (!fleet_->started()) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a", "+b"));
+  EXPECT_EQ(StateOf("c"), State::kUnloaded);
+}
+
+TEST_F(ModelFleetTest, PeekingNeitherLoadsNorCounts) {
+  Start({Model("a"), Model("b"), Model("c")});
+  EXPECT_EQ(fleet_->Peek("a"), nullptr);
+  UseAndLeave("a");
+  UseAndLeave("b");
+  EXPECT_NE(fleet_->Peek("a"), nullptr);
+  UseAndLeave("c");
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a", "+b", "-a", "+c"));
+}
+
+TEST_F(ModelFleetTest, AnOperatorLoadsAndUnloads) {
+  Start({Model("a")});
+  EXPECT_TRUE(fleet_->Load("a").ok());
+  Expect("a", State::kLoaded);
+  EXPECT_EQ(fleet_->Load("a").code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(fleet_->Unload("a").ok());
+  Expect("a", State::kUnloaded);
+  EXPECT_EQ(fleet_->Unload("a").code(), StatusCode::kFailedPrecondition);
+  std::vector<State> states;
+  for (const ModelFleet::Event& event : fleet_->EventsSince(0)) {
+    if (states.empty() || states.back() != event.state) states.push_back(event.state);
+  }
+  EXPECT_THAT(states, ElementsAre(State::kWaiting, State::kLoading, State::kLoaded,
+                                  State::kUnloading, State::kUnloaded));
+}
+
+TEST_F(ModelFleetTest, DrainingParksAllAndLendsNothingMore) {
+  Start({Model("a"), Model("b")});
+  UseAndLeave("a");
+  const auto lease = Use("b");
+  EXPECT_TRUE(fleet_->Drain(milliseconds(10)).ok());
+  EXPECT_THAT(diary_.lines(), ::testing::UnorderedElementsAre("+a", "+b", "-a", "-b"));
+  EXPECT_EQ(Use("a").status().code(), StatusCode::kUnavailable);
+}
+
+// Whatever the order of requests, the memory holds, and everybody gets the model that was asked
+// for.
+TEST_F(ModelFleetTest, ManyRequestsForManyModelsKeepWithinTheMemory) {
+  Start({Model("a", 7), Model("b", 9), Model("c", 5), Model("d", 12)});
+  std::atomic<int> n_served{0};
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([&, client] {
+      for (int i = 0; i < 30; ++i) {
+        const std::string name(1, static_cast<char>('a' + (client * 7 + i * (client + 1)) % 4));
+        const auto lease = Use(name);
+        ASSERT_TRUE(lease.ok());
+        EXPECT_EQ(static_cast<ScriptedLoaded&>(**lease).name(), name);
+        int64_t bytes = 0;
+        for (const ModelFleet::Info& info : fleet_->List()) bytes += info.memory_bytes;
+        EXPECT_LE(bytes, 20);
+        ++n_served;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(n_served, 120);
+}
+
+}  // namespace
+}  // namespace weft::serve
