@@ -34,7 +34,7 @@ namespace weft::constraint {
 namespace {
 
 constexpr const char* kReferenceCases = "/schemas/maskbench.jsonl.zst";
-constexpr size_t kMostBytes = size_t{1} << 30;
+constexpr size_t kMaxBytes = size_t{1} << 30;
 
 // This thread's CPU time in microseconds.
 double ProcessorTime() {
@@ -137,20 +137,20 @@ void PrintSlowest(const char* what, std::vector<Slowest> slowest, size_t count) 
 }
 
 int Main(int argc, char** argv) {
-  size_t most_listed = 0;
+  size_t max_listed = 0;
   Times times;
   times.digests = std::string_view(argv[argc - 1]) == "--digest";
   if (times.digests) --argc;
   const bool lists_refused = std::string_view(argv[argc - 1]) == "--refused";
   if (lists_refused) --argc;
   if (argc > 2 && std::string_view(argv[argc - 2]) == "--slowest") {
-    most_listed = static_cast<size_t>(std::max(0, std::atoi(argv[argc - 1])));
+    max_listed = static_cast<size_t>(std::max(0, std::atoi(argv[argc - 1])));
     argc -= 2;
   }
   const char* chosen = std::getenv("WEFT_BENCH_MODEL");
   const std::string model = argc > 1 ? argv[1] : chosen != nullptr ? chosen : "";
   const std::string path = argc > 2 ? argv[2] : testing::GoldensDir() + kReferenceCases;
-  const auto packed = ReadFile(path, kMostBytes);
+  const auto packed = ReadFile(path, kMaxBytes);
   if (model.empty() || !packed.ok()) {
     std::printf("constraint_bench MODEL.gguf CASES.jsonl[.zst] [EVERY]: nothing to measure\n");
     return 0;
@@ -203,8 +203,8 @@ int Main(int argc, char** argv) {
   Print("compile", &times.compile);
   Print("first", &times.first);
   Print("masks", &times.all);
-  PrintSlowest("behind", std::move(times.slowest), most_listed);
-  PrintSlowest("compiled", std::move(times.compiled), most_listed);
+  PrintSlowest("behind", std::move(times.slowest), max_listed);
+  PrintSlowest("compiled", std::move(times.compiled), max_listed);
   return 0;
 }
 

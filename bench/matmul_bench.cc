@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kInputs = 2048;
 constexpr int64_t kOutputs = 8192;
-constexpr int64_t kMostRows = 512;
+constexpr int64_t kMaxRows = 512;
 constexpr int64_t kAllBytes = 192 << 20;  // well above a last-level cache
 
 constexpr DType kTypes[] = {DType::kQ4_0,  DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,
@@ -78,11 +78,11 @@ const Weights& WeightsOf(DType type) {
 
 struct Activations {
   explicit Activations(const MatmulKernels& kernels)
-      : values(kMostRows * kInputs), blocks(PanelCount(kMostRows) * (kInputs / 32)) {
+      : values(kMaxRows * kInputs), blocks(PanelCount(kMaxRows) * (kInputs / 32)) {
     std::mt19937 random(2);
     std::normal_distribution<float> normal;
     for (float& value : values) value = normal(random);
-    for (int64_t r = 0; r < kMostRows; ++r) {
+    for (int64_t r = 0; r < kMaxRows; ++r) {
       kernels.quantize_row(&values[r * kInputs], kInputs, static_cast<int>(r % kPanelRows),
                            &blocks[r / kPanelRows * (kInputs / 32)]);
     }
@@ -141,7 +141,7 @@ void RegisterAll() {
     for (DType type : kTypes) {
       const std::string name = isa_name + "/" + std::string(NameOf(type));
       benchmark::RegisterBenchmark(name.c_str(), BM_Matmul, isa, type)
-          ->ArgsProduct({{1, 2, 4, 6, 8, 16, 32, kMostRows}, {1, 2}})
+          ->ArgsProduct({{1, 2, 4, 6, 8, 16, 32, kMaxRows}, {1, 2}})
           ->ArgNames({"rows", "threads"})
           ->UseRealTime()
           ->MinTime(0.1);

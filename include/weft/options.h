@@ -167,9 +167,9 @@ using TokenMaskFactory = std::function<std::unique_ptr<TokenMask>(int choice)>;
 
 // Limits on the guesses for one turn.
 struct SpeculationOptions {
-  int most = -1;                // per step; 0: none; -1: EngineOptions::max_guesses
-  int least = 0;                // a guess of fewer tokens is dropped
-  float least_probability = 0;  // a guess ends before a token less likely to be right than this
+  int most = -1;              // per step; 0: none; -1: EngineOptions::max_guesses
+  int least = 0;              // a guess of fewer tokens is dropped
+  float min_probability = 0;  // a guess ends before a token less likely to be right than this
 };
 
 // A part of a prompt: tokens, followed by rows: vectors that stand in for tokens. A row has

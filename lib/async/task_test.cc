@@ -107,16 +107,16 @@ Task<int> CountTo(int n, std::atomic<int>* count, Signal* signal) {
 }
 
 TEST(Signal, NothingIsMissed) {
-  constexpr int kMost = 20'000;
+  constexpr int kMax = 20'000;
   Signal signal;
   std::atomic<int> count{0};
   std::thread counter([&] {
-    for (int i = 0; i < kMost; ++i) {
+    for (int i = 0; i < kMax; ++i) {
       ++count;
       signal.Notify();
     }
   });
-  EXPECT_EQ(Await(CountTo(kMost, &count, &signal)), kMost);
+  EXPECT_EQ(Await(CountTo(kMax, &count, &signal)), kMax);
   counter.join();
 }
 

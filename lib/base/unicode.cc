@@ -146,7 +146,7 @@ void AppendUtf8(char32_t c, std::string* out) {
 }
 
 std::string_view RepairUtf8(std::string_view text, std::string* storage) {
-  constexpr char32_t kLeast[5] = {0, 0, 0x80, 0x800, 0x10000};
+  constexpr char32_t kMin[5] = {0, 0, 0x80, 0x800, 0x10000};
   size_t pos = 0;
   size_t copied = 0;  // text[0, copied) is in *storage
   bool repaired = false;
@@ -156,7 +156,7 @@ std::string_view RepairUtf8(std::string_view text, std::string* storage) {
       continue;
     }
     const DecodedChar c = DecodeLenient(text.substr(pos));
-    const bool sound = c.bytes > 1 && c.code >= kLeast[c.bytes];
+    const bool sound = c.bytes > 1 && c.code >= kMin[c.bytes];
     if (!sound) {
       if (!repaired) storage->clear();
       repaired = true;

@@ -16,8 +16,8 @@ namespace {
 
 Status MoreThan(const ConstraintOptions& limits) {
   return ResourceExhausted(
-      "it takes more to compile than the limit of ", limits.most_work, " steps of work and ",
-      HumanBytes(static_cast<uint64_t>(limits.most_bytes)), ": make it simpler");
+      "it takes more to compile than the limit of ", limits.max_work, " steps of work and ",
+      HumanBytes(static_cast<uint64_t>(limits.max_bytes)), ": make it simpler");
 }
 
 StatusOr<std::unique_ptr<const Grammar>> FromTerminal(std::unique_ptr<Grammar> grammar,
@@ -33,13 +33,13 @@ StatusOr<std::unique_ptr<const Grammar>> FromTerminal(std::unique_ptr<Grammar> g
 
 std::unique_ptr<Grammar> EmptyGrammar(const ConstraintOptions& options) {
   auto grammar = std::make_unique<Grammar>();
-  grammar->pool().budget().SetLimits(options.most_work, options.most_bytes);
+  grammar->pool().budget().SetLimits(options.max_work, options.max_bytes);
   return grammar;
 }
 
 // Limits the machine steps for a text, by its length.
 constexpr int64_t kTextSteps = 1'500'000, kByteSteps = 5'000;
-int64_t MostSteps(size_t bytes) { return kTextSteps + kByteSteps * static_cast<int64_t>(bytes); }
+int64_t MaxSteps(size_t bytes) { return kTextSteps + kByteSteps * static_cast<int64_t>(bytes); }
 
 }  // namespace
 
@@ -48,7 +48,7 @@ Constraint::Constraint(const char* name, std::unique_ptr<const Grammar> grammar,
     : name_(name),
       tokens_(std::move(tokens)),
       walker_(std::make_unique<ConstraintWalker>(std::move(grammar), tokens_.get(),
-                                                 options.most_walk_bytes)) {}
+                                                 options.max_walk_bytes)) {}
 
 Constraint::~Constraint() = default;
 
@@ -131,7 +131,7 @@ StatusOr<std::shared_ptr<const Constraint>> Constraint::Structured(
 
 int64_t Constraint::bytes() const { return walker_->bytes(); }
 
-int64_t Constraint::least_bytes() const { return walker_->least_bytes(); }
+int64_t Constraint::min_bytes() const { return walker_->min_bytes(); }
 
 void Constraint::SetShare(int64_t bytes) const { walker_->SetShare(bytes); }
 
@@ -192,7 +192,7 @@ ConstraintState::ConstraintState(std::shared_ptr<const Constraint> constraint)
 // Whether `steps` for `bytes` more of text exceed the limit, either for this text alone or together
 // with the text before it.
 bool ConstraintState::IsTooMuch(int64_t steps, size_t bytes) const {
-  return steps > MostSteps(bytes) || Spent() + steps > MostSteps(text_.size() + bytes);
+  return steps > MaxSteps(bytes) || Spent() + steps > MaxSteps(text_.size() + bytes);
 }
 
 // REQUIRES: the walker's lock is held.
@@ -221,7 +221,7 @@ void ConstraintState::WalkAgain() const {
     for (const size_t end = at + step.bytes; at < end; ++at) {
       state = machine.Step(state, static_cast<uint8_t>(text_[at]));
     }
-    if (machine.bytes() - before > walker.most_text_bytes()) {
+    if (machine.bytes() - before > walker.max_text_bytes()) {
       limit_met_ = Limit::kMemory;
       state = kDeadState;
     }
@@ -239,7 +239,7 @@ bool ConstraintState::AdvanceBytes(std::string_view bytes) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     Refresh();
     Machine& machine = walker.machine();
-    machine.BeginCount(MostSteps(bytes.size()));
+    machine.BeginCount(MaxSteps(bytes.size()));
     StateId state = Current();
     for (const char c : bytes) {
       state = machine.Step(state, static_cast<uint8_t>(c));
@@ -288,7 +288,7 @@ size_t ConstraintState::Read(std::string_view text, std::string* bytes, StateId*
     return from;
   };
   bytes->clear();
-  machine.BeginCount(MostSteps(text.size()));
+  machine.BeginCount(MaxSteps(text.size()));
   *state = Current();
   for (size_t at = 0; at < text.size();) {
     const std::string_view rest = text.substr(at);
@@ -340,7 +340,7 @@ bool ConstraintState::Advance(TokenId token) {
     return true;
   }
   const std::string_view bytes = tokens.Bytes(token);
-  if (bytes.empty() || bytes.size() > TokenTable::kMostTokenBytes) return false;
+  if (bytes.empty() || bytes.size() > TokenTable::kMaxTokenBytes) return false;
   return AdvanceBytes(bytes);
 }
 
@@ -389,11 +389,11 @@ Status ConstraintState::LimitMet() const {
                              " for each byte: make it simpler");
     case Limit::kMaskWork:
       return InvalidArgument(name, " takes more work to find what may come next than the limit of ",
-                             Masker::kMostSteps, " steps: make it simpler");
+                             Masker::kMaxSteps, " steps: make it simpler");
     case Limit::kMemory:
       return InvalidArgument(
           name, " takes more memory for this answer than the limit of ",
-          HumanBytes(static_cast<uint64_t>(constraint_->walker_->most_text_bytes())),
+          HumanBytes(static_cast<uint64_t>(constraint_->walker_->max_text_bytes())),
           ": make it simpler");
   }
   return OkStatus();
@@ -406,7 +406,7 @@ std::string ConstraintState::ForcedText(size_t most) const {
   MutexLock lock(&walker.mutex());
   Refresh();
   Machine& machine = walker.machine();
-  machine.BeginCount(MostSteps(0));
+  machine.BeginCount(MaxSteps(0));
   StateId state = Current();
   while (text.size() < most && !machine.Accepts(state) &&
          !IsTooMuch(machine.spent(), text.size())) {

@@ -65,7 +65,7 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   const TokenTable& tokens() const { return *tokens_; }
   // Current memory, without the token table. Does not take the lock.
   int64_t bytes() const;
-  int64_t least_bytes() const;  // without its automata
+  int64_t min_bytes() const;  // without its automata
   // For caches. SetShare limits the memory of the automata, if that is less than the limit in the
   // options; the text of long answers does not count. GiveBack discards the automata now.
   void SetShare(int64_t bytes) const;

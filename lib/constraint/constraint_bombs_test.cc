@@ -23,7 +23,7 @@ namespace {
 // Compiling may exceed its limit by this: a single step may cost some hundreds.
 constexpr int64_t kCompileSlack = 20'000;
 // The limit for a mask in the middle of an answer, in steps.
-constexpr int64_t kMostMaskWork = 200'000;
+constexpr int64_t kMaxMaskWork = 200'000;
 
 const TokenTable& BombTable() {
   static const TokenTable* const table = [] {
@@ -44,7 +44,7 @@ enum class Source { kSchema, kRegex, kGrammar };
 bool Serves(Source source, std::string_view text, std::string_view answer) {
   const ConstraintOptions options;
   Grammar grammar;
-  grammar.pool().budget().SetLimits(options.most_work, options.most_bytes);
+  grammar.pool().budget().SetLimits(options.max_work, options.max_bytes);
   Status status = OkStatus();
   if (source == Source::kSchema) {
     status = CompileSchema(text, options, &grammar);
@@ -60,10 +60,10 @@ bool Serves(Source source, std::string_view text, std::string_view answer) {
       status = grammar.Finish(start);
     }
   }
-  EXPECT_LE(grammar.pool().budget().work(), options.most_work + kCompileSlack);
-  EXPECT_LE(grammar.bytes(), options.most_bytes + (1 << 20));
+  EXPECT_LE(grammar.pool().budget().work(), options.max_work + kCompileSlack);
+  EXPECT_LE(grammar.bytes(), options.max_bytes + (1 << 20));
   if (!status.ok() || grammar.pool().budget().exhausted()) return false;
-  Machine machine(&grammar, 4 * options.most_walk_bytes + grammar.bytes());
+  Machine machine(&grammar, 4 * options.max_walk_bytes + grammar.bytes());
   if (machine.exhausted()) return false;
   Masker masker(&machine, &BombTable());
   std::vector<uint32_t> mask(BombTable().mask_words());
@@ -71,7 +71,7 @@ bool Serves(Source source, std::string_view text, std::string_view answer) {
   int64_t work = machine.pool().budget().work();
   for (const char c : answer) {
     masker.Fill(state, mask);
-    EXPECT_LE(machine.pool().budget().work() - work, kMostMaskWork) << "at " << c;
+    EXPECT_LE(machine.pool().budget().work() - work, kMaxMaskWork) << "at " << c;
     EXPECT_FALSE(machine.exhausted());
     work = machine.pool().budget().work();
     state = machine.Step(state, static_cast<uint8_t>(c));
@@ -258,7 +258,7 @@ TEST(ConstraintBombs, BehindTooManyCallsNothingMayCome) {
 }
 
 TEST(ConstraintBombs, LongAnswersAreNotWalkedAgainAndAgain) {
-  const auto made = Constraint::Regex(".{200000}", {.most_walk_bytes = 1 << 20}, SharedTable());
+  const auto made = Constraint::Regex(".{200000}", {.max_walk_bytes = 1 << 20}, SharedTable());
   ASSERT_TRUE(made.ok()) << made.status();
   ConstraintState state = (*made)->Begin();
   std::vector<uint32_t> mask(BombTable().mask_words());
@@ -304,12 +304,12 @@ TEST(ConstraintBombs, MasksThatTakeTooMuchAreEmpty) {
   std::vector<uint32_t> mask(LettersTable()->mask_words());
   const int64_t before = (*made)->work();
   state.FillMask(mask);
-  EXPECT_LE((*made)->work() - before, 5 * Masker::kMostSteps);
+  EXPECT_LE((*made)->work() - before, 5 * Masker::kMaxSteps);
   EXPECT_THAT(mask, ::testing::Each(0u));
   EXPECT_EQ(state.LimitMet().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(state.LimitMet()),
               ::testing::AllOf(::testing::HasSubstr("the regular expression"),
-                               ::testing::HasSubstr(StrCat(Masker::kMostSteps, " steps"))));
+                               ::testing::HasSubstr(StrCat(Masker::kMaxSteps, " steps"))));
   const auto parked = (*made)->Restore(state.Serialize());
   ASSERT_TRUE(parked.ok()) << parked.status();
   std::ranges::fill(mask, 1u);
@@ -333,7 +333,7 @@ TEST(ConstraintBombs, TextsThatTakeTooMuchEnd) {
     const int64_t before = (*made)->work();
     state.FillMask(mask);
     const bool taken = state.AdvanceText("bc");
-    EXPECT_LE((*made)->work() - before, 5 * Masker::kMostSteps);
+    EXPECT_LE((*made)->work() - before, 5 * Masker::kMaxSteps);
     if (taken) continue;
     EXPECT_THAT(Message(state.LimitMet()), ::testing::HasSubstr("the grammar takes more"));
     break;

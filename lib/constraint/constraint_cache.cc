@@ -61,32 +61,32 @@ std::vector<std::shared_ptr<const Constraint>> ConstraintCache::Trim() {
     in_use += IsIdle(entry->constraint) ? 0 : 1;
   }
   const int64_t share =
-      std::max(limits_.most_bytes / std::max<int64_t>(in_use, 1), limits_.least_share);
+      std::max(limits_.max_bytes / std::max<int64_t>(in_use, 1), limits_.min_share);
   for (const Entry& entry : entries_) entry.constraint->SetShare(share);
-  if (bytes <= limits_.most_bytes) return too_much;
-  SortToGo(limits_.most_bytes, &parts);
+  if (bytes <= limits_.max_bytes) return too_much;
+  SortToGo(limits_.max_bytes, &parts);
   std::erase_if(parts, [](const Part& part) { return !IsIdle(part.entry->constraint); });
   for (const auto& [entry, amount] : parts) {
-    if (bytes <= limits_.most_bytes) return too_much;
-    bytes -= entry->constraint->bytes() - entry->constraint->least_bytes();
+    if (bytes <= limits_.max_bytes) return too_much;
+    bytes -= entry->constraint->bytes() - entry->constraint->min_bytes();
     too_much.push_back(entry->constraint);
   }
   // Even without automata the entries take too much.
   for (const auto& [entry, amount] : parts) {
-    if (bytes <= limits_.most_bytes) return too_much;
-    bytes -= entry->constraint->least_bytes() + static_cast<int64_t>(entry->key.size());
+    if (bytes <= limits_.max_bytes) return too_much;
+    bytes -= entry->constraint->min_bytes() + static_cast<int64_t>(entry->key.size());
     Erase(entry);
   }
   return too_much;
 }
 
 void ConstraintCache::TrimToCount(std::vector<std::shared_ptr<const Constraint>>* too_much) {
-  if (entries_.size() <= limits_.most_kept) return;
+  if (entries_.size() <= limits_.max_kept) return;
   std::vector<Part> parts;
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) parts.push_back({entry, 1});
-  SortToGo(static_cast<int64_t>(limits_.most_kept), &parts);
+  SortToGo(static_cast<int64_t>(limits_.max_kept), &parts);
   for (const auto& [entry, amount] : parts) {
-    if (entries_.size() <= limits_.most_kept) return;
+    if (entries_.size() <= limits_.max_kept) return;
     // Destroyed outside of the lock.
     if (IsIdle(entry->constraint)) too_much->push_back(entry->constraint);
     Erase(entry);

@@ -36,11 +36,11 @@ class ConstraintCache {
   using Made = StatusOr<std::shared_ptr<const Constraint>>;
 
   struct Limits {
-    size_t most_kept = 64;
+    size_t max_kept = 64;
     // Approximate total for all constraints; those in use may exceed it.
-    int64_t most_bytes = 256 << 20;
+    int64_t max_bytes = 256 << 20;
     // A constraint in use may use at least this much.
-    int64_t least_share = 8 << 20;
+    int64_t min_share = 8 << 20;
   };
 
   // `make_table` makes the table of the vocabulary, once, when the first constraint needs it.

@@ -68,12 +68,12 @@ constexpr int kTexts = testing::kSlowBuild ? 12 : 40;
 class Asked {
  public:
   Asked(const Grammar& grammar, int64_t tighter, const TokenTable& table = Table())
-      : Asked(grammar, Tight(tighter), Masker::kMostSteps / tighter, table) {}
-  Asked(const Grammar& grammar, const MachineLimits& limits, int64_t most_steps,
+      : Asked(grammar, Tight(tighter), Masker::kMaxSteps / tighter, table) {}
+  Asked(const Grammar& grammar, const MachineLimits& limits, int64_t max_steps,
         const TokenTable& table)
       : table_(table),
         machine_(&grammar, int64_t{1} << 28, limits),
-        masker_(&machine_, &table, most_steps) {}
+        masker_(&machine_, &table, max_steps) {}
 
   // The state after the text, and the steps it took.
   std::pair<StateId, int64_t> Walk(std::string_view text) {
@@ -223,12 +223,12 @@ TEST(ConstraintHistory, WhatFollowsATerminalCountsWhereverItWasFound) {
   grammar.AddAlternative(start, {terminal("\"x"), terminal("a")});
   ASSERT_TRUE(grammar.Finish(start).ok());
   int empty = 0, filled = 0;
-  for (int64_t most_steps = 500; most_steps < 200'000; most_steps += most_steps / 4) {
-    Asked fresh(grammar, {}, most_steps, EndsOfStringsTable());
-    Asked asked(grammar, {}, most_steps, EndsOfStringsTable());
+  for (int64_t max_steps = 500; max_steps < 200'000; max_steps += max_steps / 4) {
+    Asked fresh(grammar, {}, max_steps, EndsOfStringsTable());
+    Asked asked(grammar, {}, max_steps, EndsOfStringsTable());
     asked.MaskOf(asked.Walk("\"a").first);
     const std::vector<uint32_t> mask = fresh.MaskOf(fresh.Walk("\"").first);
-    EXPECT_EQ(mask, asked.MaskOf(asked.Walk("\"").first)) << most_steps;
+    EXPECT_EQ(mask, asked.MaskOf(asked.Walk("\"").first)) << max_steps;
     const bool none = std::ranges::count(mask, 0u) == std::ssize(mask);
     (none ? empty : filled) += 1;
   }

@@ -184,7 +184,7 @@ std::vector<TokenId> TriedBy(const Constraint& other, const std::string& text) {
   if (!text.empty() && !state.AdvanceText(text)) return allowed;
   for (TokenId id = 0; id < table.size(); ++id) {
     const std::string_view bytes = table.Bytes(id);
-    const bool readable = !bytes.empty() && bytes.size() <= TokenTable::kMostTokenBytes;
+    const bool readable = !bytes.empty() && bytes.size() <= TokenTable::kMaxTokenBytes;
     const bool fits =
         table.IsEnd(id) ? state.CanEnd() : readable && state.AllowedPrefix(bytes) == bytes.size();
     if (fits) allowed.push_back(id);
@@ -238,7 +238,7 @@ TEST(ConstraintProperty, AnAnswerIsTheSameHoweverItWasComeBy) {
     const auto table = RandomTable(seed % 5);
     const auto made = Constraint::JsonSchema(schema, {}, table);
     // So little memory that the automata are rebuilt again and again.
-    const auto small = Constraint::JsonSchema(schema, {.most_walk_bytes = 100'000}, table);
+    const auto small = Constraint::JsonSchema(schema, {.max_walk_bytes = 100'000}, table);
     if (!made.ok() || !small.ok()) continue;
     ++walked;
     Random random(seed);

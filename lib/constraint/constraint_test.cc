@@ -443,7 +443,7 @@ TEST(StateTest, CopiesRollbacksAndParkedStatesEqualAFreshWalk) {
 
 TEST(StateTest, AnswersOutliveAutomataThatAreThrownAway) {
   // Far too little memory for one walk, so the automata are rebuilt again and again.
-  auto made = Schema(kWalked[0], {.most_walk_bytes = 200'000});
+  auto made = Schema(kWalked[0], {.max_walk_bytes = 200'000});
   ASSERT_TRUE(made.ok());
   const TokenTable& table = (*made)->tokens();
   ConstraintState small = (*made)->Begin();

@@ -8,8 +8,8 @@
 namespace weft::constraint {
 namespace {
 
-constexpr size_t kMostThreads = 20000;
-constexpr size_t kMostVisited = 20'000;
+constexpr size_t kMaxThreads = 20000;
+constexpr size_t kMaxVisited = 20'000;
 // Cheaper steps by one byte are not metered.
 constexpr int64_t kDearStep = 256;
 constexpr int32_t kManySeen = INT_MAX;
@@ -33,9 +33,9 @@ uint32_t PackLength(const ArraySpec& array, int64_t length, int64_t found) {
 
 }  // namespace
 
-Machine::Machine(const Grammar* grammar, int64_t most_bytes, const MachineLimits& limits)
-    : grammar_(*grammar), pool_(grammar->pool()), limits_(limits), most_bytes_(most_bytes) {
-  pool_.budget().SetLimits(INT64_MAX, most_bytes);
+Machine::Machine(const Grammar* grammar, int64_t max_bytes, const MachineLimits& limits)
+    : grammar_(*grammar), pool_(grammar->pool()), limits_(limits), max_bytes_(max_bytes) {
+  pool_.budget().SetLimits(INT64_MAX, max_bytes);
   pool_.walk().BeginAnswers(limits.derivative, limits.search);
   states_.push_back({});
   Spend(states_.bytes());
@@ -104,8 +104,8 @@ bool Machine::Building::Visit(Spot spot, ContinuationId then) {
 
 void Machine::Enter(Spot spot, ContinuationId then, Building* out) {
   if (exhausted() || !out->Visit(spot, then)) return;
-  if (++out->depth > kMostCallDepth || out->threads.size() > kMostThreads ||
-      out->visited.size() > kMostVisited) {
+  if (++out->depth > kMaxCallDepth || out->threads.size() > kMaxThreads ||
+      out->visited.size() > kMaxVisited) {
     exhausted_ = true;
   }
   const Symbol symbol = grammar_.At(spot.place);

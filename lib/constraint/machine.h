@@ -55,7 +55,7 @@ struct MachineLimits {
 class Machine {
  public:
   // `grammar` must be finished and must outlive the machine.
-  Machine(const Grammar* grammar, int64_t most_bytes, const MachineLimits& limits = {});
+  Machine(const Grammar* grammar, int64_t max_bytes, const MachineLimits& limits = {});
 
   StateId start() const { return start_; }
   StateId Step(StateId state, uint8_t byte) {
@@ -82,7 +82,7 @@ class Machine {
 
   // Starts counting. After `most` steps, lookups still work, but nothing new is computed.
   void BeginCount(int64_t most) {
-    most_spent_ = most;
+    max_spent_ = most;
     pool_.walk().SetMostSpent(most);
     ResetCount(0);
   }
@@ -90,7 +90,7 @@ class Machine {
   // once between two calls of ResetCount.
   int64_t spent() const { return meter_.spent() + pool_.budget().meter().spent(); }
   // The limit may have cut a computation short: its result must be discarded.
-  bool IsOver() const { return spent() > most_spent_; }
+  bool IsOver() const { return spent() > max_spent_; }
   void Count(int64_t steps) { meter_.Spend(steps); }
   void ResetCount(int64_t spent) {
     meter_.Reset(spent);
@@ -112,7 +112,7 @@ class Machine {
 
  private:
   // A text that needs deeper nested calls between two bytes is refused.
-  static constexpr int kMostCallDepth = 1000;
+  static constexpr int kMaxCallDepth = 1000;
 
   struct State {
     int64_t first = 0;
@@ -194,17 +194,17 @@ class Machine {
   void SortThreads(std::vector<ParserThread>* threads) const;
   void Spend(size_t bytes) {
     bytes_ += static_cast<int64_t>(bytes);
-    if (bytes_ + pool_.budget().bytes() > most_bytes_) exhausted_ = true;
+    if (bytes_ + pool_.budget().bytes() > max_bytes_) exhausted_ = true;
   }
 
   const Grammar& grammar_;
   RegexPool pool_;
   const MachineLimits limits_;
-  int64_t most_bytes_;
+  int64_t max_bytes_;
   int64_t bytes_ = 0;
   bool exhausted_ = false;
   StepMeter meter_;
-  int64_t most_spent_ = INT64_MAX;
+  int64_t max_spent_ = INT64_MAX;
   int64_t join_steps_ = 0;  // for the state that is being built
   uint32_t countings_ = 0;
   Chunked<State> states_;

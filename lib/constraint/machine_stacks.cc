@@ -8,7 +8,7 @@ namespace weft::constraint {
 namespace {
 
 // Limit for the stack merges of one state, in steps.
-constexpr int64_t kMostJoin = 500'000;
+constexpr int64_t kMaxJoin = 500'000;
 
 uint64_t HashUnion(std::span<const ContinuationId> parts) {
   uint64_t hash = 19;
@@ -60,7 +60,7 @@ int32_t Machine::JoinAnew(std::span<const ContinuationId> parts, int depth) {
   const uint64_t hash = HashUnion(parts);
   int32_t known = FindUnion(hash, parts);
   if (known >= 0 && unions_[static_cast<size_t>(known)].counted == countings_) return known;
-  if (depth > kMostCallDepth || join_steps_ > kMostJoin) exhausted_ = true;
+  if (depth > kMaxCallDepth || join_steps_ > kMaxJoin) exhausted_ = true;
   if (exhausted()) return -1;
   std::vector<Frame> frames = JoinFrames(parts, depth);
   if (exhausted()) return -1;

@@ -22,7 +22,7 @@ constexpr int64_t kEntry = 64;
 template <typename Found>
 void Masker::WalkState(StateId state, const TokenTrie& trie, int32_t first, int32_t end, int base,
                        const Found& found) {
-  states_.resize(TokenTable::kMostTokenBytes + 1);
+  states_.resize(TokenTable::kMaxTokenBytes + 1);
   states_[static_cast<size_t>(base)] = state;
   int64_t entries = 0;
   for (int32_t at = first; at < end;) {
@@ -144,9 +144,9 @@ const Masker::Plan& Masker::PlanOf(StateId state) {
 }
 
 bool Masker::Fill(StateId state, std::span<uint32_t> out) {
-  machine_.BeginCount(most_steps_);
+  machine_.BeginCount(max_steps_);
   const Plan& plan = PlanOf(state);
-  if (plan.steps > most_steps_) {
+  if (plan.steps > max_steps_) {
     std::ranges::fill(out, 0u);
     return false;
   }

@@ -40,11 +40,11 @@ namespace weft::constraint {
 class Masker {
  public:
   // The limit for one mask, in steps (see Machine::spent): some milliseconds.
-  static constexpr int64_t kMostSteps = 3'000'000;
+  static constexpr int64_t kMaxSteps = 3'000'000;
 
   // `machine` and `tokens` must outlive the masker.
-  Masker(Machine* machine, const TokenTable* tokens, int64_t most_steps = kMostSteps)
-      : machine_(*machine), tokens_(*tokens), most_steps_(most_steps) {}
+  Masker(Machine* machine, const TokenTable* tokens, int64_t max_steps = kMaxSteps)
+      : machine_(*machine), tokens_(*tokens), max_steps_(max_steps) {}
 
   // Sets bit `id % 32` of word `id / 32` if token `id` may come next. The mask is empty if the
   // machine is exhausted or the mask exceeds its limit; in the second case Fill returns false.
@@ -135,7 +135,7 @@ class Masker {
     ++part_;
   }
   void RecallPart(int64_t steps) { BeginPart(machine_.spent() + steps); }
-  bool IsTooMuch() const { return machine_.spent() > most_steps_; }
+  bool IsTooMuch() const { return machine_.spent() > max_steps_; }
   // Counts a state if this part of the mask has not visited it yet. False if the limit is exceeded.
   bool Visit(bool fresh) {
     if (!fresh) return true;
@@ -178,7 +178,7 @@ class Masker {
 
   Machine& machine_;
   const TokenTable& tokens_;
-  const int64_t most_steps_;
+  const int64_t max_steps_;
   std::unordered_map<StateId, Plan> plans_;
   std::unordered_map<int32_t, Wide> wides_;  // by Terminal::index()
   std::unordered_map<int32_t, std::pair<RegexId, int64_t>> behind_text_;

@@ -97,7 +97,7 @@ class StructureCompiler {
   StatusOr<Symbol> SymbolOf(const Structure& part) {
     const Node* const node = part.node_.get();
     if (const auto known = symbols_.find(node); known != symbols_.end()) return known->second;
-    if (pool_.budget().exhausted() || grammar_.bytes() > options_.most_bytes) {
+    if (pool_.budget().exhausted() || grammar_.bytes() > options_.max_bytes) {
       return TooMuchToCompile();
     }
     WEFT_ASSIGN_OR_RETURN(const Symbol symbol, NewSymbol(*node));

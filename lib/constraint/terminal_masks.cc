@@ -12,9 +12,9 @@ namespace {
 // FillByLikeness: at least this many one-byte characters must lead to the same state.
 constexpr int kLikeBytes = 48;
 // The walk gives up after this many trie entries.
-constexpr int64_t kMostUnlike = 24'000;
+constexpr int64_t kMaxUnlike = 24'000;
 // The walk gives up if more tokens than this differ.
-constexpr size_t kMostOwn = 4096;
+constexpr size_t kMaxOwn = 4096;
 // This many entries that are only marked cost as much as one that is walked.
 constexpr int kMarkedOfEntry = 8;
 // For smaller subtrees, or longer texts, finding the characters that keep the state would cost more
@@ -133,7 +133,7 @@ bool Masker::WalkTerminal(RegexId regex, const Walk& walk, TextWays* ways, Wide*
   RegexPool& pool = machine_.pool();
   const TokenTrie& trie = tokens_.trie(walk.trie);
   const std::span<const TextBelow> below = tokens_.Below(walk.trie);
-  places_.resize(TokenTable::kMostTokenBytes + 1);
+  places_.resize(TokenTable::kMaxTokenBytes + 1);
   places_[0] = {.id = regex, .row = pool.walk().PlainRow(regex)};
   size_t fresh = 1;  // entries from this depth on are left over from other walks
   int64_t entries = 0, marked = 0;
@@ -195,20 +195,20 @@ bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t*
                         Wide* wide) {
   RegexPool& pool = machine_.pool();
   const TokenTrie& trie = tokens_.trie(trie_index);
-  places_.resize(TokenTable::kMostTokenBytes + 1);
-  others_.resize(TokenTable::kMostTokenBytes + 1);
+  places_.resize(TokenTable::kMaxTokenBytes + 1);
+  others_.resize(TokenTable::kMaxTokenBytes + 1);
   places_[0] = {.id = regex, .row = pool.walk().PlainRow(regex)};
   others_[0] = {.id = wide->like, .row = pool.walk().PlainRow(wide->like)};
   const auto own = [&](int32_t from, int32_t to, bool allowed) {
     const std::span<const TokenId> ids = trie.Tokens(from, to);
     wide->own.insert(wide->own.end(), ids.begin(), ids.end());
     Mark(trie, from, to, allowed, wide);
-    return wide->own.size() <= kMostOwn;
+    return wide->own.size() <= kMaxOwn;
   };
   int64_t entries = 0;
   for (int32_t at = 0; at < trie.size();) {
     const TrieNode& node = trie[at];
-    if (++entries + *all_entries > kMostUnlike) return false;
+    if (++entries + *all_entries > kMaxUnlike) return false;
     const RegexId next = Derive(&places_[node.depth - 1u], node.byte);
     const RegexId other = Derive(&others_[node.depth - 1u], node.byte);
     if (next == other) {
@@ -238,15 +238,15 @@ bool Masker::WalkUnlike(RegexId regex, bool is_last, size_t trie_index, int64_t*
 
 bool Masker::FillByCounting(RegexId regex, bool is_last, Wide* wide) {
   std::vector<RegexId> chain{regex};  // [n]: after n characters
-  while (chain.size() <= TokenTable::kMostLead) {
+  while (chain.size() <= TokenTable::kMaxLead) {
     const RegexId next = BehindText(chain.back(), is_last);
     if (next == kNothing || IsTooMuch()) break;
     chain.push_back(next);
   }
   const auto room = static_cast<int>(chain.size()) - 1;
   if (room == 0) return false;
-  if (room < TokenTable::kMostLead) {
-    // The chain ended before kMostLead: then no character of text may come at its end.
+  if (room < TokenTable::kMaxLead) {
+    // The chain ended before kMaxLead: then no character of text may come at its end.
     const ByteSet text = tokens_.text().bytes | ByteSet::Range(0x80, 0xFF);
     if (!(machine_.pool().walk().FirstBytes(chain.back()) & text).IsEmpty()) return false;
   }
@@ -255,11 +255,11 @@ bool Masker::FillByCounting(RegexId regex, bool is_last, Wide* wide) {
     if (text.characters > room) break;
     SetBit(wide->mask, text.id);
   }
-  TextWays ways(&machine_, most_steps_, is_last);
+  TextWays ways(&machine_, max_steps_, is_last);
   for (int n = 0; n <= room; ++n) {
     WalkTerminal(chain[static_cast<size_t>(n)], {.trie = tokens_.tails(n)}, &ways, wide);
   }
-  if (room == TokenTable::kMostLead) WalkTerminal(regex, {.trie = tokens_.far()}, &ways, wide);
+  if (room == TokenTable::kMaxLead) WalkTerminal(regex, {.trie = tokens_.far()}, &ways, wide);
   return true;
 }
 
@@ -291,7 +291,7 @@ bool Masker::FillByRelaxing(RegexId regex, bool is_last, Wide* wide) {
     wide->mask = wides_.at(Terminal{like, is_last}.index()).mask;
     const std::vector<uint32_t>& beyond = tokens_.BeyondMask(near);
     for (size_t w = 0; w < beyond.size(); ++w) wide->mask[w] &= ~beyond[w];
-    TextWays ways(&machine_, most_steps_, is_last);
+    TextWays ways(&machine_, max_steps_, is_last);
     WalkTerminal(regex, {.trie = tokens_.beyond(near)}, &ways, wide);
     return true;
   }
@@ -351,13 +351,13 @@ const Masker::Wide& Masker::WideOf(const Terminal& terminal) {
   bytes_ += 64;
   Part part(this);
   machine_.Count(kSearch);
-  TextWays plain(&machine_, most_steps_, is_last);
+  TextWays plain(&machine_, max_steps_, is_last);
   if (without_texts) {
     wide.mask.assign(tokens_.mask_words(), 0);
     WalkTerminal(regex, {.trie = tokens_.rest()}, &plain, &wide);
   } else if (!FillByCounting(regex, is_last, &wide) && !FillByLikeness(regex, is_last, &wide) &&
              !FillByRelaxing(regex, is_last, &wide)) {
-    TextWays loose(&machine_, most_steps_, is_last, TextWays::Loosens(&machine_.pool(), regex));
+    TextWays loose(&machine_, max_steps_, is_last, TextWays::Loosens(&machine_.pool(), regex));
     if (!FillBySlices(regex, &loose, &wide)) {
       wide = Wide{};
       FillBySlices(regex, &plain, &wide);

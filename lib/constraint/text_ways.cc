@@ -11,13 +11,13 @@ namespace {
 // The cost of one look at a state, in steps.
 constexpr int64_t kLook = 8;
 // The maximum length of a UTF-8 character in bytes.
-constexpr int kMostUtf8 = 4;
+constexpr int kMaxUtf8 = 4;
 // This many of the one-byte characters count as most.
-constexpr int kMostOfAscii = 64;
+constexpr int kMaxOfAscii = 64;
 constexpr int kWordLetters = 8;
 constexpr int kFirstText = 0x20, kLastText = 0x7F;
 // The longest text of a slice in bytes.
-constexpr int kMostNear = kMostUtf8 * TokenTable::kSliceLength;
+constexpr int kMaxNear = kMaxUtf8 * TokenTable::kSliceLength;
 
 // Characters of one kind with the same first byte; `rest` describes their continuation.
 struct KindRange {
@@ -69,7 +69,7 @@ bool TextWays::Take(RegexId from, int first, int last, const ByteSet* only, int 
                     std::vector<RegexId>* out) {
   RegexPool& pool = machine_.pool();
   machine_.Count(kLook);
-  if (machine_.spent() > most_steps_) return false;
+  if (machine_.spent() > max_steps_) return false;
   const ByteSet edges = pool.walk().Edges(from);
   for (int byte = first; byte <= last; ++byte) {
     const bool taken = only == nullptr || only->Has(byte);
@@ -92,7 +92,7 @@ bool TextWays::Take(RegexId from, int first, int last, const ByteSet* only, int 
 // to follow. False if one of the characters is not allowed.
 bool TextWays::Expand(RegexId from, const TokenTable::Slice& slice, int ahead,
                       std::vector<RegexId>* out) {
-  const int near = (slice.utf8 ? kMostUtf8 : 1) * ahead;
+  const int near = (slice.utf8 ? kMaxUtf8 : 1) * ahead;
   if (!Take(from, 0, 0x7F, &slice.bytes, near, out)) return false;
   if (!slice.utf8) return true;
   for (const LeadRange& lead : kLeadRanges) {
@@ -153,7 +153,7 @@ int TextWays::Explore(RegexId start, const TokenTable::Slice& slice, Rooms* room
   for (int level = 0; level < TokenTable::kSliceLength && begin < reached.size(); ++level) {
     const size_t end = reached.size();
     bool all = true;
-    if (end - begin > kMostFrontier || end > kMostStates || machine_.exhausted()) break;
+    if (end - begin > kMaxFrontier || end > kMaxStates || machine_.exhausted()) break;
     for (size_t i = begin; i < end; ++i) {
       std::vector<RegexId> next;
       if (!Expand(reached[i].id, slice, TokenTable::kSliceLength - level - 1, &next)) {
@@ -170,7 +170,7 @@ int TextWays::Explore(RegexId start, const TokenTable::Slice& slice, Rooms* room
       }
     }
     if (reached[0].room == 0) return 0;
-    if (!all && level < kLeastRoom) break;
+    if (!all && level < kMinRoom) break;
     begin = end;
   }
   for (bool changed = true; changed;) {
@@ -206,7 +206,7 @@ bool TextWays::TakesMost(RegexId regex) {
       alive = pool.walk().Derive(regex, static_cast<uint8_t>(byte)) != kNothing;
     count += alive ? 1 : 0;
   }
-  return count >= kMostOfAscii;
+  return count >= kMaxOfAscii;
 }
 
 bool TextWays::TakesWord(RegexId regex) {
@@ -257,7 +257,7 @@ void TextWays::AddOtherLoops(Loops* loops) {
     const RegexId to = pool.walk().Derive(regex, static_cast<uint8_t>(range.rest.first));
     if (before == nullptr || to != to_before || !AreAlike(range.rest, before->rest)) {
       std::vector<RegexId> behind;
-      is_loop = to != kNothing && TakeMore({to}, range.rest, kMostNear, &behind) &&
+      is_loop = to != kNothing && TakeMore({to}, range.rest, kMaxNear, &behind) &&
                 std::ranges::all_of(behind, [&](RegexId id) { return id == regex; });
     }
     if (is_loop) loops->kinds = loops->kinds | range.kind;

@@ -35,8 +35,8 @@ class TextWays {
   // `is_last`: nothing can follow the terminal, so it may accept anywhere. `loosens`: also merge
   // states of intersections and complements (see RegexAnalysis::Loosened); a walk that reaches a
   // state that is not sure must start again without it.
-  TextWays(Machine* machine, int64_t most_steps, bool is_last, bool loosens = false)
-      : machine_(*machine), most_steps_(most_steps), is_last_(is_last), loosens_(loosens) {}
+  TextWays(Machine* machine, int64_t max_steps, bool is_last, bool loosens = false)
+      : machine_(*machine), max_steps_(max_steps), is_last_(is_last), loosens_(loosens) {}
 
   // Whether loosening pays for this terminal.
   static bool Loosens(RegexPool* pool, RegexId regex) {
@@ -82,9 +82,9 @@ class TextWays {
   // most kNearBytes.
   static constexpr int kWayBytes = 16, kNearBytes = RegexAnalysis::kLooseBytes - kWayBytes;
   // Explore stops when one position, or all together, have more states than this, or when a state
-  // accepts fewer than kLeastRoom characters: walks would gain little.
-  static constexpr size_t kMostFrontier = 64, kMostStates = 96;
-  static constexpr int kLeastRoom = 4;
+  // accepts fewer than kMinRoom characters: walks would gain little.
+  static constexpr size_t kMaxFrontier = 64, kMaxStates = 96;
+  static constexpr int kMinRoom = 4;
 
   struct Reached {
     RegexId id = kNothing;
@@ -104,7 +104,7 @@ class TextWays {
   RegexId FindBehindCharacter(RegexId regex, uint8_t byte, int missing, int height);
 
   Machine& machine_;
-  const int64_t most_steps_;
+  const int64_t max_steps_;
   const bool is_last_, loosens_;
   std::unordered_map<RegexId, Loops> loops_;
   std::unordered_map<uint64_t, RegexId> behind_characters_;

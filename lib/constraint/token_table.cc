@@ -6,7 +6,7 @@
 namespace weft::constraint {
 namespace {
 
-constexpr int kMostHeight = 255;
+constexpr int kMaxHeight = 255;
 
 // The length in bytes of the character at `at` if it belongs to the slice's kind, 0 otherwise.
 size_t CharacterAt(const TokenTable::Slice& slice, std::string_view text, size_t at) {
@@ -128,7 +128,7 @@ void TokenTrie::Close(size_t depth) {
     node.next = size();
     if (path_.size() == 1) continue;
     uint8_t& above = nodes_[static_cast<size_t>(path_[path_.size() - 2])].height;
-    above = std::max(above, static_cast<uint8_t>(std::min(node.height + 1, kMostHeight)));
+    above = std::max(above, static_cast<uint8_t>(std::min(node.height + 1, kMaxHeight)));
   }
 }
 
@@ -166,7 +166,7 @@ TokenTable::TokenTable(std::vector<std::string> bytes, std::vector<TokenId> ends
   std::vector<Entry> sorted;
   for (size_t i = 0; i < bytes_.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
-    if (!bytes_[i].empty() && bytes_[i].size() <= kMostTokenBytes && !IsEnd(id)) {
+    if (!bytes_[i].empty() && bytes_[i].size() <= kMaxTokenBytes && !IsEnd(id)) {
       sorted.push_back({bytes_[i], id});
     }
   }
@@ -237,11 +237,11 @@ void TokenTable::MakeBeyond(std::span<const Entry> sorted) {
 }
 
 void TokenTable::MakeTails(std::span<const Entry> longer, std::span<const Entry> rest) {
-  std::vector<std::vector<Entry>> tails(kMostLead + 1);
+  std::vector<std::vector<Entry>> tails(kMaxLead + 1);
   std::vector<Entry> far;
   for (const Entry& entry : longer) {
     const int characters = LeadOf(text(), entry.text).characters;
-    if (characters > kMostLead) {
+    if (characters > kMaxLead) {
       far.push_back(entry);
     } else {
       long_texts_.push_back({characters, entry.id});
@@ -249,7 +249,7 @@ void TokenTable::MakeTails(std::span<const Entry> longer, std::span<const Entry>
   }
   for (const Entry& entry : rest) {
     const Lead lead = LeadOf(text(), entry.text);
-    if (lead.characters > kMostLead) {
+    if (lead.characters > kMaxLead) {
       far.push_back(entry);
     } else {
       tails[static_cast<size_t>(lead.characters)].push_back(

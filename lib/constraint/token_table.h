@@ -97,10 +97,10 @@ TokenId ControlAt(std::string_view bytes);
 class TokenTable {
  public:
   // Longer tokens are never allowed.
-  static constexpr size_t kMostTokenBytes = 1024;
+  static constexpr size_t kMaxTokenBytes = 1024;
   static constexpr int kSliceLength = 16;
   // Tokens with more leading characters of text have no tail.
-  static constexpr int kMostLead = 32;
+  static constexpr int kMaxLead = 32;
   // The trie beyond(near) has the tokens longer than kNear[near] bytes.
   static constexpr auto kNear = RegexAnalysis::kNear;
 
@@ -139,7 +139,7 @@ class TokenTable {
   const std::vector<uint32_t>& TextMask(int n) const { return texts_[static_cast<size_t>(n)]; }
   // All tokens that consist of text only.
   const std::vector<uint32_t>& AllText() const { return all_text_; }
-  // Texts of kSliceLength + 1 to kMostLead characters, shortest first.
+  // Texts of kSliceLength + 1 to kMaxLead characters, shortest first.
   const std::vector<LongText>& long_texts() const { return long_texts_; }
 
   // All tries by number: one for each slice, then longer texts, then everything that is not text.
@@ -155,7 +155,7 @@ class TokenTable {
   size_t longer() const { return slices_.size(); }
   size_t rest() const { return slices_.size() + 1; }
   size_t tails(int lead) const { return slices_.size() + 2 + static_cast<size_t>(lead); }
-  size_t far() const { return tails(kMostLead) + 1; }
+  size_t far() const { return tails(kMaxLead) + 1; }
   size_t beyond(size_t near) const { return far() + 1 + near; }
   // The tokens of the trie beyond(near), as a mask.
   const std::vector<uint32_t>& BeyondMask(size_t near) const { return beyond_[near]; }

@@ -18,8 +18,8 @@ namespace weft::constraint {
 class ConstraintWalker {
  public:
   ConstraintWalker(std::unique_ptr<const Grammar> grammar, const TokenTable* tokens,
-                   int64_t most_bytes)
-      : grammar_(std::move(grammar)), tokens_(*tokens), most_bytes_(most_bytes) {
+                   int64_t max_bytes)
+      : grammar_(std::move(grammar)), tokens_(*tokens), max_bytes_(max_bytes) {
     Renew();
   }
 
@@ -32,7 +32,7 @@ class ConstraintWalker {
   void RenewWhereFull() {
     if (machine_ == nullptr || machine_->exhausted() ||
         machine_->bytes() + masker_->bytes() - base_bytes_ >
-            std::min(most_bytes_, share_.load(std::memory_order_relaxed))) {
+            std::min(max_bytes_, share_.load(std::memory_order_relaxed))) {
       Renew();
     }
   }
@@ -51,7 +51,7 @@ class ConstraintWalker {
   void KeepAside(int64_t bytes) { base_bytes_ += bytes; }
   // An answer whose own text takes more than this cannot continue: it would leave too little room
   // for others.
-  int64_t most_text_bytes() const { return MostBytes() / 2; }
+  int64_t max_text_bytes() const { return MaxBytes() / 2; }
   // Steps of work in all generations so far.
   int64_t work() const {
     return past_work_ + (machine_ == nullptr ? 0 : machine_->pool().budget().work());
@@ -60,21 +60,21 @@ class ConstraintWalker {
   // The functions below need no lock.
 
   // The size of the grammar, without and with the automata as last published.
-  int64_t least_bytes() const { return grammar_->bytes(); }
-  int64_t bytes() const { return least_bytes() + bytes_.load(std::memory_order_relaxed); }
+  int64_t min_bytes() const { return grammar_->bytes(); }
+  int64_t bytes() const { return min_bytes() + bytes_.load(std::memory_order_relaxed); }
   // Limits a generation to this, not counting the memory that KeepAside excludes.
   void SetShare(int64_t bytes) { share_.store(bytes, std::memory_order_relaxed); }
 
  private:
   // A generation ends when its memory is used up, but a single mask must fit. Until that mask is
-  // complete, the automata may grow to this many times the limit, and to kLeastForMask in any case.
+  // complete, the automata may grow to this many times the limit, and to kMinForMask in any case.
   static constexpr int64_t kHardLimit = 4;
-  static constexpr int64_t kLeastForMask = 32 << 20;
+  static constexpr int64_t kMinForMask = 32 << 20;
 
-  int64_t MostBytes() const { return std::max(kHardLimit * most_bytes_, kLeastForMask); }
+  int64_t MaxBytes() const { return std::max(kHardLimit * max_bytes_, kMinForMask); }
   void Renew() {
     GiveBack();
-    machine_ = std::make_unique<Machine>(grammar_.get(), MostBytes() + grammar_->bytes());
+    machine_ = std::make_unique<Machine>(grammar_.get(), MaxBytes() + grammar_->bytes());
     masker_ = std::make_unique<Masker>(machine_.get(), &tokens_);
     base_bytes_ = machine_->bytes();
     ++generation_;
@@ -84,7 +84,7 @@ class ConstraintWalker {
   Mutex mutex_;
   const std::unique_ptr<const Grammar> grammar_;
   const TokenTable& tokens_;
-  const int64_t most_bytes_;
+  const int64_t max_bytes_;
   std::atomic<int64_t> bytes_ = 0, share_ = INT64_MAX;
   int64_t base_bytes_ = 0;  // excluded from the limit
   int64_t past_work_ = 0;   // in earlier generations

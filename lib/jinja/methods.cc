@@ -31,7 +31,7 @@ Value ReplaceText(Interpreter* in, std::string_view text, std::string_view old,
 namespace {
 
 // The last bytes of what ends lines, and some others.
-size_t MostLines(std::string_view text) {
+size_t MaxLines(std::string_view text) {
   return 2 + static_cast<size_t>(std::ranges::count_if(text, [](char c) {
            const auto byte = static_cast<unsigned char>(c);
            return (byte >= 10 && byte <= 13) || (byte >= 0x1C && byte <= 0x1E) || byte == 0x85 ||
@@ -41,11 +41,11 @@ size_t MostLines(std::string_view text) {
 
 }  // namespace
 
-size_t SplitLinesBytes(std::string_view text) { return MostLines(text) * sizeof(text); }
+size_t SplitLinesBytes(std::string_view text) { return MaxLines(text) * sizeof(text); }
 
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) {
   std::vector<std::string_view> lines;
-  lines.reserve(MostLines(text));
+  lines.reserve(MaxLines(text));
   size_t start = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t bytes = CharBytes(text.substr(at));

@@ -22,14 +22,14 @@ namespace {
 // long. Code points stay whole.
 template <typename Escape>
 void InPieces(std::string_view text, TextBuilder* out, Escape escape) {
-  constexpr size_t kPieceBytes = 16 << 10, kMostOver = 3;
+  constexpr size_t kPieceBytes = 16 << 10, kMaxOver = 3;
   std::string escaped;
   while (!text.empty()) {
     size_t end = std::min(text.size(), kPieceBytes);
     const auto continues = [&](size_t at) {
       return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
     };
-    for (size_t i = 0; i < kMostOver && end < text.size() && continues(end); ++i) --end;
+    for (size_t i = 0; i < kMaxOver && end < text.size() && continues(end); ++i) --end;
     escaped.clear();
     escape(text.substr(0, end), &escaped);
     if (!out->Append(escaped)) return;

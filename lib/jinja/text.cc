@@ -54,9 +54,9 @@ namespace {
 
 // Longer needles cost more: a search compares more per byte it passes.
 uint64_t SearchSteps(size_t passed_bytes, size_t needle_bytes) {
-  constexpr size_t kShort = 2, kSetupBytes = 16, kStepBytes = 32, kMostCompared = 256;
+  constexpr size_t kShort = 2, kSetupBytes = 16, kStepBytes = 32, kMaxCompared = 256;
   const uint64_t factor =
-      needle_bytes <= kShort ? 1 : 4 + std::min(needle_bytes, kMostCompared) / kStepBytes;
+      needle_bytes <= kShort ? 1 : 4 + std::min(needle_bytes, kMaxCompared) / kStepBytes;
   return 2 + needle_bytes / kSetupBytes + passed_bytes / kStepBytes * factor;
 }
 
@@ -449,13 +449,13 @@ void AppendJsonText(std::string_view text, bool ensure_ascii, std::string* out) 
 }
 
 std::string EscapeHtml(std::string_view text) {
-  constexpr size_t kMostAdded = 5;
+  constexpr size_t kMaxAdded = 5;
   const auto is_special = [](char c) {
     return std::string_view("&<>\"'").find(c) != std::string_view::npos;
   };
   std::string out;
   out.reserve(text.size() +
-              kMostAdded * static_cast<size_t>(std::ranges::count_if(text, is_special)));
+              kMaxAdded * static_cast<size_t>(std::ranges::count_if(text, is_special)));
   for (const char c : text) {
     switch (c) {
       case '&':

@@ -17,7 +17,7 @@ constexpr uint32_t kLocalMark = 0x04034b50;
 constexpr uint64_t kEndBytes = 22;
 constexpr uint64_t kEntryBytes = 46;
 constexpr uint64_t kLocalBytes = 30;
-constexpr uint64_t kMostComment = 65535;
+constexpr uint64_t kMaxComment = 65535;
 constexpr int kStored = 0;
 constexpr int kDeflated = 8;
 constexpr size_t kPiece = size_t{1} << 20;
@@ -48,7 +48,7 @@ Status ZipReader::ReadDirectory() {
   const uint64_t size = archive_.size();
   if (size < kEndBytes) return Damaged();
   uint64_t end = size - kEndBytes;
-  const uint64_t lowest = end > kMostComment ? end - kMostComment : 0;
+  const uint64_t lowest = end > kMaxComment ? end - kMaxComment : 0;
   uint32_t mark = 0;
   while (ReadNumber(end, &mark) && mark != kEndMark && end > lowest) --end;
   if (mark != kEndMark) return Damaged();

@@ -310,7 +310,7 @@ std::shared_ptr<const CacheReport> CacheReports::Add(const std::string& domain,
   MutexLock lock(&mutex_);
   if (!session.empty()) Put({domain, session}, shared);
   Put({domain, ""}, shared);
-  while (entries_.size() > kMost) {
+  while (entries_.size() > kMax) {
     places_.erase(entries_.back().key);
     entries_.pop_back();
   }

@@ -89,7 +89,7 @@ class CacheReports {
                                                const std::string& session) const;
 
  private:
-  static constexpr size_t kMost = 4096;
+  static constexpr size_t kMax = 4096;
   using Key = std::pair<std::string, std::string>;  // an empty session: the tenant's last
   struct Entry {
     Key key;

@@ -56,12 +56,12 @@ size_t EqualFrom(const std::vector<T>& a, size_t at_a, const std::vector<T>& b, 
 // were. Often a whole turn is added or removed, of a few messages.
 Kind WhatHappened(const std::vector<PromptItems::Message>& before,
                   const std::vector<PromptItems::Message>& now, size_t at) {
-  constexpr size_t kMostMessages = 64;
+  constexpr size_t kMaxMessages = 64;
   if (at == before.size()) return Kind::kAdded;
   if (at == now.size()) return Kind::kRemoved;
   Kind kind = Kind::kChanged;
   size_t most = EqualFrom(before, at + 1, now, at + 1);
-  for (size_t n = 1; n <= kMostMessages; ++n) {
+  for (size_t n = 1; n <= kMaxMessages; ++n) {
     const size_t added = EqualFrom(before, at, now, at + n);
     const size_t removed = EqualFrom(before, at + n, now, at);
     if (std::max(added, removed) <= most) continue;
@@ -141,8 +141,8 @@ struct Place {
 
 // A stretch of the text that templates show as it is: they may trim it, or write it as JSON.
 std::pair<size_t, std::string_view> Distinctive(std::string_view text) {
-  constexpr size_t kMostSearched = 512, kEnough = 64;
-  text = text.substr(0, kMostSearched);
+  constexpr size_t kMaxSearched = 512, kEnough = 64;
+  text = text.substr(0, kMaxSearched);
   std::pair<size_t, std::string_view> best;
   for (size_t at = 0; at < text.size() && best.second.size() < kEnough;) {
     const size_t end = std::min(text.find_first_of("\n\r\t\"\\<>&'", at), text.size());

@@ -19,7 +19,7 @@ constexpr std::string_view kSpace = " \t\r\n";
 
 // A mark in the middle of a character would leave half of it. But do not wait long for models that
 // write no complete characters.
-constexpr int64_t kMostOver = 3;
+constexpr int64_t kMaxOver = 3;
 bool EndsWithinCharacter(std::string_view text) {
   size_t behind = 0;  // bytes after the last one that begins a character
   while (behind < text.size() && behind < 4 && IsContinuationByte(text[text.size() - 1 - behind])) {
@@ -165,7 +165,7 @@ void ReplyMask::BeginEnding(std::span<const int32_t> generated) {
 
 bool ReplyMask::IsLate() const {
   if (stage_ != Stage::kThinking || limit_.tokens < 0 || n_thought_ < limit_.tokens) return false;
-  return !EndsWithinCharacter(text_) || n_thought_ >= limit_.tokens + kMostOver;
+  return !EndsWithinCharacter(text_) || n_thought_ >= limit_.tokens + kMaxOver;
 }
 
 bool ReplyMask::EndsWithCall() const {

@@ -120,9 +120,9 @@ std::optional<std::vector<int64_t>> ReadNumbers(const nlohmann::ordered_json& li
 }
 
 StatusOr<Matrix> ReadSafetensors(std::string_view bytes) {
-  constexpr uint64_t kMostHeader = uint64_t{1} << 20;
+  constexpr uint64_t kMaxHeader = uint64_t{1} << 20;
   const auto length = Little<uint64_t>(bytes, 0);
-  if (length > kMostHeader) return InvalidArgument("the safetensors file's header is too long");
+  if (length > kMaxHeader) return InvalidArgument("the safetensors file's header is too long");
   const auto parsed = ParseJson(bytes.substr(8, length), {});
   if (!parsed.ok() || !parsed->is_object()) {
     return InvalidArgument("the safetensors file's header is no JSON object");

@@ -57,8 +57,8 @@ class TensorReader {
   // The tensor: kind kTensor with storage, offset, shape and strides as its items.
   StatusOr<Value> Read() {
     // A tensor takes some forty; more could nest tuples without end.
-    constexpr int kMostInstructions = 200;
-    for (int i = 0; i < kMostInstructions && !left_.empty(); ++i) {
+    constexpr int kMaxInstructions = 200;
+    for (int i = 0; i < kMaxInstructions && !left_.empty(); ++i) {
       const char op = left_[0];
       left_.remove_prefix(1);
       if (op == '.') break;

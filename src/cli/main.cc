@@ -113,8 +113,8 @@ void PrintLastWord(std::string_view message) {
   pollfd stderr_end = {.fd = STDERR_FILENO, .events = POLLOUT};
   if (poll(&stderr_end, 1, static_cast<int>(kPatience.count())) != 1) return;
   // The message may quote a file, e.g. a template; do not let a terminal interpret that.
-  constexpr size_t kMostBytes = 16 << 10;
-  PrintError(StrCat("weft: ", Printable(message, kMostBytes)));
+  constexpr size_t kMaxBytes = 16 << 10;
+  PrintError(StrCat("weft: ", Printable(message, kMaxBytes)));
 }
 
 int Main(int argc, char** argv) {

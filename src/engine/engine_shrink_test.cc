@@ -26,7 +26,7 @@ class Stingy : public WrappedBackend {
       State(std::unique_ptr<StateStore> inner, const Stingy* backend)
           : WrappedState(std::move(inner)), backend_(*backend) {}
       Status GrowPages(int group, int64_t n_pages) override {
-        if (n_pages <= backend_.most_pages) return WrappedState::GrowPages(group, n_pages);
+        if (n_pages <= backend_.max_pages) return WrappedState::GrowPages(group, n_pages);
         ++backend_.n_refused;
         return ResourceExhausted("the device is full");
       }
@@ -61,7 +61,7 @@ class Stingy : public WrappedBackend {
     return std::make_unique<Refusing>(std::move(executor), this);
   }
 
-  std::atomic<int64_t> most_pages{int64_t{1} << 30};
+  std::atomic<int64_t> max_pages{int64_t{1} << 30};
   std::atomic<int64_t> refuses_every{0};
   mutable std::atomic<int64_t> n_steps{0}, n_refused{0};
 };
@@ -97,7 +97,7 @@ class EngineShrinkTest : public ::testing::TestWithParam<const char*> {
 
 TEST_P(EngineShrinkTest, PrefixesMakeRoomWhereTheDeviceHasLessThanTheBudget) {
   Start();
-  backend_.most_pages = 20;
+  backend_.max_pages = 20;
   const int64_t before = engine_->Stats().page_budget;
   for (uint64_t round = 0; round < 4; ++round) RunTurns(round, 1);
   EXPECT_GT(backend_.n_refused, 0);
@@ -106,7 +106,7 @@ TEST_P(EngineShrinkTest, PrefixesMakeRoomWhereTheDeviceHasLessThanTheBudget) {
 
 TEST_P(EngineShrinkTest, TurnsThatTheDeviceDoesNotHoldTogetherAllEnd) {
   Start();
-  backend_.most_pages = 12;
+  backend_.max_pages = 12;
   RunTurns(0, 5);
   EXPECT_GT(backend_.n_refused, 0);
 }

@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kLeastBytes = int64_t{64} << 20;
+constexpr int64_t kMinBytes = int64_t{64} << 20;
 
 }  // namespace
 
@@ -13,7 +13,7 @@ StatusOr<int64_t> DefaultMemoryBudget(const Backend& backend, int device,
                                       const MemoryClaims& claims) {
   WEFT_ASSIGN_OR_RETURN(MemoryInfo memory, backend.MemoryOf(device));
   memory.free_bytes -= claims.taken_bytes + claims.later_bytes;
-  return std::max(memory.usable_bytes(), kLeastBytes);
+  return std::max(memory.usable_bytes(), kMinBytes);
 }
 
 StatusOr<int64_t> LimitMemoryBudget(int64_t wanted_bytes, const Backend& backend, int device,

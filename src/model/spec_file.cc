@@ -17,8 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr JsonLimits kSpecLimits = {.max_depth = 24, .max_values = 20'000};
-constexpr double kMostNumber = 1e15;
-constexpr double kMostFactor = 1e9;
+constexpr double kMaxNumber = 1e15;
+constexpr double kMaxFactor = 1e9;
 
 template <typename T>
 using Names = std::initializer_list<std::pair<std::string_view, T>>;
@@ -107,13 +107,13 @@ class SpecReader {
   double ValueOf(const Json& json, JsonFields& fields, std::string_view name) {
     if (json.is_number()) return json.get<double>();
     if (json.is_string()) {
-      return b_.Float(json.get<std::string>(), -kMostNumber, kMostNumber);
+      return b_.Float(json.get<std::string>(), -kMaxNumber, kMaxNumber);
     }
     if (json.is_object() && json.contains("key") && json["key"].is_string() && json.size() <= 2) {
       const std::string key = json["key"].get<std::string>();
       if (b_.HasKey(key) || !json.contains("or")) {
         if (json.size() == 1 || json.contains("or")) {
-          return b_.Float(key, -kMostNumber, kMostNumber);
+          return b_.Float(key, -kMaxNumber, kMaxNumber);
         }
       } else {
         return ValueOf(json["or"], fields, name);
@@ -151,7 +151,7 @@ class SpecReader {
     return absent;
   }
   float Factor(JsonFields& fields, std::string_view name, float absent) {
-    return static_cast<float>(Number(fields, name, absent, -kMostFactor, kMostFactor));
+    return static_cast<float>(Number(fields, name, absent, -kMaxFactor, kMaxFactor));
   }
 
   // --- what layers share -------------------------------------------------------------------
@@ -322,7 +322,7 @@ class SpecReader {
     ActivationNumbers numbers;
     const bool clamped =
         activation == Activation::kClampedSilu || activation == Activation::kClampedSwiglu;
-    if (clamped) numbers.limit = static_cast<float>(Number(fields, "limit", 0, 0, kMostFactor));
+    if (clamped) numbers.limit = static_cast<float>(Number(fields, "limit", 0, 0, kMaxFactor));
     if (clamped && numbers.limit == 0) fields.Fail("limit", "is missing or 0");
     return numbers;
   }

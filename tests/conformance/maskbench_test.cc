@@ -22,7 +22,7 @@ size_t Stride() {
   const char* every = std::getenv("WEFT_MASKBENCH_EVERY");
   return every == nullptr ? 12 : static_cast<size_t>(std::max(1, std::atoi(every)));
 }
-constexpr size_t kMostBytes = size_t{1} << 30;
+constexpr size_t kMaxBytes = size_t{1} << 30;
 
 // Writes JSON as Python's json.dumps does with ensure_ascii=False.
 void Write(const JsonValue& value, std::string* out) {
@@ -75,7 +75,7 @@ std::string Written(const JsonValue& value) {
 
 TEST(MaskBench, SchemasAreEnforcedOrRefused) {
   WEFT_REQUIRE_GOLDENS();
-  const auto packed = ReadFile(testing::GoldensDir() + "/schemas/maskbench.jsonl.zst", kMostBytes);
+  const auto packed = ReadFile(testing::GoldensDir() + "/schemas/maskbench.jsonl.zst", kMaxBytes);
   if (!packed.ok()) GTEST_SKIP() << "the reference data has no schemas/maskbench.jsonl.zst";
   std::vector<std::string> bytes{""};
   for (int b = 0; b < 256; ++b) bytes.push_back(std::string(1, static_cast<char>(b)));

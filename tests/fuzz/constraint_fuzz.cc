@@ -77,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t zero = std::min(all.find('\0'), all.size());
   const std::string_view source = all.substr(0, zero);
   const weft::constraint::ConstraintOptions options{
-      .most_work = 50'000, .most_bytes = 8 << 20, .most_walk_bytes = 4 << 20};
+      .max_work = 50'000, .max_bytes = 8 << 20, .max_walk_bytes = 4 << 20};
   const auto made = data[0] % 3 == 0   ? Constraint::JsonSchema(source, options, table)
                     : data[0] % 3 == 1 ? Constraint::Regex(source, options, table)
                                        : Constraint::FromGrammar(source, options, table);

@@ -6,7 +6,7 @@
 namespace weft::testing {
 namespace {
 
-constexpr size_t kMostAnswers = 20000;
+constexpr size_t kMaxAnswers = 20000;
 
 template <typename T>
 void AppendBytes(std::string* key, const T& value) {
@@ -92,7 +92,7 @@ StatusOr<ChoiceRecord> Oracle::Ask(KvType kv_type, const Context& context,
   WEFT_ASSIGN_OR_RETURN(const auto turn, engine->SubmitOnce("", alone));
   TurnRecord record = ReadTurn(turn.get(), 1);
   if (!record.choices[0].complete()) return Internal("the oracle failed");
-  if (answers_.size() >= kMostAnswers) answers_.clear();
+  if (answers_.size() >= kMaxAnswers) answers_.clear();
   return answers_.emplace(key, std::move(record.choices[0])).first->second;
 }
 

@@ -15,7 +15,7 @@ namespace weft::testing {
 namespace {
 
 constexpr uint64_t kControlPrograms = testing::kSlowBuild ? 5 : 40;
-constexpr uint64_t kMostPrograms = 400;
+constexpr uint64_t kMaxPrograms = 400;
 constexpr uint64_t kRoundingPrograms = 3;
 
 // The seed of the first program that fails; 0 if none does. `rounds`: uses the oracle for backends
@@ -39,7 +39,7 @@ uint64_t FirstFailure(Fault fault, std::string_view model_name, uint64_t program
 
 void ExpectFound(Fault fault, std::string_view model_name, bool rounds = false) {
   std::string failure;
-  const uint64_t seed = FirstFailure(fault, model_name, kMostPrograms, &failure, rounds);
+  const uint64_t seed = FirstFailure(fault, model_name, kMaxPrograms, &failure, rounds);
   EXPECT_NE(seed, 0u) << "no program noticed the planted bug";
   std::printf("found by program %llu: %.200s\n", static_cast<unsigned long long>(seed),
               failure.c_str());

@@ -10,7 +10,7 @@
 namespace weft::testing {
 namespace {
 
-constexpr int kMostSessions = 6;
+constexpr int kMaxSessions = 6;
 constexpr int64_t kLongSession = 220;  // then it goes back or starts over
 constexpr int kStreams = 4;
 constexpr int kStreamTokens = 400;
@@ -99,7 +99,7 @@ void Program::Step() {
   Sess* const session = Pick();
   const int dice = Uniform(1, 100);
   if (dice <= 8) {
-    if (static_cast<int>(sessions_.size()) < kMostSessions) return Create();
+    if (static_cast<int>(sessions_.size()) < kMaxSessions) return Create();
   } else if (dice <= 12) {
     return SubmitOnce();
   } else if (dice <= 19) {
@@ -107,7 +107,7 @@ void Program::Step() {
   } else if (dice <= 23) {
     if (session->flight) return Drain(session);
   } else if (dice <= 32) {
-    if (static_cast<int>(sessions_.size()) < kMostSessions) return Fork(session);
+    if (static_cast<int>(sessions_.size()) < kMaxSessions) return Fork(session);
   } else if (dice <= 38) {
     return Truncate(session, Uniform(0, static_cast<int>(session->tokens.size())));
   } else if (dice <= 40) {
@@ -129,7 +129,7 @@ void Program::Step() {
   Submit(session);
   // More turns, so that steps hold several.
   while (!failed() && Chance(65)) {
-    if (static_cast<int>(sessions_.size()) < kMostSessions && Chance(40)) Create();
+    if (static_cast<int>(sessions_.size()) < kMaxSessions && Chance(40)) Create();
     Submit(Pick());
   }
 }
@@ -157,7 +157,7 @@ Program::Tokens Program::NewTokens(const Sess& session, int64_t at, int n) {
 // that other sessions share them, or random ones.
 void Program::PutRows(int64_t at, Tokens* given) {
   if (!with_rows_ || random_rows_() % 3 == 0) return;
-  if (RowsHeld() + std::ssize(*given) > most_rows_) return;
+  if (RowsHeld() + std::ssize(*given) > max_rows_) return;
   const bool as_the_stream_has_them = random_rows_() % 2 == 0;
   const bool are_between = !as_the_stream_has_them && random_rows_() % 4 == 0;
   const uint64_t n = given->size();

@@ -155,7 +155,7 @@ class Program {
   std::unique_ptr<TempDir> dir_;
   int64_t memory_bytes_ = 0;  // of options_, without a draft model's
   int64_t state_bytes_ = 0;   // for pages and slots, without rows
-  int64_t most_rows_ = 0;     // that the program's sessions hold
+  int64_t max_rows_ = 0;      // that the program's sessions hold
   StateLayout layout_;        // for the options' KV type and page size
   std::unique_ptr<Engine> engine_;
   std::vector<std::unique_ptr<Sess>> sessions_;

@@ -40,7 +40,7 @@ void Program::ChooseRows() {
   if (with_rows_) options_.memory_bytes = std::max(options_.memory_bytes, 4 * held);
   memory_bytes_ = options_.memory_bytes;
   state_bytes_ = with_rows_ ? memory_bytes_ / 2 : memory_bytes_;
-  most_rows_ = memory_bytes_ / 4 / RowTable::BytesOf(1, model_->row_width());
+  max_rows_ = memory_bytes_ / 4 / RowTable::BytesOf(1, model_->row_width());
 }
 
 // The model drafts for itself: whatever breaks that would also break another draft model. It takes
@@ -89,7 +89,7 @@ void Program::Start() {
   Note("engine: threads ", options_.n_threads, ", kv ", static_cast<int>(options_.kv_type),
        ", page ", options_.page_tokens, ", step ", options_.max_step_tokens, ", running ",
        options_.max_running, ", memory ", options_.memory_bytes, " of ", BytesFor(1), " per page",
-       with_rows_ ? StrCat(", rows ", most_rows_) : "", options_.prefix_cache ? ", prefixes" : "",
+       with_rows_ ? StrCat(", rows ", max_rows_) : "", options_.prefix_cache ? ", prefixes" : "",
        ", checkpoints every ", options_.checkpoint_tokens, " in ", options_.checkpoint_share,
        options_.state_dir.empty() ? "" : ", files", ", events ", options_.max_pending_events,
        ", guesses ", options_.speculation == Speculation::kOff ? 0 : options_.max_guesses,

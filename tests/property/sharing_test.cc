@@ -247,7 +247,7 @@ TEST_P(SharingTest, ARestartComputesNothingAgain) {
 
 TEST_P(SharingTest, AfterARestartGoingBackComputesNoMoreThanACheckpointDistance) {
   constexpr int64_t kDistance = 32;
-  constexpr int64_t kMostSaved = 32;
+  constexpr int64_t kMaxSaved = 32;
   const TempDir dir;
   options_.state_dir = dir.path();
   options_.checkpoint_tokens = kDistance;
@@ -260,7 +260,7 @@ TEST_P(SharingTest, AfterARestartGoingBackComputesNoMoreThanACheckpointDistance)
   Start();
   const SessionId session = *engine_->FindSession("", "kept");
   EXPECT_TRUE(engine_->Restore(session).ok());
-  EXPECT_LE(engine_->Stats().checkpoints, kMostSaved);
+  EXPECT_LE(engine_->Stats().checkpoints, kMaxSaved);
   // The file lacks positions before the window.
   const auto& groups = model_->spec().kv_groups;
   const bool windowed =
@@ -271,7 +271,7 @@ TEST_P(SharingTest, AfterARestartGoingBackComputesNoMoreThanACheckpointDistance)
       EXPECT_GE(record.started->cached_tokens, position - kDistance) << position;
     }
   };
-  const int64_t oldest = std::max<int64_t>(0, n - kMostSaved * kDistance);
+  const int64_t oldest = std::max<int64_t>(0, n - kMaxSaved * kDistance);
   for (const int64_t position : {oldest + 70, (oldest + n) / 2, n - 45, n - 2}) {
     const auto fork = engine_->Fork(session, position, {});
     ASSERT_TRUE(fork.ok()) << fork.status().ToString();

@@ -201,7 +201,7 @@ class CrashTrafficTest : public ::testing::TestWithParam<const char*> {
 
   // A fork, so that the session itself is unchanged, continues as if undisturbed.
   void ExpectGoesOn(Engine* engine, SessionId session, int number, Progress at,
-                    int64_t least_cached) {
+                    int64_t min_cached) {
     const auto tokens = engine->Tokens(session);
     ASSERT_TRUE(tokens.ok()) << tokens.status();
     ASSERT_EQ(*tokens, oracle_.TokensAfter(number, at.life, at.turns));
@@ -210,7 +210,7 @@ class CrashTrafficTest : public ::testing::TestWithParam<const char*> {
     const auto said = testing::RunTurn(engine, *fork, TurnOf(number, at.life, at.turns));
     ASSERT_TRUE(said.done().status.ok()) << said.done().status;
     EXPECT_EQ(*engine->Tokens(*fork), oracle_.TokensAfter(number, at.life, at.turns + 1));
-    EXPECT_GE(said.done().usage.cached_tokens, least_cached) << "it was to be warm";
+    EXPECT_GE(said.done().usage.cached_tokens, min_cached) << "it was to be warm";
     EXPECT_TRUE(engine->Close(*fork, true).ok());
   }
 

@@ -112,7 +112,7 @@ Result ContextPop(Context* context) {
 
 Result ContextPriorities(int* least, int* greatest) {
   return Call("cuCtxGetStreamPriorityRange").InContext().Do([&] {
-    *least = kLeastPriority;
+    *least = kMinPriority;
     *greatest = kGreatestPriority;
   });
 }

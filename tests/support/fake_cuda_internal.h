@@ -26,7 +26,7 @@ using device::LaunchShape;
 inline constexpr Result kInvalidContext = 201, kInvalidHandle = 400, kInvalidDevice = 101,
                         kUnknown = 999;
 inline constexpr int kPiecesPerQuery = 16;
-inline constexpr int kLeastPriority = 0, kGreatestPriority = -5;
+inline constexpr int kMinPriority = 0, kGreatestPriority = -5;
 
 struct FakeLaunch {
   const Kernel* kernel;

@@ -21,7 +21,7 @@ bool MayHave(Function function, int threads, unsigned shared_bytes) {
   const auto* const kernel = reinterpret_cast<const Kernel*>(function);
   const auto allowed = fake->dynamic_bytes.find(kernel);
   const int bytes = static_cast<int>(shared_bytes);
-  return threads <= kernel->most_threads && bytes == kernel->dynamic_bytes &&
+  return threads <= kernel->max_threads && bytes == kernel->dynamic_bytes &&
          bytes <= (allowed == fake->dynamic_bytes.end() ? 0 : allowed->second);
 }
 

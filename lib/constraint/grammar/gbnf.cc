@@ -11,8 +11,8 @@
 namespace weft::constraint {
 namespace {
 
-constexpr int kMostGroupDepth = 200;
-constexpr int64_t kMostRuleRepeats = 100'000;
+constexpr int kMaxGroupDepth = 200;
+constexpr int64_t kMaxRuleRepeats = 100'000;
 // The cost of a rule in steps of work, without its parts.
 constexpr int64_t kRuleWork = 32;
 
@@ -98,7 +98,7 @@ class GbnfReader {
   }
 
   Status ReadAlternatives(RuleId rule, int depth) {
-    if (depth > kMostGroupDepth) return Wrong("groups are nested too deep");
+    if (depth > kMaxGroupDepth) return Wrong("groups are nested too deep");
     do {
       SkipSpace(true);
       WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> symbols, ReadSequence(depth));
@@ -210,7 +210,7 @@ class GbnfReader {
       if (!second.empty()) good = good && ParseInt64(second, most);
     }
     if (!good || *least < 0 || *most < kUnlimited || (*most != kUnlimited && *most < *least) ||
-        *least > kMostRuleRepeats || *most > kMostRuleRepeats) {
+        *least > kMaxRuleRepeats || *most > kMaxRuleRepeats) {
       return Wrong("{...} does not say how many times");
     }
     at_ = close + 1;

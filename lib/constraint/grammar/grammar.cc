@@ -7,7 +7,7 @@
 namespace weft::constraint {
 namespace {
 
-constexpr size_t kMostPrefixWithWanted = 12;
+constexpr size_t kMaxPrefixWithWanted = 12;
 // Longer rows of successive optional terminals become one terminal.
 constexpr size_t kLongRow = 16;
 
@@ -149,11 +149,11 @@ bool Grammar::ArrayCanEnd(const ArraySpec& array, int64_t length, int64_t found)
   }
   // After the prefix all elements are alike, so only their numbers matter.
   const bool plain = PlainElement(array, length) != kNoRule;
-  const int64_t most_wanted = WantedElement(array, length) != kNoRule ? allow - found : 0;
-  const int64_t least_wanted = std::max<int64_t>(0, array.need - found);
-  const int64_t more = std::max(least_wanted, array.least - length);
-  if (least_wanted > most_wanted) return false;
-  return more <= (plain ? most - length : std::min(most_wanted, most - length));
+  const int64_t max_wanted = WantedElement(array, length) != kNoRule ? allow - found : 0;
+  const int64_t min_wanted = std::max<int64_t>(0, array.need - found);
+  const int64_t more = std::max(min_wanted, array.least - length);
+  if (min_wanted > max_wanted) return false;
+  return more <= (plain ? most - length : std::min(max_wanted, most - length));
 }
 
 RuleId Grammar::PlainElement(const ArraySpec& array, int64_t index) {
@@ -352,8 +352,8 @@ void Grammar::LayOut(const JsonLayout& layout) {
 
 Status Grammar::Finish(RuleId start, const JsonLayout& layout) {
   for (const ArraySpec& array : arrays_) {
-    if (array.prefix.size() > kMostPrefixWithWanted && array.need > 0) {
-      return Unimplemented("contains next to more than ", kMostPrefixWithWanted,
+    if (array.prefix.size() > kMaxPrefixWithWanted && array.need > 0) {
+      return Unimplemented("contains next to more than ", kMaxPrefixWithWanted,
                            " prefixItems is not supported");
     }
   }

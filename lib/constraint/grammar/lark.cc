@@ -111,7 +111,7 @@ class LarkCompiler {
   }
 
   StatusOr<RegexId> RegexOf(const LarkNode& node, int depth) {
-    if (depth > kMostLarkDepth) return text_.Wrong(node.at, "terminals are nested too deep");
+    if (depth > kMaxLarkDepth) return text_.Wrong(node.at, "terminals are nested too deep");
     WEFT_ASSIGN_OR_RETURN(const RegexId regex, OnceOf(node, depth));
     if (node.least == 1 && node.most == 1) return regex;
     return pool_.Repeat(regex, node.least, node.most);

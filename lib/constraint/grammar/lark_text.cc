@@ -9,7 +9,7 @@
 namespace weft::constraint {
 namespace {
 
-constexpr int64_t kMostRepeats = 100'000;
+constexpr int64_t kMaxRepeats = 100'000;
 // The costs of a definition and of each of its items in steps of work, without their parts.
 constexpr int64_t kDefinitionWork = 64, kItemWork = 8;
 
@@ -179,7 +179,7 @@ class LarkReader {
   }
 
   Status ReadAlternatives(LarkAlternatives* alternatives, int depth) {
-    if (depth > kMostLarkDepth) return Wrong("groups are nested too deep");
+    if (depth > kMaxLarkDepth) return Wrong("groups are nested too deep");
     TakeBar(depth);  // may also precede the first one
     do {
       LarkSequence& sequence = alternatives->emplace_back();
@@ -294,7 +294,7 @@ class LarkReader {
       bool good = ReadNumber(&least);
       most = least;
       if (good && Take("..")) good = ReadNumber(&most);
-      if (!good || least > most || most > kMostRepeats)
+      if (!good || least > most || most > kMaxRepeats)
         return Wrong("~ does not say how many times");
       node->least = static_cast<int32_t>(least);
       node->most = static_cast<int32_t>(most);

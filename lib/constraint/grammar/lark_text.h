@@ -15,7 +15,7 @@
 namespace weft::constraint {
 
 // The maximum nesting of groups, and of terminals within terminals.
-inline constexpr int kMostLarkDepth = 200;
+inline constexpr int kMaxLarkDepth = 200;
 
 struct LarkNode;
 using LarkSequence = std::vector<LarkNode>;

@@ -34,7 +34,7 @@ class RegexPool::NewNode {
   void OpenWritten(Opening* opening);
   bool IsAliveByForm() const;
   uint8_t Height() const;
-  void EstimateLeast(const ByteSet& first);
+  void EstimateMin(const ByteSet& first);
   int64_t EstimateParts(const ByteSet& first);
   std::optional<int32_t> AwayFrom(const ByteSet& first) const;
   int32_t Farthest() const;

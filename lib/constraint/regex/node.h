@@ -169,8 +169,8 @@ struct WalkState {
   // Costly ways to the end, latest first, and whether the last search used one.
   std::vector<std::string> ways;
   bool trusts_ways = false;
-  int64_t most_search = INT64_MAX, most_step = INT64_MAX, step_end = INT64_MAX;
-  int64_t most_spent = INT64_MAX;
+  int64_t max_search = INT64_MAX, max_step = INT64_MAX, step_end = INT64_MAX;
+  int64_t max_spent = INT64_MAX;
   bool is_learning = true;  // results of searches still become facts
 };
 

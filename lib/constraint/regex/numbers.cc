@@ -8,7 +8,7 @@
 namespace weft::constraint {
 namespace {
 
-constexpr int64_t kMostExponent = 400;
+constexpr int64_t kMaxExponent = 400;
 
 // The building blocks of number expressions.
 struct NumberParts {
@@ -125,7 +125,7 @@ std::optional<Decimal> ReadDecimal(std::string_view text) {
   if (const size_t e = text.find_first_of("eE"); e != std::string_view::npos) {
     std::string_view digits = text.substr(e + 1);
     if (!digits.empty() && digits[0] == '+') digits.remove_prefix(1);
-    if (!ParseInt64(digits, &exponent) || exponent > kMostExponent || exponent < -kMostExponent) {
+    if (!ParseInt64(digits, &exponent) || exponent > kMaxExponent || exponent < -kMaxExponent) {
       return std::nullopt;
     }
     text = text.substr(0, e);

@@ -144,8 +144,8 @@ class PatternBuilder {
 };
 
 StatusOr<PatternNode> ParsePattern(std::string_view pattern) {
-  if (pattern.size() > kMostPatternBytes) {
-    return Unimplemented("patterns of more than ", kMostPatternBytes, " bytes are not supported");
+  if (pattern.size() > kMaxPatternBytes) {
+    return Unimplemented("patterns of more than ", kMaxPatternBytes, " bytes are not supported");
   }
   return PatternParser(pattern).Parse();
 }

@@ -14,7 +14,7 @@
 namespace weft::constraint {
 
 // Longer patterns are refused.
-inline constexpr size_t kMostPatternBytes = 16384;
+inline constexpr size_t kMaxPatternBytes = 16384;
 
 // The JSON strings, quotation marks included, in which `pattern` matches somewhere.
 StatusOr<RegexId> JsonStringsMatching(RegexPool* pool, std::string_view pattern, int32_t least = 0,

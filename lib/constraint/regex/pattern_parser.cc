@@ -10,8 +10,8 @@
 namespace weft::constraint {
 namespace {
 
-constexpr int kMostPatternDepth = 100;
-constexpr int32_t kMostPatternRepeats = 1'000'000;
+constexpr int kMaxPatternDepth = 100;
+constexpr int32_t kMaxPatternRepeats = 1'000'000;
 
 CharSet Range(uint32_t first, uint32_t last) {
   CharSet set;
@@ -90,8 +90,8 @@ StatusOr<PatternNode> PatternParser::Parse() {
 }
 
 StatusOr<PatternNode> PatternParser::ParseChoice(int depth) {
-  if (depth > kMostPatternDepth)
-    return InvalidArgument("groups are nested more than ", kMostPatternDepth, " deep");
+  if (depth > kMaxPatternDepth)
+    return InvalidArgument("groups are nested more than ", kMaxPatternDepth, " deep");
   PatternNode choice{.kind = PatternNode::Kind::kChoice};
   do {
     WEFT_ASSIGN_OR_RETURN(PatternNode part, ParseSequence(depth));
@@ -193,8 +193,8 @@ Status PatternParser::ParseQuantifier(PatternNode* atom) {
     }
     if (most != kUnlimited && most < least)
       return InvalidArgument("{", least, ",", most, "} is out of order");
-    if (least > kMostPatternRepeats || most > kMostPatternRepeats) {
-      return Unimplemented("more than ", kMostPatternRepeats, " repetitions are not supported");
+    if (least > kMaxPatternRepeats || most > kMaxPatternRepeats) {
+      return Unimplemented("more than ", kMaxPatternRepeats, " repetitions are not supported");
     }
     if (!AtEnd() && text_[at_] == '+')
       return InvalidArgument("possessive quantifiers are unknown to ECMA-262");

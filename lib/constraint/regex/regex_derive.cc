@@ -138,7 +138,7 @@ RegexWalk::Derivative RegexWalk::TryDerive(RegexId id, uint8_t byte) {
     if (ahead.made.to != kNothing && ahead.byte == byte) return ahead.made;
   }
   const int64_t before = budget().steps();
-  state_.step_end = state_.most_step == INT64_MAX ? INT64_MAX : budget().steps() + state_.most_step;
+  state_.step_end = state_.max_step == INT64_MAX ? INT64_MAX : budget().steps() + state_.max_step;
   // Not through state_.recent: the state's own row keeps the result.
   budget().Step(1);
   Derivative made;
@@ -150,7 +150,7 @@ RegexWalk::Derivative RegexWalk::TryDerive(RegexId id, uint8_t byte) {
 }
 
 RegexId RegexWalk::DeriveMissing(RegexId id, uint8_t byte) {
-  if (id == kNothing || id == kEmpty || budget().meter().spent() > state_.most_spent)
+  if (id == kNothing || id == kEmpty || budget().meter().spent() > state_.max_spent)
     return kNothing;
   const ByteSet edges = Edges(id);
   int first = byte, end = byte + 1;

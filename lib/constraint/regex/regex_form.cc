@@ -9,8 +9,8 @@
 namespace weft::constraint {
 namespace {
 
-constexpr int32_t kMostEscapeBytes = 6;
-constexpr int kMostHeight = 255;
+constexpr int32_t kMaxEscapeBytes = 6;
+constexpr int kMaxHeight = 255;
 
 std::optional<int32_t> LowestOf(const ByteSet& set) {
   for (size_t word = 0; word < set.words.size(); ++word) {
@@ -30,7 +30,7 @@ void RegexPool::NewNode::Complete() {
   n_.life = n_.fact;
   n_.exact &= !n_.has_boolean;
   n_.height = Height();
-  if (!n_.nullable) EstimateLeast(MayBegin());
+  if (!n_.nullable) EstimateMin(MayBegin());
   n_.farthest = Farthest();
   n_.way = Way();
 }
@@ -178,7 +178,7 @@ uint8_t RegexPool::NewNode::Height() const {
                         n_.kind == Kind::kSpelled;
   if (has_part) height = std::max(height, Of(n_.a).height + 1);
   for (const RegexId part : list_) height = std::max(height, Of(part).height + 1);
-  return static_cast<uint8_t>(std::min(height, kMostHeight));
+  return static_cast<uint8_t>(std::min(height, kMaxHeight));
 }
 
 // For an intersection: a first byte after which one of its complements accepts everything.
@@ -207,7 +207,7 @@ int64_t RegexPool::NewNode::EstimateParts(const ByteSet& first) {
 }
 
 // REQUIRES: the node does not accept the empty text.
-void RegexPool::NewNode::EstimateLeast(const ByteSet& first) {
+void RegexPool::NewNode::EstimateMin(const ByteSet& first) {
   int64_t least = 1;
   switch (n_.kind) {
     case Kind::kBytes:
@@ -233,7 +233,7 @@ void RegexPool::NewNode::EstimateLeast(const ByteSet& first) {
     case Kind::kRespelled: {
       // A JSON escape can stand for a single byte.
       const int32_t json = Of(n_.a).least - 1;
-      least = json / kMostEscapeBytes + (n_.b != 0 ? 1 : 0);
+      least = json / kMaxEscapeBytes + (n_.b != 0 ? 1 : 0);
       n_.hint = json == 0 && n_.b != 0 ? n_.b : Of(n_.a).hint;
       break;
     }

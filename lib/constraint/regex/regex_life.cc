@@ -18,16 +18,16 @@ constexpr size_t kFew = 24;
 // A search that reaches more states than this counts as long.
 constexpr size_t kTrouble = 6;
 // How many known ways are kept, and their maximum length in bytes.
-constexpr size_t kMostWays = 8, kLongestWay = 256;
+constexpr size_t kMaxWays = 8, kLongestWay = 256;
 // Limits for a way by the likeliest bytes: how many bytes longer than the minimum it may be, and
 // how often it may turn. A way that goes back and forth does not approach the end.
-constexpr int64_t kMostDetour = 256;
-constexpr int32_t kMostTurns = 3;
+constexpr int64_t kMaxDetour = 256;
+constexpr int32_t kMaxTurns = 3;
 // The maximum length of a short way, and how many of its first bytes may be skipped: those that
 // open a value.
-constexpr size_t kShortWay = 32, kMostSkipped = 3;
+constexpr size_t kShortWay = 32, kMaxSkipped = 3;
 // How many of the likeliest bytes may be taken before a short way.
-constexpr size_t kMostTaken = 3;
+constexpr size_t kMaxTaken = 3;
 // A search by the likeliest bytes alone is not metered if it is cheaper: it runs only once as long
 // as its result is kept.
 constexpr int64_t kDearWay = 768;
@@ -58,7 +58,7 @@ class RegexWalk::LifeSearch {
     Node& start = walk_.At(start_);
     start.life = is_alive ? Life::kAlive : Life::kDead;
     start.straight = straight;
-    start.search = state_.is_learning ? 0 : static_cast<int32_t>(std::min(cost_, kMostCost));
+    start.search = state_.is_learning ? 0 : static_cast<int32_t>(std::min(cost_, kMaxCost));
   }
 
  private:
@@ -69,7 +69,7 @@ class RegexWalk::LifeSearch {
     uint8_t by = 0;      // last of these bytes
     bool again = false;  // its likeliest byte has been followed
   };
-  static constexpr int64_t kMostCost = INT32_MAX;
+  static constexpr int64_t kMaxCost = INT32_MAX;
   // Following a known step costs this much, in addition to the cost of finding it.
   static constexpr int64_t kTaking = 1;
 
@@ -89,7 +89,7 @@ class RegexWalk::LifeSearch {
   // Whether the likeliest bytes lead to the end, and soon.
   bool FollowHints() {
     RegexId at = start_;
-    const int64_t most = walk_.node(at).least + kMostDetour;
+    const int64_t most = walk_.node(at).least + kMaxDetour;
     int32_t turns = 0;
     way_.clear();
     Ahead rest;  // the rest of the way after `at`
@@ -103,12 +103,12 @@ class RegexWalk::LifeSearch {
       if (n.fact == Life::kDead || bytes + n.least > most) return false;
       rest = LookAhead(at);
       if (bytes > 0 && IsTurn(way_.back().first, at)) ++turns;
-      if (turns > kMostTurns) return false;
+      if (turns > kMaxTurns) return false;
       const bool is_short = rest.bytes >= 0 && bytes + rest.bytes <= most;
-      const bool is_even = turns + rest.turns <= kMostTurns;
-      if (is_short && is_even && cost_ + rest.cost <= state_.most_search) break;
+      const bool is_even = turns + rest.turns <= kMaxTurns;
+      if (is_short && is_even && cost_ + rest.cost <= state_.max_search) break;
       cost_ += rest.choice;
-      if (walk_.budget().exhausted() || cost_ > state_.most_search) return false;
+      if (walk_.budget().exhausted() || cost_ > state_.max_search) return false;
       way_.emplace_back(at, rest.byte);
       at = rest.made.to;
     }
@@ -132,8 +132,8 @@ class RegexWalk::LifeSearch {
     };
     bool found = hint >= 0 && first.Has(hint) && take(hint);
     const auto ends = [&](int byte) {
-      found = ahead.choice <= state_.most_search && take(byte);
-      return found || ahead.choice > state_.most_search;
+      found = ahead.choice <= state_.max_search && take(byte);
+      return found || ahead.choice > state_.max_search;
     };
     if (!found) (edges & first).Any(ends);
     if (!found) ahead.made = {};
@@ -173,7 +173,7 @@ class RegexWalk::LifeSearch {
   bool Search() {
     if (gave_up_ || walk_.budget().exhausted()) return false;
     Reach(start_, 0, 0, 0);
-    most_cost_ = std::min(cost_ + state_.most_search, StepMeter::kTooMuch);
+    max_cost_ = std::min(cost_ + state_.max_search, StepMeter::kTooMuch);
     // If a known way helped last time, try known ways at once.
     const bool trusts = state_.is_learning && std::exchange(state_.trusts_ways, false);
     const size_t patience = trusts ? 0 : kTrouble;
@@ -181,10 +181,10 @@ class RegexWalk::LifeSearch {
     while (!open_.empty() && !gave_up_) {
       if (!tried && reached_.size() > patience) {
         tried = true;
-        const int64_t before = cost_, most = std::exchange(most_cost_, INT64_MAX);
+        const int64_t before = cost_, most = std::exchange(max_cost_, INT64_MAX);
         if (TryKnownWays()) return true;
         if (gave_up_) return false;
-        most_cost_ = most + cost_ - before;
+        max_cost_ = most + cost_ - before;
       }
       std::ranges::pop_heap(open_);
       const size_t at = std::get<2>(open_.back());
@@ -283,8 +283,7 @@ class RegexWalk::LifeSearch {
     const Derivative made = walk_.TryDerive(id, static_cast<uint8_t>(byte));
     *next = made.to;
     cost_ += kTaking + made.steps;
-    gave_up_ =
-        walk_.budget().exhausted() || made.steps >= StepMeter::kTooMuch || cost_ > most_cost_;
+    gave_up_ = walk_.budget().exhausted() || made.steps >= StepMeter::kTooMuch || cost_ > max_cost_;
     return !gave_up_;
   }
 
@@ -292,10 +291,10 @@ class RegexWalk::LifeSearch {
   // escape.
   bool TryShortWays() {
     const std::vector<std::pair<RegexId, uint8_t>> likeliest = way_;
-    for (size_t taken = 0; taken <= kMostTaken && taken < likeliest.size(); ++taken) {
+    for (size_t taken = 0; taken <= kMaxTaken && taken < likeliest.size(); ++taken) {
       for (const std::string& way : state_.ways) {
         if (way.size() > kShortWay) continue;
-        for (size_t from = 0; from <= kMostSkipped && from < way.size() && !gave_up_; ++from) {
+        for (size_t from = 0; from <= kMaxSkipped && from < way.size() && !gave_up_; ++from) {
           way_.assign(likeliest.begin(), likeliest.begin() + static_cast<ptrdiff_t>(taken));
           if (TryWay(likeliest[taken].first, std::string_view(way).substr(from))) return true;
         }
@@ -349,14 +348,14 @@ class RegexWalk::LifeSearch {
       way.push_back(static_cast<char>(byte));
     }
     std::vector<std::string>& ways = state_.ways;
-    if (ways.size() == kMostWays) ways.pop_back();
+    if (ways.size() == kMaxWays) ways.pop_back();
     ways.insert(ways.begin(), std::move(way));
   }
 
   RegexWalk& walk_;
   regex::WalkState& state_;
   const RegexId start_;
-  int64_t cost_ = 0, most_cost_ = INT64_MAX;
+  int64_t cost_ = 0, max_cost_ = INT64_MAX;
   bool gave_up_ = false;
   std::vector<Reached> reached_;
   std::vector<bool> seen_;
@@ -399,8 +398,8 @@ bool RegexWalk::IsLive(RegexId id) {
   return is_live;
 }
 
-bool RegexWalk::Settle(RegexId id, size_t most_states, int64_t most_work) {
-  const int64_t end = budget().work() + most_work;
+bool RegexWalk::Settle(RegexId id, size_t max_states, int64_t max_work) {
+  const int64_t end = budget().work() + max_work;
   std::unordered_set<RegexId> seen{id};
   for (std::vector<RegexId> todo{id}; !todo.empty();) {
     const RegexId from = todo.back();
@@ -414,7 +413,7 @@ bool RegexWalk::Settle(RegexId id, size_t most_states, int64_t most_work) {
       const RegexId to = Derive(from, static_cast<uint8_t>(byte));
       if (budget().exhausted() || budget().work() > end) return false;
       if (to == kNothing || !seen.insert(to).second) continue;
-      if (seen.size() > most_states) return false;
+      if (seen.size() > max_states) return false;
       todo.push_back(to);
     }
   }

@@ -8,7 +8,7 @@ namespace weft::constraint {
 namespace {
 
 constexpr int32_t kBeforePoint = -1;
-constexpr int64_t kMostModulusDigits = 18;
+constexpr int64_t kMaxModulusDigits = 18;
 
 }  // namespace
 
@@ -30,7 +30,7 @@ int64_t RegexPool::EstimateMultiple(Node* n) const {
   for (int32_t i = 0; i < multiple.decimals; ++i) modulus /= std::gcd(modulus, int64_t{10});
   const int64_t remainder = n->b | static_cast<int64_t>(n->c) << 31;
   __int128 scale = 1;
-  for (int64_t digits = 1; digits <= kMostModulusDigits; ++digits) {
+  for (int64_t digits = 1; digits <= kMaxModulusDigits; ++digits) {
     scale *= 10;
     const __int128 missing = (modulus - remainder % modulus * scale % modulus) % modulus;
     if (missing >= scale) continue;

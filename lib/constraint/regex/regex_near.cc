@@ -13,16 +13,16 @@ namespace weft::constraint {
 namespace {
 
 // Limit for the nesting depth of analysed expressions.
-constexpr int kMostNesting = 200;
+constexpr int kMaxNesting = 200;
 // The same limit for TextCore.
-constexpr int kMostCoreNesting = 8;
-constexpr int64_t kMostCommonMultiple = 1'000'000'000'000;
+constexpr int kMaxCoreNesting = 8;
+constexpr int64_t kMaxCommonMultiple = 1'000'000'000'000;
 
 }  // namespace
 
 RegexAnalysis::ByteUse RegexAnalysis::BytesUsed(RegexId id, int depth) const {
   ByteUse use;
-  if (depth > kMostNesting) return {ByteSet::All(), ByteSet::All()};
+  if (depth > kMaxNesting) return {ByteSet::All(), ByteSet::All()};
   // For a sequence, `last` belongs to the part seen so far.
   for (; node(id).kind == Kind::kConcat; id = node(id).b) {
     const ByteUse head = BytesUsed(node(id).a, depth + 1);
@@ -79,7 +79,7 @@ RegexAnalysis::ByteUse RegexAnalysis::BytesUsed(RegexId id, int depth) const {
 // once. kNothing if none is known.
 RegexId RegexAnalysis::TextCore(RegexId id, int depth) {
   const Node n = node(id);
-  if (depth > kMostCoreNesting) return kNothing;
+  if (depth > kMaxCoreNesting) return kNothing;
   if (n.kind == Kind::kConcat) {
     if (n.a == node(pool_.swallowing_).a) return id;
     const Kind head = node(n.a).kind;
@@ -122,7 +122,7 @@ RegexId RegexAnalysis::Relax(RegexId id, size_t near) {
 RegexId RegexAnalysis::RelaxPlain(RegexId id, size_t near) {
   const Node n = node(id);
   if (n.relaxed[near] >= 0) return n.relaxed[near];
-  if (budget().exhausted() || n.height > kMostNesting) return id;
+  if (budget().exhausted() || n.height > kMaxNesting) return id;
   budget().Spend(1, 0);
   RegexId relaxed = id;
   switch (n.kind) {
@@ -166,7 +166,7 @@ RegexId RegexAnalysis::RepeatNear(const Form& repeat, RegexId part, int32_t byte
 RegexId RegexAnalysis::Loosen(RegexId id) {
   const Node n = node(id);
   if (n.loosened >= 0) return n.loosened;
-  if (budget().exhausted() || n.height > kMostNesting) return id;
+  if (budget().exhausted() || n.height > kMaxNesting) return id;
   budget().Spend(1, 0);
   RegexId loosened = id;
   if (!n.has_boolean) {
@@ -260,11 +260,11 @@ int64_t RegexAnalysis::CommonMultiple(RegexId id) const {
     const Multiple& multiple = pool_.multiples_[static_cast<size_t>(one)];
     __int128 modulus = multiple.modulus;
     for (int32_t i = multiple.decimals; i < decimals; ++i) modulus *= 10;
-    if (modulus > kMostCommonMultiple) return kMostCommonMultiple;
+    if (modulus > kMaxCommonMultiple) return kMaxCommonMultiple;
     common = common /
              std::gcd(static_cast<int64_t>(common), static_cast<int64_t>(modulus % common)) *
              modulus;
-    if (common > kMostCommonMultiple) return kMostCommonMultiple;
+    if (common > kMaxCommonMultiple) return kMaxCommonMultiple;
   }
   return found.size() < 2 ? 1 : static_cast<int64_t>(common);
 }

@@ -11,7 +11,7 @@ namespace weft::constraint {
 namespace {
 
 // DropTails compares with at most this many rows of a union.
-constexpr size_t kMostRows = 16;
+constexpr size_t kMaxRows = 16;
 }  // namespace
 
 // REQUIRES: the sequence's first part is optional.
@@ -69,12 +69,12 @@ void RegexPool::DropTails(std::vector<RegexId>* parts) const {
     return Row{options.length, options.end, id};
   };
   // If there are too many rows, keep the longest.
-  std::array<Row, kMostRows> longest;
+  std::array<Row, kMaxRows> longest;
   size_t count = 0;
   for (const RegexId part : *parts) {
     if (node(part).options < 0) continue;
     const Row row = row_of(part);
-    if (count < kMostRows) {
+    if (count < kMaxRows) {
       longest[count++] = row;
     } else if (Row* least = &*std::ranges::min_element(longest, {}, &Row::length);
                least->length < row.length) {

@@ -47,7 +47,7 @@ class RegexWalk {
   bool IsLive(RegexId id);
   // Builds the whole automaton, so that all its states are known to be alive or dead. False if that
   // exceeds a limit.
-  bool Settle(RegexId id, size_t most_states, int64_t most_work);
+  bool Settle(RegexId id, size_t max_states, int64_t max_work);
   bool Accepts(RegexId id, std::string_view text);
   // The bytes that may come first; it may stop after the lowest `enough` of them.
   ByteSet FirstBytes(RegexId id, int enough = 256);
@@ -65,17 +65,17 @@ class RegexWalk {
   RegexId Requoted(RegexId json, char quote);
 
   // From now on, results depend only on the expressions that exist now and on the expression asked
-  // about, not on earlier questions. A derivative that takes more than `most_step` steps is
-  // kNothing, and a search for a way to the end that takes more than `most_search` steps finds
+  // about, not on earlier questions. A derivative that takes more than `max_step` steps is
+  // kNothing, and a search for a way to the end that takes more than `max_search` steps finds
   // none.
-  void BeginAnswers(int64_t most_step, int64_t most_search) {
+  void BeginAnswers(int64_t max_step, int64_t max_search) {
     state_.is_learning = false;
-    state_.most_step = most_step;
-    state_.most_search = most_search;
+    state_.max_step = max_step;
+    state_.max_search = max_search;
   }
   // After more than `most` metered steps, unknown derivatives are kNothing: results must then be
   // discarded.
-  void SetMostSpent(int64_t most) { state_.most_spent = most; }
+  void SetMostSpent(int64_t most) { state_.max_spent = most; }
   // Marks the expression. Returns true if its mark was a different one.
   bool Mark(RegexId id, uint32_t mark) {
     uint32_t& known = At(id).mark;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kChunkBytes = 16 << 10;
 
-constexpr int kMostJsonDepth = 500;
+constexpr int kMaxJsonDepth = 500;
 
 // Names of larger objects get a hash index.
 constexpr size_t kFewMembers = 8;
@@ -55,7 +55,7 @@ class JsonReader {
   }
 
   Status ReadValue(int depth, JsonValue* value) {
-    if (depth > kMostJsonDepth) return Wrong("values nested too deep");
+    if (depth > kMaxJsonDepth) return Wrong("values nested too deep");
     SkipSpace();
     using Kind = JsonValue::Kind;
     if (at_ >= text_.size()) return Wrong("the end of the text");

@@ -24,10 +24,10 @@ struct ConstraintOptions {
   // Whether `format` restricts strings, if the format is known.
   bool formats = true;
   // Limits for compiling: steps of work (a few dozen nanoseconds each) and memory.
-  int64_t most_work = 300'000;
-  int64_t most_bytes = 64 << 20;
+  int64_t max_work = 300'000;
+  int64_t max_bytes = 64 << 20;
   // Limit for the memory of the automata, which grow as answers are walked.
-  int64_t most_walk_bytes = 64 << 20;
+  int64_t max_walk_bytes = 64 << 20;
 };
 
 }  // namespace weft::constraint

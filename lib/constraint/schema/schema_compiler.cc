@@ -13,8 +13,8 @@
 namespace weft::constraint {
 namespace {
 
-constexpr int64_t kMostCount = 1'000'000'000;
-constexpr int32_t kMostBlanks = 40;
+constexpr int64_t kMaxCount = 1'000'000'000;
+constexpr int32_t kMaxBlanks = 40;
 
 // The part of the document at `path`, or null.
 const JsonValue* PartAt(const SchemaDocument& document, const std::vector<std::string>& path) {
@@ -47,7 +47,7 @@ JsonLayout LayoutOf(RegexPool* pool, WhiteSpace white_space) {
     case WhiteSpace::kAny: {
       ByteSet blank;
       for (const char c : {' ', '\t', '\r', '\n'}) blank.Add(c);
-      const RegexId blanks = pool->Repeat(pool->Bytes(blank), 0, kMostBlanks);
+      const RegexId blanks = pool->Repeat(pool->Bytes(blank), 0, kMaxBlanks);
       layout.separator = pool->Concat({blanks, comma, blanks});
       layout.colon = pool->Concat({blanks, colon, blanks});
       layout.before_first = layout.before_close = blanks;
@@ -85,7 +85,7 @@ StatusOr<int64_t> SchemaCompiler::Count(const JsonValue& schema, std::string_vie
       (!decimal->whole.empty() && !ParseInt64(decimal->whole, &count))) {
     return Refuse(schema, keyword, "it must be a count");
   }
-  if (count > kMostCount) return Refuse(schema, keyword, "nothing counts so far");
+  if (count > kMaxCount) return Refuse(schema, keyword, "nothing counts so far");
   return count;
 }
 
@@ -313,10 +313,10 @@ RegexId SchemaCompiler::Written(RegexId strings, bool is_key) {
 }
 
 RegexId SchemaCompiler::ShortNumbers() {
-  constexpr int32_t kMostDigits = 20;
+  constexpr int32_t kMaxDigits = 20;
   const auto byte = [&](char c) { return pool().Byte(static_cast<uint8_t>(c)); };
   const RegexId digit = pool().Bytes(ByteSet::Range('0', '9'));
-  const RegexId digits = pool().Repeat(digit, 1, kMostDigits);
+  const RegexId digits = pool().Repeat(digit, 1, kMaxDigits);
   const RegexId sign = pool().Optional(pool().Or({byte('+'), byte('-')}));
   return pool().Concat(
       {pool().Optional(byte('-')), digits, pool().Optional(pool().Concat(byte('.'), digits)),
@@ -393,7 +393,7 @@ Status SchemaCompiler::FillQueued() {
     const auto [rule, conjunction] = std::move(queue_.front());
     queue_.pop_front();
     WEFT_RETURN_IF_ERROR(FillRule(rule, conjunction, ValueKinds::kAll, /*outside=*/false));
-    if (pool().budget().exhausted() || grammar_.bytes() > options_.most_bytes) {
+    if (pool().budget().exhausted() || grammar_.bytes() > options_.max_bytes) {
       return TooMuchToCompile();
     }
   }
@@ -407,10 +407,10 @@ constexpr size_t kBytesOfStep = 16;
 
 StatusOr<SchemaDocument> ReadSchema(std::string_view text, RegexPool* pool) {
   pool->budget().Spend(1 + static_cast<int64_t>(text.size() / kBytesOfStep));
-  const int64_t most_parts = pool->budget().work_left();
-  int64_t parts_left = most_parts;
+  const int64_t max_parts = pool->budget().work_left();
+  int64_t parts_left = max_parts;
   auto document = SchemaDocument::Read(text, &parts_left);
-  pool->budget().Spend(most_parts - parts_left);
+  pool->budget().Spend(max_parts - parts_left);
   if (pool->budget().exhausted()) return TooMuchToCompile();
   return document;
 }

@@ -10,13 +10,13 @@
 namespace weft::constraint {
 namespace {
 
-constexpr size_t kMostKeyClasses = 64;
+constexpr size_t kMaxKeyClasses = 64;
 constexpr size_t kManyProperties = 16;
-constexpr int32_t kMostPrefix = 1000;
-constexpr int64_t kMostElements = 1'000'000;
-constexpr int64_t kMostWanted = 1000;
-constexpr size_t kMostDistinct = 500;
-constexpr int kMostGatherDepth = 8;
+constexpr int32_t kMaxPrefix = 1000;
+constexpr int64_t kMaxElements = 1'000'000;
+constexpr int64_t kMaxWanted = 1000;
+constexpr size_t kMaxDistinct = 500;
+constexpr int kMaxGatherDepth = 8;
 
 }  // namespace
 
@@ -152,7 +152,7 @@ StatusOr<std::vector<SchemaCompiler::NameClass>> SchemaCompiler::SplitByPatterns
           if (pool().walk().IsLive(one->keys)) split.push_back(std::move(*one));
         }
       }
-      if (split.size() > kMostKeyClasses)
+      if (split.size() > kMaxKeyClasses)
         return Refuse(*layer, "patternProperties", "there are too many that overlap");
       classes = std::move(split);
     }
@@ -266,7 +266,7 @@ Conjunction SchemaCompiler::ElementOf(const Facts& facts, int32_t index) const {
 
 Status SchemaCompiler::GatherValues(const JsonValue& schema, int depth,
                                     std::vector<const JsonValue*>* values) {
-  if (!schema.Is(JsonKind::kObject) || depth > kMostGatherDepth || values->size() > kMostDistinct)
+  if (!schema.Is(JsonKind::kObject) || depth > kMaxGatherDepth || values->size() > kMaxDistinct)
     return OkStatus();
   if (const JsonValue* value = FindKnown(schema, "const")) values->push_back(value);
   if (const JsonValue* list = schema.Find("enum")) {
@@ -321,7 +321,7 @@ StatusOr<std::optional<std::vector<RegexId>>> SchemaCompiler::ValuesOf(
   if (scalars.null) all.push_back(pool().Literal("null"));
   if (scalars.yes) all.push_back(pool().Literal("true"));
   if (scalars.no) all.push_back(pool().Literal("false"));
-  return all.size() > kMostDistinct ? unknown : std::optional(std::move(all));
+  return all.size() > kMaxDistinct ? unknown : std::optional(std::move(all));
 }
 
 Status SchemaCompiler::AddDistinctArray(RuleId rule, const Facts& facts) {
@@ -352,13 +352,13 @@ Status SchemaCompiler::AddArray(RuleId rule, const Facts& facts) {
   const JsonValue& at = facts.layers.empty() ? document_.root() : *facts.layers[0];
   ArraySpec array{.least = static_cast<int32_t>(facts.least),
                   .most = static_cast<int32_t>(facts.most)};
-  if (facts.least > kMostElements || facts.most > kMostElements) {
+  if (facts.least > kMaxElements || facts.most > kMaxElements) {
     return Refuse(at, "minItems", "more than a million elements cannot be counted");
   }
   if (facts.contains.size() > 1)
     return Refuse(at, "contains", "more than one at a time cannot be enforced");
   const int32_t prefix = PrefixOf(facts);
-  if (prefix > kMostPrefix) return Refuse(at, "prefixItems", "there are too many");
+  if (prefix > kMaxPrefix) return Refuse(at, "prefixItems", "there are too many");
   const ContainsFact* contains = facts.contains.empty() ? nullptr : &facts.contains[0];
   const auto rule_of = [&](Conjunction element, const Conjunction& more,
                            bool negated) -> StatusOr<RuleId> {
@@ -390,7 +390,7 @@ Status SchemaCompiler::AddArray(RuleId rule, const Facts& facts) {
     }
   }
   if (contains != nullptr) {
-    if (contains->need > kMostWanted || contains->allow > kMostWanted) {
+    if (contains->need > kMaxWanted || contains->allow > kMaxWanted) {
       return Refuse(at, "minContains", "more than 1000 elements cannot be counted");
     }
     array.need = contains->need;

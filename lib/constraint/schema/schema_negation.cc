@@ -8,7 +8,7 @@
 namespace weft::constraint {
 namespace {
 
-constexpr size_t kMostPairedBranches = 8;
+constexpr size_t kMaxPairedBranches = 8;
 
 }  // namespace
 
@@ -65,7 +65,7 @@ Status SchemaCompiler::NegateCombinators(const JsonValue& schema, std::vector<Br
   if (schema.Find("anyOf") != nullptr) push(all_negated(ListOf(schema, "anyOf")));
   if (schema.Find("oneOf") != nullptr) {
     const auto& parts = ListOf(schema, "oneOf");
-    if (parts.size() > kMostPairedBranches)
+    if (parts.size() > kMaxPairedBranches)
       return Refuse(schema, "oneOf", "it is too large to be negated");
     push(all_negated(parts));
     for (size_t i = 0; i < parts.size(); ++i) {

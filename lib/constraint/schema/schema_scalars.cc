@@ -16,9 +16,9 @@ namespace {
 // If a number must or must not be a multiple of several numbers, with many remainders in total, its
 // automaton is built completely at compile time: during an answer there would be no time to search
 // for a way to the end.
-constexpr int64_t kMostRemainders = 100'000;
-constexpr size_t kMostNumberStates = 4'000;
-constexpr int64_t kMostNumberWork = 150'000;
+constexpr int64_t kMaxRemainders = 100'000;
+constexpr size_t kMaxNumberStates = 4'000;
+constexpr int64_t kMaxNumberWork = 150'000;
 
 constexpr char kBase64[] = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$";
 
@@ -89,8 +89,8 @@ StatusOr<Scalars> SchemaCompiler::ScalarsOf(const Conjunction& conjunction) {
   }
   if (!numbers.empty()) all.number = pool().And(std::move(numbers));
   if (!strings.empty()) all.string = pool().And(std::move(strings));
-  if (last_multiple_ != nullptr && pool().analysis().CommonMultiple(all.number) > kMostRemainders &&
-      !pool().walk().Settle(all.number, kMostNumberStates, kMostNumberWork) &&
+  if (last_multiple_ != nullptr && pool().analysis().CommonMultiple(all.number) > kMaxRemainders &&
+      !pool().walk().Settle(all.number, kMaxNumberStates, kMaxNumberWork) &&
       !pool().budget().exhausted()) {
     return Refuse(*last_multiple_, "multipleOf",
                   "together with the other multiples that a number must be, or must not be, it "

@@ -8,10 +8,10 @@
 namespace weft::constraint {
 namespace {
 
-constexpr int64_t kMostSteps = 20000;
-constexpr size_t kMostWays = 256;
-constexpr int kMostSearchDepth = 4;
-constexpr int32_t kMostElementFacts = 1000;
+constexpr int64_t kMaxSteps = 20000;
+constexpr size_t kMaxWays = 256;
+constexpr int kMaxSearchDepth = 4;
+constexpr int32_t kMaxElementFacts = 1000;
 constexpr size_t kManyNames = 8;  // a linear search is faster for fewer
 
 }  // namespace
@@ -78,7 +78,7 @@ SchemaCompiler::Search SchemaCompiler::SearchFor(const Conjunction& conjunction)
 }
 
 Status SchemaCompiler::Run(Search search, Container type, bool only_one, std::vector<Facts>* out) {
-  if (++steps_ > kMostSteps || pool().budget().exhausted()) {
+  if (++steps_ > kMaxSteps || pool().budget().exhausted()) {
     return ResourceExhausted("the schema has too many combinations; make it simpler");
   }
   int taken = 0;
@@ -106,7 +106,7 @@ Status SchemaCompiler::Run(Search search, Container type, bool only_one, std::ve
     WEFT_ASSIGN_OR_RETURN(const bool impossible, Impossible(search.facts, type));
     if (impossible) return OkStatus();
     if (search.later.empty()) {
-      if (out->size() >= kMostWays) {
+      if (out->size() >= kMaxWays) {
         return ResourceExhausted("the schema has too many combinations; make it simpler");
       }
       out->push_back(std::move(search.facts));
@@ -137,7 +137,7 @@ Status SchemaCompiler::Run(Search search, Container type, bool only_one, std::ve
 // Whether the known facts already rule out the schema.
 StatusOr<bool> SchemaCompiler::IsRedundant(const Search& search, const Literal& literal,
                                            Container type) {
-  if (search_depth_ >= kMostSearchDepth) return false;
+  if (search_depth_ >= kMaxSearchDepth) return false;
   ++search_depth_;
   Search probe;
   probe.facts = search.facts;
@@ -310,8 +310,7 @@ StatusOr<bool> SchemaCompiler::Impossible(const Facts& facts, Container type) {
   if (facts.most != kUnlimited && facts.least > facts.most) return true;
   if (type == Container::kArray) {
     for (int32_t i = 0;
-         i < std::min<int64_t>(facts.least, std::min(PrefixOf(facts) + 1, kMostElementFacts));
-         ++i) {
+         i < std::min<int64_t>(facts.least, std::min(PrefixOf(facts) + 1, kMaxElementFacts)); ++i) {
       const Conjunction element = ElementOf(facts, i);
       if (element.size() < 2 && (element.empty() || !element[0].schema->Is(JsonKind::kFalse)))
         continue;
@@ -346,7 +345,7 @@ StatusOr<bool> SchemaCompiler::IsEmpty(const Conjunction& given) {
       scalars.string != kNothing) {
     return empty_[key] = false;
   }
-  if (search_depth_ >= kMostSearchDepth) return false;
+  if (search_depth_ >= kMaxSearchDepth) return false;
   ++search_depth_;
   bool empty = true;
   for (const Container type : {Container::kArray, Container::kObject}) {

@@ -136,9 +136,9 @@ Structure Harmony(const CallParts& p) {
   }
   Structure end = Structure::OneOf(std::move(last));
   if (before.empty()) return end;
-  constexpr int32_t kMostMessages = 16;
+  constexpr int32_t kMaxMessages = 16;
   return Structure::Sequence(
-      {Structure::Repeat(Structure::OneOf(std::move(before)), 0, kMostMessages), std::move(end)});
+      {Structure::Repeat(Structure::OneOf(std::move(before)), 0, kMaxMessages), std::move(end)});
 }
 
 }  // namespace

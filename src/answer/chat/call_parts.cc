@@ -17,9 +17,9 @@ using constraint::ValueKinds;
 using constraint::ValueStyle;
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostKeyBytes = 256;
+constexpr size_t kMaxKeyBytes = 256;
 // If parameters are written one by one: limits per tool, and for all tools of a request.
-constexpr size_t kMostParameters = 500, kMostParametersOfAll = 10'000;
+constexpr size_t kMaxParameters = 500, kMaxParametersOfAll = 10'000;
 constexpr std::string_view kGemmaQuote = "<|\"|>";
 
 bool IsLoose(const ReplySyntax& syntax) { return syntax.form == CallForm::kFenced; }
@@ -158,19 +158,19 @@ StatusOr<std::vector<CallParameter>> CallParts::ParametersOf(const CallTool& too
   if (properties != schema.end()) {
     if (!properties->is_object())
       return Unimplemented("tool ", tool.name, ": properties is not an object");
-    if (properties->size() > kMostParameters) {
+    if (properties->size() > kMaxParameters) {
       return Unimplemented("tool ", tool.name, ": it has ", properties->size(),
-                           " parameters; calls in this format can have ", kMostParameters);
+                           " parameters; calls in this format can have ", kMaxParameters);
     }
-    if (n_parameters_ > kMostParametersOfAll) {
+    if (n_parameters_ > kMaxParametersOfAll) {
       return Unimplemented("the tools have ", n_parameters_,
                            " parameters in total; calls in this format can have ",
-                           kMostParametersOfAll);
+                           kMaxParametersOfAll);
     }
     for (const auto& [key, value] : properties->items()) {
       const bool bad =
           std::ranges::any_of(key, [&](char c) { return unfit.find(c) != std::string_view::npos; });
-      if (key.empty() || key.size() > kMostKeyBytes || bad) {
+      if (key.empty() || key.size() > kMaxKeyBytes || bad) {
         return Unimplemented("tool ", tool.name, ": the parameter ", Printable(key),
                              " cannot be written in calls of this format");
       }

@@ -30,15 +30,15 @@ bool MayCut(const Tokenizer& tokenizer, TokenId before, std::string_view rest) {
 
 }  // namespace
 
-PromptEncoder MakePromptEncoder(std::shared_ptr<const Tokenizer> tokenizer, int64_t most_tokens) {
+PromptEncoder MakePromptEncoder(std::shared_ptr<const Tokenizer> tokenizer, int64_t max_tokens) {
   PromptEncoder encoder;
-  encoder.encode = [tokenizer, most_tokens](std::string_view text, bool at_start) {
+  encoder.encode = [tokenizer, max_tokens](std::string_view text, bool at_start) {
     std::vector<TokenId> tokens;
     const std::string bos = tokenizer->Piece(tokenizer->bos(), /*render_special=*/true);
     const bool written = !bos.empty() && text.starts_with(bos);
     if (at_start && tokenizer->adds_bos() && !written) tokens.push_back(tokenizer->bos());
     const auto more = tokenizer->Encode(
-        text, {.add_special = false, .parse_special = true, .most_tokens = most_tokens});
+        text, {.add_special = false, .parse_special = true, .max_tokens = max_tokens});
     tokens.insert(tokens.end(), more.begin(), more.end());
     return tokens;
   };

@@ -34,10 +34,9 @@ struct PromptEncoder {
 };
 
 // For rendered prompts: recognises control tokens, and makes sure that the start token occurs once,
-// whether the template writes it or the tokenizer adds it. If a text clearly exceeds `most_tokens`,
-// returns only its first tokens, more than `most_tokens` of them (0: always all).
-PromptEncoder MakePromptEncoder(std::shared_ptr<const Tokenizer> tokenizer,
-                                int64_t most_tokens = 0);
+// whether the template writes it or the tokenizer adds it. If a text clearly exceeds `max_tokens`,
+// returns only its first tokens, more than `max_tokens` of them (0: always all).
+PromptEncoder MakePromptEncoder(std::shared_ptr<const Tokenizer> tokenizer, int64_t max_tokens = 0);
 
 // A part of a rendered text whose tokens are known: what the model itself wrote.
 struct TokenSpan {

@@ -177,7 +177,7 @@ std::string ChatFormatImpl::TwoCalls() const {
 }
 
 void ChatFormatImpl::FindEnd() {
-  constexpr size_t kLeastBytes = 4;  // shorter texts would occur in any answer
+  constexpr size_t kMinBytes = 4;  // shorter texts would occur in any answer
   std::string_view text = traits_.after_answer;
   if (const auto& answer = syntax_->answer) {
     for (const std::string_view marker : {answer->close, answer->after}) {
@@ -200,7 +200,7 @@ void ChatFormatImpl::FindEnd() {
   }
   std::string stop(text.substr(begin, end - begin));
   stop.erase(stop.find_last_not_of(" \t\r") + 1);
-  if (stop.size() < kLeastBytes) return;
+  if (stop.size() < kMinBytes) return;
   // The same words in the middle of a line do not end the answer.
   if (text.substr(0, begin).find('\n') != text.npos) stop.insert(0, "\n");
   ends_.texts.push_back(std::move(stop));

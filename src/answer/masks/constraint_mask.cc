@@ -17,7 +17,7 @@ using constraint::Structure;
 using constraint::TokenTable;
 
 // Longer text is forced over several steps.
-constexpr size_t kMostForcedBytes = 256;
+constexpr size_t kMaxForcedBytes = 256;
 
 Structure WholeOf(const ConstraintSpec& spec) {
   switch (spec.kind) {
@@ -141,7 +141,7 @@ bool ConstraintMask::Allows(std::span<const int32_t> generated, std::span<const 
 std::vector<int32_t> ConstraintMask::Forced(std::span<const int32_t> generated) {
   Follow(generated);
   if (lost_) return {};
-  const std::string text = state_.ForcedText(kMostForcedBytes);
+  const std::string text = state_.ForcedText(kMaxForcedBytes);
   if (text.size() < 2) return {};
   std::vector<int32_t> tokens = TokensBehind(*tokenizer_, text);
   if (!tokens.empty()) tokens.pop_back();

@@ -262,9 +262,8 @@ TEST(EngineConstraint, WhatAMaskDidNotAllowIsNotFollowed) {
 
 TEST(EngineConstraint, TheCacheLooksAfterWhatGrows) {
   const auto model = TinyModel("llama");
-  constraint::ConstraintCache cache(
-      [&] { return TokenTableOf(*model->tokenizer()); },
-      {.most_kept = 8, .most_bytes = 4 << 20, .least_share = 256 << 10});
+  constraint::ConstraintCache cache([&] { return TokenTableOf(*model->tokenizer()); },
+                                    {.max_kept = 8, .max_bytes = 4 << 20, .min_share = 256 << 10});
   const auto get = [&](int i) {
     const std::string pattern = StrCat("[a-z]{", 20'000 + i, "}");
     auto made = cache.Get("", pattern, [&](std::shared_ptr<const constraint::TokenTable> table) {
@@ -318,7 +317,7 @@ TEST(EngineConstraint, TenantsHaveConstraintsOfTheirOwn) {
 TEST(EngineConstraint, ATenantOfManyConstraintsLeavesOthersTheirs) {
   const auto model = TinyModel("llama");
   constraint::ConstraintCache cache([&] { return TokenTableOf(*model->tokenizer()); },
-                                    {.most_kept = 8});
+                                    {.max_kept = 8});
   int n_made = 0;
   const auto get = [&](std::string_view tenant, int i) {
     const std::string pattern = StrCat("[a-z]{", i, "}");

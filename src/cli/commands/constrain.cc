@@ -42,8 +42,8 @@ struct ConstrainFlags {
   std::string prompt;
   std::string order = "any";
   std::string white_space = "optional";
-  int64_t most_work = ConstraintOptions{}.most_work;
-  int64_t most_megabytes = ConstraintOptions{}.most_bytes >> 20;
+  int64_t max_work = ConstraintOptions{}.max_work;
+  int64_t max_megabytes = ConstraintOptions{}.max_bytes >> 20;
 };
 
 StatusOr<std::shared_ptr<const Constraint>> Compile(
@@ -55,8 +55,8 @@ StatusOr<std::shared_ptr<const Constraint>> Compile(
                         : flags.white_space == "spaced" ? WhiteSpace::kSpaced
                         : flags.white_space == "any"    ? WhiteSpace::kAny
                                                         : WhiteSpace::kOptionalSpace;
-  options.most_work = flags.most_work;
-  options.most_bytes = flags.most_megabytes << 20;
+  options.max_work = flags.max_work;
+  options.max_bytes = flags.max_megabytes << 20;
   switch (spec.kind) {
     case ConstraintSpec::Kind::kRegex:
       return Constraint::Regex(spec.text, options, std::move(table));
@@ -199,10 +199,10 @@ CommandBody MakeConstrainCommand(CLI::App* app) {
                   "(compact), one space (spaced); or spaces and line ends anywhere (any)")
       ->check(CLI::IsMember({"optional", "compact", "spaced", "any"}))
       ->capture_default_str();
-  app->add_option("--most-work", flags->most_work, "Max steps of work for compiling")
+  app->add_option("--most-work", flags->max_work, "Max steps of work for compiling")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app->add_option("--most-mb", flags->most_megabytes, "Max memory for compiling, in megabytes")
+  app->add_option("--most-mb", flags->max_megabytes, "Max memory for compiling, in megabytes")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   app->footer(

@@ -107,8 +107,8 @@ StatusOr<std::string> PromptOf(const RunFlags& flags) {
 StatusOr<std::vector<float>> RowsOf(const RunFlags& flags, const Model& model) {
   if (flags.embeds.empty()) return std::vector<float>();
   WEFT_RETURN_IF_ERROR(model.CheckTakesRows());
-  constexpr size_t kMostBytes = size_t{1} << 30;
-  WEFT_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(flags.embeds, kMostBytes));
+  constexpr size_t kMaxBytes = size_t{1} << 30;
+  WEFT_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(flags.embeds, kMaxBytes));
   auto rows = serve::ReadRowFile(bytes, model.row_width());
   WEFT_RETURN_IF_ERROR(Annotate(rows.status(), flags.embeds, ": "));
   return rows;

@@ -8,11 +8,11 @@
 namespace weft::cli {
 namespace {
 
-constexpr size_t kMostSourceBytes = size_t{64} << 20;
+constexpr size_t kMaxSourceBytes = size_t{64} << 20;
 
 StatusOr<std::string> SourceText(const char* flag, const std::string& path) {
   if (path != "-") {
-    auto text = ReadFile(path, kMostSourceBytes);
+    auto text = ReadFile(path, kMaxSourceBytes);
     WEFT_RETURN_IF_ERROR(Annotate(text.status(), flag, ": "));
     return text;
   }

@@ -68,7 +68,7 @@ int SessionsPerKey(const serve::ServerOptions& options, const serve::ApiKeys& ke
 
 StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(
     const serve::ServerOptions& options, const serve::ApiKeys& keys) {
-  constexpr double kLeast = 0.01, kMost = 100;
+  constexpr double kMin = 0.01, kMax = 100;
   std::map<std::string, double, std::less<>> weights;
   for (const std::string& share : options.shares) {
     const size_t equals = share.rfind('=');
@@ -76,9 +76,9 @@ StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(
     double weight = 0;
     const bool is_number =
         equals != share.npos && CLI::detail::lexical_cast(share.substr(equals + 1), weight);
-    if (key.empty() || !is_number || !(weight >= kLeast && weight <= kMost)) {
-      return InvalidArgument("--share is KEY=WEIGHT, such as kitchen=3, with a weight from ",
-                             kLeast, " to ", kMost);
+    if (key.empty() || !is_number || !(weight >= kMin && weight <= kMax)) {
+      return InvalidArgument("--share is KEY=WEIGHT, such as kitchen=3, with a weight from ", kMin,
+                             " to ", kMax);
     }
     serve::HttpRequest request;  // as that tenant sends it
     if (const auto owner = keys.FindByName(key); owner.has_value()) {
@@ -98,12 +98,12 @@ StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(
 }
 
 serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys) {
-  constexpr int kLeastOfOneKey = 2, kMost = 1024;
-  const int n_keys = static_cast<int>(std::min<size_t>(keys.size(), kMost));
+  constexpr int kMinOfOneKey = 2, kMax = 1024;
+  const int n_keys = static_cast<int>(std::min<size_t>(keys.size(), kMax));
   if (n_keys < 2) return {};
   serve::ChannelLimits limits;
-  limits.of_one_key = std::max(kLeastOfOneKey, serve::kMaxChannels / n_keys);
-  limits.all = std::clamp(limits.of_one_key * n_keys, serve::kMaxChannels, kMost);
+  limits.of_one_key = std::max(kMinOfOneKey, serve::kMaxChannels / n_keys);
+  limits.all = std::clamp(limits.of_one_key * n_keys, serve::kMaxChannels, kMax);
   return limits;
 }
 

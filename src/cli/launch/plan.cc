@@ -84,9 +84,9 @@ std::string ShellQuoted(std::string_view text) {
 }  // namespace
 
 int64_t MaxOutputTokens(int64_t context_tokens) {
-  constexpr int64_t kMost = 32000;
+  constexpr int64_t kMax = 32000;
   return std::clamp<int64_t>(
-      std::max(context_tokens / 8, std::min<int64_t>(4096, context_tokens / 4)), 1, kMost);
+      std::max(context_tokens / 8, std::min<int64_t>(4096, context_tokens / 4)), 1, kMax);
 }
 
 LaunchPlan MakePlan(const Agent& agent, const ServerFacts& server, std::string_view folder,

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;  // the user's order stays
 
-constexpr size_t kMostBytes = size_t{16} << 20;
+constexpr size_t kMaxBytes = size_t{16} << 20;
 constexpr char kKept[] = ".before-weft";
 constexpr char kAside[] = ".weft-new";
 
@@ -38,7 +38,7 @@ StatusOr<Change> PlanChange(const SettingsFile& file) {
           " exists already, and its format cannot be merged: add what --print "
           "shows yourself, or move it away");
     }
-    WEFT_ASSIGN_OR_RETURN(change.before, ReadFile(file.path, kMostBytes));
+    WEFT_ASSIGN_OR_RETURN(change.before, ReadFile(file.path, kMaxBytes));
     settings = Json::parse(change.before, nullptr, /*allow_exceptions=*/false);
     if (!settings.is_object()) {
       return FailedPrecondition(Printable(file.path, 300),

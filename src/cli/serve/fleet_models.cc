@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 constexpr size_t kMaxModelsFileBytes = size_t{1} << 20;
 // Of what its weights leave of --memory, the part that a model's sessions get.
 constexpr int64_t kSessionsPart = 4;
-constexpr int64_t kLeastSessionBytes = int64_t{64} << 20;
+constexpr int64_t kMinSessionBytes = int64_t{64} << 20;
 // What a step computes with, as far as is known before a model is loaded.
 constexpr int64_t kScratchBytes = int64_t{32} << 20;
 
@@ -291,7 +291,7 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
   const int64_t session_bytes =
       wanted.session_bytes > 0
           ? wanted.session_bytes
-          : std::max((parts->memory_bytes - weights) / kSessionsPart, kLeastSessionBytes);
+          : std::max((parts->memory_bytes - weights) / kSessionsPart, kMinSessionBytes);
   model.needs_bytes = weights + session_bytes + kScratchBytes;
   auto recipe = std::make_shared<Recipe>(Recipe{.wanted = std::move(wanted),
                                                 .id = model.name,

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostEntryBytes = size_t{64} << 10;
+constexpr size_t kMaxEntryBytes = size_t{64} << 10;
 constexpr char kLockEnd[] = ".lock";
 
 std::string FolderIn(const char* variable, const char* below) {
@@ -37,7 +37,7 @@ bool IsFree(const std::string& path) {
 }
 
 std::optional<RunningServer> ReadEntry(const std::string& path) {
-  const auto text = ReadFile(path, kMostEntryBytes);
+  const auto text = ReadFile(path, kMaxEntryBytes);
   if (!text.ok()) return std::nullopt;
   const nlohmann::json json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;

@@ -22,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // Minimum time for saving named sessions, however little the turns had.
-constexpr milliseconds kLeastSaveGrace{10'000};
+constexpr milliseconds kMinSaveGrace{10'000};
 // Of a checked value: "auto" and "0" are 0, else bytes, with K, M, G or T for powers of 1024.
 int64_t BytesOf(const std::string& text) {
   int64_t bytes = 0;
@@ -98,7 +98,7 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
 
 // Saving may take as long as the turns before it, and at least some seconds.
 std::chrono::milliseconds SaveGrace(const ServeFlags& flags) {
-  return std::max<milliseconds>(std::chrono::seconds(flags.server.drain_seconds), kLeastSaveGrace);
+  return std::max<milliseconds>(std::chrono::seconds(flags.server.drain_seconds), kMinSaveGrace);
 }
 
 StatusOr<EngineOptions> ServeEngineOptions(const ServeFlags& flags) {

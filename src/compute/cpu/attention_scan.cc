@@ -50,7 +50,7 @@ constexpr int64_t kTasksPerThread = 4;
 // many pairs of kv head and span.
 constexpr int64_t kFewestPerThread = 2;
 // Memory for partial sums: at most 64 MB.
-constexpr int64_t kMostPartFloats = 16 << 20;
+constexpr int64_t kMaxPartFloats = 16 << 20;
 
 std::vector<RowBlock> SplitRows(const StepContext& context, int kv_layer,
                                 int64_t heads_per_kv_head) {
@@ -90,7 +90,7 @@ int64_t SharedPositions(const RowBlock& a, const RowBlock& b, int64_t page_token
 
 // Sorts blocks so that those with shared pages are adjacent, and groups them. Forms at least
 // `fewest` groups, if there are enough blocks.
-std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, Window window, int64_t most_rows,
+std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, Window window, int64_t max_rows,
                                     int64_t fewest, std::vector<RowBlock>* blocks) {
   if (window.length == 0) {
     std::ranges::stable_sort(*blocks, [](const RowBlock& a, const RowBlock& b) {
@@ -98,7 +98,7 @@ std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, Window window, int64_t 
     });
   }
   const auto n_blocks = static_cast<int64_t>(blocks->size());
-  const int64_t most_blocks = std::max<int64_t>(1, n_blocks / fewest);
+  const int64_t max_blocks = std::max<int64_t>(1, n_blocks / fewest);
   std::vector<BlockGroup> groups;
   for (int64_t i = 0; i < n_blocks; ++i) {
     const RowBlock& block = (*blocks)[i];
@@ -110,8 +110,8 @@ std::vector<BlockGroup> GroupBlocks(int64_t page_tokens, Window window, int64_t 
     if (window.length == 0 && i > 0) {
       BlockGroup& group = groups.back();
       const int64_t shared = SharedPositions((*blocks)[i - 1], block, page_tokens);
-      if (shared > 0 && group.n_rows + block.n_rows() <= most_rows &&
-          group.end - group.begin < most_blocks) {
+      if (shared > 0 && group.n_rows + block.n_rows() <= max_rows &&
+          group.end - group.begin < max_blocks) {
         ++group.end;
         group.n_rows += block.n_rows();
         group.n_tiles += n_tiles;
@@ -182,17 +182,17 @@ LayerAttention::LayerAttention(StepContext* context, const Scan& scan)
 void LayerAttention::Run() {
   const int64_t n_threads = context_.compute.n_threads();
   const int64_t n_tasks_wanted = n_threads > 1 ? n_threads * kTasksPerThread : 1;
-  int64_t most_spans = 1;
+  int64_t max_spans = 1;
   for (const RowBlock& block : blocks_) {
-    most_spans = std::max(most_spans, block.last / kAttentionSpan + 1);
+    max_spans = std::max(max_spans, block.last / kAttentionSpan + 1);
   }
-  const int64_t most_rows = std::max<int64_t>(1, kQueriesPerTask / heads_per_kv_head_);
+  const int64_t max_rows = std::max<int64_t>(1, kQueriesPerTask / heads_per_kv_head_);
   groups_ =
-      GroupBlocks(context_.state.page_tokens(), window_, most_rows,
-                  (n_threads * kFewestPerThread - 1) / (n_kv_heads_ * most_spans) + 1, &blocks_);
-  int64_t most_tiles = 0;
-  for (const BlockGroup& group : groups_) most_tiles = std::max(most_tiles, group.n_tiles);
-  SizeWorkspaces(&context_, most_tiles, heads_per_kv_head_);
+      GroupBlocks(context_.state.page_tokens(), window_, max_rows,
+                  (n_threads * kFewestPerThread - 1) / (n_kv_heads_ * max_spans) + 1, &blocks_);
+  int64_t max_tiles = 0;
+  for (const BlockGroup& group : groups_) max_tiles = std::max(max_tiles, group.n_tiles);
+  SizeWorkspaces(&context_, max_tiles, heads_per_kv_head_);
   CountWork();
   SplitSpans(n_tasks_wanted);
   const std::vector<AttentionTask> tasks = MakeTasks(n_tasks_wanted);
@@ -228,7 +228,7 @@ void LayerAttention::SplitSpans(int64_t n_tasks_wanted) {
   for (const BlockGroup& group : groups_) total += group.work;
   for (BlockGroup& group : groups_) {
     const int64_t wanted = (n_tasks_wanted * group.work - 1) / (total * n_kv_heads_) + 1;
-    if (used + PartFloats(group) > kMostPartFloats) continue;
+    if (used + PartFloats(group) > kMaxPartFloats) continue;
     group.n_splits = std::min(wanted, group.n_spans);
     if (group.n_splits > 1) used += PartFloats(group);
   }

@@ -167,11 +167,11 @@ void RunOp(StepContext* context, const Bound<BidirectionalAttention>& op, const 
 
   const int64_t heads_per_kv_head = spec.n_heads / spec.n_kv_heads;
   const std::vector<TextRows> blocks = SplitTexts(*context, heads_per_kv_head);
-  int64_t most_tiles = 0;
+  int64_t max_tiles = 0;
   for (int64_t s = 0; s < context->n_sequences(); ++s) {
-    most_tiles = std::max(most_tiles, TilesOf(tiles.Tokens(s)));
+    max_tiles = std::max(max_tiles, TilesOf(tiles.Tokens(s)));
   }
-  SizeWorkspaces(context, most_tiles, heads_per_kv_head);
+  SizeWorkspaces(context, max_tiles, heads_per_kv_head);
   compute.TimeAttention([&] {
     const auto n_tasks = static_cast<int64_t>(blocks.size()) * spec.n_kv_heads;
     compute.RunTasks(n_tasks, [&](int64_t begin, int64_t end, int worker) {

@@ -10,7 +10,7 @@ namespace weft::device {
 
 namespace {
 
-constexpr int kLeastCompute = 75;  // 10 * major + minor; the minimum of kernels_gpu's kernels
+constexpr int kMinCompute = 75;  // 10 * major + minor; the minimum of kernels_gpu's kernels
 
 cuda::DevicePointer Address(const std::byte* p) {
   return static_cast<cuda::DevicePointer>(reinterpret_cast<uintptr_t>(p));
@@ -29,8 +29,8 @@ int TensorMacs(int major, int minor) {
 }
 
 int64_t ReserveOf(int64_t total_bytes, bool draws_desktop) {
-  constexpr int64_t kLeast = int64_t{512} << 20;
-  return std::max(total_bytes / 20, kLeast) * (draws_desktop ? 2 : 1);
+  constexpr int64_t kMin = int64_t{512} << 20;
+  return std::max(total_bytes / 20, kMin) * (draws_desktop ? 2 : 1);
 }
 
 unsigned Unsigned(int n) { return static_cast<unsigned>(n); }
@@ -436,7 +436,7 @@ StatusOr<std::shared_ptr<CudaDevice>> CudaDevice::Open(const cuda::Driver& drive
 Status CudaDevice::Start(KernelImages images) {
   WEFT_ASSIGN_OR_RETURN(const CudaCard card, CudaCardOf(driver_, number_));
   name_ = StrCat("CUDA device ", number_, " (", card.name, ")");
-  if (10 * card.compute_major + card.compute_minor < kLeastCompute) {
+  if (10 * card.compute_major + card.compute_minor < kMinCompute) {
     return FailedPrecondition(name_, " has compute capability ", card.compute_major, ".",
                               card.compute_minor, "; the kernels need 7.5 or more");
   }

@@ -343,7 +343,7 @@ Status CheckShape(const Kernel& kernel, const LaunchShape& shape) {
   const bool fits = shape.grid_x >= 1 && shape.grid_y >= 1 && shape.grid_z >= 1 &&
                     shape.grid_y <= kMaxGridYz && shape.grid_z <= kMaxGridYz &&
                     shape.threads >= 1 &&
-                    shape.threads <= std::min(kMaxThreads, kernel.most_threads) &&
+                    shape.threads <= std::min(kMaxThreads, kernel.max_threads) &&
                     (!kernel.cooperates || shape.threads % kWarpLanes == 0);
   if (fits) return OkStatus();
   return Internal("kernel ", kernel.name, " cannot be launched with ", shape.grid_x, " x ",

@@ -23,8 +23,8 @@ struct Kernel {
   size_t args_bytes = 0;
   // Its threads wait for each other: barriers, exchanges between lanes.
   bool cooperates = false;
-  int most_threads = kMaxThreads;  // max threads per block that it is compiled for
-  int dynamic_bytes = 0;           // dynamic shared memory per launch, in addition to its own
+  int max_threads = kMaxThreads;  // max threads per block that it is compiled for
+  int dynamic_bytes = 0;          // dynamic shared memory per launch, in addition to its own
 };
 
 template <typename Args>

@@ -9,7 +9,7 @@ StatusOr<bool> WaitUntil(const Device& device, FunctionRef<StatusOr<bool>()> pol
   // A block of a small step takes less time than the shortest sleep, so poll without sleeping
   // first.
   constexpr auto kWakeful = std::chrono::microseconds(200);
-  constexpr auto kMostRest = std::chrono::microseconds(200);
+  constexpr auto kMaxRest = std::chrono::microseconds(200);
   const auto begin = std::chrono::steady_clock::now();
   const auto deadline = begin + device.patience();
   auto rest = std::chrono::microseconds(10);
@@ -27,7 +27,7 @@ StatusOr<bool> WaitUntil(const Device& device, FunctionRef<StatusOr<bool>()> pol
       continue;
     }
     std::this_thread::sleep_for(rest);
-    rest = std::min(rest * 2, kMostRest);
+    rest = std::min(rest * 2, kMaxRest);
   }
 }
 

@@ -11,11 +11,11 @@ namespace weft::gpu {
 namespace {
 
 using device::AttendItem;
-using device::kMostItemRows;
+using device::kMaxItemRows;
 using device::kSplitTokens;
 
 constexpr int64_t kPartsMemory = int64_t{64} << 20;
-constexpr int64_t kMostParts = 16384;
+constexpr int64_t kMaxParts = 16384;
 
 int32_t Narrow(int64_t n) { return static_cast<int32_t>(n); }
 
@@ -41,7 +41,7 @@ int64_t AttendPartBytes(const ModelSpec& spec) {
 AttendList::AttendList(const ModelSpec& spec, int page_tokens, int64_t max_rows)
     : spec_(spec), page_tokens_(page_tokens), max_rows_(max_rows) {
   const int64_t bytes = std::max<int64_t>(AttendPartBytes(spec), 1);
-  most_parts_ = std::max(max_rows, std::min(kPartsMemory / bytes, kMostParts));
+  max_parts_ = std::max(max_rows, std::min(kPartsMemory / bytes, kMaxParts));
 }
 
 void AttendList::Fill(const Step& step, int64_t group, std::span<const int32_t> tables,
@@ -68,25 +68,25 @@ void AttendList::Fill(const Step& step, int64_t group, std::span<const int32_t> 
       sights_.push_back(sight);
     }
   }
-  most_row_parts_ = wanted <= most_parts_ ? std::numeric_limits<int32_t>::max()
-                                          : most_parts_ / std::max<int64_t>(1, std::ssize(sights_));
+  max_row_parts_ = wanted <= max_parts_ ? std::numeric_limits<int32_t>::max()
+                                        : max_parts_ / std::max<int64_t>(1, std::ssize(sights_));
   // Rows with a window rarely see a shared prefix, and long runs of rows already share their pages
   // among themselves; only short runs are grouped across sequences.
   std::vector<int32_t> few;  // sequences
   int32_t row = 0;
   for (size_t s = 0; s < step.sequences.size(); ++s) {
     const int32_t end = row + Narrow(std::ssize(step.sequences[s].tokens));
-    if (!text && window == 0 && end - row <= kMostItemRows / 2) {
+    if (!text && window == 0 && end - row <= kMaxItemRows / 2) {
       few.push_back(Narrow(static_cast<int64_t>(s)));
     } else {
-      for (int32_t at = row; at < end; at += kMostItemRows) {
-        PutTile(at, std::min(at + kMostItemRows, end));
+      for (int32_t at = row; at < end; at += kMaxItemRows) {
+        PutTile(at, std::min(at + kMaxItemRows, end));
       }
     }
     row = end;
   }
   FillTogether(step, group, few);
-  if (wanted <= most_parts_) return;
+  if (wanted <= max_parts_) return;
   // Longest first, so that short items fill the gaps at the end of the launch.
   for (auto& items : items_) {
     std::ranges::stable_sort(items, [](const AttendItem& a, const AttendItem& b) {
@@ -97,7 +97,7 @@ void AttendList::Fill(const Step& step, int64_t group, std::span<const int32_t> 
 
 int32_t AttendList::CutOf(int32_t row) const {
   const RowSight& sight = sights_[static_cast<size_t>(row)];
-  return Narrow(std::max<int64_t>(sight.first + 1, sight.last + 2 - most_row_parts_));
+  return Narrow(std::max<int64_t>(sight.first + 1, sight.last + 2 - max_row_parts_));
 }
 
 void AttendList::SetParts(int32_t row, int32_t cut) {
@@ -152,8 +152,8 @@ void AttendList::FillTogether(const Step& step, int64_t group,
       const int64_t n = std::min({n_shared, shared / kSplitTokens, n_seen / kSplitTokens});
       const int64_t n_rows = std::ssize(together);
       // Neighbouring rows of one sequence always stay together: they see the same pages.
-      const bool same = row > first_rows[s] && n_rows < kMostItemRows;
-      if (!same && (n_rows == kMostItemRows || n * n_rows <= n_shared * (n_rows - 1))) {
+      const bool same = row > first_rows[s] && n_rows < kMaxItemRows;
+      if (!same && (n_rows == kMaxItemRows || n * n_rows <= n_shared * (n_rows - 1))) {
         PutTogether(together, Narrow(n_shared));
         together.clear();
       }

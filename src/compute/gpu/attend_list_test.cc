@@ -58,10 +58,10 @@ class AttentionOf {
   int n_rows() const { return static_cast<int>(positions_.size()); }
   int n_heads() const { return p_.n_kv_heads * p_.heads_per_kv_head; }
 
-  // By items, with room for `most_parts` parts; 0: the room a step has.
-  std::vector<float> ByItems(int64_t most_parts, bool shuffled, device::emulator::Order order) {
+  // By items, with room for `max_parts` parts; 0: the room a step has.
+  std::vector<float> ByItems(int64_t max_parts, bool shuffled, device::emulator::Order order) {
     AttendList list(spec_, p_.page_tokens, n_rows());
-    if (most_parts > 0) list.set_most_parts(most_parts);
+    if (max_parts > 0) list.set_most_parts(max_parts);
     std::vector<int32_t> rows(positions_.size());
     std::iota(rows.begin(), rows.end(), 0);
     std::vector<device::RowParts> parts(positions_.size());
@@ -75,13 +75,13 @@ class AttentionOf {
       lists[i] = {static_cast<int32_t>(items.size()), static_cast<int32_t>(of_list.size())};
       items.insert(items.end(), of_list.begin(), of_list.end());
     }
-    EXPECT_LE(std::ssize(items), list.most_items());
+    EXPECT_LE(std::ssize(items), list.max_items());
     AttendArgs args = ArgsOf();
     args.step.items = items.data();
     args.step.item_lists = lists;
     args.step.item_rows = rows.data();
     args.step.row_parts = parts.data();
-    const size_t n_floats = static_cast<size_t>(list.most_parts() * n_heads()) *
+    const size_t n_floats = static_cast<size_t>(list.max_parts() * n_heads()) *
                             static_cast<size_t>(device::PartFloats(p_.v_dim));
     // Aligned to 16 bytes, as device memory is.
     std::vector<float> partials(n_floats + 4, device::FloatOf(0x7FC0DEADu));

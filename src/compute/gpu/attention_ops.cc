@@ -43,7 +43,7 @@ const KernelOf<HeadsArgs>& HeadsKernelOf(KvType type) {
 
 // Whether one kernel can norm the heads together with the other work between product and attention.
 bool NormsHeads(const BoundNorm& norm, int64_t width) {
-  return !norm || (norm.spec.width == width && width <= device::kMostHeadNorm);
+  return !norm || (norm.spec.width == width && width <= device::kMaxHeadNorm);
 }
 
 // Index into 2, 4, 8, 16 vectors of 32 dimensions.
@@ -78,19 +78,19 @@ AttendLaunch AttendLaunchOf(KvType type, const AttendArgs& args, int64_t n_items
   constexpr int64_t kManyBlocks = 1024;
   const int index = VectorsFor(args.kv.v_dim), vectors = 2 << index;
   const int n_kv_heads = args.n_heads / args.heads_per_kv_head;
-  const auto most_queries = [&](AttendKind kind) {
+  const auto max_queries = [&](AttendKind kind) {
     return device::AttendWarps(vectors, kind, args.kv.k_dim) * device::AttendQueries(vectors, kind);
   };
-  const int rows = args.list == 0 ? 1 : device::kMostItemRows;
+  const int rows = args.list == 0 ? 1 : device::kMaxItemRows;
   const int queries = args.heads_per_kv_head * rows;
   AttendKind kind = AttendKind::kFew;
-  if (rows > 1 || queries > most_queries(kind)) {
+  if (rows > 1 || queries > max_queries(kind)) {
     kind = AttendKind::kMany;
-  } else if (vectors <= device::kMostSomeVectors && queries > 2 &&
-             queries <= most_queries(AttendKind::kSome) && n_items * n_kv_heads >= kManyBlocks) {
+  } else if (vectors <= device::kMaxSomeVectors && queries > 2 &&
+             queries <= max_queries(AttendKind::kSome) && n_items * n_kv_heads >= kManyBlocks) {
     kind = AttendKind::kSome;
   }
-  const int blocks = device::CeilDiv(queries, most_queries(kind));
+  const int blocks = device::CeilDiv(queries, max_queries(kind));
   const int warps = device::CeilDiv(queries, blocks * device::AttendQueries(vectors, kind));
   return {AttendKernelOf(type, static_cast<size_t>(index), kind),
           {n_kv_heads * blocks, static_cast<int>(n_items), 1, 32 * warps}};
@@ -142,7 +142,7 @@ void Builder::FinishHeads(KvType type, HeadsArgs args, int rope, const BoundNorm
          args);
 }
 
-int64_t Builder::MostItems(int64_t n, int group) const {
+int64_t Builder::MaxItems(int64_t n, int group) const {
   if (group >= std::ssize(spec_.kv_groups)) return n;
   const int64_t window = spec_.kv_groups[static_cast<size_t>(group)].window;
   // Items of single rows within a window. Items of several rows are never more than that.
@@ -157,10 +157,9 @@ Input Builder::Attend(KvType type, AttendArgs args, const BoundLinear* next) {
   }
   args.step = buffer_.view();
   args.partials =
-      arena_.Take<float>(buffer_.most_parts() * args.n_heads * device::PartFloats(args.kv.v_dim));
+      arena_.Take<float>(buffer_.max_parts() * args.n_heads * device::PartFloats(args.kv.v_dim));
   for (const int list : {0, 1}) {
-    const int64_t n_items =
-        MostItems(list == 0 ? size_.row_items : size_.tile_items, args.kv.group);
+    const int64_t n_items = MaxItems(list == 0 ? size_.row_items : size_.tile_items, args.kv.group);
     if (n_items == 0) continue;
     args.list = list;
     const AttendLaunch launch = AttendLaunchOf(type, args, n_items);

@@ -18,7 +18,7 @@ constexpr int64_t kPieceRows = StepBuffer::kPieceRows;
 constexpr int64_t kChangeWords = sizeof(LogitChange) / 4;
 constexpr int64_t kFirstWords = 1024;
 constexpr int64_t kBestBytes =
-    kPieceRows * device::kMostBest * static_cast<int64_t>(sizeof(device::BestToken));
+    kPieceRows * device::kMaxBest * static_cast<int64_t>(sizeof(device::BestToken));
 
 int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -50,8 +50,8 @@ Status BestFinder::Start() {
   const auto lay_out = [&](std::byte* begin) {
     Arena arena(begin);
     args_.sound = arena.Take<int32_t>(kPieceRows * n_slices_);
-    args_.parts = arena.Take<device::BestToken>(kPieceRows * n_slices_ * device::kMostBest);
-    args_.out = arena.Take<device::BestToken>(kPieceRows * device::kMostBest);
+    args_.parts = arena.Take<device::BestToken>(kPieceRows * n_slices_ * device::kMaxBest);
+    args_.out = arena.Take<device::BestToken>(kPieceRows * device::kMaxBest);
     args_.weights = arena.Take<double>(kPieceRows * n_weights_);
     return arena.used();
   };
@@ -148,17 +148,17 @@ void BestFinder::Launch(int64_t piece, const Asked& asked, const device::Rows& l
 }
 
 void BestFinder::EnqueueCopies(const Asked& asked, int64_t n, device::Stream* stream) {
-  most_ = asked.most;
-  if (most_ == 0) return;
+  max_ = asked.most;
+  if (max_ == 0) return;
   stream->CopyToHost(results_->data(), reinterpret_cast<const std::byte*>(args_.out),
-                     n * most_ * static_cast<int64_t>(sizeof(device::BestToken)));
+                     n * max_ * static_cast<int64_t>(sizeof(device::BestToken)));
   if (!asked.weighs) return;
   stream->CopyToHost(results_->data() + weights_offset_,
                      reinterpret_cast<const std::byte*>(args_.weights), n * n_weights_ * 8);
 }
 
 const device::BestToken* BestFinder::best(int64_t i) const {
-  return results_->As<device::BestToken>() + i * most_;
+  return results_->As<device::BestToken>() + i * max_;
 }
 
 double BestFinder::weight(int64_t i) const {

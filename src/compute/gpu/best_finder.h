@@ -84,7 +84,7 @@ class BestFinder {
   std::unique_ptr<device::Memory> work_, results_;
   device::BestArgs args_;
   int64_t weights_offset_ = 0;  // into results_
-  int64_t most_ = 0;            // best tokens per row in results_
+  int64_t max_ = 0;             // best tokens per row in results_
 };
 
 }  // namespace weft::gpu

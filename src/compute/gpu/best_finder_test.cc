@@ -60,8 +60,8 @@ class OnDevice {
  public:
   explicit OnDevice(int64_t n_vocab) : n_vocab_(n_vocab) {
     stream_ = *device_.NewStream();
-    finder_ = *BestFinder::New(&device_, n_vocab, kMostRows);
-    logits_ = *device_.Allocate(kMostRows * n_vocab * 4);
+    finder_ = *BestFinder::New(&device_, n_vocab, kMaxRows);
+    logits_ = *device_.Allocate(kMaxRows * n_vocab * 4);
     n_rows_ = *device_.Allocate(4);
   }
 
@@ -112,7 +112,7 @@ class OnDevice {
   }
 
  private:
-  static constexpr int64_t kMostRows = 8;
+  static constexpr int64_t kMaxRows = 8;
   const int64_t n_vocab_;
   device::EmulatedDevice device_;
   std::unique_ptr<device::Stream> stream_;

@@ -321,30 +321,30 @@ device::ActivateArgs ActivateArgsOf(Activation kind, const ActivationNumbers& nu
   return args;
 }
 
-void Builder::Activate(device::ActivateArgs args, int64_t width, int64_t most_rows) {
+void Builder::Activate(device::ActivateArgs args, int64_t width, int64_t max_rows) {
   args.width = static_cast<int32_t>(width);
-  Launch(device::ActivateRows, InRuns(ColumnsShape(width, most_rows)), args);
+  Launch(device::ActivateRows, InRuns(ColumnsShape(width, max_rows)), args);
 }
 
 device::ActivateBytesArgs Builder::ActivateBytesOf(const device::ActivateArgs& args, int64_t width,
-                                                   int64_t most_rows) {
+                                                   int64_t max_rows) {
   device::ActivateBytesArgs bytes;
   bytes.rows = args;
   bytes.rows.out = {};
-  bytes.out = NewBytes(most_rows, width);
+  bytes.out = NewBytes(max_rows, width);
   bytes.n_blocks = static_cast<int32_t>(width / device::kBlockInputs);
   return bytes;
 }
 
 Input Builder::PrepareActivated(const device::ActivateArgs& args, const BoundLinear& linear,
-                                int64_t most_rows) {
+                                int64_t max_rows) {
   const int64_t width = linear.matrix.n_in;
   if (!linear.form->int8) {
-    Activate(args, width, most_rows);
+    Activate(args, width, max_rows);
     return {args.out, {}};
   }
-  const auto bytes = ActivateBytesOf(args, width, most_rows);
-  Launch(device::ActivateBytes, InRuns(QuantizeShapeOf(width, {args.n_rows, most_rows}, 1)), bytes);
+  const auto bytes = ActivateBytesOf(args, width, max_rows);
+  Launch(device::ActivateBytes, InRuns(QuantizeShapeOf(width, {args.n_rows, max_rows}, 1)), bytes);
   return {{}, bytes.out};
 }
 

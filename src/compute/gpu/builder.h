@@ -43,16 +43,16 @@ class Arena {
   T* Take(int64_t n) {
     const uintptr_t at = begin_ + static_cast<uintptr_t>(used_);
     used_ += (n * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
-    most_ = std::max(most_, used_);
+    max_ = std::max(max_, used_);
     return reinterpret_cast<T*>(at);
   }
   int64_t used() const { return used_; }
   void BackTo(int64_t used) { used_ = used; }
-  int64_t most() const { return most_; }
+  int64_t most() const { return max_; }
 
  private:
   const uintptr_t begin_;
-  int64_t used_ = 0, most_ = 0;
+  int64_t used_ = 0, max_ = 0;
 };
 
 // The size a program is built for: the max of each quantity.
@@ -61,7 +61,7 @@ struct ProgramSize {
   int64_t sequences = 0;
   int64_t row_items = 0;   // attention items (attend_list.h) of single rows
   int64_t tile_items = 0;  // attention items of several rows
-  // Rows of logits, and the candidates wanted. Set only for steps of up to kMostWholeRows rows.
+  // Rows of logits, and the candidates wanted. Set only for steps of up to kMaxWholeRows rows.
   int64_t logits = 0;
   Asked asked;
   auto operator<=>(const ProgramSize&) const = default;  // NOLINT(modernize-use-nullptr)
@@ -82,7 +82,7 @@ struct ProgramPart {
 };
 
 // Steps of more rows may pause between two blocks, so each block is a graph of its own.
-inline constexpr int64_t kMostWholeRows = 32;
+inline constexpr int64_t kMaxWholeRows = 32;
 
 // The target of launches: a stream or a graph.
 class Launches {
@@ -153,12 +153,12 @@ class Builder {
   Input Prepare(const Rows& x, const BoundLinear& linear) {
     return Prepare(x, linear.matrix.n_in, {&linear}, step_rows());
   }
-  void Activate(device::ActivateArgs args, int64_t width, int64_t most_rows);
+  void Activate(device::ActivateArgs args, int64_t width, int64_t max_rows);
   device::ActivateBytesArgs ActivateBytesOf(const device::ActivateArgs& args, int64_t width,
-                                            int64_t most_rows);
+                                            int64_t max_rows);
   // act(gate) * up, or act(gate), in the form that the linear wants; args.out has room for floats.
   Input PrepareActivated(const device::ActivateArgs& args, const BoundLinear& linear,
-                         int64_t most_rows);
+                         int64_t max_rows);
   void Multiply(const BoundLinear& linear, const Input& x, const Rows& out);
   // Products of one input with several matrices, each into rows of its own. Joined matrices take a
   // single launch. An absent matrix yields no rows.
@@ -220,7 +220,7 @@ class Builder {
   Input Attend(device::KvType type, device::AttendArgs args, const BoundLinear* next);
   Input MultiplyToActivate(const Bound<DenseFfn>& op, const Input& x);
   // Max items of a layer's group that one launch covers.
-  int64_t MostItems(int64_t n, int group) const;
+  int64_t MaxItems(int64_t n, int group) const;
   // Pairs of row and expert, sorted by expert, and the arrays to find them.
   struct Pairs {
     RowSet rows;
@@ -228,7 +228,7 @@ class Builder {
     float* factors;
     device::MemberTile* tiles;
     int32_t* n_tiles;
-    int64_t most_tiles;
+    int64_t max_tiles;
   };
   // Each row's experts, and the weights of their outputs.
   struct Routes {
@@ -324,8 +324,8 @@ inline device::LaunchShape ColumnsShape(int64_t width, int64_t n_rows, int64_t n
 }
 // Splits rows beyond the limit of a grid's y into runs, one per z.
 inline device::LaunchShape InRuns(device::LaunchShape shape) {
-  shape.grid_z = device::CeilDiv(shape.grid_y, device::kMostRunRows);
-  shape.grid_y = std::min(shape.grid_y, device::kMostRunRows);
+  shape.grid_z = device::CeilDiv(shape.grid_y, device::kMaxRunRows);
+  shape.grid_y = std::min(shape.grid_y, device::kMaxRunRows);
   return shape;
 }
 

@@ -90,8 +90,8 @@ Builder::Pairs Builder::Sort(const MixtureOfExperts& spec, const Routes& routes)
   pairs.sources = arena_.Take<int32_t>(n_pairs);
   pairs.factors = spec.weighs_inputs ? arena_.Take<float>(n_pairs) : nullptr;
   // Enough even if every expert's last tile is partly empty.
-  pairs.most_tiles = std::min<int64_t>(n_pairs, spec.n_experts + n_pairs / device::kMatmulRows);
-  pairs.tiles = arena_.Take<device::MemberTile>(pairs.most_tiles);
+  pairs.max_tiles = std::min<int64_t>(n_pairs, spec.n_experts + n_pairs / device::kMatmulRows);
+  pairs.tiles = arena_.Take<device::MemberTile>(pairs.max_tiles);
   int32_t* const counts = arena_.Take<int32_t>(2);
   pairs.n_tiles = counts;
   pairs.rows = {counts + 1, n_pairs};
@@ -122,7 +122,7 @@ void Builder::MultiplyPairs(const BoundStack& stack, const Input& x, const int32
                             const Pairs& pairs, const Rows& out) {
   if (!stack) return;
   Product product = ProductOf(stack, x, out, pairs.rows, true);
-  product.shape.grid_y = static_cast<int>(pairs.most_tiles);
+  product.shape.grid_y = static_cast<int>(pairs.max_tiles);
   product.args.tiles = pairs.tiles;
   product.args.n_tiles = pairs.n_tiles;
   product.args.sources = sources;

@@ -22,7 +22,7 @@ const BackendCapabilities& Capabilities() {
       .page_tokens = {32, 16, 64, 128},
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 8192,
-      .max_best = device::kMostBest,
+      .max_best = device::kMaxBest,
       .changes_rows = true,
       .rows = true,
       .prediction_heads = true,

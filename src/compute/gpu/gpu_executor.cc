@@ -41,7 +41,7 @@ void ForRuns(int64_t n, const Is& is, const Use& use) {
   }
 }
 
-constexpr size_t kMostPrograms = 48;
+constexpr size_t kMaxPrograms = 48;
 // Graphs use device memory that the driver does not report; this is more than a launch and its
 // arguments are known to take.
 constexpr int64_t kBytesPerLaunch = 4096;
@@ -125,8 +125,8 @@ ProgramSize StepContext::SizeOf() const {
   size.row_items = RoundUpItems(buffer_->n_items(0));
   size.tile_items = RoundUpItems(buffer_->n_items(1));
   const int64_t n_logits = buffer_->n_logits();
-  if (rows > kMostWholeRows || n_logits == 0) return size;
-  static_assert(kMostWholeRows <= StepBuffer::kPieceRows);
+  if (rows > kMaxWholeRows || n_logits == 0) return size;
+  static_assert(kMaxWholeRows <= StepBuffer::kPieceRows);
   size.logits = RoundUp(n_logits);
   size.asked = finder_->AskedOf(0, n_logits);
   return size;
@@ -142,7 +142,7 @@ StatusOr<const Program*> StepContext::ProgramFor(const ProgramSize& size) {
     known->second.last_used = n_begun_;
     return &known->second;
   }
-  if (programs_.size() >= kMostPrograms) DropOldest();
+  if (programs_.size() >= kMaxPrograms) DropOldest();
   Arena arena(scratch_->data());
   Builder builder(weights_, state_, *buffer_, size, &arena,
                   {arrivals_->As<int32_t>(), hidden_rows()});
@@ -332,7 +332,7 @@ int64_t StepContext::bytes() const {
 }
 
 int64_t StepContext::program_bytes() const {
-  return n_launches_ * kBytesPerLaunch * static_cast<int64_t>(kMostPrograms);
+  return n_launches_ * kBytesPerLaunch * static_cast<int64_t>(kMaxPrograms);
 }
 
 // --- executor -----------------------------------------------------------------------------
@@ -343,7 +343,7 @@ StatusOr<std::unique_ptr<Executor>> GpuExecutor::New(std::shared_ptr<const GpuWe
   // Each tile of pairs is a block, and each expert's last tile may be partly empty.
   const int64_t used = MostUsedExperts(weights->spec());
   const int64_t n_tiles = RoundUp(options.max_step_tokens) * used / device::kMatmulRows;
-  if (used > 1 && n_tiles + device::kMostExperts > device::kMaxGridYz) {
+  if (used > 1 && n_tiles + device::kMaxExperts > device::kMaxGridYz) {
     return InvalidArgument("steps of ", options.max_step_tokens, " tokens that go through ", used,
                            " experts each are too large for a device; use smaller steps");
   }
@@ -373,7 +373,7 @@ StatusOr<std::unique_ptr<StepRun>> GpuExecutor::Begin(const Step& step) {
   StepContext* const context = context_->in_use ? beside_.get() : context_.get();
   if (context->in_use) return FailedPrecondition("a step next to the paused one has not ended");
   const StepLimits limits{context == beside_.get() ? max_beside_tokens_ : max_step_tokens_,
-                          device::kMostBest, /*rows=*/true,
+                          device::kMaxBest, /*rows=*/true,
                           /*prediction_heads=*/true, /*changes=*/true};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   // Work in flight still reads buffers that the next step may replace.

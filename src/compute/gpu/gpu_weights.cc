@@ -60,9 +60,9 @@ class Binder : public SpecBinder<Binder, OnDevice, Bound> {
     CheckChoice(op.choice);
   }
   void Check(const PredictSides& op) {
-    if (op.router.n_out <= device::kMostStreams) return;
-    Fail(Unimplemented("the gpu backends have no more than ", device::kMostStreams,
-                       " streams, not ", op.router.n_out));
+    if (op.router.n_out <= device::kMaxStreams) return;
+    Fail(Unimplemented("the gpu backends have no more than ", device::kMaxStreams, " streams, not ",
+                       op.router.n_out));
   }
   void Check(const BidirectionalAttention& op) { CheckHeads(op.k_dim, op.v_dim); }
   void Check(const UnfoldedLatentAttention& op) { CheckHeads(op.nope_dim + op.rope_dim, op.v_dim); }
@@ -276,13 +276,13 @@ BoundLinear Binder::Table(TensorRef ref) {
 }
 
 void Binder::CheckHeads(int64_t k_dim, int64_t v_dim) {
-  if (v_dim > device::kMostValueDims) {
+  if (v_dim > device::kMaxValueDims) {
     Fail(Unimplemented("the gpu backends have no attention to values of ", v_dim,
-                       " dimensions, but of up to ", device::kMostValueDims));
+                       " dimensions, but of up to ", device::kMaxValueDims));
   }
-  if (k_dim > device::kMostHeadDims) {
+  if (k_dim > device::kMaxHeadDims) {
     Fail(Unimplemented("the gpu backends have no attention to keys of ", k_dim,
-                       " dimensions, but of up to ", device::kMostHeadDims));
+                       " dimensions, but of up to ", device::kMaxHeadDims));
   }
 }
 
@@ -294,25 +294,25 @@ void Binder::Check(const Attention& op) {
         Unimplemented("the gpu backends need gated queries as wide as the values, and their "
                       "norm by head"));
   }
-  const auto is_wide = [](const Norm& norm) { return norm && norm.width > device::kMostHeadNorm; };
+  const auto is_wide = [](const Norm& norm) { return norm && norm.width > device::kMaxHeadNorm; };
   if (op.norms_after_rope && (is_wide(op.q_norm) || is_wide(op.k_norm))) {
-    Fail(Unimplemented("the gpu backends norm heads of up to ", device::kMostHeadNorm,
+    Fail(Unimplemented("the gpu backends norm heads of up to ", device::kMaxHeadNorm,
                        " values after their rotation, not of ", op.k_dim));
   }
 }
 
 void Binder::Check(const MixtureOfExperts& op) {
-  if (op.n_experts > device::kMostExperts || op.n_groups > device::kMostGroups) {
+  if (op.n_experts > device::kMaxExperts || op.n_groups > device::kMaxGroups) {
     Fail(Unimplemented("the gpu backends have no mixture of ", op.n_experts, " experts in ",
-                       op.n_groups, " groups, but of up to ", device::kMostExperts, " in ",
-                       device::kMostGroups));
+                       op.n_groups, " groups, but of up to ", device::kMaxExperts, " in ",
+                       device::kMaxGroups));
   }
 }
 
 Status Binder::Bind() {
-  constexpr int64_t kMostVocab = int64_t{device::kMostBestSlices} * device::kBestSlice;
-  if (spec_.n_vocab > kMostVocab) {
-    return Unimplemented("the gpu backends have vocabularies of up to ", kMostVocab,
+  constexpr int64_t kMaxVocab = int64_t{device::kMaxBestSlices} * device::kBestSlice;
+  if (spec_.n_vocab > kMaxVocab) {
+    return Unimplemented("the gpu backends have vocabularies of up to ", kMaxVocab,
                          " tokens, the model has ", spec_.n_vocab);
   }
   WEFT_RETURN_IF_ERROR(BindSpec(&weights_.model_));

@@ -30,7 +30,7 @@ Status Builder::Build(device::Device* device, std::vector<ProgramPart>* parts,
   entry_bytes_ = NewBytes(size_.rows, spec_.d_model);
   if (spec_.per_layer_input) per_layer_ = NewRows(spec_.per_layer_input->proj.n_out);
   const int64_t used = arena_.used();
-  const bool pauses = size_.rows > kMostWholeRows;
+  const bool pauses = size_.rows > kMaxWholeRows;
   BeginPart();
   BuildInputs();
   for (const BoundBlock& block : model_.blocks) {

@@ -7,21 +7,21 @@ namespace weft::gpu {
 
 namespace {
 
-constexpr int64_t kMostSlabBytes = int64_t{32} << 20;  // upper limit, unless an item is larger
-constexpr int64_t kMostSlabs = 16384;
-constexpr int kMostShift = 16;
+constexpr int64_t kMaxSlabBytes = int64_t{32} << 20;  // upper limit, unless an item is larger
+constexpr int64_t kMaxSlabs = 16384;
+constexpr int kMaxShift = 16;
 
 }  // namespace
 
 SlabPool::SlabPool(device::Device* device, device::Stream* stream, int64_t item_bytes, Fresh fresh)
     : device_(*device), stream_(*stream), item_bytes_(item_bytes), fresh_(fresh) {
-  while (shift_ < kMostShift && item_bytes_ << (shift_ + 1) <= kMostSlabBytes) ++shift_;
+  while (shift_ < kMaxShift && item_bytes_ << (shift_ + 1) <= kMaxSlabBytes) ++shift_;
 }
 
 StatusOr<std::unique_ptr<SlabPool>> SlabPool::New(device::Device* device, device::Stream* stream,
                                                   int64_t item_bytes, Fresh fresh) {
   std::unique_ptr<SlabPool> pool(new SlabPool(device, stream, item_bytes, fresh));
-  constexpr int64_t kTableBytes = kMostSlabs * static_cast<int64_t>(sizeof(std::byte*));
+  constexpr int64_t kTableBytes = kMaxSlabs * static_cast<int64_t>(sizeof(std::byte*));
   WEFT_ASSIGN_OR_RETURN(pool->table_, device->Allocate(kTableBytes));
   WEFT_ASSIGN_OR_RETURN(pool->host_table_, device->AllocatePinned(kTableBytes));
   return pool;
@@ -78,7 +78,7 @@ Status SlabPool::Grow(int64_t n) {
   if (n <= n_items()) return OkStatus();
   FreePassed();
   const int64_t n_slabs = (n + (int64_t{1} << shift_) - 1) >> shift_;
-  if (n_slabs > kMostSlabs || n > std::numeric_limits<int32_t>::max()) {
+  if (n_slabs > kMaxSlabs || n > std::numeric_limits<int32_t>::max()) {
     return ResourceExhausted("a pool of ", n, " items of ", item_bytes_,
                              " bytes is larger than any device's memory");
   }

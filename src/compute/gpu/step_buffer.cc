@@ -47,7 +47,7 @@ Status StepBuffer::LayOut(int64_t max_pages) {
   logit_counts_ = take(n_pieces);
   vector_counts_ = take(n_pieces);
   pages_ = take(n + max_pages);
-  items_ = take(n_groups * attend_list_.most_items() * kItemWords);
+  items_ = take(n_groups * attend_list_.max_items() * kItemWords);
   ropes_.clear();
   for (const Rope& rope : spec_.ropes) ropes_.push_back(take(n * 2 * std::ssize(rope.frequencies)));
 

@@ -60,7 +60,7 @@ class StepBuffer {
   // Attention items: the max over all groups of layers, of single rows (0) or of several (1).
   int64_t n_items(int list) const { return n_items_[list]; }
   // Max parts of attention of any step.
-  int64_t most_parts() const { return attend_list_.most_parts(); }
+  int64_t max_parts() const { return attend_list_.max_parts(); }
   int64_t n_logits() const { return n_logits_; }
   int64_t n_vectors() const { return n_vectors_; }
   // Whether vector i is taken from before the output norm.

@@ -78,7 +78,7 @@ struct AttentionScratch {
   int64_t shares;        // n_queries
   int64_t end;
 };
-inline constexpr int64_t kMostLevelBytes = 2, kMostWeightBytes = 2;
+inline constexpr int64_t kMaxLevelBytes = 2, kMaxWeightBytes = 2;
 
 static constexpr AttentionScratch AttentionScratchOf(const KvShape& shape, int64_t n_queries) {
   const KvTileLayout layout = KvTileLayoutOf(shape.type, shape.k_dim, shape.v_dim);
@@ -94,12 +94,12 @@ static constexpr AttentionScratch AttentionScratchOf(const KvShape& shape, int64
   at.parts = take(n_queries * AttentionPartLayoutOf(shape.v_dim).floats);
   at.totals = take(n_queries * AttentionPartLayoutOf(shape.v_dim).floats);
   at.scores = take(n_queries * kAttentionBlock);
-  at.levels = take(n_scaled * layout.k_groups * kKvGroupDims * kMostLevelBytes / 4);
+  at.levels = take(n_scaled * layout.k_groups * kKvGroupDims * kMaxLevelBytes / 4);
   at.level_sums = take(n_scaled * layout.k_groups);
   at.level_scales = take(n_scaled * layout.k_groups);
   at.ratios = take(layout.v_groups * kAttentionBlock);
   at.steps = take(layout.v_groups);
-  at.weights = take(n_scaled * layout.v_groups * kAttentionBlock * kMostWeightBytes / 4);
+  at.weights = take(n_scaled * layout.v_groups * kAttentionBlock * kMaxWeightBytes / 4);
   at.decays = take(n_scaled);
   at.shares = take(n_scaled);
   return at;

@@ -56,7 +56,7 @@ struct Attender {
       : a(args), words(shared), item(its_item), lane(ThreadIndex() % 32) {}
 
   WEFT_DEVICE int FactAt(int query, QueryFact fact) const {
-    return Places::kQueryFacts + fact * kMostBlockQueries + query;
+    return Places::kQueryFacts + fact * kMaxBlockQueries + query;
   }
   WEFT_DEVICE int Fact(int query, QueryFact fact) const {
     return static_cast<int>(words[FactAt(query, fact)]);

@@ -18,11 +18,11 @@ struct StageShape {
   static constexpr int kKeyRow = kBlockTokens * Kv::kBytes / 4;
   static constexpr int kKeyBlock = kKeyRow * (kKeyDims + 1);
   static constexpr int kKeyScales = kKeyBlock * kSplitBlocks;
-  static constexpr int kMostValueRow = kVectors * 32 * Kv::kBytes / 4 + 4;
+  static constexpr int kMaxValueRow = kVectors * 32 * Kv::kBytes / 4 + 4;
   static constexpr int kTokens = 2048 / (kVectors * 8 * Kv::kBytes) < kBlockTokens
                                      ? 2048 / (kVectors * 8 * Kv::kBytes)
                                      : kBlockTokens;
-  static constexpr int kValueScales = kMostValueRow * kTokens;
+  static constexpr int kValueScales = kMaxValueRow * kTokens;
   static_assert(kKeyScales + (Kv::kScaled ? kSplitTokens / 2 : 0) <= kStageWords);
   static_assert(kValueScales + (Kv::kScaled ? kTokens * kVectors / 2 : 0) <= kStageWords);
 };
@@ -57,7 +57,7 @@ struct Stager {
 
   // --- pages; a page of one token belongs to a text -------------------------------------------
 
-  WEFT_DEVICE bool in_pages() const { return a.kv.page_shift >= kLeastPageShift; }
+  WEFT_DEVICE bool in_pages() const { return a.kv.page_shift >= kMinPageShift; }
   WEFT_DEVICE int InPage(int position) const { return position & ((1 << a.kv.page_shift) - 1); }
   // The head's keys or values of a position. An invisible position's page may be absent, so another
   // page is read instead, and its contents are ignored.

@@ -21,11 +21,11 @@ constexpr int AttendBlocks(AttendKind kind) {
   return room < most ? room : most;
 }
 
-#define WEFT_ATTEND_OF_KIND_(kind, type, vectors)                                         \
-  WEFT_RESIDENT_KERNEL(Attend##kind##type##_##vectors, AttendArgs, 32 * kMostAttendWarps, \
-                       AttendBlocks<KvOf##type>(AttendKind::k##kind)) {                   \
-    WEFT_SHARED(uint32_t, words, AttendWords(AttendKind::k##kind));                       \
-    AttendToItem<KvOf##type, vectors, AttendKind::k##kind>(a, words);                     \
+#define WEFT_ATTEND_OF_KIND_(kind, type, vectors)                                        \
+  WEFT_RESIDENT_KERNEL(Attend##kind##type##_##vectors, AttendArgs, 32 * kMaxAttendWarps, \
+                       AttendBlocks<KvOf##type>(AttendKind::k##kind)) {                  \
+    WEFT_SHARED(uint32_t, words, AttendWords(AttendKind::k##kind));                      \
+    AttendToItem<KvOf##type, vectors, AttendKind::k##kind>(a, words);                    \
   }
 #define WEFT_DEFINE_ATTEND_(type, vectors) \
   WEFT_ATTEND_OF_KIND_(Few, type, vectors) \
@@ -95,7 +95,7 @@ WEFT_DEVICE void PutMerged(const AttendArgs& a, int row, int head, int dim, cons
   }
 }
 
-WEFT_COOPERATIVE_KERNEL(MergeParts, AttendArgs, kMostValueDims / 4) {
+WEFT_COOPERATIVE_KERNEL(MergeParts, AttendArgs, kMaxValueDims / 4) {
   const int row = BlockY(), head = BlockX();
   if (row >= *a.step.n_rows) return;
   const Sight sight(a, row);

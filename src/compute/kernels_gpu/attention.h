@@ -40,15 +40,15 @@ struct HeadsArgs {
   Rows q, k, v;  // head h of k and v at h * k_dim, h * v_dim
   int64_t q_head = 0;
   int32_t n_heads = 0, n_kv_heads = 0;
-  NormPart q_norm, k_norm, v_norm;  // for heads of up to kMostHeadNorm values
+  NormPart q_norm, k_norm, v_norm;  // for heads of up to kMaxHeadNorm values
   int32_t norms_last = 0;           // norm queries and keys after the rotation
   const float* rope = nullptr;
   int32_t n_pairs = 0, adjacent = 0;
 };
 inline constexpr int kHeadWarps = 4;
-inline constexpr int kMostHeadDims = 1024;
-inline constexpr int kMostHeadNorm = 256;
-static_assert(NormThreads(kMostHeadNorm) == 32, "a warp norms a head in the order of NormRows");
+inline constexpr int kMaxHeadDims = 1024;
+inline constexpr int kMaxHeadNorm = 256;
+static_assert(NormThreads(kMaxHeadNorm) == 32, "a warp norms a head in the order of NormRows");
 WEFT_DECLARE_KERNEL(FinishHeadsF32, HeadsArgs);
 WEFT_DECLARE_KERNEL(FinishHeadsF16, HeadsArgs);
 WEFT_DECLARE_KERNEL(FinishHeadsBF16, HeadsArgs);
@@ -101,17 +101,17 @@ constexpr int AttendQueries(int vectors, AttendKind kind) {  // per warp
 constexpr int AttendStages(int vectors, AttendKind kind) {
   return kind != AttendKind::kFew ? 2 : vectors <= 4 ? 4 : 3;
 }
-inline constexpr int kMostAttendWarps = 4;
-inline constexpr int kMostItemRows = 16;
-inline constexpr int kMostSomeVectors = 4;
+inline constexpr int kMaxAttendWarps = 4;
+inline constexpr int kMaxItemRows = 16;
+inline constexpr int kMaxSomeVectors = 4;
 // A block's shared memory in words, and the words for a stage, for addresses in pages, and for
 // facts about queries.
 constexpr int AttendWords(AttendKind kind) { return kind == AttendKind::kSome ? 6656 : 11520; }
 inline constexpr int kStageWords = 2304;
 inline constexpr int kSplitsKnown = 4, kUnitTokens = 16, kSplitUnits = kSplitTokens / kUnitTokens;
 inline constexpr int kUnitWords = 4, kUnitsWords = kSplitsKnown * kSplitUnits * kUnitWords;
-inline constexpr int kMostBlockQueries = 32, kQueryFactWords = 8;
-inline constexpr int kFactWords = kMostBlockQueries * kQueryFactWords;
+inline constexpr int kMaxBlockQueries = 32, kQueryFactWords = 8;
+inline constexpr int kFactWords = kMaxBlockQueries * kQueryFactWords;
 constexpr int AttendWarpWords(int vectors, AttendKind kind, int k_dim) {
   return AttendQueries(vectors, kind) * ((k_dim + 3) / 4 * 4 + 2 * 32);
 }
@@ -119,10 +119,10 @@ constexpr int AttendWarps(int vectors, AttendKind kind, int k_dim) {
   const int left =
       AttendWords(kind) - AttendStages(vectors, kind) * kStageWords - kUnitsWords - kFactWords;
   const int warps = left / AttendWarpWords(vectors, kind, k_dim);
-  return warps < kMostAttendWarps ? warps : kMostAttendWarps;
+  return warps < kMaxAttendWarps ? warps : kMaxAttendWarps;
 }
 // Smaller pages belong to texts; they hold one position.
-inline constexpr int kLeastPageShift = 4;
+inline constexpr int kMinPageShift = 4;
 
 #define WEFT_KV_KERNELS(X, type) X(type, 2) X(type, 4) X(type, 8) X(type, 16)
 #define WEFT_ALL_KV_KERNELS(X) \
@@ -139,7 +139,7 @@ WEFT_SOME_KV_KERNELS(WEFT_DECLARE_ATTEND_SOME_)
 // Merges the parts of a row's head. x: query heads, y: rows; one thread per four dimensions. Writes
 // bytes only if a value's dimensions are a multiple of 32.
 WEFT_DECLARE_KERNEL(MergeParts, AttendArgs);
-inline constexpr int kMostValueDims = 512;
+inline constexpr int kMaxValueDims = 512;
 
 }  // namespace weft::device
 

@@ -124,7 +124,7 @@ WEFT_COOPERATIVE_KERNEL(MergeBest, BestArgs, kBestThreads) {
   WEFT_SHARED(float, logits, kBestWarps);
   WEFT_SHARED(int32_t, tokens, kBestWarps);
   // Number of tokens already taken from each slice. Thread t handles slices t, t + kBestThreads ...
-  WEFT_SHARED(int32_t, taken, kMostBestSlices);
+  WEFT_SHARED(int32_t, taken, kMaxBestSlices);
   const int row = BlockY(), t = ThreadIndex();
   if (row >= *a.n_rows || a.n_best[row] == 0) return;
   const BestToken* const parts = a.parts + static_cast<int64_t>(row) * a.n_slices * a.most;

@@ -44,8 +44,8 @@ struct BestArgs {
 inline constexpr int kBestThreads = 128;
 inline constexpr int kBestEach = 32;
 inline constexpr int kBestSlice = kBestThreads * kBestEach;
-inline constexpr int kMostBest = 512;
-inline constexpr int kMostBestSlices = 1024;
+inline constexpr int kMaxBest = 512;
+inline constexpr int kMaxBestSlices = 1024;
 inline constexpr int kWeightPart = 1024;
 inline constexpr int kWeightLanes = 16;
 inline constexpr int kWeightThreads = kBestSlice / kWeightPart * kWeightLanes;

@@ -55,7 +55,7 @@ WEFT_KERNEL(ScaleRows, ScaleArgs) {
 }
 
 WEFT_KERNEL(ActivateRows, ActivateArgs) {
-  const int64_t row = static_cast<int64_t>(BlockZ()) * kMostRunRows + BlockY();
+  const int64_t row = static_cast<int64_t>(BlockZ()) * kMaxRunRows + BlockY();
   if (row >= *a.n_rows) return;
   const float* const gate = a.gate.values + row * a.gate.stride;
   const float* const up = a.up.values + row * a.up.stride;
@@ -77,7 +77,7 @@ WEFT_KERNEL(WarmRows, WarmArgs) {
 }
 
 WEFT_COOPERATIVE_KERNEL(ActivateBytes, ActivateBytesArgs, kQuantizeThreads) {
-  const int64_t row = static_cast<int64_t>(BlockZ()) * kMostRunRows + BlockY();
+  const int64_t row = static_cast<int64_t>(BlockZ()) * kMaxRunRows + BlockY();
   const int block = BlockX() * kQuantizeBlocks + ThreadIndex() / kQuantizeLanes;
   if (row >= *a.rows.n_rows) return;
   ActivateBlock(a, row, Min(block, a.n_blocks - 1), block < a.n_blocks);

@@ -150,8 +150,8 @@ WEFT_DEVICE void WeighChosen(const RouteArgs& a, float* weights) {
 }
 
 WEFT_COOPERATIVE_KERNEL(RouteRows, RouteArgs, kRouteThreads) {
-  WEFT_SHARED(float, scores, kMostExperts);
-  WEFT_SHARED(float, group_scores, kMostGroups);
+  WEFT_SHARED(float, scores, kMaxExperts);
+  WEFT_SHARED(float, group_scores, kMaxGroups);
   const int row = BlockX(), lane = ThreadIndex();
   if (row >= *a.n_rows) return;
   const float* const logits = a.scores.values + row * a.scores.stride;
@@ -202,7 +202,7 @@ WEFT_COOPERATIVE_KERNEL(CountPairs, SortArgs, kSortThreads) {
 
 WEFT_COOPERATIVE_KERNEL(SortPairs, SortArgs, kSortThreads) {
   WEFT_SHARED(int32_t, experts, kSortPairs);
-  WEFT_SHARED(int32_t, counts, kMostExperts);  // counts of all blocks' pairs
+  WEFT_SHARED(int32_t, counts, kMaxExperts);  // counts of all blocks' pairs
   const int n_pairs = *a.n_rows * a.n_used, n_runs = Max(1, CeilDiv(n_pairs, kSortPairs));
   if (BlockX() >= n_runs) return;
   const int n = LoadPairs(a, n_pairs, experts);

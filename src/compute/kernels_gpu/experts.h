@@ -23,7 +23,7 @@ struct RouteArgs {
   const int32_t* n_rows = nullptr;
 };
 inline constexpr int kRouteThreads = 32;
-inline constexpr int kMostGroups = 64;
+inline constexpr int kMaxGroups = 64;
 WEFT_DECLARE_KERNEL(RouteRows, RouteArgs);
 
 // Gives every pair (row, choice) a place among the pairs of its expert, in the order of pairs, and
@@ -44,7 +44,7 @@ struct SortArgs {
 };
 inline constexpr int kSortThreads = 128;
 inline constexpr int kSortPairs = 512;
-inline constexpr int kMostExperts = 1024;
+inline constexpr int kMaxExperts = 1024;
 WEFT_DECLARE_KERNEL(CountPairs, SortArgs);
 WEFT_DECLARE_KERNEL(SortPairs, SortArgs);
 

@@ -81,7 +81,7 @@ template <typename Kv, typename Shared>
 WEFT_DEVICE void FinishHead(const HeadsArgs& a, Shared& values) {
   const int row = BlockY(), warp = ThreadIndex() / 32, lane = ThreadIndex() % 32;
   if (row >= *a.step.n_rows) return;
-  const int base = warp * kMostHeadDims;
+  const int base = warp * kMaxHeadDims;
   const Head head(a, row, BlockX() * kHeadWarps + warp);
   const NormPart& norm = head.is_value ? a.v_norm : head.is_key ? a.k_norm : a.q_norm;
   const bool turns = !head.is_value && head.width > 0 && a.rope != nullptr;
@@ -112,7 +112,7 @@ WEFT_DEVICE void FinishHead(const HeadsArgs& a, Shared& values) {
 
 #define WEFT_FINISH_HEADS_(type)                                           \
   WEFT_COOPERATIVE_KERNEL(FinishHeads##type, HeadsArgs, kHeadWarps * 32) { \
-    WEFT_SHARED(float, values, kHeadWarps* kMostHeadDims);                 \
+    WEFT_SHARED(float, values, kHeadWarps* kMaxHeadDims);                  \
     FinishHead<KvOf##type>(a, values);                                     \
   }
 WEFT_FINISH_HEADS_(F32)

@@ -115,7 +115,7 @@ struct ScaleArgs {
 WEFT_DECLARE_KERNEL(ScaleRows, ScaleArgs);
 
 // Max rows counted by a grid's y. With more rows, z counts runs of this many.
-inline constexpr int kMostRunRows = 32768;
+inline constexpr int kMaxRunRows = 32768;
 
 // out = act(gate) * up, or act(gate); x: columns, y and z: rows. The kinds are
 // model/operations.h's.
@@ -200,8 +200,8 @@ struct NormArgs {
   NormPart norm;
   const int32_t* n_rows = nullptr;
 };
-inline constexpr int kMostNormThreads = 128;
-constexpr int NormThreads(int64_t width) { return width <= 256 ? 32 : kMostNormThreads; }
+inline constexpr int kMaxNormThreads = 128;
+constexpr int NormThreads(int64_t width) { return width <= 256 ? 32 : kMaxNormThreads; }
 WEFT_DECLARE_KERNEL(NormRows, NormArgs);
 
 // The work between two products, one row per block:
@@ -221,12 +221,12 @@ struct StreamArgs {
   const int32_t* n_rows = nullptr;
 };
 inline constexpr int kStreamEach = 4;  // contiguous values per thread
-inline constexpr int kMostStreamThreads = 256;
+inline constexpr int kMaxStreamThreads = 256;
 inline constexpr int kShortRow = 4096, kLongRow = 11264;
 constexpr int StreamThreads(int64_t width) {
   const auto wanted = static_cast<int>((width + 127) / 128 * 32);
   const int least = NormThreads(width);
-  return wanted < least ? least : wanted > kMostStreamThreads ? kMostStreamThreads : wanted;
+  return wanted < least ? least : wanted > kMaxStreamThreads ? kMaxStreamThreads : wanted;
 }
 WEFT_DECLARE_KERNEL(AdvanceShortRows, StreamArgs);
 WEFT_DECLARE_KERNEL(AdvanceLongRows, StreamArgs);

@@ -27,11 +27,11 @@ constexpr int kTileRowUnits = kTilePassUnits + 4;
 constexpr int kTilePartWords = kBandOutputs + 4;
 
 // Layout of a block's shared memory, in words.
-template <int kMostRows, int kBands>
+template <int kMaxRows, int kBands>
 struct TileRoom {
-  static constexpr int kQ = 2 * kMostRows * kTileRowWords;
-  static constexpr int kUnits = 2 * kMostRows * kTileRowUnits;
-  static constexpr int kParts = kBands > 1 ? 0 : 2 * kTileWarps* kMostRows* kTilePartWords;
+  static constexpr int kQ = 2 * kMaxRows * kTileRowWords;
+  static constexpr int kUnits = 2 * kMaxRows * kTileRowUnits;
+  static constexpr int kParts = kBands > 1 ? 0 : 2 * kTileWarps* kMaxRows* kTilePartWords;
   static constexpr int kBytes = 4 * (kQ + 2 * kUnits + kParts);
 };
 
@@ -132,7 +132,7 @@ struct TileLevels {
 };
 
 // The activations of two passes, in shared memory (double buffering).
-template <int kMostRows, typename Bytes, typename Scales, typename Sums>
+template <int kMaxRows, typename Bytes, typename Scales, typename Sums>
 struct TileInputs {
   Bytes& q;
   Scales& scales;
@@ -146,13 +146,13 @@ struct TileInputs {
     for (int r = t / 32; r < rows.count; r += kTileWarps) {
       if (t % 32 >= 2 * n) continue;
       const int64_t from = SourceOf(a, rows, r) * n_units + first;
-      CopyWords4(q, (half * kMostRows + r) * kTileRowWords + t % 32 * 4,
+      CopyWords4(q, (half * kMaxRows + r) * kTileRowWords + t % 32 * 4,
                  a.q.q + from * kBlockInputs + t % 32 * 16);
     }
     if (n_units % 4 == 0) {
       // Eight lanes per row: each copies four units' scales, or sums.
       for (int r = t / 8; r < rows.count; r += kMatmulThreads / 8) {
-        const int unit = t % 4 * 4, to = (half * kMostRows + r) * kTileRowUnits + unit;
+        const int unit = t % 4 * 4, to = (half * kMaxRows + r) * kTileRowUnits + unit;
         if (unit >= n) continue;
         const int64_t from = SourceOf(a, rows, r) * n_units + first + unit;
         if (t % 8 < 4) {
@@ -165,7 +165,7 @@ struct TileInputs {
     CommitCopies();
     if (n_units % 4 == 0) return;
     for (int r = t / kTilePassUnits; r < rows.count; r += kMatmulThreads / kTilePassUnits) {
-      const int unit = t % kTilePassUnits, to = (half * kMostRows + r) * kTileRowUnits + unit;
+      const int unit = t % kTilePassUnits, to = (half * kMaxRows + r) * kTileRowUnits + unit;
       if (unit >= n) continue;
       const int64_t from = SourceOf(a, rows, r) * n_units + first + unit;
       scales[to] = Load(a.q.scales + from);
@@ -182,7 +182,7 @@ struct TileInputs {
   WEFT_DEVICE void AddTile(const TileLevels<Form>& weights, int half, int chunk, int first,
                            int n_rows, int n_units, float* acc) const {
     const int g = ThreadIndex() % 32 / 4, k = ThreadIndex() % 4;
-    const auto row_at = [&](int r) { return half * kMostRows + Min(first + r, n_rows - 1); };
+    const auto row_at = [&](int r) { return half * kMaxRows + Min(first + r, n_rows - 1); };
     const int bytes = row_at(g) * kTileRowWords + chunk * kChunkUnits * 8;
     Words4 its_scales[2], its_sums[2];
     WEFT_UNROLL
@@ -222,7 +222,7 @@ struct TileInputs {
                             int n_units, float (*acc)[4]) const {
     const TileLevels<Form> levels(weights);
     WEFT_UNROLL
-    for (int j = 0; j < kMostRows / kTileColumns; ++j) {
+    for (int j = 0; j < kMaxRows / kTileColumns; ++j) {
       if (j * kTileColumns >= n_rows) continue;
       if (n_units == kChunkUnits) {
         AddTile<Form, true>(levels, half, chunk, j * kTileColumns, n_rows, n_units, acc[j]);
@@ -234,11 +234,11 @@ struct TileInputs {
 };
 
 // Few rows: the warps of a block take the chunks of its band in turn.
-template <typename Form, int kMostRows, typename Inputs, typename Parts>
+template <typename Form, int kMaxRows, typename Inputs, typename Parts>
 WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, const Inputs& x,
                               const Parts& parts) {
-  constexpr int kTiles = kMostRows / kTileColumns;
-  constexpr int kEach = kBandOutputs * kMostRows / kMatmulThreads;
+  constexpr int kTiles = kMaxRows / kTileColumns;
+  constexpr int kEach = kBandOutputs * kMaxRows / kMatmulThreads;
   const int t = ThreadIndex(), warp = t / 32, g = t % 32 / 4, k = t % 4;
   const int n_units = a.matrix.n_in / kBlockInputs, n_chunks = CeilDiv(n_units, kChunkUnits);
   const int n_passes = CeilDiv(n_chunks, kTilePassChunks);
@@ -253,7 +253,7 @@ WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, const
       const int pair = t + i * kMatmulThreads, row = pair / kBandOutputs;
       if (row >= rows.count) continue;
       for (int part = 0; part < n_parts; ++part) {
-        const int at = (pass % 2 * kTileWarps + part) * kMostRows + row;
+        const int at = (pass % 2 * kTileWarps + part) * kMaxRows + row;
         totals[i] = totals[i] + parts[at * kTilePartWords + pair % kBandOutputs];
       }
     }
@@ -279,7 +279,7 @@ WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, const
       WEFT_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int row = kTileColumns * j + 2 * k + i % 2;
-        const int at = (pass % 2 * kTileWarps + warp) * kMostRows + row;
+        const int at = (pass % 2 * kTileWarps + warp) * kMaxRows + row;
         parts[at * kTilePartWords + g + 8 * (i / 2)] = acc[j][i];
       }
     }
@@ -296,9 +296,9 @@ WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, const
 }
 
 // Many rows: each warp has its own band.
-template <typename Form, int kMostRows, typename Inputs>
+template <typename Form, int kMaxRows, typename Inputs>
 WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, const Inputs& x) {
-  constexpr int kTiles = kMostRows / kTileColumns;
+  constexpr int kTiles = kMaxRows / kTileColumns;
   const int t = ThreadIndex(), g = t % 32 / 4, k = t % 4;
   const int n_units = a.matrix.n_in / kBlockInputs, n_chunks = CeilDiv(n_units, kChunkUnits);
   const int n_passes = CeilDiv(n_chunks, kTilePassChunks);
@@ -346,20 +346,20 @@ WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, cons
   ActivateOutputs(a, rows, BlockX() * kOutputs, kOutputs, x.sums);
 }
 
-template <typename Form, int kMostRows, int kBands>
+template <typename Form, int kMaxRows, int kBands>
 WEFT_DEVICE void MultiplyTiles(const MatmulArgs& a) {
-  using Room = TileRoom<kMostRows, kBands>;
+  using Room = TileRoom<kMaxRows, kBands>;
   WEFT_DYNAMIC_SHARED(uint32_t, q, 0, Room::kQ);
   WEFT_DYNAMIC_SHARED(float, scales, Room::kQ, Room::kUnits);
   WEFT_DYNAMIC_SHARED(uint32_t, sums, Room::kQ + Room::kUnits, Room::kUnits);
   MatmulRows rows;
-  if (!FindRows<kMostRows>(a, &rows)) return;
-  const TileInputs<kMostRows, decltype(q), decltype(scales), decltype(sums)> x = {q, scales, sums};
+  if (!FindRows<kMaxRows>(a, &rows)) return;
+  const TileInputs<kMaxRows, decltype(q), decltype(scales), decltype(sums)> x = {q, scales, sums};
   if constexpr (kBands > 1) {
-    MultiplyBands<Form, kMostRows>(a, rows, x);
+    MultiplyBands<Form, kMaxRows>(a, rows, x);
   } else {
     WEFT_DYNAMIC_SHARED(float, parts, Room::kQ + 2 * Room::kUnits, Room::kParts);
-    MultiplyBand<Form, kMostRows>(a, rows, x, parts);
+    MultiplyBand<Form, kMaxRows>(a, rows, x, parts);
   }
 }
 

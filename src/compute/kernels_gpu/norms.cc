@@ -9,9 +9,9 @@
 
 namespace weft::device {
 
-constexpr int kMostWarps = kMostNormThreads / 32;
+constexpr int kMaxWarps = kMaxNormThreads / 32;
 
-// The sum of all threads' values, returned to all. `sums`: shared memory, kMostWarps words.
+// The sum of all threads' values, returned to all. `sums`: shared memory, kMaxWarps words.
 template <typename Shared>
 WEFT_DEVICE float BlockSum(float value, Shared& sums) {
   const float warp = WarpSum(value);
@@ -25,8 +25,8 @@ WEFT_DEVICE float BlockSum(float value, Shared& sums) {
   return total;
 }
 
-WEFT_COOPERATIVE_KERNEL(NormRows, NormArgs, kMostNormThreads) {
-  WEFT_SHARED(float, sums, kMostWarps);
+WEFT_COOPERATIVE_KERNEL(NormRows, NormArgs, kMaxNormThreads) {
+  WEFT_SHARED(float, sums, kMaxWarps);
   const NormPart& norm = a.norm;
   const int row = BlockY(), group = BlockX(), first = ThreadIndex(), step = ThreadCount();
   if (row >= *a.n_rows) return;
@@ -176,14 +176,14 @@ WEFT_DEVICE void AdvanceRow(const StreamArgs& a, Row& row, Shared& sums) {
   }
 }
 
-WEFT_COOPERATIVE_KERNEL(AdvanceShortRows, StreamArgs, kMostStreamThreads) {
+WEFT_COOPERATIVE_KERNEL(AdvanceShortRows, StreamArgs, kMaxStreamThreads) {
   WEFT_SHARED(float, row, kShortRow);
-  WEFT_SHARED(float, sums, kMostWarps);
+  WEFT_SHARED(float, sums, kMaxWarps);
   AdvanceRow(a, row, sums);
 }
-WEFT_COOPERATIVE_KERNEL(AdvanceLongRows, StreamArgs, kMostStreamThreads) {
+WEFT_COOPERATIVE_KERNEL(AdvanceLongRows, StreamArgs, kMaxStreamThreads) {
   WEFT_SHARED(float, row, kLongRow);
-  WEFT_SHARED(float, sums, kMostWarps);
+  WEFT_SHARED(float, sums, kMaxWarps);
   AdvanceRow(a, row, sums);
 }
 

@@ -36,7 +36,7 @@ WEFT_KERNEL(PredictStreams, StreamsArgs) {
   for (int i = 0; i < kColumnsEach; ++i) {
     const int column = ColumnOf(i);
     if (column >= a.width) return;
-    float before[kMostStreams];
+    float before[kMaxStreams];
     before[0] = x[column];
     for (int j = 1; j < a.n; ++j) {
       before[j] = sides[static_cast<int64_t>(j - 1) * a.width + column];

@@ -25,7 +25,7 @@ struct StreamsArgs {
   const float* scale = nullptr;
   const int32_t* n_rows = nullptr;
 };
-inline constexpr int kMostStreams = 8;
+inline constexpr int kMaxStreams = 8;
 WEFT_DECLARE_KERNEL(PredictStreams, StreamsArgs);
 WEFT_DECLARE_KERNEL(CorrectStreams, StreamsArgs);
 

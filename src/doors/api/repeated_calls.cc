@@ -9,7 +9,7 @@
 namespace weft::serve {
 namespace {
 
-constexpr int kMostInARow = 2;  // more are told
+constexpr int kMaxInARow = 2;  // more are told
 
 // However a client writes the arguments.
 bool IsSameCall(const ToolCall& a, const ToolCall& b) {
@@ -71,13 +71,13 @@ void TellRepeatedCalls(bool add_notes, Conversation* conversation,
   const auto is_answer = [](const ChatMessage& one) { return one.role == Role::kAssistant; };
   const bool goes_on = std::none_of(messages.begin() + static_cast<std::ptrdiff_t>(last.result),
                                     messages.end(), is_answer);
-  if (goes_on && last.n_in_a_row > kMostInARow) {
+  if (goes_on && last.n_in_a_row > kMaxInARow) {
     warnings->push_back(StrCat("the model has called ", HeaderText(last.call->name), " ",
                                last.n_in_a_row, " times in a row with the same result"));
   }
   if (!add_notes) return;
   for (const Round& round : rounds) {
-    if (round.n_in_a_row > kMostInARow) AddNote(round.n_in_a_row, &messages[round.result]);
+    if (round.n_in_a_row > kMaxInARow) AddNote(round.n_in_a_row, &messages[round.result]);
   }
 }
 

@@ -75,10 +75,10 @@ void ReadThoughtLimit(ApiFields* fields, const ThinkingDefaults& defaults, Ask* 
 
 void ReadThoughtMessage(ApiFields* fields, const ThinkingDefaults& defaults, Ask* ask) {
   constexpr char kName[] = "reasoning_budget_message";
-  constexpr size_t kMostBytes = 4096;
+  constexpr size_t kMaxBytes = 4096;
   ask->thought.message = fields->String(kName).value_or(defaults.limit.message);
-  if (ask->thought.message.size() > kMostBytes) {
-    fields->Fail(kName, StrCat("is longer than ", kMostBytes, " bytes; one sentence is enough"));
+  if (ask->thought.message.size() > kMaxBytes) {
+    fields->Fail(kName, StrCat("is longer than ", kMaxBytes, " bytes; one sentence is enough"));
   }
 }
 

@@ -89,17 +89,17 @@ std::optional<std::string> TextOfParts(const Json& parts) {
   return text;
 }
 
-bool ReadText(const Json& value, const Model& model, int64_t most_tokens,
+bool ReadText(const Json& value, const Model& model, int64_t max_tokens,
               std::vector<std::vector<int32_t>>* texts) {
   if (value.is_object() && value.contains("content")) {
     const auto text = TextOfParts(value["content"]);
-    if (text) texts->push_back(EncodeText(model, *text, most_tokens));
+    if (text) texts->push_back(EncodeText(model, *text, max_tokens));
     return text.has_value();
   }
   const Json& text = value.is_object() ? ValueIn(value, "prompt_string") : value;
   if (text.is_array() && !HasNumber(text)) return false;
-  const TextEncoder encode = [&model, most_tokens](std::string_view part, bool at_start) {
-    return model.tokenizer()->Encode(part, {.add_special = at_start, .most_tokens = most_tokens});
+  const TextEncoder encode = [&model, max_tokens](std::string_view part, bool at_start) {
+    return model.tokenizer()->Encode(part, {.add_special = at_start, .max_tokens = max_tokens});
   };
   // The engine says which id is not in the vocabulary.
   return ReadMixedText(text, INT32_MAX, encode, &texts->emplace_back());
@@ -132,11 +132,11 @@ Status CheckGivesScores(Host& host) {
                          host.model().purpose());
 }
 
-std::vector<int32_t> EncodeText(const Model& model, std::string_view text, int64_t most_tokens) {
-  return model.tokenizer()->Encode(text, {.add_special = true, .most_tokens = most_tokens});
+std::vector<int32_t> EncodeText(const Model& model, std::string_view text, int64_t max_tokens) {
+  return model.tokenizer()->Encode(text, {.add_special = true, .max_tokens = max_tokens});
 }
 
-void ReadTexts(ApiFields* fields, std::string_view name, const Model& model, int64_t most_tokens,
+void ReadTexts(ApiFields* fields, std::string_view name, const Model& model, int64_t max_tokens,
                std::vector<std::vector<int32_t>>* texts) {
   constexpr char kShape[] =
       "must be a string, an array of token ids and strings, {\"prompt_string\": ...} with either, "
@@ -144,7 +144,7 @@ void ReadTexts(ApiFields* fields, std::string_view name, const Model& model, int
   const Json* const value = fields->Value(name);
   if (value == nullptr) return fields->Fail(name, kShape);
   if (!value->is_array() || HasNumber(*value)) {
-    if (!ReadText(*value, model, most_tokens, texts)) fields->Fail(name, kShape);
+    if (!ReadText(*value, model, max_tokens, texts)) fields->Fail(name, kShape);
     return;
   }
   if (value->empty()) return fields->Fail(name, kShape);
@@ -153,7 +153,7 @@ void ReadTexts(ApiFields* fields, std::string_view name, const Model& model, int
         name, StrCat("has ", value->size(), " texts, and at most ", kMaxTexts, " are taken"));
   }
   for (const Json& entry : *value) {
-    if (!ReadText(entry, model, most_tokens, texts)) return fields->Fail(name, kShape);
+    if (!ReadText(entry, model, max_tokens, texts)) return fields->Fail(name, kShape);
   }
 }
 

@@ -44,12 +44,12 @@ Status CheckGivesVectors(Host& host);
 Status CheckGivesScores(Host& host);
 
 // A text as the model wants it, in which control tokens are plain text. Of one that clearly has
-// more than `most_tokens` (0: no limit) only the first ones, but more than that.
-std::vector<int32_t> EncodeText(const Model& model, std::string_view text, int64_t most_tokens = 0);
+// more than `max_tokens` (0: no limit) only the first ones, but more than that.
+std::vector<int32_t> EncodeText(const Model& model, std::string_view text, int64_t max_tokens = 0);
 // Reads a field that holds one or several texts: each a string, token ids and strings in an array,
 // {"prompt_string": ...} with either, or {"content": ...} with parts of type text. Longer ones than
-// `most_tokens` are as EncodeText gives them: for the engine to refuse.
-void ReadTexts(ApiFields* fields, std::string_view name, const Model& model, int64_t most_tokens,
+// `max_tokens` are as EncodeText gives them: for the engine to refuse.
+void ReadTexts(ApiFields* fields, std::string_view name, const Model& model, int64_t max_tokens,
                std::vector<std::vector<int32_t>>* texts);
 
 // The first `dimensions` values (0: all), scaled to length 1.

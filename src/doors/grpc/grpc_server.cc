@@ -19,8 +19,8 @@ namespace {
 constexpr const char* kServiceName = "mlx.grpc.engine.MlxEngine";
 // A token takes up to five bytes as an id, and most take fewer as text.
 constexpr int64_t kMessageBytesPerToken = 64;
-constexpr int64_t kLeastMessageBytes = 4 << 20;
-constexpr int64_t kMostMessageBytes = 256 << 20;
+constexpr int64_t kMinMessageBytes = 4 << 20;
+constexpr int64_t kMaxMessageBytes = 256 << 20;
 // Buffer for a call whose message has not been requested yet.
 constexpr int kUnreadBytes = 1 << 20;
 constexpr size_t kMaxTransportBytes = size_t{1} << 30;
@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kGoodbye{200};
 // detect half-open connections.
 void SetTransport(int64_t context_tokens, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(static_cast<int>(MaxMessageBytes(context_tokens)));
-  builder->SetMaxSendMessageSize(static_cast<int>(kMostMessageBytes));
+  builder->SetMaxSendMessageSize(static_cast<int>(kMaxMessageBytes));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -112,7 +112,7 @@ Status CheckGrpcOpen(const std::string& host) {
 }
 
 int64_t MaxMessageBytes(int64_t context_tokens) {
-  return std::min(kLeastMessageBytes + context_tokens * kMessageBytesPerToken, kMostMessageBytes);
+  return std::min(kMinMessageBytes + context_tokens * kMessageBytesPerToken, kMaxMessageBytes);
 }
 
 StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Host* host, const ApiKeys* keys,

@@ -89,7 +89,7 @@ class BundleCall final : public RpcCall {
   grpc::ByteBuffer unsent_;
 };
 
-int MostCalls(const EngineOptions& options) {
+int MaxCalls(const EngineOptions& options) {
   return options.max_running + options.max_queued + kReadingCalls;
 }
 
@@ -179,9 +179,9 @@ GrpcService::GrpcService(Host* host, const ApiKeys* keys, const Options& options
       listing_(std::make_unique<Listing>(this)),
       pool_({.max_threads = kThreads,
              .max_posted = kThreads,
-             .max_waiting = MostCalls(host->engine().options())}),
+             .max_waiting = MaxCalls(host->engine().options())}),
       bundlers_({.max_threads = 1, .max_waiting = kWaitingForBundle}),
-      generate_{&host_, &calls_, &pool_, MostCalls(host->engine().options()),
+      generate_{&host_, &calls_, &pool_, MaxCalls(host->engine().options()),
                 options_.stall_timeout} {}
 
 GrpcService::~GrpcService() = default;

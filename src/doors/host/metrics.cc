@@ -222,7 +222,7 @@ struct Metrics::Impl {
       Hist("weft_inter_token_seconds", "Between two tokens of one choice.", kNextTokenSeconds);
   prometheus::Histogram& queued = Hist(
       "weft_queue_seconds", "From a turn's submission to its first computed row.", kQueueSeconds);
-  std::atomic<int64_t> prompt_us{0}, decode_us{0}, most_tokens{0};
+  std::atomic<int64_t> prompt_us{0}, decode_us{0}, max_tokens{0};
 
   struct Own {
     int64_t turns = 0, prompt = 0, cached = 0, generated = 0;
@@ -250,7 +250,7 @@ void Metrics::Impl::AddLlama(const EngineStats& stats, Snapshot* out) const {
                stats.generated_tokens);
   out->Counter("llamacpp:tokens_predicted_seconds_total", "Time that generation took.", decode_s);
   out->Counter("llamacpp:n_decode_total", "Steps of the engine.", stats.steps);
-  out->Counter("llamacpp:n_tokens_max", "The longest context so far, in tokens.", most_tokens);
+  out->Counter("llamacpp:n_tokens_max", "The longest context so far, in tokens.", max_tokens);
   out->Counter("llamacpp:spec_decode_num_drafts_total",
                "Drafts that were verified, of one token or more.", stats.guesses);
   out->Counter("llamacpp:spec_decode_num_draft_tokens_total", "Draft tokens that were verified.",
@@ -296,8 +296,8 @@ void Metrics::CountFinished(FinishReason reason, const TurnUsage& usage) {
   impl_->prompt_us += usage.prompt_us;
   impl_->decode_us += usage.decode_us;
   const int64_t tokens = usage.prompt_tokens + usage.completion_tokens;
-  int64_t most = impl_->most_tokens;
-  while (most < tokens && !impl_->most_tokens.compare_exchange_weak(most, tokens)) continue;
+  int64_t most = impl_->max_tokens;
+  while (most < tokens && !impl_->max_tokens.compare_exchange_weak(most, tokens)) continue;
 }
 
 void Metrics::CountOwn(std::string_view domain, const TurnUsage& usage) {

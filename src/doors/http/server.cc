@@ -47,7 +47,7 @@ void SetUp(tcp::socket* socket) {
 constexpr int kQuickThreads = 3;
 
 // Every connection is a descriptor; files must find one too.
-size_t MostConnections(const HttpServerOptions& options) {
+size_t MaxConnections(const HttpServerOptions& options) {
   const auto wanted = static_cast<size_t>(options.max_connections);
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
@@ -100,7 +100,7 @@ class Server : public HttpServer {
                      .max_posted = kQuickThreads,
                      .max_waiting = options.max_waiting}),
         shared_(std::move(options), std::move(hooks)),
-        connections_(MostConnections(shared_.options)),
+        connections_(MaxConnections(shared_.options)),
         work_(io_.get_executor()) {
     shared_.submit = [this](std::shared_ptr<HttpExchange> exchange) {
       const auto& is_quick = shared_.hooks.is_quick;

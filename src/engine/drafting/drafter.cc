@@ -14,17 +14,17 @@ namespace weft {
 namespace {
 
 // Maximum rows of a step that catches up.
-constexpr int64_t kMostRows = 256;
+constexpr int64_t kMaxRows = 256;
 // The probability of the best token is estimated from this many top candidates.
 constexpr int64_t kBest = 8;
 // A text that got no memory is skipped for this many tokens.
 constexpr int64_t kRest = 64;
 // An MTP head replaces at most this many missing rows of hidden values by zeros.
-constexpr int64_t kMostMissing = 64;
+constexpr int64_t kMaxMissing = 64;
 // Steps that are measured at the start.
 constexpr int kMeasurements = 3;
 // Max rows of hidden values kept for an MTP head that falls behind.
-constexpr int64_t kMostHidden = 512;
+constexpr int64_t kMaxHidden = 512;
 
 // Bytes per token, with a slot's bytes spread over a text of usual length.
 double BytesPerToken(const StateLayout& layout) {
@@ -78,7 +78,7 @@ StatusOr<std::unique_ptr<Drafter>> Drafter::Create(std::shared_ptr<const Model> 
   WEFT_ASSIGN_OR_RETURN(auto store, backend.NewState(*draft->weights(), options.state));
   ExecutorOptions executor_options;
   executor_options.n_threads = options.n_threads;
-  executor_options.max_step_tokens = std::max<int64_t>(kMostRows, 2 * options.max_texts);
+  executor_options.max_step_tokens = std::max<int64_t>(kMaxRows, 2 * options.max_texts);
   executor_options.max_beside_tokens = 1;
   executor_options.shares_threads_with = options.executor;
   WEFT_ASSIGN_OR_RETURN(auto executor,
@@ -148,7 +148,7 @@ Drafter::Text::Text(Drafter* drafter, std::string_view domain, Session* session)
     : drafter_(drafter),
       domain_(domain),
       session_(session),
-      hidden_(drafter->model_->spec().d_model, kMostHidden) {}
+      hidden_(drafter->model_->spec().d_model, kMaxHidden) {}
 
 std::unique_ptr<Drafter::Text> Drafter::Begin(std::string_view domain) {
   auto session = table_.CreateForTurn(domain);
@@ -225,7 +225,7 @@ bool Drafter::FollowHidden(Text* text, std::span<const TokenId> tokens) {
   const int64_t end = std::ssize(tokens) - 1;
   hidden.ForgetBefore(next);
   if (hidden.end() < end || hidden.begin() >= end) return false;
-  if (hidden.begin() - next <= kMostMissing) {
+  if (hidden.begin() - next <= kMaxMissing) {
     hidden.PadFrom(next);
     return true;
   }
@@ -280,7 +280,7 @@ bool Drafter::ComputeTo(Text* text, int64_t n_tokens) {
   Session* const session = text->session_;
   while (session->computed() < n_tokens) {
     const int64_t n =
-        std::min({n_tokens - session->computed(), kMostRows, memory_->RowsToCheckpoint(*session)});
+        std::min({n_tokens - session->computed(), kMaxRows, memory_->RowsToCheckpoint(*session)});
     if (!PrepareText(text, n)) return false;
     Part part = PartOf(text, n);
     if (!RunOrGiveUp(std::span(&part, 1))) return false;
@@ -329,7 +329,7 @@ std::vector<Drafter::Draft> Drafter::Continue(std::span<const Ask> asks) {
 // The remaining tokens of each text.
 std::vector<Drafter::Part> Drafter::FirstParts(std::span<const Ask> asks) {
   std::vector<Part> parts;
-  int64_t room = kMostRows;
+  int64_t room = kMaxRows;
   for (size_t i = 0; i < asks.size(); ++i) {
     Text* const text = asks[i].text;
     Session* const session = text->session_;

@@ -127,7 +127,7 @@ class Drafter {
   Status MeasureStep();
 
   // False after too many failures in a row.
-  bool usable() const { return failures_ < kMostFailures; }
+  bool usable() const { return failures_ < kMaxFailures; }
   // The time of the latest step.
   int64_t step_us() const { return step_us_; }
   int64_t steps() const { return steps_; }
@@ -140,7 +140,7 @@ class Drafter {
   Status CheckIntegrity();
 
  private:
-  static constexpr int kMostFailures = 3;
+  static constexpr int kMaxFailures = 3;
   // A text's part of a step.
   struct Part {
     Text* text = nullptr;

@@ -11,7 +11,7 @@ namespace {
 
 using Tokens = std::vector<TokenId>;
 
-constexpr int64_t kMostDrafted = 6;
+constexpr int64_t kMaxDrafted = 6;
 
 Drafter::Options DrafterOptions() {
   Drafter::Options options;
@@ -40,7 +40,7 @@ Tokens ModelSays(const std::shared_ptr<const Model>& model, const Tokens& text, 
 
 // Computes the text with the draft model, then drafts.
 Tokens DraftAfter(Drafter* drafter, Drafter::Text* text, const Tokens& tokens,
-                  int64_t most = kMostDrafted) {
+                  int64_t most = kMaxDrafted) {
   int64_t behind = drafter->Follow(text, tokens);
   if (behind > 1) drafter->CatchUp(text, behind - 1);
   behind = drafter->Follow(text, tokens);
@@ -66,8 +66,8 @@ TEST_P(DrafterTest, ItSaysWhatTheModelSays) {
   size_t at = 0;
   // The text takes 0, 1, ... of the drafted tokens, then continues differently or with the next
   // one.
-  for (int64_t taken = 0; at + kMostDrafted + 1 < said.size();
-       taken = (taken + 1) % (kMostDrafted + 1)) {
+  for (int64_t taken = 0; at + kMaxDrafted + 1 < said.size();
+       taken = (taken + 1) % (kMaxDrafted + 1)) {
     const Tokens draft = DraftAfter(drafter.get(), text.get(), tokens);
     ASSERT_FALSE(draft.empty());
     // Recurrent state is drafted only up to the next checkpoint.
@@ -93,7 +93,7 @@ TEST_P(DrafterTest, WrongDraftsLeaveNothingBehind) {
     }
     tokens.push_back(others[i]);
   }
-  const Tokens said = ModelSays(model(), tokens, kMostDrafted);
+  const Tokens said = ModelSays(model(), tokens, kMaxDrafted);
   const Tokens draft = DraftAfter(drafter.get(), text.get(), tokens);
   EXPECT_EQ(draft, Tokens(said.begin(), said.begin() + std::ssize(draft)));
   EXPECT_OK(drafter->CheckIntegrity());
@@ -111,7 +111,7 @@ TEST_P(DrafterTest, AnswersThatBeginAlikeAreFoundAgain) {
   EXPECT_LE(drafter->Follow(same.get(), tokens), 17);
   const auto other = drafter->Begin("two");
   EXPECT_EQ(drafter->Follow(other.get(), tokens), 101);
-  const Tokens said = ModelSays(model(), tokens, kMostDrafted);
+  const Tokens said = ModelSays(model(), tokens, kMaxDrafted);
   const Tokens draft = DraftAfter(drafter.get(), same.get(), tokens);
   EXPECT_EQ(draft, Tokens(said.begin(), said.begin() + std::ssize(draft)));
   EXPECT_OK(drafter->CheckIntegrity());
@@ -132,7 +132,7 @@ TEST_P(DrafterTest, ATextCanBeKnownFromItsEndOn) {
     EXPECT_OK(drafter->CheckIntegrity());
     for (int i = 0; i < 3; ++i) {
       const Tokens end(tokens.end() - 40 - i, tokens.end());
-      const Tokens said = ModelSays(model(), end, kMostDrafted);
+      const Tokens said = ModelSays(model(), end, kMaxDrafted);
       const Tokens draft = DraftAfter(drafter.get(), text.get(), tokens);
       ASSERT_FALSE(draft.empty());
       EXPECT_EQ(draft, Tokens(said.begin(), said.begin() + std::ssize(draft)));

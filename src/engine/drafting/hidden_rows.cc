@@ -10,7 +10,7 @@ void HiddenRows::Put(int64_t first, std::span<const float> rows) {
     begin_ = first;
   }
   values_.resize(static_cast<size_t>((first - begin_) * width_));
-  ForgetBefore(first - most_);
+  ForgetBefore(first - max_);
   values_.insert(values_.end(), rows.begin(), rows.end());
 }
 

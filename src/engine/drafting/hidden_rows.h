@@ -12,7 +12,7 @@ namespace weft {
 class HiddenRows {
  public:
   // REQUIRES: width > 0. Keeps the latest `most` rows.
-  HiddenRows(int64_t width, int64_t most) : width_(width), most_(most) {}
+  HiddenRows(int64_t width, int64_t most) : width_(width), max_(most) {}
 
   // It holds the rows [begin(), end()) of the text.
   int64_t begin() const { return begin_; }
@@ -30,7 +30,7 @@ class HiddenRows {
   }
 
  private:
-  const int64_t width_, most_;
+  const int64_t width_, max_;
   int64_t begin_ = 0;
   std::vector<float> values_;
 };

@@ -7,10 +7,10 @@ namespace {
 
 constexpr size_t kLookEvery = 32;
 
-size_t LeastLength(size_t block) {
+size_t MinLength(size_t block) {
   const size_t least =
-      block < LoopWatch::kShortBlock ? LoopWatch::kLeastTokensOfShort : LoopWatch::kLeastTokens;
-  return std::max(least, block * LoopWatch::kLeastTimes);
+      block < LoopWatch::kShortBlock ? LoopWatch::kMinTokensOfShort : LoopWatch::kMinTokens;
+  return std::max(least, block * LoopWatch::kMinTimes);
 }
 
 }  // namespace
@@ -18,8 +18,8 @@ size_t LeastLength(size_t block) {
 // Reversed, the end of the text has period p over its first n tokens if and only if it has a border
 // of length n - p there; the prefix function gives that border for every n.
 bool LoopWatch::EndsInLoop(std::span<const TokenId> text) {
-  if (text.size() < kLeastTokens || text.size() % kLookEvery != 0) return false;
-  const size_t length = std::min(text.size(), kLongestBlock * kLeastTimes);
+  if (text.size() < kMinTokens || text.size() % kLookEvery != 0) return false;
+  const size_t length = std::min(text.size(), kLongestBlock * kMinTimes);
   const auto token = [&](size_t i) { return text[text.size() - 1 - i]; };
   border_.assign(length, 0);
   for (size_t i = 1; i < length; ++i) {
@@ -28,7 +28,7 @@ bool LoopWatch::EndsInLoop(std::span<const TokenId> text) {
     if (token(i) == token(border)) ++border;
     border_[i] = static_cast<uint32_t>(border);
     const size_t n = i + 1;
-    if (n >= LeastLength(n - border)) return true;
+    if (n >= MinLength(n - border)) return true;
   }
   return false;
 }

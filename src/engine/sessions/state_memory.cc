@@ -11,13 +11,13 @@ namespace weft {
 namespace {
 
 // Recomputing this many tokens takes no noticeable time; recomputing more does.
-constexpr int64_t kLeastCheckpointTokens = 256;
-constexpr int64_t kMostCheckpointTokens = 1024;
+constexpr int64_t kMinCheckpointTokens = 256;
+constexpr int64_t kMaxCheckpointTokens = 1024;
 
 // A planned checkpoint costs a step and the copy of a slot. It is worth that so many tokens after
 // the state that exists already, and so many after another one that is taken anyway.
-constexpr int64_t kLeastGain = 16;
-constexpr int64_t kLeastApart = 4;
+constexpr int64_t kMinGain = 16;
+constexpr int64_t kMinApart = 4;
 
 // The distance at which checkpoints take no more memory than the pages between them, within these
 // bounds.
@@ -26,12 +26,12 @@ int64_t CheckpointTokens(const StateLayout& layout, int64_t wanted) {
     int64_t page_bytes = 0;
     for (const int64_t bytes : layout.page_bytes) page_bytes += bytes;
     wanted = layout.slot_bytes / std::max<int64_t>(1, page_bytes) * layout.page_tokens;
-    wanted = std::clamp(wanted, kLeastCheckpointTokens, kMostCheckpointTokens);
+    wanted = std::clamp(wanted, kMinCheckpointTokens, kMaxCheckpointTokens);
   }
   return (wanted + layout.page_tokens - 1) / layout.page_tokens * layout.page_tokens;
 }
 
-int32_t MostIds(int64_t budget_bytes, int64_t bytes) {
+int32_t MaxIds(int64_t budget_bytes, int64_t bytes) {
   return static_cast<int32_t>(
       std::min<int64_t>(budget_bytes / bytes, std::numeric_limits<int32_t>::max()));
 }
@@ -50,11 +50,11 @@ StateMemory::StateMemory(const ModelSpec& spec, StateStore* store, const Options
   for (size_t g = 0; g < spec.kv_groups.size(); ++g) {
     shapes_.push_back({.page_tokens = layout_.page_tokens, .window = spec.kv_groups[g].window});
     pools_.push_back(std::make_unique<PagePool>(StrCat("page of layer group ", g),
-                                                MostIds(budget_bytes_, layout_.page_bytes[g])));
+                                                MaxIds(budget_bytes_, layout_.page_bytes[g])));
     index.groups.push_back({.pool = pools_.back().get(), .window = spec.kv_groups[g].window});
   }
   if (layout_.slot_bytes > 0) {
-    slots_ = std::make_unique<SlotPool>("slot", MostIds(budget_bytes_, layout_.slot_bytes));
+    slots_ = std::make_unique<SlotPool>("slot", MaxIds(budget_bytes_, layout_.slot_bytes));
     index.slots = slots_.get();
     checkpoint_tokens_ = CheckpointTokens(layout_, options.checkpoint_tokens);
     const double share = options.checkpoint_share * static_cast<double>(budget_bytes_);
@@ -175,7 +175,7 @@ Status StateMemory::MakeRoom(const Amount& amount) {
 }
 
 Status StateMemory::MakeRoomForRows(int64_t bytes) {
-  const int64_t most = most_row_bytes();
+  const int64_t most = max_row_bytes();
   const auto fits = [&] { return rows_.bytes() + bytes <= most; };
   if (!fits()) index_->EvictRows(fits);
   if (fits()) return OkStatus();
@@ -346,7 +346,7 @@ void StateMemory::KeepTail(Session* session) {
   // The one that marks the turn's progress stays: a history that comes back may end a little
   // earlier, for example where a stop string cut the text.
   const int64_t former = std::exchange(session->state.tail_checkpoint_, 0);
-  if (former > 0 && session->computed() - former < kLeastApart) ForgetCheckpoint(*session, former);
+  if (former > 0 && session->computed() - former < kMinApart) ForgetCheckpoint(*session, former);
   index_->LimitCheckpoints(max_checkpoints_);
 }
 
@@ -385,11 +385,11 @@ void StateMemory::PlanCheckpoints(Session* session, std::span<const int64_t> mar
   session->state.checkpoints_wanted_.clear();
   // It left the others here.
   if (session->computed() > 0) session->state.checkpoints_wanted_.push_back(session->computed());
-  int64_t next = session->computed() + kLeastGain;
+  int64_t next = session->computed() + kMinGain;
   for (const int64_t position : positions) {
     if (position < next || position > end) continue;
     session->state.checkpoints_wanted_.push_back(position);
-    next = position + kLeastApart;
+    next = position + kMinApart;
   }
 }
 

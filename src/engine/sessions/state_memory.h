@@ -145,7 +145,7 @@ class StateMemory {
   // enough.
   Status EvictFor(const Session& session, int64_t n);
   // The least memory in which a session of `n_tokens` can compute its last one.
-  int64_t LeastBytes(int64_t n_tokens) const;
+  int64_t MinBytes(int64_t n_tokens) const;
   // Bytes of the session's pages and slot, shared or not; and the number of pages.
   int64_t BytesOf(const Session& session) const;
   int64_t SlotBytesOf(const Session& session) const;
@@ -178,9 +178,9 @@ class StateMemory {
     std::vector<SavedCheckpoint> checkpoints;  // ascending
   };
   // The most checkpoints saved with one session.
-  static constexpr int64_t kMostSavedCheckpoints = 32;
+  static constexpr int64_t kMaxSavedCheckpoints = 32;
   // Besides the session's own state, includes the fewest earlier checkpoints that leave no gap
-  // larger than the regular distance, as far as they exist; if these exceed kMostSavedCheckpoints,
+  // larger than the regular distance, as far as they exist; if these exceed kMaxSavedCheckpoints,
   // the last ones.
   StatusOr<SavedState> ReadState(const Session& session);
   // Adds the checkpoints to the prefix index as far as there is room. REQUIRES: the session holds
@@ -217,7 +217,7 @@ class StateMemory {
   // What sessions, turns, files and the index hold of vectors in place of tokens: part of the
   // memory in use, at most half of the budget.
   RowTable* rows() { return &rows_; }
-  int64_t most_row_bytes() const { return budget_bytes_ / 2; }
+  int64_t max_row_bytes() const { return budget_bytes_ / 2; }
   // Makes room for this many bytes of new rows (0: for the existing ones), evicting prefixes if
   // need be; RESOURCE_EXHAUSTED if the remaining ones are held.
   Status MakeRoomForRows(int64_t bytes);

@@ -12,7 +12,7 @@ namespace {
 // Memory that the backend has refused is asked for again after this.
 constexpr int64_t kShrunkUs = 10'000'000;
 // Of the budget, in which some session can always try.
-constexpr int64_t kLeastShare = 16;
+constexpr int64_t kMinShare = 16;
 
 }  // namespace
 
@@ -51,7 +51,7 @@ int64_t StateMemory::BytesToCopy(const Session& session) const {
   return bytes + (shares_slot ? layout_.slot_bytes : 0);
 }
 
-int64_t StateMemory::LeastBytes(int64_t n_tokens) const {
+int64_t StateMemory::MinBytes(int64_t n_tokens) const {
   int64_t bytes = n_tokens > 0 ? layout_.slot_bytes : 0;
   for (size_t g = 0; g < n_groups() && n_tokens > 0; ++g) {
     const int64_t gone = shapes_[g].VisibleFrom(n_tokens - 1) / page_tokens();
@@ -123,7 +123,7 @@ void StateMemory::ShrinkBy(const Amount& amount) {
   shrunk_until_us_ = NowMicros() + kShrunkUs;
   shrunk_bytes_ = used;
   static_cast<void>(MakeRoom(amount));
-  shrunk_bytes_ = std::clamp(used, budget_bytes_ / kLeastShare, budget_bytes_);
+  shrunk_bytes_ = std::clamp(used, budget_bytes_ / kMinShare, budget_bytes_);
 }
 
 int64_t StateMemory::limit_bytes() const {

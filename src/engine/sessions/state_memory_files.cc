@@ -18,7 +18,7 @@ std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToSave(const Sessio
   // Backwards from the end, each time the farthest that is close enough.
   std::vector<PrefixIndex::Checkpoint> chosen;
   int64_t from = session.computed();
-  for (size_t i = known.size(); i-- > 0 && std::ssize(chosen) < kMostSavedCheckpoints;) {
+  for (size_t i = known.size(); i-- > 0 && std::ssize(chosen) < kMaxSavedCheckpoints;) {
     const int64_t former = i > 0 ? known[i - 1].n_tokens : 0;
     if (from - former <= checkpoint_tokens_) continue;
     chosen.push_back(known[i]);

@@ -7,24 +7,24 @@ namespace {
 
 constexpr double kNewShare = 0.2;  // weight of a new measurement in the average
 // The factor by which drafts must promise to be worth more than they cost.
-constexpr double kLeastDraftProfit = 1.05;
+constexpr double kMinDraftProfit = 1.05;
 // If drafts do not pay, one token is drafted this rarely, and only if accepted drafts would pay.
 constexpr int64_t kTrialEvery = 256;
 constexpr float kRightShare = 0.9f;
 // The time that prefill must promise to save, as a multiple of its cost: the length of an answer is
 // only an estimate. The whole text is worth little more than its end.
-constexpr double kLeastReturn = 2;
-constexpr double kLeastReturnOfAll = 8;
+constexpr double kMinReturn = 2;
+constexpr double kMinReturnOfAll = 8;
 // The tokens that count as the end of a text.
 constexpr int64_t kEnd = 64;
 // The share of the time for prefill while other answers decode; it is divided by their number.
 constexpr double kShareBeside = 0.1;
 // Prefill must be this many times as fast as the texts grow, or drafting would never begin.
-constexpr double kLeastPace = 2;
+constexpr double kMinPace = 2;
 // Limits for one prefill. Fewer rows are not worth reading the weights; more would delay a step for
 // too long, either absolutely or relative to the step.
-constexpr int64_t kLeastRows = 32;
-constexpr int64_t kMostRows = 128;
+constexpr int64_t kMinRows = 32;
+constexpr int64_t kMaxRows = 128;
 constexpr double kLongestReading = 2;
 // Until measured: the cost of one of many rows, relative to a step of one row.
 constexpr double kRowShare = 0.25;
@@ -34,10 +34,10 @@ void Smooth(double* average, double sample) {
 }
 
 // The expected number of tokens for an answer in a step with `depth` drafted tokens.
-double Expected(const DraftOffer& offer, int64_t depth, float least_share) {
+double Expected(const DraftOffer& offer, int64_t depth, float min_share) {
   double tokens = 1, chance = 1;
   if (offer.share <= 0) return tokens;
-  const double share = static_cast<double>(std::max(offer.share, least_share));
+  const double share = static_cast<double>(std::max(offer.share, min_share));
   for (int64_t i = 0; i < std::min(depth, offer.most); ++i) {
     chance *= share;
     tokens += chance;
@@ -58,9 +58,9 @@ bool DraftPlanner::CouldPay(std::span<const DraftOffer> offers, const GuessPlann
   return Best(offers, steps, kRightShare).depth > 0;
 }
 
-// Shares below `least_share` count as `least_share`.
+// Shares below `min_share` count as `min_share`.
 DraftPlanner::Choice DraftPlanner::Best(std::span<const DraftOffer> offers,
-                                        const GuessPlanner& steps, float least_share) const {
+                                        const GuessPlanner& steps, float min_share) const {
   const int64_t sessions = std::ssize(offers);
   int64_t drafted = 0, deepest = 0;
   for (const DraftOffer& offer : offers) {
@@ -70,14 +70,14 @@ DraftPlanner::Choice DraftPlanner::Best(std::span<const DraftOffer> offers,
   }
   const double plain_us = steps.StepUs(sessions), draft_us = StepUs(drafted);
   if (drafted == 0 || plain_us == 0 || draft_us == 0) return {};
-  double best_rate = kLeastDraftProfit * static_cast<double>(sessions) / plain_us;
+  double best_rate = kMinDraftProfit * static_cast<double>(sessions) / plain_us;
   Choice best;
   for (int64_t depth = 1; depth <= deepest; ++depth) {
     const double time_us =
         steps.StepUs(sessions + depth * drafted) + static_cast<double>(depth) * draft_us;
     double tokens = 0, slowest = 1e9;
     for (const DraftOffer& offer : offers) {
-      const double expected = Expected(offer, depth, least_share);
+      const double expected = Expected(offer, depth, min_share);
       tokens += expected;
       slowest = std::min(slowest, std::max(offer.pace, expected));
     }
@@ -96,14 +96,14 @@ DraftReading DraftPlanner::Read(int64_t behind, int64_t left, bool may_skip,
   const double saved_us =
       static_cast<double>(left) * Best(offers, steps, is_trial ? kRightShare : 0).saved_us;
   const double row_us = RowUs();
-  const auto pays = [&](int64_t rows, double least_return) {
-    return saved_us > least_return * static_cast<double>(rows) * row_us;
+  const auto pays = [&](int64_t rows, double min_return) {
+    return saved_us > min_return * static_cast<double>(rows) * row_us;
   };
-  const bool skips = may_skip && behind > 2 * kEnd && !pays(behind, kLeastReturnOfAll);
+  const bool skips = may_skip && behind > 2 * kEnd && !pays(behind, kMinReturnOfAll);
   DraftReading reading{.last = skips ? kEnd : behind};
-  if (!pays(reading.last, kLeastReturn)) return {};
+  if (!pays(reading.last, kMinReturn)) return {};
   reading.rows = std::min(reading.last, RowsAtOnce(std::ssize(offers), steps));
-  if (reading.rows < std::min(reading.last, kLeastRows)) return {};
+  if (reading.rows < std::min(reading.last, kMinRows)) return {};
   return reading;
 }
 
@@ -111,24 +111,24 @@ DraftReading DraftPlanner::Read(int64_t behind, int64_t left, bool may_skip,
 int64_t DraftPlanner::RowsAtOnce(int64_t answers, const GuessPlanner& steps) {
   const double plain_us = steps.StepUs(answers), row_us = RowUs();
   if (answers == 1) {
-    return std::clamp(static_cast<int64_t>(kLongestReading * plain_us / row_us), kLeastRows,
-                      kMostRows);
+    return std::clamp(static_cast<int64_t>(kLongestReading * plain_us / row_us), kMinRows,
+                      kMaxRows);
   }
-  const double least_us = static_cast<double>(kLeastRows) * row_us;
+  const double min_us = static_cast<double>(kMinRows) * row_us;
   const auto n = static_cast<double>(answers);
   const double step_us = plain_us * kShareBeside / n;
   // Meanwhile each text grows by a row.
-  if (step_us < kLeastPace * n * row_us) return 0;
+  if (step_us < kMinPace * n * row_us) return 0;
   allowance_us_ += step_us / n;
-  if (allowance_us_ < least_us) return 0;
+  if (allowance_us_ < min_us) return 0;
   allowance_us_ = 0;
-  return kLeastRows;
+  return kMinRows;
 }
 
 double DraftPlanner::RowUs() const { return row_us_ > 0 ? row_us_ : kRowShare * StepUs(1); }
 
 void DraftPlanner::ObserveReading(int64_t rows, int64_t us) {
-  if (rows >= kLeastRows && us > 0) {
+  if (rows >= kMinRows && us > 0) {
     Smooth(&row_us_, static_cast<double>(us) / static_cast<double>(rows));
   }
 }

@@ -60,8 +60,7 @@ class DraftPlanner {
     int64_t depth = 0;    // tokens to draft
     double saved_us = 0;  // per token of an answer
   };
-  Choice Best(std::span<const DraftOffer> offers, const GuessPlanner& steps,
-              float least_share) const;
+  Choice Best(std::span<const DraftOffer> offers, const GuessPlanner& steps, float min_share) const;
   double StepUs(int64_t rows) const;
   double RowUs() const;
   int64_t RowsAtOnce(int64_t answers, const GuessPlanner& steps);

@@ -8,18 +8,18 @@ namespace weft {
 namespace {
 
 // Limits memory: a row of logits of a large vocabulary takes half a megabyte.
-constexpr int64_t kMostGuesses = 48;
+constexpr int64_t kMaxGuesses = 48;
 constexpr double kSmoothing = 0.2;
 // Slower samples weigh more, or an expensive size would be tried again and again. But a step that
 // was merely delayed counts as at most this much slower than usual.
 constexpr double kSmoothingUp = 0.5;
-constexpr double kMostSlower = 2;
+constexpr double kMaxSlower = 2;
 // Sizes that are no longer measured, because they were slow, return at this rate per step to the
 // assumed time.
 constexpr double kForgetting = 0.0003;
 // The factor by which draft tokens must promise to be worth more than they cost, because both are
 // estimates.
-constexpr double kLeastProfit = 1.03;
+constexpr double kMinProfit = 1.03;
 // After this many steps with draft tokens comes one without, to measure what they save.
 constexpr int64_t kPlainEvery = 64;
 
@@ -59,14 +59,14 @@ std::vector<int64_t> GuessPlanner::Plan(std::span<const GuessOffer> offers, int6
                                         bool only_sure) const {
   std::vector<int64_t> taken(offers.size(), 0);
   const std::vector<Guess> guesses = InOrder(offers);
-  const int64_t most = std::min<int64_t>({room, std::ssize(guesses), kMostGuesses});
+  const int64_t most = std::min<int64_t>({room, std::ssize(guesses), kMaxGuesses});
   if (most <= 0) return taken;
   const int64_t sessions = std::ssize(offers);
   const double plain_us = StepUs(sessions);
   const bool measures = plain_us == 0 || steps_with_guesses_ >= kPlainEvery;
   const double longest_us = plain_us * SlowestPace(offers);
   double tokens = static_cast<double>(sessions);
-  double best_rate = kLeastProfit * tokens / plain_us;
+  double best_rate = kMinProfit * tokens / plain_us;
   int64_t best = 0;
   for (int64_t n = 1; n <= most; ++n) {
     const Guess& guess = guesses[static_cast<size_t>(n - 1)];
@@ -134,7 +134,7 @@ void GuessPlanner::Observe(int64_t sessions, int64_t guesses, int64_t us) {
   const size_t i = NearestTo(rows);
   double& time_us = time_us_[i];
   double sample = static_cast<double>(us) * Prior(kRows[i]) / Prior(rows);
-  if (time_us > 0) sample = std::min(sample, kMostSlower * time_us);
+  if (time_us > 0) sample = std::min(sample, kMaxSlower * time_us);
   if (time_us == 0) time_us = sample;
   time_us += (guesses > 0 && sample > time_us ? kSmoothingUp : kSmoothing) * (sample - time_us);
   for (size_t other = 0; other < kRows.size(); ++other) {

@@ -8,7 +8,7 @@ namespace weft {
 namespace {
 
 // How many positions one step adds to an index: a long text must not delay it.
-constexpr int64_t kMostIndexed = 2048;
+constexpr int64_t kMaxIndexed = 2048;
 // After a match of this length, the domain's text is not searched.
 constexpr int64_t kLongMatch = 16;
 constexpr double kPaceSmoothing = 0.2;
@@ -32,9 +32,9 @@ Guesses::Guesses(const SpeculationOptions& options, std::span<const TokenId> pre
 void Guesses::Offer(std::span<const TokenId> text, int64_t most,
                     const std::function<Given()>& given) {
   if (options_.most >= 0) most = std::min<int64_t>(most, options_.most);
-  if (offered_after_ == std::ssize(text) && offered_most_ == most) return;
+  if (offered_after_ == std::ssize(text) && offered_max_ == most) return;
   offered_after_ = std::ssize(text);
-  offered_most_ = most;
+  offered_max_ = most;
   right_ = 0;
   tokens_.clear();
   source_ = GuessSource::kNone;
@@ -58,11 +58,11 @@ void Guesses::LookInTexts(std::span<const TokenId> text, int64_t most) {
          prediction_, most);
   }
   if (!looks_in_texts_) return;
-  own_index_.Extend(text, kMostIndexed);
+  own_index_.Extend(text, kMaxIndexed);
   Take(GuessSource::kOwnText, own_follower_.Next(text, own_index_, text), text, most);
   if (shared_ == nullptr || length_ >= kLongMatch) return;
   NoteCuts();
-  shared_->index.Extend(shared_->tokens, kMostIndexed);
+  shared_->index.Extend(shared_->tokens, kMaxIndexed);
   Take(GuessSource::kSharedText, shared_follower_.Next(shared_->tokens, shared_->index, text),
        shared_->tokens, most);
 }
@@ -95,7 +95,7 @@ void Guesses::Judge(int64_t most) {
     const bool is_first = i == 0 && source_ != GuessSource::kDraft;
     const float share =
         is_first ? acceptance_.First(source_, LengthAt(i)) : acceptance_.Next(source_, LengthAt(i));
-    if (source_ != GuessSource::kCaller && share < options_.least_probability) break;
+    if (source_ != GuessSource::kCaller && share < options_.min_probability) break;
     gain *= share;
     gains_.push_back(source_ == GuessSource::kCaller ? kSure : gain);
   }
@@ -107,7 +107,7 @@ int64_t Guesses::LengthAt(int64_t i) const {
 }
 
 bool Guesses::WantsDraft() const {
-  if (offered_most_ <= 0 || drafted_after_ == offered_after_) return false;
+  if (offered_max_ <= 0 || drafted_after_ == offered_after_) return false;
   if (source_ == GuessSource::kCaller || source_ == GuessSource::kGrammar) return false;
   return std::accumulate(gains_.begin(), gains_.end(), 0.0f) < kEnough;
 }
@@ -128,7 +128,7 @@ void Guesses::TakeDraft(std::span<const TokenId> tokens, std::span<const float> 
   source_ = GuessSource::kDraft;
   draft_lengths_ = std::move(lengths);
   tokens_.assign(tokens.begin(), tokens.end());
-  Judge(offered_most_);
+  Judge(offered_max_);
   if (at_any_cost) std::fill(gains_.begin(), gains_.end(), kSure);
 }
 

@@ -46,7 +46,7 @@ class Guesses {
   // unless that promises more accepted tokens. `at_any_cost`: they are verified whatever they cost.
   void TakeDraft(std::span<const TokenId> tokens, std::span<const float> chances, bool at_any_cost);
   // The limit of the latest Offer.
-  int64_t most() const { return offered_most_; }
+  int64_t most() const { return offered_max_; }
   // The recent acceptance rate of a drafted token if those before it were accepted.
   float draft_share() const { return draft_share_; }
   // The same rate for earlier answers, as the initial value for this one.
@@ -98,7 +98,7 @@ class Guesses {
   std::vector<int64_t> draft_lengths_;  // for each token of a draft: Acceptance::LengthOf
   int64_t drafted_after_ = -1;
   float draft_share_ = kUnknownDraftShare;
-  int64_t offered_after_ = -1, offered_most_ = 0;
+  int64_t offered_after_ = -1, offered_max_ = 0;
   int64_t right_ = 0;
   double pace_ = 1;
   double brought_ = 1;  // tokens gained by the latest step

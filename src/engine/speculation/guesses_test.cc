@@ -92,7 +92,7 @@ TEST(GuessesTest, LimitsOfTheRequest) {
   Guesses least({.least = 5}, {}, nullptr);
   EXPECT_THAT(Offered(&least, text, 4), IsEmpty());
   EXPECT_EQ(std::ssize(Offered(&least, text, 8)), 8);
-  Guesses sure({.least_probability = 0.99f}, {}, nullptr);
+  Guesses sure({.min_probability = 0.99f}, {}, nullptr);
   EXPECT_THAT(Offered(&sure, text, 8), IsEmpty());
 }
 
@@ -224,12 +224,12 @@ TEST(SharedTextsTest, AreBounded) {
     for (int i = 0; i < 30; ++i) texts.Add(std::to_string(domain), Passage(10000, 20000 * i));
   }
   const SharedText& last = *texts.Of("19");
-  EXPECT_LE(std::ssize(last.tokens), SharedTexts::kMostTokens);
+  EXPECT_LE(std::ssize(last.tokens), SharedTexts::kMaxTokens);
   EXPECT_GT(last.cuts, 0);
   EXPECT_EQ(last.tokens.back(), kNoToken);
   EXPECT_EQ(last.tokens[last.tokens.size() - 2], 20000 * 29 + 9999) << "the latest stays";
   EXPECT_LE(texts.memory_bytes(),
-            2 * SharedTexts::kMostTokensOfAll * static_cast<int64_t>(sizeof(TokenId)));
+            2 * SharedTexts::kMaxTokensOfAll * static_cast<int64_t>(sizeof(TokenId)));
   EXPECT_EQ(texts.Of("0")->tokens.size(), 0u) << "the domain used least recently is dropped";
   EXPECT_FALSE(held->tokens.empty()) << "but not under its readers";
   for (int domain = 0; domain < 1000; ++domain) texts.Of(std::to_string(domain));

@@ -6,8 +6,8 @@
 namespace weft {
 namespace {
 
-constexpr int kMostTried = 16;
-constexpr int64_t kLeastRoom = 256;
+constexpr int kMaxTried = 16;
+constexpr int64_t kMinRoom = 256;
 
 uint64_t HashOf(std::span<const TokenId> tokens) {
   uint64_t hash = 0x9E3779B97F4A7C15;
@@ -51,7 +51,7 @@ void NgramIndex::Add(std::span<const TokenId> text, int64_t at, Grams* grams) {
 void NgramIndex::MakeRoom(std::span<const TokenId> text) {
   if (text.size() <= grams_[0].latest.size()) return;
   const size_t room =
-      std::bit_ceil(std::max(text.size() + text.size() / 2, static_cast<size_t>(kLeastRoom)));
+      std::bit_ceil(std::max(text.size() + text.size() / 2, static_cast<size_t>(kMinRoom)));
   for (Grams& grams : grams_) {
     grams.latest.assign(room, -1);
     grams.former.clear();
@@ -83,11 +83,11 @@ NgramIndex::Match NgramIndex::FindAmong(const Grams& grams, std::span<const Toke
                                         std::span<const TokenId> context) {
   if (std::ssize(context) < grams.n || grams.latest.empty()) return {};
   const uint64_t hash = HashOf(context.last(static_cast<size_t>(grams.n)));
-  std::array<Match, kMostTried> found;
+  std::array<Match, kMaxTried> found;
   size_t n = 0;
   int64_t longest = 0;
   int64_t at = grams.latest[hash & (grams.latest.size() - 1)];
-  for (int tries = 0; tries < kMostTried && at >= 0; ++tries) {
+  for (int tries = 0; tries < kMaxTried && at >= 0; ++tries) {
     const int64_t length = CommonEnd(text, at, context);
     if (length >= std::max(grams.n, longest) && text[static_cast<size_t>(at)] >= 0) {
       if (length > longest) n = 0;

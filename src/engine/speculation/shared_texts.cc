@@ -10,7 +10,7 @@ std::shared_ptr<SharedText> SharedTexts::Of(std::string_view domain) {
   if (is_new) place->second = std::make_shared<SharedText>();
   std::shared_ptr<SharedText> text = place->second;
   text->used = ++clock_;
-  if (texts_.size() > kMostDomains) DropLeastUsed();
+  if (texts_.size() > kMaxDomains) DropLeastUsed();
   return text;
 }
 
@@ -20,10 +20,10 @@ void SharedTexts::Add(std::string_view domain, std::span<const TokenId> passage)
   const std::shared_ptr<SharedText> text = Of(domain);
   std::vector<TokenId>& tokens = text->tokens;
   n_tokens_ -= std::ssize(tokens);
-  if (std::ssize(passage) > kMostTokens / 2) passage = passage.last(kMostTokens / 2);
-  if (std::ssize(tokens) + std::ssize(passage) >= kMostTokens) {
+  if (std::ssize(passage) > kMaxTokens / 2) passage = passage.last(kMaxTokens / 2);
+  if (std::ssize(tokens) + std::ssize(passage) >= kMaxTokens) {
     tokens.erase(tokens.begin(),
-                 tokens.end() - std::min<int64_t>(std::ssize(tokens), kMostTokens / 4));
+                 tokens.end() - std::min<int64_t>(std::ssize(tokens), kMaxTokens / 4));
     text->index.Clear();
     ++text->cuts;
   }
@@ -31,7 +31,7 @@ void SharedTexts::Add(std::string_view domain, std::span<const TokenId> passage)
   std::ranges::replace_copy_if(passage, std::back_inserter(tokens), IsRow, kNoToken);
   tokens.push_back(kNoToken);
   n_tokens_ += std::ssize(tokens);
-  while (n_tokens_ > kMostTokensOfAll && texts_.size() > 1) DropLeastUsed();
+  while (n_tokens_ > kMaxTokensOfAll && texts_.size() > 1) DropLeastUsed();
 }
 
 void SharedTexts::DropLeastUsed() {

@@ -30,9 +30,9 @@ struct SharedText {
 
 class SharedTexts {
  public:
-  static constexpr int64_t kMostTokens = int64_t{1} << 17;  // per domain
-  static constexpr int64_t kMostTokensOfAll = int64_t{1} << 20;
-  static constexpr size_t kMostDomains = 256;
+  static constexpr int64_t kMaxTokens = int64_t{1} << 17;  // per domain
+  static constexpr int64_t kMaxTokensOfAll = int64_t{1} << 20;
+  static constexpr size_t kMaxDomains = 256;
 
   // The domain's text, which may be empty. It may be read until the next call of Add, even if it is
   // dropped here in the meantime.

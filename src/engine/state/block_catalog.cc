@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kWorthSeconds = 3600;
 // Attention to this many positions costs about as much as the rest of a token's work.
 constexpr int64_t kCostlyDepth = 8192;
-constexpr int64_t kMostDepthFactor = 4;
+constexpr int64_t kMaxDepthFactor = 4;
 
 Fingerprint HashAfter(const Fingerprint& parent, BlockInfo::Kind kind,
                       std::span<const TokenId> tokens) {
@@ -105,7 +105,7 @@ int64_t BlockCatalog::KeepUntil(const Block& block) const {
   const bool lost = info.first_token > 0 && !blocks_.contains(info.parent);
   if (lost || IsEndless(info)) return info.used_s;
   const int64_t uses = std::bit_width(static_cast<uint64_t>(info.uses) + 1);
-  const int64_t depth = std::min(info.first_token, (kMostDepthFactor - 1) * kCostlyDepth);
+  const int64_t depth = std::min(info.first_token, (kMaxDepthFactor - 1) * kCostlyDepth);
   const int64_t worth = kWorthSeconds * uses * (kCostlyDepth + depth) / kCostlyDepth;
   return info.used_s + (info.session ? 2 * worth : worth);
 }
@@ -342,7 +342,7 @@ std::vector<std::pair<const BlockCatalog::Block*, int64_t>> BlockCatalog::PagesA
   };
   const auto right_common = [&] { return right != pages.end() ? Common(*right, tokens) : 0; };
   int64_t before = left_common(), behind = right_common();
-  for (size_t i = 0; i < kMostTried && std::max(before, behind) > 0; ++i) {
+  for (size_t i = 0; i < kMaxTried && std::max(before, behind) > 0; ++i) {
     const bool takes_right = behind >= before;
     const Block* const block = takes_right ? *right : *std::prev(left);
     if (block->written) found.emplace_back(block, std::max(before, behind));

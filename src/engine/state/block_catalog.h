@@ -119,7 +119,7 @@ class BlockCatalog {
   void UseForSession(const Fingerprint& key, int64_t now_s);
 
   // The longest part of the first `max_tokens` tokens after which a session can resume. If windowed
-  // pages are missing it may miss the longest, because it tries at most kMostTried blocks with the
+  // pages are missing it may miss the longest, because it tries at most kMaxTried blocks with the
   // same beginning.
   BlockMatch Match(std::string_view domain, std::span<const TokenId> tokens,
                    int64_t max_tokens) const;
@@ -156,7 +156,7 @@ class BlockCatalog {
     Ordered pages, slots;
     Ordered& of(BlockInfo::Kind kind) { return kind == BlockInfo::Kind::kPage ? pages : slots; }
   };
-  static constexpr size_t kMostTried = 32;
+  static constexpr size_t kMaxTried = 32;
 
   // Calls visit(block) for blocks whose tokens are a prefix of `tokens`, the longest first, until
   // it returns true.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array<char, 8> kRecordMagic = {'\x89', 'W', 'E', 'F', 'T', 'B', 'L', 'W'};
 constexpr uint32_t kRecordVersion = 1;
 constexpr int64_t kMinuteMicros = 60 * int64_t{1'000'000};
-constexpr int64_t kMostRecorded = std::numeric_limits<int64_t>::max() / 256;  // no sum overflows
+constexpr int64_t kMaxRecorded = std::numeric_limits<int64_t>::max() / 256;  // no sum overflows
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void HourlyWrites::Advance(int64_t now_us) {
 
 void HourlyWrites::Add(int64_t now_us, int64_t bytes) {
   Advance(now_us);
-  by_age_[0] = std::min(by_age_[0] + bytes, kMostRecorded);
+  by_age_[0] = std::min(by_age_[0] + bytes, kMaxRecorded);
 }
 
 int64_t HourlyWrites::Total(int64_t now_us) {
@@ -59,7 +59,7 @@ std::optional<HourlyWrites> HourlyWrites::From(std::span<const std::byte> record
   writes.minute_ = in.Get<uint32_t>();
   for (int64_t& bytes : writes.by_age_) {
     bytes = in.Get<int64_t>();
-    if (bytes < 0 || bytes > kMostRecorded) return std::nullopt;
+    if (bytes < 0 || bytes > kMaxRecorded) return std::nullopt;
   }
   const auto checked = record.first(kRecordBytes - sizeof(uint64_t));
   if (in.Get<uint64_t>() != XXH3_64bits(checked.data(), checked.size())) return std::nullopt;

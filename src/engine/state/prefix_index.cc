@@ -82,7 +82,7 @@ std::pair<PrefixIndex::Node*, int64_t> PrefixIndex::BestChild(const Node* parent
   };
   const auto right_common = [&] { return right != children.end() ? Common(*right, page) : 0; };
   int64_t before = left_common(), behind = right_common();
-  for (int i = 0; i < kMostTried && std::max(before, behind) > 0; ++i) {
+  for (int i = 0; i < kMaxTried && std::max(before, behind) > 0; ++i) {
     const int64_t n = std::max(before, behind);
     Node* const child = behind >= before ? *right : *std::prev(left);
     if (LastAbsent(child, from + n) < 0) return {child, n};
@@ -290,7 +290,7 @@ PrefixIndex::Node* PrefixIndex::PlaceChild(Node* parent, std::span<const TokenId
         enough = enough && (theirs(g) == kNoPage || longer->pages[g] != kNoPage);
       }
       if (enough) place = longer;
-      return enough || ++tried == kMostTried;
+      return enough || ++tried == kMaxTried;
     });
     if (place != nullptr) return place;
   }

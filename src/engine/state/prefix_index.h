@@ -108,7 +108,7 @@ class PrefixIndex {
 
   // The longest resume point among the first `max_tokens` of `tokens`. Linear in its length, plus
   // per page the logarithm of the number of siblings. If windowed pages were evicted it may miss
-  // the longest, because it tries at most kMostTried pages with the same beginning. A caller that
+  // the longest, because it tries at most kMaxTried pages with the same beginning. A caller that
   // needs logits passes max_tokens = tokens.size() - 1, so that one token is left to compute.
   PrefixMatch Match(std::string_view domain, std::span<const TokenId> tokens, int64_t max_tokens);
 
@@ -168,10 +168,10 @@ class PrefixIndex {
   // lapses, each use of the domain counts as a use of that prefix.
   //
   // A claim only orders the evictions within its domain: a domain that nobody uses grows old with
-  // all its claims. A conversation's claim ends with its next turn, after kMostChildTurns turns of
-  // its children, or when kMostClaims later ones exist.
-  static constexpr size_t kMostClaims = 16;  // per domain: of conversations, and of marks
-  static constexpr int kMostChildTurns = 256;
+  // all its claims. A conversation's claim ends with its next turn, after kMaxChildTurns turns of
+  // its children, or when kMaxClaims later ones exist.
+  static constexpr size_t kMaxClaims = 16;  // per domain: of conversations, and of marks
+  static constexpr int kMaxChildTurns = 256;
 
   // A turn of these tokens begins. Returns when its conversation began, by the order of use: now,
   // unless the tokens begin with the whole prompt of an earlier turn.
@@ -232,7 +232,7 @@ class PrefixIndex {
     std::vector<Node*> path;
     int64_t n_tokens = 0;
   };
-  static constexpr int kMostTried = 32;
+  static constexpr int kMaxTried = 32;
 
   Node* FindRoot(std::string_view domain) const;
   Node* MakeRoot(std::string_view domain);
@@ -276,7 +276,7 @@ class PrefixIndex {
   static bool HoldsNothing(const Node* node);
   // Leaves room between two uses for those that claims make later.
   static constexpr uint64_t kUseStep = 64;
-  static_assert(kUseStep > 3 * kMostClaims);
+  static_assert(kUseStep > 3 * kMaxClaims);
   uint64_t Tick() { return clock_ += kUseStep; }
   // Records a use of the nodes, and of the last one as a resume point.
   void Use(const Found& found);

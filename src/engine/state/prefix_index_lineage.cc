@@ -44,12 +44,12 @@ void PrefixIndex::AddClaim(std::string_view domain, Claim claim) {
   const auto place = claims.insert(is_mark ? claims.end() : claims.begin(), std::move(claim));
   claims_at_.emplace(place->end, &*place);
   if (is_mark) {
-    if (claims.size() > kMostClaims) DropClaim(&claims.front());
+    if (claims.size() > kMaxClaims) DropClaim(&claims.front());
     return;
   }
   // Claims that expect nothing only record when their conversations began.
   const auto alike = [&](const Claim& other) { return other.expects == place->expects; };
-  if (static_cast<size_t>(std::ranges::count_if(claims, alike)) <= kMostClaims) return;
+  if (static_cast<size_t>(std::ranges::count_if(claims, alike)) <= kMaxClaims) return;
   DropClaim(&*std::find_if(claims.rbegin(), claims.rend(), alike));
 }
 
@@ -97,7 +97,7 @@ uint64_t PrefixIndex::BeginTurn(std::string_view domain, std::span<const TokenId
   }
   for (Claim& claim : family->turns) {
     const bool is_child = claim.expects && claim.since < begun;
-    if (is_child && ++claim.child_turns > kMostChildTurns) over.push_back(&claim);
+    if (is_child && ++claim.child_turns > kMaxChildTurns) over.push_back(&claim);
   }
   for (Claim* const claim : over) DropClaim(claim);
   return begun;
@@ -129,7 +129,7 @@ void PrefixIndex::ExpectMore(std::string_view domain, uint64_t turn) {
     ++n;
     oldest = &claim;
   }
-  if (n > kMostClaims) DropClaim(oldest);
+  if (n > kMaxClaims) DropClaim(oldest);
 }
 
 void PrefixIndex::NoteUse(std::string_view domain, uint64_t begun) {
@@ -222,8 +222,8 @@ Status PrefixIndex::CheckClaims() const {
   for (const auto& [domain, family] : families_) {
     const auto n_expecting =
         static_cast<size_t>(std::ranges::count(family->turns, true, &Claim::expects));
-    if (family->marks.size() > kMostClaims || n_expecting > kMostClaims ||
-        family->turns.size() - n_expecting > kMostClaims) {
+    if (family->marks.size() > kMaxClaims || n_expecting > kMaxClaims ||
+        family->turns.size() - n_expecting > kMaxClaims) {
       return Internal("a domain of the prefix index has too many claims");
     }
     if (std::ranges::count(used_families_, family.get()) != (family->is_used ? 1 : 0)) {

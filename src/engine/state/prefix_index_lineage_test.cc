@@ -187,20 +187,20 @@ TEST_P(LineageTest, BetweenDomainsTheOrderOfUseDecides) {
 }
 
 TEST_P(LineageTest, NobodyWaitsForAnAnswerForever) {
-  for (const int n : {PrefixIndex::kMostChildTurns, PrefixIndex::kMostChildTurns + 1}) {
+  for (const int n : {PrefixIndex::kMaxChildTurns, PrefixIndex::kMaxChildTurns + 1}) {
     Turns turns(GetParam());
     turns.Take("d", kParent, 4, true);
     for (int i = 0; i < n; ++i) turns.Take("d", Child(0), 4, false);
-    const bool waits = n == PrefixIndex::kMostChildTurns;
+    const bool waits = n == PrefixIndex::kMaxChildTurns;
     EXPECT_EQ(turns.FirstLost("d", {Ended(kParent), Ended(Child(0))}), waits ? 1 : 0);
   }
-  for (const int n : {static_cast<int>(PrefixIndex::kMostClaims) - 1,
-                      static_cast<int>(PrefixIndex::kMostClaims)}) {
+  for (const int n :
+       {static_cast<int>(PrefixIndex::kMaxClaims) - 1, static_cast<int>(PrefixIndex::kMaxClaims)}) {
     Turns turns(GetParam());
     turns.Take("d", kParent, 4, true);
     for (int i = 0; i < n; ++i) turns.Take("d", Child(i), 4, true);
     turns.Take("d", Child(n), 4, false);
-    const bool waits = n < static_cast<int>(PrefixIndex::kMostClaims);
+    const bool waits = n < static_cast<int>(PrefixIndex::kMaxClaims);
     EXPECT_EQ(turns.FirstLost("d", {Ended(kParent), Ended(Child(0))}), waits ? 1 : 0);
   }
 }
@@ -252,7 +252,7 @@ TEST_P(LineageTest, AMarkCoversThoseBeforeIt) {
     turns.Take("d", Child(i), 4, false);
     turns->Mark("d", Ended(Child(i)), 0, 100);
   }
-  EXPECT_EQ(turns.Claims(), 2 * static_cast<int64_t>(PrefixIndex::kMostClaims));
+  EXPECT_EQ(turns.Claims(), 2 * static_cast<int64_t>(PrefixIndex::kMaxClaims));
   turns.Sound();
 }
 

@@ -10,13 +10,13 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kMostDefaultBytes = int64_t{10} * 1000 * 1000 * 1000;
+constexpr int64_t kMaxDefaultBytes = int64_t{10} * 1000 * 1000 * 1000;
 // In the worker's hands, besides the one block it may always have.
-constexpr int64_t kMostInFlightBytes = int64_t{8} << 20;
+constexpr int64_t kMaxInFlightBytes = int64_t{8} << 20;
 // Moderate, so that writing does not slow down a computing model's memory accesses.
 constexpr int64_t kBytesPerSecond = int64_t{128} << 20;
 // Left free for files of tokens.
-constexpr int64_t kMostSpareBytes = int64_t{1} << 20;
+constexpr int64_t kMaxSpareBytes = int64_t{1} << 20;
 constexpr int64_t kRestMicros = 60 * int64_t{1'000'000};
 // The index is rewritten after this many changes, but no more often than this.
 constexpr int64_t kIndexChanges = 64;
@@ -50,11 +50,11 @@ StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(Options options, Worker* work
   catalog.folder = folder;
   catalog.budget_bytes = options.budget_bytes;
   if (catalog.budget_bytes == 0) {
-    int64_t there = FreeDiskBytes(options.path).value_or(kMostDefaultBytes);
+    int64_t there = FreeDiskBytes(options.path).value_or(kMaxDefaultBytes);
     for (const BlockInfo& info : listing.own) there += info.bytes;
     for (const auto& file : listing.foreign) there += file.bytes;
     there += options.file_bytes;
-    catalog.budget_bytes = std::min(kMostDefaultBytes, there / 10);
+    catalog.budget_bytes = std::min(kMaxDefaultBytes, there / 10);
   }
   std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), std::move(files),
                                               std::move(catalog), worker, std::move(post_back)));
@@ -170,7 +170,7 @@ DiskTier::Answer DiskTier::Ask(BlockInfo info, const std::string& domain) {
     stats_.skipped_bytes += payload_bytes;
     return Answer::kNo;
   }
-  const bool busy = in_flight_bytes_ > 0 && in_flight_bytes_ + payload_bytes > kMostInFlightBytes;
+  const bool busy = in_flight_bytes_ > 0 && in_flight_bytes_ + payload_bytes > kMaxInFlightBytes;
   if (busy || now_us < next_write_us_) return Answer::kLater;
   info.bytes = BlockFiles::BytesOf(info, TreeName(domain), payload_bytes);
   info.used_s = NowSeconds();
@@ -260,7 +260,7 @@ void DiskTier::RemoveUnused(const Fingerprint& key) {
 void DiskTier::SetFileBytes(int64_t bytes) {
   file_bytes_ = bytes;
   // Blocks in the worker's hands cannot give way, and tokens do not wait.
-  const int64_t spare = std::min(kMostSpareBytes, catalog_.budget_bytes() / 16);
+  const int64_t spare = std::min(kMaxSpareBytes, catalog_.budget_bytes() / 16);
   BlockCatalog::Victims victims;
   catalog_.SetOtherBytes(bytes + spare, &victims);
   RemoveFiles(std::move(victims));

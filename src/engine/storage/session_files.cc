@@ -17,10 +17,10 @@ std::string DescribeLayout(const std::string& backend, const std::string& kv_typ
 }
 
 // Limits on copies of sessions being written; one copy is always allowed.
-constexpr int64_t kLeastSaveBytes = int64_t{1} << 20;
-constexpr int64_t kMostSaveBytes = int64_t{64} << 20;
+constexpr int64_t kMinSaveBytes = int64_t{1} << 20;
+constexpr int64_t kMaxSaveBytes = int64_t{64} << 20;
 // Strangers in the state directory that are told one by one.
-constexpr size_t kMostTold = 20;
+constexpr size_t kMaxTold = 20;
 
 // How long ago the session in a file was used. A damaged file has no valid time, and the time in an
 // intact one is clamped, since files are not trusted.
@@ -49,7 +49,7 @@ Status SessionFiles::Open() {
       .kv_type = options_.kv_type,
       .sizes = memory_->layout(),
       .row_values = options_.row_values,
-      .max_row_bytes = std::min(options_.max_row_bytes, memory_->most_row_bytes())};
+      .max_row_bytes = std::min(options_.max_row_bytes, memory_->max_row_bytes())};
   WEFT_ASSIGN_OR_RETURN(
       store_, SessionStore::Open(options_.path, std::move(identity), memory_->rows(), post_back_));
   std::vector<std::string> strangers;
@@ -65,12 +65,12 @@ Status SessionFiles::Open() {
     (*session)->last_used_us = NowMicros() - IdleMicros(file);
     publisher_->Touch(*session);
   }
-  for (size_t i = 0; i < std::min(strangers.size(), kMostTold) && options_.on_notice; ++i) {
+  for (size_t i = 0; i < std::min(strangers.size(), kMaxTold) && options_.on_notice; ++i) {
     options_.on_notice(StrCat("ignored in the state directory: ", strangers[i]));
   }
-  if (strangers.size() > kMostTold && options_.on_notice) {
+  if (strangers.size() > kMaxTold && options_.on_notice) {
     options_.on_notice(
-        StrCat("ignored in the state directory: ", strangers.size() - kMostTold, " more"));
+        StrCat("ignored in the state directory: ", strangers.size() - kMaxTold, " more"));
   }
   return OpenBlocks(layout);
 }
@@ -163,7 +163,7 @@ StatusOr<SessionSnapshot> SessionFiles::SnapshotOf(const Session& session) {
 }
 
 bool SessionFiles::SaveHasRoom(const Session& session) const {
-  const int64_t most = std::clamp(memory_->budget_bytes() / 8, kLeastSaveBytes, kMostSaveBytes);
+  const int64_t most = std::clamp(memory_->budget_bytes() / 8, kMinSaveBytes, kMaxSaveBytes);
   return save_bytes_ == 0 || save_bytes_ + memory_->BytesOf(session) <= most;
 }
 

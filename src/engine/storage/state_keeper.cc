@@ -11,10 +11,10 @@ namespace {
 // Time limit of one Pump between two steps, which it may exceed by one block: this long, or a
 // thirtieth of the time since the last one. On a busy machine steps are long, and a crash should
 // not find more unwritten.
-constexpr int64_t kPumpMicros = 2000, kMostPumpMicros = 20'000;
+constexpr int64_t kPumpMicros = 2000, kMaxPumpMicros = 20'000;
 constexpr int64_t kPumpShare = 30;
 // Waiting prompts hold memory; beyond this many the oldest are dropped.
-constexpr size_t kMostJobs = 64;
+constexpr size_t kMaxJobs = 64;
 // After a failed write, until it is tried again.
 constexpr int64_t kRetryMicros = 10 * int64_t{1'000'000};
 
@@ -140,7 +140,7 @@ StateKeeper::Job* StateKeeper::JobOf(SessionId owner) {
 }
 
 StateKeeper::Job* StateKeeper::NewJob(SessionId owner) {
-  if (jobs_.size() >= kMostJobs && !of_prompts_.empty()) EndJob(&jobs_.at(*of_prompts_.begin()));
+  if (jobs_.size() >= kMaxJobs && !of_prompts_.empty()) EndJob(&jobs_.at(*of_prompts_.begin()));
   const uint64_t number = ++next_job_;
   job_of_[owner.value] = number;
   Job* const job = &jobs_[number];
@@ -254,7 +254,7 @@ bool StateKeeper::Pump() {
   const int64_t since_us = now_us - std::exchange(pumped_us_, now_us);
   if (jobs_.empty()) return false;
   bool any = false;
-  const int64_t end_us = now_us + std::clamp(since_us / kPumpShare, kPumpMicros, kMostPumpMicros);
+  const int64_t end_us = now_us + std::clamp(since_us / kPumpShare, kPumpMicros, kMaxPumpMicros);
   while (!jobs_.empty() && NowMicros() < end_us) {
     Job* const job = NextJob();
     const Progress progress = Advance(job);

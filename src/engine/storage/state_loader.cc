@@ -30,8 +30,7 @@ bool StateLoader::Start(Session* session, int64_t max_tokens, std::function<void
 void StateLoader::ReadRun(SessionId id) {
   Load& load = loads_.at(id.value);
   const int64_t page = memory_->page_tokens();
-  const int64_t run =
-      std::max<int64_t>(1, kRunBytes / std::max<int64_t>(1, memory_->LeastBytes(1)));
+  const int64_t run = std::max<int64_t>(1, kRunBytes / std::max<int64_t>(1, memory_->MinBytes(1)));
   std::vector<Fingerprint> keys;
   const int64_t first = load.computed / page;
   const int64_t n_pages = std::ssize(load.match.pages);

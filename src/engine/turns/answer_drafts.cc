@@ -8,9 +8,9 @@ namespace {
 // So few tokens are caught up with in the step that drafts.
 constexpr int64_t kFew = 24;
 // Rows shown to an MTP head before it computes them, even if nobody asks it for drafts.
-constexpr int64_t kMostShown = 64;
+constexpr int64_t kMaxShown = 64;
 // Below this chance that all of it is right a draft goes no further.
-constexpr float kLeastChance = 0.25f;
+constexpr float kMinChance = 0.25f;
 // While nothing is drafted, a step of the draft model is measured again after 32 steps, then 64, up
 // to every 512: a single slow moment, such as a busy start, must not switch drafts off for long.
 constexpr int64_t kMeasureFirst = 32;
@@ -45,7 +45,7 @@ void AnswerDrafts::Show(Lane* lane, int64_t first, std::span<const float> hidden
   if (lane->draft_text == nullptr) lane->draft_text = drafter_->Begin(session.domain);
   Drafter::Text* const text = lane->draft_text.get();
   Drafter::Show(text, first, hidden);
-  if (!reads && !lane->done() && text->shown_rows() < kMostShown) return;
+  if (!reads && !lane->done() && text->shown_rows() < kMaxShown) return;
   // Hidden values are not kept, so they are computed now; the next answer reuses this state. In an
   // unfinished answer the last row is left out: it predicts the next token.
   const int64_t shown = first + std::ssize(hidden) / drafter_->model().spec().d_model;
@@ -80,7 +80,7 @@ void AnswerDrafts::Draft(std::span<const Answer> answers, const GuessPlanner& st
       drafted.push_back(answers[i].lane);
       asks.push_back({.text = drafted.back()->draft_text.get(),
                       .most = offers[i].most,
-                      .least = at_any_cost_ ? 0 : kLeastChance});
+                      .least = at_any_cost_ ? 0 : kMinChance});
     } else {
       in_step[i].most = 0;
     }

@@ -42,13 +42,13 @@ void Smooth(double* average, double sample) {
 }
 
 // The clock above which a tenant is ahead of one that decodes.
-double MostClockUs(std::span<const LaneView> lanes) {
-  double most_us = std::numeric_limits<double>::infinity();
+double MaxClockUs(std::span<const LaneView> lanes) {
+  double max_us = std::numeric_limits<double>::infinity();
   for (const LaneView& lane : lanes) {
     if (!lane.decoding || lane.tenant == nullptr) continue;
-    most_us = std::min(most_us, lane.tenant->clock_us + kMaxLeadUs);
+    max_us = std::min(max_us, lane.tenant->clock_us + kMaxLeadUs);
   }
-  return most_us;
+  return max_us;
 }
 
 bool IsAbove(const LaneView& lane, double clock_us) {
@@ -174,8 +174,8 @@ std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) cons
   std::vector<size_t> prompts = InOrder(lanes, /*decoding=*/false);
   if (prompts.empty()) return rows;
   const bool beside_decoding = prompts.size() < lanes.size();
-  const auto is_held_back = [&lanes, most_us = MostClockUs(lanes)](size_t i) {
-    return IsAbove(lanes[i], most_us);
+  const auto is_held_back = [&lanes, max_us = MaxClockUs(lanes)](size_t i) {
+    return IsAbove(lanes[i], max_us);
   };
   if (!std::all_of(prompts.begin(), prompts.end(), is_held_back)) {
     std::erase_if(prompts, is_held_back);
@@ -228,12 +228,12 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
   const auto allowance_us = decodes ? static_cast<double>(AllowanceUs()) : 1e18;
   double budget_us = allowance_us * (decodes && paused != nullptr ? 1 - kPausedShare : 1);
   double held_back_us = allowance_us * (decodes ? kPausedShare : 1);  // part of budget_us
-  const double most_clock_us = MostClockUs(lanes);
+  const double max_clock_us = MaxClockUs(lanes);
   bool first = true;
   for (const size_t i : prompts) {
     const LaneView& lane = lanes[i];
     if (paused != nullptr && !IsSooner(lane, *paused)) continue;
-    const bool is_held_back = IsAbove(lane, most_clock_us);
+    const bool is_held_back = IsAbove(lane, max_clock_us);
     const double own_us = is_held_back ? std::min(budget_us, held_back_us) : budget_us;
     const int64_t affordable = std::max(RowsFor(own_us, lane.depth), first ? kMinBesideRows : 0);
     rows[i] = Chunk(lane, std::min(room, affordable));

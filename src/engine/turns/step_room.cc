@@ -7,7 +7,7 @@ namespace weft {
 namespace {
 
 // How many steps in a row are planned again if the backend has no memory for them.
-constexpr int kMostTakenBack = 16;
+constexpr int kMaxTakenBack = 16;
 
 }  // namespace
 
@@ -49,7 +49,7 @@ void StepRoom::Prepare(std::vector<StepPart>* parts) {
 }
 
 bool StepRoom::TakeBack(std::span<StepPart> parts, const Status& status) {
-  if (status.code() != StatusCode::kResourceExhausted || ++n_taken_back_ > kMostTakenBack) {
+  if (status.code() != StatusCode::kResourceExhausted || ++n_taken_back_ > kMaxTakenBack) {
     return false;
   }
   for (const StepPart& part : parts) memory_->TakeBack(part.session());

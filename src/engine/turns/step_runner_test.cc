@@ -58,7 +58,7 @@ TEST(StepRunnerTest, TheFirstLaneAlwaysGoesOn) {
   EngineOptions options = SmallEngine();
   options.max_step_tokens = 32;
   TurnParts probe(options);
-  options.memory_bytes = probe.memory->LeastBytes(320);
+  options.memory_bytes = probe.memory->MinBytes(320);
   TurnParts parts(options);
   parts.Submit(Greedy(RandomTokens(300, 1), 20));
   for (int i = 0; i < 3; ++i) parts.Step();
@@ -76,7 +76,7 @@ TEST(StepRunnerTest, TheFirstLaneAlwaysGoesOn) {
 TEST(StepRoomTest, ChoicesOfATurnThatHasEndedTakeNoPartInTheStep) {
   EngineOptions options = SmallEngine();
   TurnParts probe(options);
-  options.memory_bytes = probe.memory->LeastBytes(128);
+  options.memory_bytes = probe.memory->MinBytes(128);
   TurnParts parts(options);
   TurnOptions three = Greedy(RandomTokens(128, 1), 7);
   three.n_choices = 3;
@@ -96,7 +96,7 @@ TEST(StepRoomTest, ChoicesOfATurnThatHasEndedTakeNoPartInTheStep) {
 TEST(StepRoomTest, TakesMemoryFromTheLastAndGivesItBackWhenThereIsRoom) {
   EngineOptions options = SmallEngine();
   TurnParts probe(options);
-  options.memory_bytes = probe.memory->LeastBytes(200);
+  options.memory_bytes = probe.memory->MinBytes(200);
   TurnParts parts(options);
   const SubmittedTurn first = parts.Submit(Greedy(RandomTokens(20, 1), 100));
   const SubmittedTurn last = parts.Submit(Greedy(RandomTokens(90, 2), 100));

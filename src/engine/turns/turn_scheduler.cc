@@ -31,9 +31,9 @@ Status TurnScheduler::Validate(const Session& session, const TurnOptions& option
   WEFT_RETURN_IF_ERROR(CheckPrompt(*parts_.model, options));
   WEFT_RETURN_IF_ERROR(ValidateTokens(options.prediction, n_vocab, "token of the prediction"));
   WEFT_RETURN_IF_ERROR(CheckEnds(options, n_vocab));
-  const int most_choices = parts_.options->max_running;
-  if (options.n_choices < 1 || options.n_choices > most_choices) {
-    return InvalidArgument("n must be between 1 and ", most_choices);
+  const int max_choices = parts_.options->max_running;
+  if (options.n_choices < 1 || options.n_choices > max_choices) {
+    return InvalidArgument("n must be between 1 and ", max_choices);
   }
   if (options.top_logprobs < -1 || options.top_logprobs > 100) {
     return InvalidArgument("top_logprobs must be between 0 and 100 (-1: none)");
@@ -67,7 +67,7 @@ Status TurnScheduler::CheckSize(const Session& session, const TurnOptions& optio
   WEFT_RETURN_IF_ERROR(CheckWholeText(*parts_.model, total, parts_.options->max_step_tokens));
   WEFT_RETURN_IF_ERROR(CheckSessionRows(*parts_.model, *parts_.options, options, n_rows));
   const int64_t budget = parts_.memory->budget_bytes();
-  const int64_t least = parts_.memory->LeastBytes(total) + RowTable::BytesOf(n_rows, row_width);
+  const int64_t least = parts_.memory->MinBytes(total) + RowTable::BytesOf(n_rows, row_width);
   if (least > budget) {
     return ResourceExhausted("the state of ", total, " tokens needs ",
                              HumanBytes(static_cast<uint64_t>(least)),

@@ -42,7 +42,7 @@ Status CheckEnds(const TurnOptions& options, int64_t n_vocab) {
 }
 
 Status CheckMarks(const Model& model, const TurnOptions& options) {
-  constexpr std::chrono::hours kMostKept{7 * 24};
+  constexpr std::chrono::hours kMaxKept{7 * 24};
   const std::vector<PrefixMark>& marks = options.prefix_marks;
   if (marks.size() > kMaxPrefixMarks) {
     return InvalidArgument("too many prefix marks: ", marks.size(), ", at most ", kMaxPrefixMarks);
@@ -53,7 +53,7 @@ Status CheckMarks(const Model& model, const TurnOptions& options) {
       return InvalidArgument("a prefix mark must be between 1 and the ", n_tokens,
                              " tokens of the prompt");
     }
-    if (mark.keep_for.count() < 0 || mark.keep_for > kMostKept) {
+    if (mark.keep_for.count() < 0 || mark.keep_for > kMaxKept) {
       return InvalidArgument("a marked prefix is kept for up to a week");
     }
   }

@@ -20,7 +20,7 @@ constexpr int kMaxArrayDepth = 4;
 // a sparse file's size costs nothing.
 constexpr uint64_t kMaxArrayBytes = uint64_t{512} << 20;
 // Limit on space reserved for metadata entries or tensors by the header's claim alone.
-constexpr uint64_t kMostReserved = 4096;
+constexpr uint64_t kMaxReserved = 4096;
 // Smallest encodings, for checking counts before anything is allocated: a key of one byte, a type
 // and a one-byte value; a name of one byte, one dimension, a type and an offset; an array's type
 // and count.
@@ -162,7 +162,7 @@ Status Parser::ReadHeader() {
 }
 
 Status Parser::ReadMetadata() {
-  contents_.metadata.reserve(std::min(n_metadata_, kMostReserved));
+  contents_.metadata.reserve(std::min(n_metadata_, kMaxReserved));
   for (uint64_t i = 0; i < n_metadata_; ++i) {
     place_ = StrCat("metadata entry ", i, " of ", n_metadata_);
     std::string_view key;
@@ -369,8 +369,8 @@ Status Parser::ReadTensorList() {
   // Reading the metadata has consumed bytes since the header was checked.
   place_ = "the tensor list";
   if (n_tensors_ > left() / kMinTensorBytes) return Truncated();
-  contents_.tensors.reserve(std::min(n_tensors_, kMostReserved));
-  offsets_.reserve(std::min(n_tensors_, kMostReserved));
+  contents_.tensors.reserve(std::min(n_tensors_, kMaxReserved));
+  offsets_.reserve(std::min(n_tensors_, kMaxReserved));
   for (uint64_t i = 0; i < n_tensors_; ++i) {
     place_ = StrCat("tensor ", i, " of ", n_tensors_);
     TensorInfo tensor;

@@ -19,7 +19,7 @@ namespace {
 
 // Metadata and the tensor list are copied: ten times the largest in real files. A sparse file's
 // size costs nothing.
-constexpr size_t kMostHeldBytes = size_t{256} << 20;
+constexpr size_t kMaxHeldBytes = size_t{256} << 20;
 
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
@@ -27,7 +27,7 @@ constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 constexpr std::string_view kTwoNames = "it is there under its old name and its new one";
 
 constexpr std::string_view kSpecEnding = ".weft.json";
-constexpr size_t kMostSpecBytes = size_t{1} << 20;
+constexpr size_t kMaxSpecBytes = size_t{1} << 20;
 
 // A path of the form "PREFIX-00002-of-00003.gguf".
 struct SplitName {
@@ -169,9 +169,9 @@ Status ModelFile::Parse(std::span<const std::byte> bytes, MappedFile* mapping) {
   HoldBytes hold;
   if (mapping != nullptr) {
     hold = [this, mapping](size_t n) -> StatusOr<size_t> {
-      if (n <= kMostHeldBytes) return mapping->Hold(n);
+      if (n <= kMaxHeldBytes) return mapping->Hold(n);
       return ResourceExhausted(Printable(path_, 300), ": its metadata has more than ",
-                               HumanBytes(kMostHeldBytes), ", the most that is supported");
+                               HumanBytes(kMaxHeldBytes), ", the most that is supported");
     };
   }
   WEFT_ASSIGN_OR_RETURN(GgufContents contents, ParseGguf(path_, bytes, hold));
@@ -244,7 +244,7 @@ Status ModelFile::ReadSpecFile(const std::string& given) {
   beside += kSpecEnding;
   const std::string& path = given.empty() ? beside : given;
   if (given.empty() && access(beside.c_str(), F_OK) != 0) return OkStatus();
-  StatusOr<std::string> text = ReadFile(path, kMostSpecBytes);
+  StatusOr<std::string> text = ReadFile(path, kMaxSpecBytes);
   if (!text.ok()) return Annotate(text.status(), "the spec file: ");
   if (text->empty()) return InvalidArgument(Printable(path, 300), ": the spec file is empty");
   spec_path_ = path;

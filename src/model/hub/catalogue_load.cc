@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kPollMs = 200;
-constexpr size_t kMostLogBytes = size_t{4} << 20;
+constexpr size_t kMaxLogBytes = size_t{4} << 20;
 
 class FileActions {
  public:
@@ -69,7 +69,7 @@ int RunTool(const LoadHooks& hooks, const std::vector<std::string>& words, const
 
 // The last non-empty line of a tool's output, preferably an error.
 std::string LastLine(const std::string& log) {
-  const auto text = ReadFile(log, kMostLogBytes);
+  const auto text = ReadFile(log, kMaxLogBytes);
   if (!text.ok()) return "";
   std::string last;
   for (const std::string_view line : StrSplit(*text, '\n')) {

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostFiles = 20000;
+constexpr size_t kMaxFiles = 20000;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ std::vector<std::string> FilesBelow(const std::string& folder, int max_depth) {
   std::vector<std::string> files;
   std::error_code error;
   fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, error);
-  for (; !error && it != fs::recursive_directory_iterator() && files.size() < kMostFiles;
+  for (; !error && it != fs::recursive_directory_iterator() && files.size() < kMaxFiles;
        it.increment(error)) {
     std::error_code ignored;
     if (it.depth() >= max_depth) it.disable_recursion_pending();
@@ -34,7 +34,7 @@ std::vector<std::string> FoldersIn(const std::string& folder, bool with_links) {
   std::vector<std::string> names;
   std::error_code error;
   fs::directory_iterator it(folder, fs::directory_options::skip_permission_denied, error);
-  for (; !error && it != fs::directory_iterator() && names.size() < kMostFiles;
+  for (; !error && it != fs::directory_iterator() && names.size() < kMaxFiles;
        it.increment(error)) {
     std::error_code ignored;
     if (!with_links && it->is_symlink(ignored)) continue;

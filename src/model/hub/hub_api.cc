@@ -10,9 +10,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostPageBytes = size_t{4} << 20;
-constexpr int kMostPages = 100;
-constexpr size_t kMostEntries = 10'000;
+constexpr size_t kMaxPageBytes = size_t{4} << 20;
+constexpr int kMaxPages = 100;
+constexpr size_t kMaxEntries = 10'000;
 
 Status NotUnderstood(const Places& places) {
   return FailedPrecondition("the answer of ", Printable(HostOf(places.hub_endpoint), 200),
@@ -39,7 +39,7 @@ class PageReader : public nlohmann::json_sax<Json> {
       : listing_(listing), n_entries_(n_entries) {}
 
   bool is_list() const { return is_list_; }
-  bool has_too_many() const { return *n_entries_ > kMostEntries; }
+  bool has_too_many() const { return *n_entries_ > kMaxEntries; }
 
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
@@ -152,12 +152,12 @@ StatusOr<std::string> ReadPage(const HttpClient& http, const Places& places, con
   WEFT_ASSIGN_OR_RETURN(
       const HttpAnswer answer,
       http.FetchText({.url = url, .accept = "application/json", .token = places.hub_token},
-                     kMostPageBytes));
+                     kMaxPageBytes));
   if (answer.head.status != 200) return RefusalOf(answer, HubWish(places, name));
   PageReader reader(listing, n_entries);
   const bool is_json = Json::sax_parse(answer.body, &reader);
   if (reader.has_too_many()) {
-    return FailedPrecondition(Printable(name.repo, 200), " has more than ", kMostEntries,
+    return FailedPrecondition(Printable(name.repo, 200), " has more than ", kMaxEntries,
                               " files and folders, more than are listed: give the file's URL, ",
                               "with #sha256= and its checksum");
   }
@@ -182,7 +182,7 @@ StatusOr<HubListing> ListHubFiles(const HttpClient& http, const Places& places,
   if (!IsHex(listing.commit, 40)) return NotUnderstood(places);
   std::string url = StrCat(api, "/tree/", listing.commit, "?recursive=true");
   for (int i = 0; !url.empty(); ++i) {
-    if (i == kMostPages) return NotUnderstood(places);
+    if (i == kMaxPages) return NotUnderstood(places);
     WEFT_ASSIGN_OR_RETURN(url, read(url, true));
     // The token is sent only to the endpoint, not to wherever a page points.
     if (!url.empty() && OriginOf(url) != OriginOf(places.hub_endpoint)) {

@@ -12,13 +12,13 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kMostStops = 64;
+constexpr size_t kMaxStops = 64;
 
 void ReadStopTexts(const OrderedJson& value, SamplingAdvice* advice) {
   const OrderedJson list = value.is_array() ? value : OrderedJson::array({value});
   for (const OrderedJson& stop : list) {
     if (!stop.is_string() || stop.get_ref<const std::string&>().empty()) continue;
-    if (advice->stop.size() < kMostStops) advice->stop.push_back(stop.get<std::string>());
+    if (advice->stop.size() < kMaxStops) advice->stop.push_back(stop.get<std::string>());
   }
 }
 

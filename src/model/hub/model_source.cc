@@ -19,7 +19,7 @@
 namespace weft::hub {
 namespace {
 
-constexpr size_t kMostCandidates = 8;
+constexpr size_t kMaxCandidates = 8;
 
 std::string NamesOf(std::span<const CatalogueEntry> catalogue) {
   std::vector<std::string> names;
@@ -105,7 +105,7 @@ Status CheckUnique(std::span<const LocalModel> all, const std::vector<size_t>& m
   }
   std::vector<std::string> names;
   for (const size_t i : matches) {
-    if (names.size() < kMostCandidates) names.push_back(Printable(all[i].name, 200));
+    if (names.size() < kMaxCandidates) names.push_back(Printable(all[i].name, 200));
   }
   if (matches.size() > names.size()) {
     names.push_back(StrCat("and ", matches.size() - names.size(), " more"));
@@ -298,7 +298,7 @@ StatusOr<std::string> ModelSource::PullFromOllama(const OllamaName& name) const 
       const HttpAnswer answer,
       http_.FetchText({.url = StrCat(base, "/manifests/", name.tag),
                        .accept = "application/vnd.docker.distribution.manifest.v2+json"},
-                      kMostManifestBytes));
+                      kMaxManifestBytes));
   if (answer.head.status != 200) return refusal(answer);
   WEFT_ASSIGN_OR_RETURN(const std::vector<OllamaLayer> layers, ParseOllamaManifest(answer.body));
   const OllamaStore store(places_.own + "/ollama");

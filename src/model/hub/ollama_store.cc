@@ -17,8 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostTextBytes = size_t{1} << 20;
-constexpr size_t kMostLayers = 64;
+constexpr size_t kMaxTextBytes = size_t{1} << 20;
+constexpr size_t kMaxLayers = 64;
 constexpr std::string_view kMediaType = "application/vnd.ollama.image.";
 
 bool ReadLayer(const Json& json, OllamaLayer* layer) {
@@ -47,7 +47,7 @@ StatusOr<std::vector<OllamaLayer>> ParseOllamaManifest(std::string_view text) {
   const auto wrong = [] { return FailedPrecondition("this is not a manifest of an Ollama model"); };
   if (!json.is_object()) return wrong();
   const auto list = json.find("layers");
-  if (list == json.end() || !list->is_array() || list->size() > kMostLayers) return wrong();
+  if (list == json.end() || !list->is_array() || list->size() > kMaxLayers) return wrong();
   std::vector<OllamaLayer> layers;
   for (const Json& item : *list) {
     OllamaLayer layer;
@@ -87,7 +87,7 @@ std::vector<OllamaStore::Model> OllamaStore::Models() const {
                          .model = std::string(parts[2]),
                          .tag = std::string(parts[3])},
                 .manifest = StrCat(root_, "/manifests/", file)};
-    const auto text = ReadFile(model.manifest, kMostManifestBytes);
+    const auto text = ReadFile(model.manifest, kMaxManifestBytes);
     if (!text.ok()) continue;
     auto layers = ParseOllamaManifest(*text);
     if (!layers.ok()) continue;
@@ -102,14 +102,14 @@ std::vector<OllamaStore::Model> OllamaStore::Models() const {
 std::string OllamaStore::TextOf(const Model& model, std::string_view kind) const {
   const OllamaLayer* const layer = model.Find(kind);
   if (layer == nullptr) return "";
-  const auto text = ReadFile(BlobPath(*layer), kMostTextBytes);
+  const auto text = ReadFile(BlobPath(*layer), kMaxTextBytes);
   return text.ok() ? *text : "";
 }
 
 StatusOr<int64_t> OllamaStore::Remove(const OllamaName& name) const {
   if (IsLink(root_ + "/blobs")) return NotFollowed(root_ + "/blobs");
   const std::string path = ManifestPath(name);
-  const auto text = ReadFile(path, kMostManifestBytes);
+  const auto text = ReadFile(path, kMaxManifestBytes);
   WEFT_RETURN_IF_ERROR(text.status());
   WEFT_ASSIGN_OR_RETURN(const std::vector<OllamaLayer> layers, ParseOllamaManifest(*text));
   if (unlink(path.c_str()) != 0) return ErrnoStatus(errno, path);

@@ -26,7 +26,7 @@ struct OllamaLayer {
 };
 
 // Max size of a manifest: its values may take eighty times that memory.
-inline constexpr size_t kMostManifestBytes = size_t{256} << 10;
+inline constexpr size_t kMaxManifestBytes = size_t{256} << 10;
 
 // The layers of a manifest, its configuration last. An error if it is not a manifest.
 StatusOr<std::vector<OllamaLayer>> ParseOllamaManifest(std::string_view json);

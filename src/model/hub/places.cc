@@ -13,7 +13,7 @@
 namespace weft::hub {
 namespace {
 
-constexpr size_t kMostSettingsBytes = 1 << 20;
+constexpr size_t kMaxSettingsBytes = 1 << 20;
 constexpr char kSystemOllama[] = "/usr/share/ollama/.ollama/models";
 
 std::string Trimmed(std::string text) {
@@ -94,7 +94,7 @@ void Reader::ReadLmStudio(Places* places) const {
     if (named.starts_with('/')) studio = named;
   }
   std::vector<std::string>* const folders = &places->lm_studio_folders;
-  const auto settings = ReadFile(studio + "/settings.json", kMostSettingsBytes);
+  const auto settings = ReadFile(studio + "/settings.json", kMaxSettingsBytes);
   if (settings.ok()) {
     const auto json = nlohmann::json::parse(*settings, nullptr, /*allow_exceptions=*/false);
     const auto it = json.is_object() ? json.find("downloadsFolder") : json.end();

@@ -88,7 +88,7 @@ class Tokenizer::Impl {
 
   std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options) const {
     std::vector<TokenId> out;
-    if (options.most_tokens > 0 && !MayFit(text, options, &out)) return out;
+    if (options.max_tokens > 0 && !MayFit(text, options, &out)) return out;
     return EncodeAll(text, options);
   }
 
@@ -124,14 +124,14 @@ class Tokenizer::Impl {
   }
 
  private:
-  // False if `text` has more than options.most_tokens; `begin` then holds the first ones. Long
+  // False if `text` has more than options.max_tokens; `begin` then holds the first ones. Long
   // texts are encoded in slices, so that neither time nor memory is spent on what cannot fit.
   // Slicing may add some tokens at the slices' ends, so the limit must be exceeded by a clear
   // margin.
   bool MayFit(std::string_view text, const EncodeOptions& options,
               std::vector<TokenId>* begin) const {
     constexpr size_t kSliceBytes = size_t{64} << 10, kTokensPerCut = 16, kUsualBytes = 8;
-    const auto most = static_cast<size_t>(options.most_tokens);
+    const auto most = static_cast<size_t>(options.max_tokens);
     if (text.size() <= kSliceBytes || text.size() / kUsualBytes <= most) return true;
     size_t doubtful = most;
     while (!text.empty()) {

@@ -30,7 +30,7 @@ class Tokenizer {
     bool parse_special = false;
     // Stop early if a text clearly has more tokens than this: the result then has more, but not all
     // of them. 0: no limit.
-    int64_t most_tokens = 0;
+    int64_t max_tokens = 0;
   };
 
   // Reads the tokenizer.ggml.* keys. An unknown model or pre-tokenizer, or an inconsistent

@@ -158,20 +158,20 @@ TEST(SentencePiece, WhatHasFarTooManyTokensIsNotEncodedToItsEnd) {
   std::string text;
   while (text.size() < 3'000'000) text += "xäa</s>€";
   const size_t all = t->Encode(text, {.parse_special = true}).size();
-  const size_t some = t->Encode(text, {.parse_special = true, .most_tokens = 1000}).size();
+  const size_t some = t->Encode(text, {.parse_special = true, .max_tokens = 1000}).size();
   EXPECT_GT(some, 1000u);
   EXPECT_LT(some, all / 10);
   // Up to the limit and somewhat beyond it nothing changes.
   for (const int n : {100, 1000, 1100}) {
     const std::string_view begin = std::string_view(text).substr(0, static_cast<size_t>(n));
-    EXPECT_EQ(t->Encode(begin, {.most_tokens = 1000}), t->Encode(begin, {}));
+    EXPECT_EQ(t->Encode(begin, {.max_tokens = 1000}), t->Encode(begin, {}));
   }
   // Few tokens of many bytes fit.
   std::string words;
   while (words.size() < 400'000) words += "</s>";
   const Ids ids = t->Encode(words, {.parse_special = true});
   EXPECT_EQ(t->Encode(words, {.parse_special = true,
-                              .most_tokens = static_cast<int64_t>(ids.size()) / 3 * 2}),
+                              .max_tokens = static_cast<int64_t>(ids.size()) / 3 * 2}),
             ids)
       << "what may fit is encoded whole";
 }

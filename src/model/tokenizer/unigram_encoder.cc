@@ -17,7 +17,7 @@ class UnigramEncoder : public TextEncoder {
     for (TokenId id = 0; id < vocabulary_.size(); ++id) {
       // Far more than a real score, and no sum of a text's overflows.
       const double cost = -std::round(static_cast<double>(vocabulary_.score(id)) * 1e4);
-      costs_.push_back(static_cast<int64_t>(std::clamp(cost, -kMostCost, kMostCost)));
+      costs_.push_back(static_cast<int64_t>(std::clamp(cost, -kMaxCost, kMaxCost)));
       // Others would end within a character.
       if (IsText(vocabulary_.text(id)) && (vocabulary_.attrs(id) & kAttrByte) == 0)
         trie_.Insert(vocabulary_.text(id), id);
@@ -43,7 +43,7 @@ class UnigramEncoder : public TextEncoder {
 
  private:
   static constexpr int64_t kUnknownCost = 10'000'000;
-  static constexpr double kMostCost = 2e9;
+  static constexpr double kMaxCost = 2e9;
 
   // Fills the path's steps at the text's characters, from its end.
   void FindPath(std::string_view text, std::vector<PathStep>* path) const {

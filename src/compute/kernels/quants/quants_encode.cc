@@ -378,8 +378,8 @@ void NormalizeWeights(const float* importance, float* w) {
     w[i] = importance != nullptr ? std::max(FiniteOrZero(importance[i]), 0.0f) : 0.0f;
     largest = std::max(largest, w[i]);
   }
-  constexpr float kLeast = 1e-6f;
-  for (int i = 0; i < kN; ++i) w[i] = largest > 0 ? std::max(w[i] / largest, kLeast) : 1.0f;
+  constexpr float kMin = 1e-6f;
+  for (int i = 0; i < kN; ++i) w[i] = largest > 0 ? std::max(w[i] / largest, kMin) : 1.0f;
 }
 
 // Finds the parts that store a block best. Made once for a row.

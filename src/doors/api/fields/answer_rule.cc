@@ -13,7 +13,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // More than any real list; the automaton for all choices is built before the answer begins.
-constexpr size_t kMostChoices = 10'000;
+constexpr size_t kMaxChoiceTexts = 10'000;
 
 std::optional<AnswerRule> TextRule(ApiFields* fields, const char* name, ConstraintSpec::Kind kind) {
   auto text = fields->String(name);
@@ -33,13 +33,13 @@ std::optional<AnswerRule> ChoiceField(ApiFields* fields, const char* name) {
   const ordered_json* const choices = fields->Value(name);
   if (choices == nullptr || (choices->is_array() && choices->empty())) return std::nullopt;
   ConstraintSpec spec{.kind = ConstraintSpec::Kind::kChoice};
-  bool fits = choices->is_array() && choices->size() <= kMostChoices;
+  bool fits = choices->is_array() && choices->size() <= kMaxChoiceTexts;
   for (size_t i = 0; fits && i < choices->size(); ++i) {
     fits = (*choices)[i].is_string();
     if (fits) spec.choices.push_back((*choices)[i].get<std::string>());
   }
   if (!fits) {
-    fields->Fail(name, StrCat("must be an array of at most ", kMostChoices, " strings"));
+    fields->Fail(name, StrCat("must be an array of at most ", kMaxChoiceTexts, " strings"));
     return std::nullopt;
   }
   return AnswerRule{std::move(spec), name};

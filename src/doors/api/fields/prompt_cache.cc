@@ -14,7 +14,7 @@ namespace {
 using nlohmann::ordered_json;
 using std::chrono::seconds;
 
-constexpr seconds kMostKept = std::chrono::hours(7 * 24);
+constexpr seconds kMaxKept = std::chrono::hours(7 * 24);
 constexpr seconds kAnthropicKeeps = std::chrono::minutes(5);
 constexpr seconds kOpenAiKeeps = std::chrono::minutes(30);
 
@@ -24,7 +24,7 @@ std::optional<seconds> SecondsOf(std::string_view text) {
   const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
   const int64_t each = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
   if (error != std::errc() || each == 0 || count < 1) return std::nullopt;
-  if (count > kMostKept.count() / each) return std::nullopt;
+  if (count > kMaxKept.count() / each) return std::nullopt;
   return seconds(count * each);
 }
 

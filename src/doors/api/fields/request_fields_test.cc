@@ -104,7 +104,7 @@ TEST(SamplingParams, ReadsEveryFieldByAllItsNames) {
   EXPECT_EQ(turn.min_tokens, 2);
   EXPECT_EQ(turn.speculation.most, 5);
   EXPECT_EQ(turn.speculation.least, 2);
-  EXPECT_EQ(turn.speculation.least_probability, 0.75f);
+  EXPECT_EQ(turn.speculation.min_probability, 0.75f);
   EXPECT_TRUE(turn.end_loops);
   EXPECT_FALSE(Read(R"({"end_loops":false})")->end_loops);
   EXPECT_FALSE(Read(R"({"seed":-1})")->sampling.seed.has_value());

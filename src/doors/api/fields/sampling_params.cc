@@ -177,7 +177,7 @@ void ReadSampling(ApiFields* fields, const Model& model, const SamplingRules& ru
   ReadSamplers(fields, &sampling);
   Assign(fields->Integer("speculative.n_max", -1, kMaxInt), &turn->speculation.most);
   Assign(fields->Integer("speculative.n_min", 0, kMaxInt), &turn->speculation.least);
-  Assign(fields->Number("speculative.p_min", 0, 1), &turn->speculation.least_probability);
+  Assign(fields->Number("speculative.p_min", 0, 1), &turn->speculation.min_probability);
 }
 
 void ReadStops(ApiFields* fields, TurnOptions* turn) {

@@ -17,7 +17,7 @@ namespace {
 
 // embd_normalize: 0 scales the largest value to that of an int16, -1 changes nothing, other
 // numbers are the norm whose value becomes 1.
-constexpr int64_t kNoNorm = -1, kInt16Norm = 0, kEuclidean = 2, kMostNorm = 1000;
+constexpr int64_t kNoNorm = -1, kInt16Norm = 0, kEuclidean = 2, kMaxNorm = 1000;
 
 struct EmbeddingRequest {
   std::vector<std::vector<int32_t>> texts;
@@ -30,7 +30,7 @@ StatusOr<EmbeddingRequest> ReadEmbedding(Host& host, const nlohmann::ordered_jso
   ApiFields fields(body);
   const auto name = fields.String("model");
   const bool has_content = body.is_object() && body.contains("content");
-  read.norm = fields.Integer("embd_normalize", kNoNorm, kMostNorm).value_or(kEuclidean);
+  read.norm = fields.Integer("embd_normalize", kNoNorm, kMaxNorm).value_or(kEuclidean);
   const Status gives = CheckGivesVectors(host);
   if (gives.ok()) {
     ReadTexts(&fields, has_content ? "content" : "input", host.model(),

@@ -196,7 +196,7 @@ Json LlamaSettings(const LlamaCompletion& read, const Json& seed, const Tokenize
                    {"timings_per_token", read.timings_per_token},
                    {"speculative.n_max", read.ask.turn.speculation.most},
                    {"speculative.n_min", read.ask.turn.speculation.least},
-                   {"speculative.p_min", read.ask.turn.speculation.least_probability},
+                   {"speculative.p_min", read.ask.turn.speculation.min_probability},
                    {"n", read.ask.turn.n_choices}});
   return settings;
 }

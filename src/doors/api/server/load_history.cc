@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kSampleEvery{1};
-constexpr size_t kMostSamples = 300;
+constexpr size_t kMaxSamples = 300;
 
 // Takes a sample each second while the host is ready.
 class LoadSampler {
@@ -54,7 +54,7 @@ class LoadSampler {
   }
 
   Host& host_;
-  LoadHistory history_{kMostSamples};
+  LoadHistory history_{kMaxSamples};
   EngineStats before_;  // the thread's own
   Mutex mutex_;
   CondVar stopped_;
@@ -112,7 +112,7 @@ LoadSample SampleOf(const EngineStats& now, const EngineStats& before,
 void LoadHistory::Add(LoadSample sample) {
   MutexLock lock(&mutex_);
   samples_.push_back(std::move(sample));
-  if (samples_.size() > most_) samples_.pop_front();
+  if (samples_.size() > max_) samples_.pop_front();
   ++next_;
 }
 

@@ -48,7 +48,7 @@ nlohmann::ordered_json QueueOf(const std::vector<TurnInfo>& turns, const std::st
 // A ring of samples, numbered from 0 on. Any thread.
 class LoadHistory {
  public:
-  explicit LoadHistory(size_t most) : most_(most) {}
+  explicit LoadHistory(size_t most) : max_(most) {}
 
   void Add(LoadSample sample);
   // Those from number `after` on that are kept; all of them if there is no such number yet, as
@@ -56,7 +56,7 @@ class LoadHistory {
   nlohmann::ordered_json Tell(int64_t after, const std::string* domain) const;
 
  private:
-  const size_t most_;
+  const size_t max_;
   mutable Mutex mutex_;
   std::deque<LoadSample> samples_ WEFT_GUARDED_BY(mutex_);
   int64_t next_ WEFT_GUARDED_BY(mutex_) = 0;  // the next sample's number

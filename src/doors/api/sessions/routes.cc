@@ -136,9 +136,9 @@ Task<StatusOr<Json>> Create(Host& host, const HttpRequest& request) {
 StatusOr<std::chrono::seconds> ReadIdle(const HttpRequest& request) {
   const auto it = request.query.find("idle_seconds");
   int64_t seconds = 0;
-  constexpr int64_t kMostSeconds = int64_t{1} << 40;  // still a number when in microseconds
+  constexpr int64_t kMaxSeconds = int64_t{1} << 40;  // still a number when in microseconds
   if (it == request.query.end() || !ParseInt64(it->second, &seconds) || seconds < 0 ||
-      seconds > kMostSeconds) {
+      seconds > kMaxSeconds) {
     return WithParam(InvalidArgument("specify which sessions: /v1/sessions?idle_seconds=3600 "
                                      "closes those not used for an hour"),
                      "idle_seconds");

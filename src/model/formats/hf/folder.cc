@@ -19,14 +19,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostConfigBytes = size_t{16} << 20;
-constexpr size_t kMostShards = 1000;
+constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+constexpr size_t kMaxShards = 1000;
 constexpr JsonLimits kConfigLimits = {.max_depth = 32, .max_values = 500'000};
 
 // Empty if there is no such file.
 StatusOr<Json> ReadJsonFile(const std::string& path) {
   if (!std::filesystem::exists(path)) return Json::object();
-  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostConfigBytes));
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
   StatusOr<Json> json = ParseJson(text, kConfigLimits);
   if (!json.ok()) return Annotate(json.status(), Printable(path, 300), ": ");
   if (!json->is_object()) return InvalidArgument(Printable(path, 300), ": it is no object");
@@ -176,9 +176,9 @@ class FolderReader {
                       ": it has no *.safetensors; other forms of weights "
                       "are not read");
     }
-    if (names.size() > kMostShards) {
+    if (names.size() > kMaxShards) {
       return InvalidArgument(Printable(folder_, 300), ": it has ", names.size(),
-                             " *.safetensors; at most ", kMostShards, " are read");
+                             " *.safetensors; at most ", kMaxShards, " are read");
     }
     return names;
   }

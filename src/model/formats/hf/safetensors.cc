@@ -12,10 +12,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // The format's own limit.
-constexpr uint64_t kMostHeaderBytes = 100'000'000;
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr JsonLimits kHeaderLimits = {.max_depth = 4, .max_values = 2'000'000};
 constexpr size_t kMaxTensorDims = 4;
-constexpr int64_t kMostValues = int64_t{1} << 48;
+constexpr int64_t kMaxValues = int64_t{1} << 48;
 
 StatusOr<DType> TypeOf(const std::string& name) {
   if (name == "F32") return DType::kF32;
@@ -35,7 +35,7 @@ StatusOr<std::vector<int64_t>> DimsOf(const Json& shape) {
   int64_t values = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     const int64_t n = shape[i].is_number_unsigned() ? shape[i].get<int64_t>() : 0;
-    if (n < 1 || n > kMostValues / values) return InvalidArgument("its shape is not one of values");
+    if (n < 1 || n > kMaxValues / values) return InvalidArgument("its shape is not one of values");
     values *= n;
     dims.push_back(n);
   }
@@ -84,7 +84,7 @@ StatusOr<std::vector<SafeTensor>> ReadSafeTensors(
   if (bytes.size() < sizeof(n_header)) return InvalidArgument(path, ": it is no safetensors file");
   WEFT_RETURN_IF_ERROR(
       file.Read(bytes.first(sizeof(n_header)), std::as_writable_bytes(std::span(&n_header, 1))));
-  if (n_header > kMostHeaderBytes || n_header > bytes.size() - sizeof(n_header)) {
+  if (n_header > kMaxHeaderBytes || n_header > bytes.size() - sizeof(n_header)) {
     return InvalidArgument(path, ": it is no safetensors file, or not all of one");
   }
   // A copy: the file may change while it is read.

@@ -14,10 +14,10 @@ namespace {
 
 using SortedJson = nlohmann::json;  // whose objects are sorted: a vocabulary is one
 
-constexpr size_t kMostTokenizerBytes = size_t{64} << 20;
-constexpr size_t kMostTextBytes = size_t{4} << 20;
-constexpr int kMostDepth = 64;
-constexpr int64_t kMostTokens = 1 << 22;
+constexpr size_t kMaxTokenizerBytes = size_t{64} << 20;
+constexpr size_t kMaxTextBytes = size_t{4} << 20;
+constexpr int kMaxDepth = 64;
+constexpr int64_t kMaxTokens = 1 << 22;
 
 // As GGUF writes them.
 enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6 };
@@ -34,7 +34,7 @@ bool IsShallow(std::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > kMostDepth) return false;
+      if (++depth > kMaxDepth) return false;
     } else if (c == ']' || c == '}') {
       --depth;
     }
@@ -45,7 +45,7 @@ bool IsShallow(std::string_view text) {
 // An empty object if there is no such file.
 StatusOr<SortedJson> ReadObject(const std::string& path) {
   if (!std::filesystem::exists(path)) return SortedJson::object();
-  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostTokenizerBytes));
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxTokenizerBytes));
   SortedJson json =
       IsShallow(text) ? SortedJson::parse(text, nullptr, /*allow_exceptions=*/false) : SortedJson();
   if (!json.is_object()) return InvalidArgument(Printable(path, 300), ": it is no JSON object");
@@ -174,13 +174,13 @@ class TokenizerReader {
     for (const TensorInfo& tensor : out_.tensors) {
       if (tensor.name == "token_embd.weight") return static_cast<uint64_t>(tensor.dims[1]);
     }
-    return kMostTokens;
+    return kMaxTokens;
   }
 
   Status Put(const SortedJson& id, const std::string& text, TokenType type) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(kMostTokens)) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(kMaxTokens)) {
       return InvalidArgument("token ", Printable(text, 60), ": its id is not a number below ",
-                             kMostTokens);
+                             kMaxTokens);
     }
     const auto at = id.get<size_t>();
     if (at >= tokens_.size()) {
@@ -399,7 +399,7 @@ class TokenizerReader {
     const std::string path = In("chat_template.jinja");
     std::string text;
     if (std::filesystem::exists(path)) {
-      WEFT_ASSIGN_OR_RETURN(text, ReadFile(path, kMostTextBytes));
+      WEFT_ASSIGN_OR_RETURN(text, ReadFile(path, kMaxTextBytes));
     } else {
       const SortedJson& own = At(settings_, "chat_template");
       if (own.is_string()) text = own.get<std::string>();

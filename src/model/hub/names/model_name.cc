@@ -10,7 +10,7 @@
 namespace weft::hub {
 namespace {
 
-constexpr size_t kMostNameBytes = 1024;
+constexpr size_t kMaxNameBytes = 1024;
 
 bool IsAlphanumeric(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -122,7 +122,7 @@ StatusOr<ModelName> ReadAddress(std::string_view text, std::string_view hub_endp
 }  // namespace
 
 bool IsSafePath(std::string_view path) {
-  if (path.empty() || path.size() > kMostNameBytes || path.starts_with('/')) return false;
+  if (path.empty() || path.size() > kMaxNameBytes || path.starts_with('/')) return false;
   for (const std::string_view part : StrSplit(path, '/')) {
     if (part.empty() || part == "." || part == "..") return false;
   }
@@ -149,7 +149,7 @@ StatusOr<HubName> ParseHubName(std::string_view text) {
   for (const char* prefix : {"hf.co/", "huggingface.co/", "hf://", "hf:"}) {
     if (CutPrefix(prefix, &text)) break;
   }
-  if (text.size() > kMostNameBytes) return wrong();
+  if (text.size() > kMaxNameBytes) return wrong();
   HubName name;
   name.wanted = CutAt(':', &text);
   if (const std::string_view revision = CutAt('@', &text); !revision.empty()) {
@@ -209,7 +209,7 @@ StatusOr<ModelName> ParseModelName(std::string_view text, std::string_view hub_e
     WEFT_RETURN_IF_ERROR(hub.status());
     name.kind = ModelName::Kind::kHub;
     name.hub = *hub;
-  } else if (!is_file && text.find('/') == text.npos && text.size() <= kMostNameBytes) {
+  } else if (!is_file && text.find('/') == text.npos && text.size() <= kMaxNameBytes) {
     name.kind = ModelName::Kind::kPlain;
   }
   return name;

@@ -106,9 +106,9 @@ bool IsModelFile(std::string_view file) {
 }
 
 std::vector<std::string> SplitParts(std::string_view file) {
-  constexpr int64_t kMostParts = 1000;
+  constexpr int64_t kMaxParts = 1000;
   const auto split = ReadSplitMark(StemOf(file));
-  if (!EndsAsModel(file) || !split || split->no != 1 || split->count > kMostParts) return {};
+  if (!EndsAsModel(file) || !split || split->no != 1 || split->count > kMaxParts) return {};
   std::vector<std::string> parts;
   for (int64_t no = 1; no <= split->count; ++no) {
     std::string digits = StrCat(no);

@@ -284,7 +284,7 @@ Status Fill(const HttpClient& http, const LoadHooks& hooks, const WantedFile& wa
       return status;
     fruitless = file->have() > most ? 0 : fruitless + 1;
     most = std::max(most, file->have());
-    if (fruitless >= hooks.most_tries) return status;
+    if (fruitless >= hooks.max_tries) return status;
     WEFT_RETURN_IF_ERROR(CheckWanted(hooks));
     hooks.sleep(PauseMs(fruitless, head));
   }

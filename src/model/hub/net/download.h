@@ -50,7 +50,7 @@ struct LoadHooks {
   // What may be downloaded; may be null.
   std::shared_ptr<ByteBudget> budget;
   // Consecutive attempts without progress before an error is reported.
-  int most_tries = 5;
+  int max_tries = 5;
   // Where pip may draw its own progress; -1: nowhere.
   int tool_output = -1;
 

@@ -192,7 +192,7 @@ TEST_F(DownloadTest, GivesUpWhereNothingArrives) {
   const Status status = Load(server);
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("try again"));
-  EXPECT_EQ(server.n_requests(), hooks_.most_tries);
+  EXPECT_EQ(server.n_requests(), hooks_.max_tries);
   EXPECT_FALSE(IsThere());
 }
 
@@ -241,7 +241,7 @@ TEST_F(DownloadTest, StalledConnectionsAreGivenUp) {
     while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     return HttpFile(request, file_);
   });
-  hooks_.most_tries = 1;
+  hooks_.max_tries = 1;
   const Status status = Load(server);
   done = true;
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
@@ -286,7 +286,7 @@ TEST_F(DownloadTest, AnswersThatAreErrorsAreSentences) {
         << status;
     EXPECT_FALSE(IsThere());
     const bool may_pass = status == 429 || status >= 500;
-    EXPECT_EQ(server.n_requests(), may_pass ? hooks_.most_tries : 1) << status;
+    EXPECT_EQ(server.n_requests(), may_pass ? hooks_.max_tries : 1) << status;
     EXPECT_EQ(slept_ms_ >= 4 * 7000, status == 429) << status;
   }
 }

@@ -12,9 +12,9 @@
 namespace weft::hub {
 namespace {
 
-constexpr int kMostRedirects = 10;
-constexpr size_t kMostErrorBytes = 16 << 10;
-constexpr size_t kMostHeaderBytes = 256 << 10;
+constexpr int kMaxRedirects = 10;
+constexpr size_t kMaxErrorBytes = 16 << 10;
+constexpr size_t kMaxHeaderBytes = 256 << 10;
 
 struct FreeCurl {
   void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
@@ -97,7 +97,7 @@ size_t TakeHeader(char* data, size_t, size_t n, void* user) {
   auto* const exchange = static_cast<Exchange*>(user);
   const std::string_view line(data, n);
   exchange->header_bytes += n;
-  if (exchange->header_bytes > kMostHeaderBytes) return 0;
+  if (exchange->header_bytes > kMaxHeaderBytes) return 0;
   // An interim answer, or a proxy's, is followed by another head.
   if (line.starts_with("HTTP/")) exchange->answer.head.headers.clear();
   const size_t colon = line.find(':');
@@ -117,9 +117,9 @@ size_t TakeBody(char* data, size_t, size_t n, void* user) {
   if (!exchange->status.ok()) return 0;
   if (!exchange->IsSuccess()) {
     std::string* const body = &exchange->answer.body;
-    body->append(data, std::min(n, kMostErrorBytes - std::min(kMostErrorBytes, body->size())));
+    body->append(data, std::min(n, kMaxErrorBytes - std::min(kMaxErrorBytes, body->size())));
     // No need to read the rest.
-    return body->size() < kMostErrorBytes ? n : 0;
+    return body->size() < kMaxErrorBytes ? n : 0;
   }
   exchange->status = exchange->sink->Add(std::as_bytes(std::span(data, n)));
   return exchange->status.ok() ? n : 0;
@@ -131,7 +131,7 @@ int LookWhetherWanted(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t
 }
 
 Status TransportError(CURLcode code, const std::string& url, const HttpOptions& options,
-                      int most_s) {
+                      int max_s) {
   const std::string host = Printable(HostOf(url), 200);
   const char* const reason = curl_easy_strerror(code);
   switch (code) {
@@ -146,8 +146,8 @@ Status TransportError(CURLcode code, const std::string& url, const HttpOptions& 
     case CURLE_ABORTED_BY_CALLBACK:
       return Cancelled("nobody waits for ", host, " any more; the part received so far is kept");
     case CURLE_OPERATION_TIMEDOUT:
-      if (most_s > 0) {
-        return DeadlineExceeded(host, " has not sent its answer within ", most_s,
+      if (max_s > 0) {
+        return DeadlineExceeded(host, " has not sent its answer within ", max_s,
                                 " seconds: try again, or use another network");
       }
       return DeadlineExceeded(host, " has sent almost nothing for ", options.stall_s,
@@ -184,7 +184,7 @@ void SetUp(const HttpOptions& options, const HttpRequest& request, const std::st
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(options.connect_timeout_s));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(options.stall_bytes_per_s));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(options.stall_s));
-  curl_easy_setopt(curl, CURLOPT_TIMEOUT, static_cast<long>(request.most_s));
+  curl_easy_setopt(curl, CURLOPT_TIMEOUT, static_cast<long>(request.max_s));
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &TakeHeader);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, exchange);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &TakeBody);
@@ -256,11 +256,11 @@ StatusOr<HttpAnswer> HttpClient::Fetch(const HttpRequest& request, HttpSink* sin
     if (code == CURLE_OK) exchange.ReadHead();
     WEFT_RETURN_IF_ERROR(exchange.status);
     const bool is_error = exchange.began && !exchange.IsSuccess();
-    if (code != CURLE_OK && !is_error) return TransportError(code, url, options_, request.most_s);
+    if (code != CURLE_OK && !is_error) return TransportError(code, url, options_, request.max_s);
     if (!is_error || !IsRedirect(exchange.answer.head.status)) return std::move(exchange.answer);
     const std::string location(exchange.answer.head.Header("location"));
     const std::string next = location.empty() ? "" : Resolved(url, location);
-    if (next.empty() || redirects == kMostRedirects) {
+    if (next.empty() || redirects == kMaxRedirects) {
       return FailedPrecondition(Printable(HostOf(url), 200),
                                 " redirects endlessly or to nowhere: check the URL");
     }
@@ -275,7 +275,7 @@ StatusOr<HttpAnswer> HttpClient::Fetch(const HttpRequest& request, HttpSink* sin
 StatusOr<HttpAnswer> HttpClient::FetchText(const HttpRequest& request, size_t max_bytes) const {
   TextSink sink(request.url, max_bytes);
   HttpRequest bounded = request;
-  bounded.most_s = options_.text_s;
+  bounded.max_s = options_.text_s;
   WEFT_ASSIGN_OR_RETURN(HttpAnswer answer, Fetch(bounded, &sink));
   if (!sink.text.empty()) answer.body = std::move(sink.text);
   return answer;

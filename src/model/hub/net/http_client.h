@@ -43,7 +43,7 @@ struct HttpRequest {
   int64_t first_byte = 0;  // if not 0, request the range from there on
   // With first_byte: only if the file still has this entity tag.
   std::string if_range;
-  int most_s = 0;  // for the whole transfer; 0: any time
+  int max_s = 0;  // for the whole transfer; 0: any time
 };
 
 struct HttpHead {

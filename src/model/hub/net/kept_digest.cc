@@ -20,7 +20,7 @@
 namespace weft::hub {
 namespace {
 
-constexpr size_t kMostKeptBytes = 256;
+constexpr size_t kMaxKeptBytes = 256;
 constexpr size_t kPieceBytes = size_t{4} << 20;
 
 // The line "HEX SIZE TIME" that is kept for a file with this digest. Empty if there is no file.
@@ -44,7 +44,7 @@ void KeepDigest(const std::string& path, const std::string& hex) {
 }
 
 StatusOr<std::string> DigestOfFile(const std::string& path, const CheckProgressFn& progress) {
-  if (const auto kept = ReadFile(KeptDigestPath(path), kMostKeptBytes); kept.ok()) {
+  if (const auto kept = ReadFile(KeptDigestPath(path), kMaxKeptBytes); kept.ok()) {
     const std::string hex = kept->substr(0, kept->find(' '));
     if (IsHex(hex, 64) && *kept == LineFor(path, hex)) return hex;
   }
