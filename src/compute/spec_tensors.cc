@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/strings.h"
 #include "compute/kernels/quants/quants.h"
 
 namespace weft {
@@ -65,9 +66,8 @@ Status CheckWeightTypes(const ModelFile& file, const ModelSpec& spec) {
   for (const TensorRef ref : TensorsOf(spec)) {
     const TensorInfo& tensor = file.tensors()[ref.index];
     if (CanDequantize(tensor.type)) continue;
-    return file.TensorError(tensor.name,
-                            StrCat("its type ", NameOf(tensor.type),
-                                   " cannot be computed with; convert the model to another type"));
+    return Unimplemented("tensor ", Printable(tensor.name), " has type ", NameOf(tensor.type),
+                         ", which cannot be computed with; convert the model to another type");
   }
   return OkStatus();
 }
