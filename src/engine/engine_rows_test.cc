@@ -277,14 +277,16 @@ TEST_P(EngineRowsTest, WhatIsNoRowIsRefused) {
               IsError(StatusCode::kOutOfRange, "exceeds the available context size"));
   TurnOptions scored = GreedyParts({{.rows = std::vector<float>(width)}}, 1);
   scored.prompt_logprobs = true;
-  EXPECT_THAT(refusal(scored), IsError(StatusCode::kInvalidArgument, "a vector has none"));
+  EXPECT_THAT(refusal(scored),
+              IsError(StatusCode::kInvalidArgument, "input embeddings: these have none"));
   // What the session holds already counts.
   RunTurn(engine.get(), session, GreedyParts({{.rows = std::vector<float>(100 * width)}}, 1));
   EXPECT_THAT(refusal(GreedyParts({{.rows = std::vector<float>(100 * width)}}, 1)),
               IsError(StatusCode::kOutOfRange, "that a session may hold"));
   TurnOptions later = Greedy({5}, 1);
   later.prompt_logprobs = true;
-  EXPECT_THAT(refusal(later), IsError(StatusCode::kInvalidArgument, "a vector has none"));
+  EXPECT_THAT(refusal(later),
+              IsError(StatusCode::kInvalidArgument, "input embeddings: these have none"));
 }
 
 // A turn of rows whose like no other number gives.
@@ -444,7 +446,7 @@ TEST(EngineRows, AreRefusedByABackendThatTakesNone) {
   turn.parts = std::make_shared<const Parts>(
       Parts{{.rows = std::vector<float>(static_cast<size_t>(model->row_width()))}});
   EXPECT_THAT(engine->SubmitOnce("", turn).status(),
-              IsError(StatusCode::kUnimplemented, "the cpu backend takes no vectors"));
+              IsError(StatusCode::kUnimplemented, "the cpu backend takes no input embeddings"));
 }
 
 }  // namespace

@@ -214,7 +214,7 @@ class StateMemory {
   bool blocks_stand_alone() const;
 
   // --- rows ---------------------------------------------------------------------------------
-  // What sessions, turns, files and the index hold of vectors in place of tokens: part of the
+  // What sessions, turns, files and the index hold of input embeddings: part of the
   // memory in use, at most half of the budget.
   RowTable* rows() { return &rows_; }
   int64_t max_row_bytes() const { return budget_bytes_ / 2; }
