@@ -101,8 +101,8 @@ class Png {
 Status ReadInterlaced(Png* png, Picture* picture) {
   const size_t row_bytes = size_t{4} * static_cast<size_t>(picture->width);
   std::vector<uint8_t> rgba(row_bytes * static_cast<size_t>(picture->height));
-  std::vector<uint8_t*> rows;
-  for (int y = 0; y < picture->height; ++y) rows.push_back(rgba.data() + row_bytes * y);
+  std::vector<uint8_t*> rows(static_cast<size_t>(picture->height));
+  for (int y = 0; y < picture->height; ++y) rows[y] = rgba.data() + row_bytes * y;
   if (!png->ReadAll(rows.data())) return png->Error();
   for (int y = 0; y < picture->height; ++y) PutRgba(rows[y], picture->width, picture->row(y));
   return OkStatus();

@@ -45,10 +45,12 @@ std::vector<Taps> TapsOf(int n_from, int n_to, Filter filter) {
   const double stretch = std::max(1.0, scale);
   const double radius = RadiusOf(filter) * stretch;
   std::vector<Taps> all(static_cast<size_t>(n_to));
+  // As Pillow rounds: towards zero after adding a half, also below zero.
+  const auto rounded = [](double x) { return static_cast<int>(x); };
   for (int i = 0; i < n_to; ++i) {
     const double center = (i + 0.5) * scale;
-    const int first = std::max(0, static_cast<int>(center - radius + 0.5));
-    const int end = std::min(n_from, static_cast<int>(center + radius + 0.5));
+    const int first = std::max(0, rounded(center - radius + 0.5));
+    const int end = std::min(n_from, rounded(center + radius + 0.5));
     std::vector<double> weights;
     double sum = 0;
     for (int from = first; from < end; ++from) {

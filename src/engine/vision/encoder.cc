@@ -81,6 +81,7 @@ StatusOr<std::unique_ptr<Encoding>> PictureEncoder::Begin(std::vector<const Grid
 StatusOr<std::vector<Grid>> PictureEncoder::Encode(const std::vector<Grid>& views,
                                                    const ExecutorOptions& options) const {
   std::vector<const Grid*> pointers;
+  pointers.reserve(views.size());
   for (const Grid& view : views) pointers.push_back(&view);
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Encoding> encoding,
                         Begin(std::move(pointers), options));
