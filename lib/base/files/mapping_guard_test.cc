@@ -79,6 +79,7 @@ TEST(MappingGuardTest, ARangeIsFreshWhenItsPlaceIsUsedAgain) {
 
 TEST(MappingGuardTest, ManyThreadsAtOnce) {
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([] {
       for (int i = 0; i < 50; ++i) {
