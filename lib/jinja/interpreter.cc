@@ -8,9 +8,9 @@ namespace weft::jinja {
 namespace {
 
 // With its places in two lists, which grow by doubling.
-constexpr size_t kFrameBytes = sizeof(Frame) + kAllocationBytes + 4 * sizeof(Frame*);
+constexpr size_t kFrameBytes = sizeof(Frame) + kAllocationBytes + 4 * sizeof(void*);
 // The largest of those that are kept, and its place in a list.
-constexpr size_t kKeptBytes = 128 + kAllocationBytes + 2 * sizeof(Object*);
+constexpr size_t kKeptBytes = 128 + kAllocationBytes + 2 * sizeof(void*);
 
 // Sets a variable for a scope and restores the old value afterwards.
 template <typename T>
@@ -436,7 +436,8 @@ StatusOr<Value> Interpreter::Call(const Value& callee, Arguments* args) {
   if (callee.kind() != Kind::kCallable) {
     return InvalidArgument("a ", TypeName(callee), " cannot be called");
   }
-  const Value keep = callee;
+  // The call may overwrite the variable that holds it.
+  const Value keep = callee;  // NOLINT(performance-unnecessary-copy-initialization)
   return keep.callable()->Call(this, args);
 }
 

@@ -41,7 +41,7 @@ size_t MaxLines(std::string_view text) {
 
 }  // namespace
 
-size_t SplitLinesBytes(std::string_view text) { return MaxLines(text) * sizeof(text); }
+size_t SplitLinesBytes(std::string_view text) { return MaxLines(text) * sizeof(std::string_view); }
 
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) {
   std::vector<std::string_view> lines;

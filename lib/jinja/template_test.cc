@@ -171,6 +171,7 @@ TEST(Jinja, OneTemplateManyThreads) {
       "{% set ns = namespace(t='') %}{% for i in range(50) %}{% set ns.t = ns.t ~ name|upper %}"
       "{% endfor %}{{ ns.t }}");
   std::vector<std::thread> threads;
+  threads.reserve(4);
   std::vector<std::string> results(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
