@@ -16,9 +16,9 @@ StatusOr<Picture> Decode(std::string_view file, const Limits& limits = {}) {
   return DecodePicture(std::as_bytes(std::span(file)), limits);
 }
 
-std::string Little(uint64_t value, int n_bytes) {
+std::string Little(uint32_t value, int n_bytes) {
   std::string bytes;
-  for (int i = 0; i < n_bytes; ++i) bytes += static_cast<char>(value >> 8 * i & 255);
+  for (int i = 0; i < n_bytes; ++i, value >>= 8) bytes += static_cast<char>(value & 255);
   return bytes;
 }
 
