@@ -49,8 +49,7 @@ enum class Format { kUnknown, kPng, kJpeg, kWebp, kGif, kBmp };
 Format FormatOf(std::span<const std::byte> file);
 std::string_view NameOf(Format format);
 
-// INVALID_ARGUMENT names the format and says what is wrong with the file; RESOURCE_EXHAUSTED, which
-// limit it exceeds.
+// INVALID_ARGUMENT names the format and the file's fault, RESOURCE_EXHAUSTED the limit.
 StatusOr<Picture> DecodePicture(std::span<const std::byte> file, const Limits& limits);
 
 }  // namespace weft::picture

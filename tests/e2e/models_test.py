@@ -229,7 +229,7 @@ model = "{self.b}"
             self.assertEqual(say(server, "openai", "two")[0], "two")
 
     def test_nothing_is_computed_again_after_a_swap(self):
-        # Longer than what is not worth keeping.
+        # Over 1,000 tokens: shorter prompts are not kept.
         story = "Once upon a time there was a fisherman who lived by the sea. " * 36
         for flags in ([], ["--state-dir", self.path / "state"]):
             with Server("-m", self.a, "-m", self.b, "--memory", ONE, *flags) as server:

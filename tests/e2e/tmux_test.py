@@ -342,7 +342,7 @@ class ChatTest(TmuxTest):
             self.assertEqual(code, 0, lines)
             self.assert_fits(window, lines)
             self.assertIn(" ".join(words(piped)), " ".join(words(" ".join(lines))))
-            # The next one tells what there is, and goes on.
+            # The next chat names the saved one, which /load continues.
             window.begin(f"weft chat box {GREEDY}")
             window.expect(r"saved: chat")
             window.type("/load chat")

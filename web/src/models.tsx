@@ -1,5 +1,5 @@
-// The served models and those that could be served: what each is, what it needs, and what switching
-// costs. A server keeps the models it was started with, so another one means typing a command.
+// The dialog of models: each one's facts and memory, and the command that serves it. A server of
+// one model keeps it, so another one means typing a command.
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 

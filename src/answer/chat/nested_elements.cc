@@ -145,7 +145,7 @@ std::optional<Structure> NestedElements::Members(const Place& place, const Value
     return properties->contains(key) && shape.properties.contains(key);
   };
   if (!properties->is_object() || !std::ranges::all_of(required, is_known)) return std::nullopt;
-  // Without elements a reader could not tell what it is.
+  // A value without elements could be an empty object or an empty text.
   if (!alone && required.empty()) return std::nullopt;
   StructureList all;
   for (const auto& [key, value] : properties->items()) {

@@ -78,7 +78,8 @@ unsigned TypesOf(const Json& schema, int depth) {
   return types != 0 ? types : static_cast<unsigned>(ParameterTypes::kAny);
 }
 
-// Reads the shape of a value from its schema; what is too deep or too much keeps its types alone.
+// Reads the shape of a value from its schema. A part that is too deep or too large keeps only its
+// types.
 class ShapeReader {
  public:
   ShapeReader(const Json& root, int* n_parts) : root_(root), n_parts_(n_parts) {}

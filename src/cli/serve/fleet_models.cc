@@ -26,7 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxModelsFileBytes = size_t{1} << 20;
-// Of what its weights leave of --memory, the part that a model's sessions get.
+// A model's sessions get a quarter of the memory that its weights leave.
 constexpr int64_t kSessionsPart = 4;
 constexpr int64_t kMinSessionBytes = int64_t{64} << 20;
 // What a step computes with, as far as is known before a model is loaded.

@@ -77,7 +77,7 @@ class FleetFolder {
   std::unique_ptr<StateDirectory> lock_;
 };
 
-// For all models: what was said, without what the process takes by itself; or most of what is free.
+// For all models: --memory less the process's own memory, or three quarters of the free memory.
 int64_t FleetMemory(const EngineOptions& engine) {
   if (engine.memory_bytes == 0) return FreeHostMemoryBytes() / 4 * 3;
   return std::max(engine.memory_bytes - ResidentMemoryBytes(), int64_t{1});

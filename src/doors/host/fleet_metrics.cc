@@ -65,7 +65,7 @@ class Families {
     std::string help, type, samples;
   };
 
-  // Null for what is left out.
+  // Null for a metric that is left out.
   Family* Find(std::string_view description, const std::string& label) {
     const std::string name(description.substr(0, description.find(' ')));
     if (IsOfServer(name) != label.empty()) return nullptr;

@@ -1,7 +1,7 @@
-// Encoded pictures by what they are made of, so that a picture which comes again is encoded once:
-// for every turn of a conversation, and every conversation of a tenant.
+// Keeps encoded pictures by tenant, pixels and preparation, so that each is encoded once for all
+// turns and conversations of a tenant.
 //
-// Bounded in bytes; what was used longest ago leaves first. Not thread-safe.
+// Bounded in bytes: the least recently used leaves first. Not thread-safe.
 #ifndef WEFT_ENGINE_VISION_PICTURE_CACHE_H_
 #define WEFT_ENGINE_VISION_PICTURE_CACHE_H_
 

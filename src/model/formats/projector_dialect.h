@@ -4,8 +4,8 @@
 // takes pairs of frames, and gemma3's projection with rows and columns the other way round. Here
 // they become matrices with a row per output. Nothing above formats/ knows the other forms.
 //
-// A pure function; any thread. It never fails: what it does not understand stays as it is, for its
-// reader to refuse.
+// A pure function; any thread. It never fails: an unknown file stays as it is, and its
+// reader refuses it.
 #ifndef WEFT_MODEL_FORMATS_PROJECTOR_DIALECT_H_
 #define WEFT_MODEL_FORMATS_PROJECTOR_DIALECT_H_
 

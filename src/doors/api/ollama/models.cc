@@ -176,7 +176,7 @@ Json Running(Host& host) {
 
 // --- several models --------------------------------------------------------------------
 
-// Of what is known of a model that is not loaded, too.
+// Uses only facts that are also known while the model is not loaded.
 std::string DigestOf(const FleetModel& model) {
   return Digest(StrCat(model.file_name, " ", model.file_bytes, " ", model.facts.n_parameters));
 }

@@ -1,5 +1,5 @@
 // Named conversations in the namespace of the caller's API key: list, create, inspect, fork, reset,
-// park, restore, delete; and what was found of their prompts.
+// park, restore, delete; and how much of their prompts was cached.
 #ifndef WEFT_DOORS_API_SESSIONS_ROUTES_H_
 #define WEFT_DOORS_API_SESSIONS_ROUTES_H_
 
