@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -22,10 +21,10 @@
 #include "cli/flags/ollama_flags.h"
 #include "cli/serve/announcement.h"
 #include "cli/serve/api_routes.h"
+#include "cli/serve/drain.h"
 #include "cli/serve/fleet_models.h"
 #include "cli/serve/fleet_server.h"
 #include "cli/serve/serve_flags.h"
-#include "cli/serve/service_manager.h"
 #include "cli/serve/signals.h"
 #include "cli/serve/terminal_face.h"
 #include "doors/api/front_door.h"
@@ -43,8 +42,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Time to send remaining output when everything is computed.
-constexpr milliseconds kSendGrace{5000};
 // Time for the log's reader to read its last lines.
 constexpr milliseconds kLogGrace{1000};
 // Interval for checking long prompts to report, and sessions idle for longer than --session-ttl.
@@ -118,12 +115,6 @@ void AllowManyDescriptors() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   (void)setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-void WarnWhenOpenToAll(const ServeFlags& flags) {
-  if (serve::IsLoopbackHost(flags.server.host) || !flags.server.api_key_file.empty()) return;
-  LogLine(StrCat("without --api-key-file, anyone who can reach ", Printable(flags.server.host, 100),
-                 " has access"));
 }
 
 // How much of the model is loaded, in percent: written by the loading thread, told by /health.
@@ -230,41 +221,18 @@ Status RunUntilEnd(const LoadOutcome& outcome, ServeSignals* signals, OpenServer
   return OkStatus();
 }
 
-// Lets running turns finish; cuts them off after a second signal.
 Status Drain(ServeSignals* signals, OpenServer* open) {
-  const ServeFlags& flags = open->flags;
   serve::ModelHost* const host = open->host;
   serve::GrpcServer* const grpc = open->grpc.get();
   open->face.reset();
-  LogLine(StrCat("shutting down: running turns have ", flags.server.drain_seconds,
-                 " s to finish; a second signal ends them at once"));
-  // A service manager with a shorter timeout would kill us while saving.
-  TellServiceManager(
-      StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
-             std::chrono::microseconds(std::chrono::seconds(flags.server.drain_seconds) +
-                                       SaveGrace(flags) + 2 * kSendGrace)
-                 .count()));
   if (grpc != nullptr) grpc->BeginDrain();
-  std::atomic<bool> drained{false};
-  Status status;
-  std::thread waiter([&] {
-    status = host->Drain(std::chrono::seconds(flags.server.drain_seconds));
-    drained = true;
-    signals->Tell();
-  });
-  milliseconds send_grace = kSendGrace;
-  while (!drained) {
-    const ServeSignals::Cause cause = signals->Wait(kLookMs);
-    if (cause == ServeSignals::Cause::kTimeout) TellLongPrompts(host, &open->prompt_log);
-    if (cause != ServeSignals::Cause::kEnd) continue;
-    send_grace = milliseconds(0);
-    (void)host->Drain(milliseconds(0));
-  }
-  waiter.join();
-  if (grpc != nullptr) grpc->Shutdown(send_grace);
-  open->http->Shutdown(send_grace);
+  const Drained drained = DrainTurns(
+      open->flags, signals, [host](milliseconds grace) { return host->Drain(grace); },
+      [&] { TellLongPrompts(host, &open->prompt_log); });
+  if (grpc != nullptr) grpc->Shutdown(drained.send_grace);
+  open->http->Shutdown(drained.send_grace);
   LogLine("shut down");
-  return status;
+  return drained.status;
 }
 
 // Where conversations are kept: if no flag says it, at a terminal in the user's own folder, like

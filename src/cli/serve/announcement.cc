@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "cli/serve/server_figures.h"
+#include "doors/http/guard.h"
 #include "model/sampling/sampling_parameters.h"
 
 namespace weft::cli {
@@ -22,6 +23,12 @@ void LogSampling(const SamplingAdvice& flags, const FlaggedModel& model) {
   if (model.advice.left_out.empty()) return;
   LogLine(StrCat("the model also recommends ", Printable(StrJoin(model.advice.left_out, ", "), 300),
                  ", which is not supported"));
+}
+
+void WarnWhenOpenToAll(const ServeFlags& flags) {
+  if (serve::IsLoopbackHost(flags.server.host) || !flags.server.api_key_file.empty()) return;
+  LogLine(StrCat("without --api-key-file, anyone who can reach ", Printable(flags.server.host, 100),
+                 " has access"));
 }
 
 void AddFigures(const EngineStats& stats, RunningServer* server) {

@@ -11,6 +11,7 @@
 
 #include "cli/flags/model_flags.h"
 #include "cli/serve/running_servers.h"
+#include "cli/serve/serve_flags.h"
 #include "doors/host/host.h"
 #include "model/sampling/sampling_parameters.h"
 
@@ -20,6 +21,9 @@ std::string HttpAddress(const std::string& host, int port);
 
 // Logs the sampling defaults and their origin.
 void LogSampling(const SamplingAdvice& flags, const FlaggedModel& model);
+
+// Says in the log who has access, if --host lets others in and no key keeps them out.
+void WarnWhenOpenToAll(const ServeFlags& flags);
 
 // Adds an engine's figures to those of a server.
 void AddFigures(const EngineStats& stats, RunningServer* server);

@@ -143,13 +143,7 @@ class ServedModel : public serve::LoadedModel {
 // The flags that may differ between models.
 void AddFlagsOfModel(CLI::App* app, Wanted* wanted, int64_t* idle_seconds, std::string* memory) {
   ServeFlags* const flags = &wanted->flags;
-  AddContextFlag(app, &flags->model);
-  AddPoolingFlag(app, &flags->model);
-  AddComputeFlags(app, &flags->model);
-  AddSpeculationFlags(app, &flags->model);
-  AddSamplingFlags(app, &flags->sampling);
-  AddReplyFlags(app, &flags->reply);
-  AddTemplateVariableFlags(app, &flags->reply);
+  AddFlagsOfEachModel(app, flags);
   app->add_option("--model", flags->model.path);
   app->add_option("--spec", flags->model.spec_path);
   app->add_option("--aliases", wanted->aliases);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -11,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,8 +20,8 @@
 #include "cli/flags/door_flags.h"
 #include "cli/flags/ollama_flags.h"
 #include "cli/serve/announcement.h"
+#include "cli/serve/drain.h"
 #include "cli/serve/fleet_models.h"
-#include "cli/serve/service_manager.h"
 #include "cli/serve/signals.h"
 #include "doors/api/ollama/routes.h"
 #include "doors/api/server/fleet_routes.h"
@@ -39,8 +37,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Time to send remaining output when everything is computed.
-constexpr milliseconds kSendGrace{5000};
 constexpr int kLookMs = 1000;
 // While the first models are loaded.
 constexpr int kStartLookMs = 50;
@@ -106,7 +102,7 @@ struct OpenFleet {
   std::map<std::string, serve::PromptLog> prompt_logs = {};
 };
 
-// "haiku, large (loaded), 2 others".
+// "haiku, large (2 not loaded)".
 std::string NamesOf(const serve::ModelFleet& fleet) {
   std::vector<std::string> loaded;
   size_t n_others = 0;
@@ -135,6 +131,7 @@ void Announce(OpenFleet* open) {
     std::fprintf(stderr, "listening on http://127.0.0.1:%d for clients of Ollama\n",
                  open->http.second_port());
   }
+  WarnWhenOpenToAll(open->flags);
   const std::string seconds = StrCat((NowMicros() - open->door.start_us) / 1'000'000);
   LogLine(StrCat("ready after ", seconds, " s with ", fleet->List().size(), " models and ",
                  HumanBytes(static_cast<uint64_t>(fleet->memory_bytes())),
@@ -176,34 +173,13 @@ void RunUntilEnd(ServeSignals* signals, OpenFleet* open) {
   }
 }
 
-// Lets running turns finish; cuts them off after a second signal.
 Status Drain(ServeSignals* signals, OpenFleet* open) {
-  const ServeFlags& flags = open->flags;
-  LogLine(StrCat("shutting down: running turns have ", flags.server.drain_seconds,
-                 " s to finish; a second signal ends them at once"));
-  TellServiceManager(
-      StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
-             std::chrono::microseconds(std::chrono::seconds(flags.server.drain_seconds) +
-                                       SaveGrace(flags) + 2 * kSendGrace)
-                 .count()));
   open->host.BeginDrain();
-  std::atomic<bool> drained{false};
-  Status status;
-  std::thread waiter([&] {
-    status = open->fleet.Drain(std::chrono::seconds(flags.server.drain_seconds));
-    drained = true;
-    signals->Tell();
-  });
-  milliseconds send_grace = kSendGrace;
-  while (!drained) {
-    if (signals->Wait(kLookMs) != ServeSignals::Cause::kEnd) continue;
-    send_grace = milliseconds(0);
-    (void)open->fleet.Drain(milliseconds(0));
-  }
-  waiter.join();
-  open->http.Shutdown(send_grace);
+  const Drained drained = DrainTurns(
+      open->flags, signals, [open](milliseconds grace) { return open->fleet.Drain(grace); }, [] {});
+  open->http.Shutdown(drained.send_grace);
   LogLine("shut down");
-  return status;
+  return drained.status;
 }
 
 int64_t LongestContext(const std::vector<serve::FleetModel>& models) {

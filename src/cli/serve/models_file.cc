@@ -45,7 +45,8 @@ class Line {
   StatusOr<std::string> Value() {
     Skip();
     if (IsQuote()) return Quoted();
-    std::string word = Take('+') ? Bare() : Bare();
+    (void)Take('+');
+    std::string word = Bare();
     double number = 0;
     if (word == "true" || word == "false" || ParseDouble(word, &number)) return word;
     return Error("a value is a string in quotes, a number, true or false");

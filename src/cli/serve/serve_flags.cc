@@ -86,6 +86,10 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   CheckBytes(app, "--memory");
   CheckBytes(app, "--state-disk", "0");
   AddPageFlags(app, flags);
+  AddFlagsOfEachModel(app, flags);
+}
+
+void AddFlagsOfEachModel(CLI::App* app, ServeFlags* flags) {
   AddContextFlag(app, &flags->model);
   AddPoolingFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);

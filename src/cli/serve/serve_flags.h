@@ -32,6 +32,8 @@ struct ServeFlags {
 };
 
 void AddServeFlags(CLI::App* app, ServeFlags* flags);
+// Those among them that may differ between the models of one server.
+void AddFlagsOfEachModel(CLI::App* app, ServeFlags* flags);
 
 // Time for saving named sessions when the server ends.
 std::chrono::milliseconds SaveGrace(const ServeFlags& flags);
