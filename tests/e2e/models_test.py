@@ -2,61 +2,36 @@
 """weft serve with several models: who answers, what is in memory, and what a swap keeps."""
 
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 import unittest
 
-from weft_process import TIMEOUT_S, command_line, make_model, peak_kib, weft
+import serve_test
+from weft_process import TIMEOUT_S, make_model, peak_kib, weft
 
 # Room for one of the tiny models, which need about 100 MB to be loaded, and for two.
 ONE, TWO = "160M", "240M"
 
 
-class Server:
-    """A weft serve with these arguments, ended when the with block ends."""
+class Server(serve_test.Server):
+    """A weft serve with these arguments, which saves its sessions when the with block ends."""
 
     def __init__(self, *args):
-        self.process = subprocess.Popen(command_line("serve", "--port", "0", *args),
-                                        stderr=subprocess.PIPE, text=True)
-        self.lines = []
-        self.port = None
-        self.listening = threading.Event()
-        self.reader = threading.Thread(target=self.read_log, daemon=True)
-        self.reader.start()
+        super().__init__(None, *args)
 
-    def read_log(self):
-        for line in self.process.stderr:
-            self.lines.append(line)
-            if match := re.match(r"listening on http://127\.0\.0\.1:(\d+)$", line):
-                self.port = int(match[1])
-                self.listening.set()
-        self.listening.set()
-
-    def __enter__(self):
-        assert self.listening.wait(TIMEOUT_S) and self.port, self.log
-        return self
-
-    def __exit__(self, *_):
+    def __exit__(self, *error):
         if self.process.poll() is None:
             self.process.terminate()
-        try:
-            self.process.wait(TIMEOUT_S)
-        finally:
-            self.process.kill()
-        self.reader.join()
-        self.process.stderr.close()
-
-    @property
-    def log(self):
-        return "".join(self.lines)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(TIMEOUT_S)
+        super().__exit__(*error)
 
     def ask(self, method, path, body=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)

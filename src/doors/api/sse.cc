@@ -19,6 +19,8 @@ bool SseStream::Event(std::string_view name, const nlohmann::ordered_json& data)
   return Write(StrCat("event: ", name, "\ndata: ", CompactJson(data), "\n\n"));
 }
 
+bool SseStream::Comment(std::string_view text) { return Write(StrCat(": ", text, "\n\n")); }
+
 bool SseStream::Done() { return Write("data: [DONE]\n\n"); }
 
 }  // namespace weft::serve

@@ -16,6 +16,8 @@ class SseStream : public AnswerStream {
   // False once the client has left: stop feeding the stream.
   bool Data(const nlohmann::ordered_json& data);
   bool Event(std::string_view name, const nlohmann::ordered_json& data);
+  // Clients ignore it: a sign of life.
+  bool Comment(std::string_view text);
   // OpenAI's "data: [DONE]".
   bool Done();
 };

@@ -14,7 +14,6 @@
 #include "doors/api/sse.h"
 #include "doors/host/fleet_metrics.h"
 #include "json/json_fields.h"
-#include "json/json_text.h"
 
 namespace weft::serve {
 namespace {
@@ -225,24 +224,23 @@ Task<void> HandleEvents(FleetHost& host, ModelFleet& fleet, const HttpRequest&,
   const std::function<void()> notify = wake.Notifier();
   const std::stop_callback<std::function<void()>> on_gone(responder.cancellation(), notify);
   const std::stop_callback<std::function<void()>> on_draining(host.draining(), notify);
-  const HttpHeaders headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-  bool is_open =
-      responder.Begin(200, "text/event-stream", headers) && responder.Write(": open\n\n");
+  SseStream stream(responder);
+  bool is_open = stream.Comment("open");
   int64_t told_us = NowMicros();
   while (is_open && !responder.gone() && host.phase() != Phase::kDraining) {
     for (const ModelFleet::Event& event : fleet.EventsSince(last)) {
       last = event.number;
-      is_open = responder.Write(StrCat("data: ", CompactJson(EventJson(event)), "\n\n"));
+      is_open = stream.Data(EventJson(event));
       told_us = NowMicros();
     }
     if (NowMicros() - told_us > kQuietUs) {
-      is_open = responder.Write(": still open\n\n");
+      is_open = stream.Comment("still open");
       told_us = NowMicros();
     }
     co_await responder.Room();
     co_await wake.WaitUntil(std::chrono::steady_clock::now() + kLook);
   }
-  responder.End();
+  stream.End();
 }
 
 void AddActions(Router& router, FleetHost& host, ModelFleet& fleet) {
