@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "answer/chat/call_text.h"
+#include "answer/reply/schema_reference.h"
 
 namespace weft {
 namespace {
@@ -17,7 +18,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 8;
 constexpr int kMaxElements = 2000;  // of a tool
-constexpr int kMaxReferences = 8;   // that lead to one another
 constexpr size_t kMaxKeyBytes = 256;
 constexpr int64_t kMaxItems = 1'000'000;
 
@@ -67,27 +67,10 @@ Structure NestedElements::Of(const TaggedPart& parameter) {
                parameter.key, 0);
 }
 
-// Follows references to definitions of the same document.
-NestedElements::Place NestedElements::Resolved(Place place) const {
-  for (int step = 0; step < kMaxReferences; ++step) {
-    if (!place.schema->is_object()) return place;
-    const auto reference = place.schema->find("$ref");
-    if (reference == place.schema->end() || !reference->is_string()) return place;
-    const std::string& target = reference->get_ref<const std::string&>();
-    bool found = false;
-    for (const std::string home : {"$defs", "definitions"}) {
-      const std::string prefix = StrCat("#/", home, "/");
-      if (!target.starts_with(prefix) || !place.root->contains(home)) continue;
-      const std::string name = target.substr(prefix.size());
-      const Json& definitions = place.root->at(home);
-      if (!definitions.is_object() || !definitions.contains(name)) continue;
-      place.schema = &definitions.at(name);
-      place.part.path = {home, name};
-      found = true;
-      break;
-    }
-    if (!found) return place;
-  }
+NestedElements::Place NestedElements::Resolved(Place place) {
+  ReferredSchema found = FollowReferences(*place.root, *place.schema);
+  place.schema = found.schema;
+  if (!found.path.empty()) place.part.path = std::move(found.path);
   return place;
 }
 

@@ -42,7 +42,7 @@ class NestedElements {
     constraint::SchemaPart part;
   };
 
-  Place Resolved(Place place) const;
+  static Place Resolved(Place place);
   constraint::Structure Value(const Place& place, const ValueShape& shape, const std::string& key,
                               int depth);
   // Nothing if the schema does not list the elements. `alone`: values of no other schema are here.

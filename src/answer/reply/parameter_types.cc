@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "answer/reply/call_writer.h"
+#include "answer/reply/schema_reference.h"
 #include "json/big_integer.h"
 
 namespace weft {
@@ -14,7 +15,6 @@ using Json = nlohmann::ordered_json;
 constexpr int kMaxAlternatives = 4;  // levels of nested anyOf
 constexpr int kMaxShapeDepth = 8;    // levels of objects and arrays
 constexpr int kMaxParts = 50'000;    // of parameters, in all schemas
-constexpr int kMaxReferences = 8;    // that lead to one another
 constexpr int kMaxValueDepth = 64;
 
 unsigned TypeNamed(std::string_view name) {
@@ -85,14 +85,14 @@ class ShapeReader {
   ShapeReader(const Json& root, int* n_parts) : root_(root), n_parts_(n_parts) {}
 
   ValueShape Read(const Json& schema, int depth) {
-    ValueShape shape{.types = TypesOf(*Resolved(&schema), 0)};
+    ValueShape shape{.types = TypesOf(*FollowReferences(root_, schema).schema, 0)};
     AddParts(schema, depth, &shape);
     return shape;
   }
 
  private:
   void AddParts(const Json& schema, int depth, ValueShape* shape) {
-    const Json& at = *Resolved(&schema);
+    const Json& at = *FollowReferences(root_, schema).schema;
     if (depth >= kMaxShapeDepth) return;
     if (const Json* const properties = Member(at, "properties");
         properties != nullptr && properties->is_object()) {
@@ -110,28 +110,6 @@ class ShapeReader {
       if (choices == nullptr || !choices->is_array()) continue;
       for (const Json& choice : *choices) AddParts(choice, depth + 1, shape);
     }
-  }
-
-  // Follows references to definitions of the same schema.
-  const Json* Resolved(const Json* schema) const {
-    for (int step = 0; step < kMaxReferences; ++step) {
-      const Json* const reference = Member(*schema, "$ref");
-      if (reference == nullptr || !reference->is_string()) break;
-      const Json* const target = TargetOf(reference->get_ref<const std::string&>());
-      if (target == nullptr) break;
-      schema = target;
-    }
-    return schema;
-  }
-  const Json* TargetOf(std::string_view reference) const {
-    for (const char* const home : {"$defs", "definitions"}) {
-      const std::string prefix = std::string("#/") + home + "/";
-      if (!reference.starts_with(prefix)) continue;
-      const Json* const definitions = Member(root_, home);
-      if (definitions == nullptr) return nullptr;
-      return Member(*definitions, std::string(reference.substr(prefix.size())).c_str());
-    }
-    return nullptr;
   }
 
   const Json& root_;
