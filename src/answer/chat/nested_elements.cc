@@ -12,7 +12,6 @@ namespace weft {
 namespace {
 
 using constraint::kUnlimited;
-using constraint::SchemaPart;
 using constraint::Structure;
 using Json = nlohmann::ordered_json;
 
