@@ -72,8 +72,8 @@ BITS = {"Q4_K": 4.625, "Q6_K": 6.625}     # of a weight, as the kernels have the
 
 # How a kernel's work is cut, by how its name begins: threads of a block, outputs and rows of it;
 # and the bytes of shared memory that its launch gives it.
-CUTS = {"MultiplyOne": (128, 16, 1, 0), "MultiplyFew": (128, 16, 8, 16128),
-        "MultiplyTiles": (128, 16, 32, 64512), "MultiplyMany": (128, 64, 32, 44032)}
+CUTS = {"MultiplyOne": (128, 16, 1, 0), "MultiplyFew": (128, 16, 8, 15872),
+        "MultiplyTiles": (128, 16, 32, 63488), "MultiplyMany": (128, 64, 32, 43008)}
 MANY_ROWS = 128         # from here on a block has several bands
 
 

@@ -104,16 +104,14 @@ class AttentionOf {
   }
   // Merging straight into bytes equals merging into floats and then quantizing.
   void ExpectSameAsBytes(AttendArgs args, std::vector<float>& floats) {
-    const auto n_blocks = static_cast<size_t>(n_heads() * p_.v_dim / device::kBlockInputs);
+    const int n_blocks = static_cast<int>(n_heads() * p_.v_dim / device::kBlockInputs);
     std::vector<int8_t> q[2];
-    std::vector<float> scales[2];
-    std::vector<int32_t> sums[2];
+    std::vector<uint32_t> meta[2];
     device::Int8View views[2];
     for (int i = 0; i < 2; ++i) {
       q[i].assign(floats.size(), 99);
-      scales[i].assign(n_blocks * positions_.size(), -1.0f);
-      sums[i].assign(n_blocks * positions_.size(), -1);
-      views[i] = {q[i].data(), scales[i].data(), sums[i].data()};
+      meta[i].assign(static_cast<size_t>(device::MetaWords(n_blocks)) * positions_.size(), 99);
+      views[i] = {q[i].data(), meta[i].data()};
     }
     args.out = {};
     args.bytes = views[0];
@@ -125,8 +123,7 @@ class AttentionOf {
                                       QuantizeShapeOf(n_heads() * p_.v_dim, rows, 1), &quantize)
                     .ok());
     EXPECT_EQ(q[0], q[1]);
-    EXPECT_EQ(std::memcmp(scales[0].data(), scales[1].data(), scales[0].size() * 4), 0);
-    EXPECT_EQ(sums[0], sums[1]);
+    EXPECT_EQ(meta[0], meta[1]);
   }
 
   // Position by position.

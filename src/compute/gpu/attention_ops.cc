@@ -152,7 +152,7 @@ int64_t Builder::MaxItems(int64_t n, int group) const {
 Input Builder::Attend(KvType type, AttendArgs args, const BoundLinear* next) {
   Input sums = {args.out, {}};
   if (next != nullptr && next->form->int8 && args.kv.v_dim % device::kBlockInputs == 0) {
-    sums.q = args.bytes = NewBytes(size_.rows, int64_t{args.n_heads} * args.kv.v_dim);
+    sums.q = args.bytes = arena_.TakeBytes(size_.rows, int64_t{args.n_heads} * args.kv.v_dim);
     args.out.values = nullptr;
   }
   args.step = buffer_.view();

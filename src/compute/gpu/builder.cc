@@ -133,15 +133,6 @@ Rows Builder::NewRows(int64_t width, int64_t n_rows) {
   return {arena_.Take<float>(width * (n_rows > 0 ? n_rows : size_.rows)), width};
 }
 
-device::Int8View Builder::NewBytes(int64_t n_rows, int64_t width) {
-  const int64_t n_blocks = width / device::kBlockInputs;
-  device::Int8View view;
-  view.q = arena_.Take<int8_t>(n_rows * width);
-  view.scales = arena_.Take<float>(n_rows * n_blocks);
-  view.sums = arena_.Take<int32_t>(n_rows * n_blocks);
-  return view;
-}
-
 void Builder::Embed(const BoundLinear& table, const int32_t* index, float scale, bool add,
                     const Rows& out) {
   device::EmbedArgs args;
@@ -168,7 +159,7 @@ Input Builder::Prepare(const Rows& x, int64_t width,
   };
   if (x.values == entry_.x.values) return Entered(wants(false), wants(true));
   if (!wants(true)) return input;
-  input.q = NewBytes(rows.most, width);
+  input.q = arena_.TakeBytes(rows.most, width);
   Launch(device::QuantizeRows, QuantizeShapeOf(width, rows, 1),
          QuantizeArgsOf(x, width, input.q, rows));
   return input;
@@ -213,7 +204,7 @@ void Builder::MultiplyHeads(const BoundStack& stack, const Rows& x, int64_t x_he
   const RowSet rows = step_rows();
   const int64_t width = stack.matrix.n_in;
   if (stack.form->int8) {
-    input.q = NewBytes(rows.most * stack.count, width);
+    input.q = arena_.TakeBytes(rows.most * stack.count, width);
     device::QuantizeArgs args = QuantizeArgsOf(x, width, input.q, rows);
     args.x_head = x_head;
     Launch(device::QuantizeRows, QuantizeShapeOf(width, rows, stack.count), args);
@@ -331,7 +322,7 @@ device::ActivateBytesArgs Builder::ActivateBytesOf(const device::ActivateArgs& a
   device::ActivateBytesArgs bytes;
   bytes.rows = args;
   bytes.rows.out = {};
-  bytes.out = NewBytes(max_rows, width);
+  bytes.out = arena_.TakeBytes(max_rows, width);
   bytes.n_blocks = static_cast<int32_t>(width / device::kBlockInputs);
   return bytes;
 }

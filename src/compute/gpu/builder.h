@@ -46,6 +46,12 @@ class Arena {
     max_ = std::max(max_, used_);
     return reinterpret_cast<T*>(at);
   }
+  // Rows of quantized activations.
+  device::Int8View TakeBytes(int64_t n_rows, int64_t width) {
+    const int n_blocks = device::CeilDiv(width, device::kBlockInputs);
+    int8_t* const q = Take<int8_t>(n_rows * width);
+    return {q, Take<uint32_t>(n_rows * device::MetaWords(n_blocks))};
+  }
   int64_t used() const { return used_; }
   void BackTo(int64_t used) { used_ = used; }
   int64_t most() const { return max_; }
@@ -135,7 +141,6 @@ class Builder {
   }
   RowSet step_rows() const { return {buffer_.view().n_rows, size_.rows}; }
   Rows NewRows(int64_t width, int64_t n_rows = 0);
-  device::Int8View NewBytes(int64_t n_rows, int64_t width);
   // A range of columns of each row.
   static Rows Columns(const Rows& rows, int64_t first) {
     return {rows.values + first, rows.stride};

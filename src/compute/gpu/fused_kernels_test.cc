@@ -25,25 +25,23 @@ using device::kBlockInputs;
 struct Bytes {
   Bytes(int64_t n_rows, int64_t width)
       : q(static_cast<size_t>(n_rows * width), 77),
-        scales(q.size() / kBlockInputs, -7),
-        sums(q.size() / kBlockInputs, -7) {}
-  Int8View view() { return {q.data(), scales.data(), sums.data()}; }
+        meta(
+            static_cast<size_t>(n_rows * device::MetaWords(static_cast<int>(width / kBlockInputs))),
+            77) {}
+  Int8View view() { return {q.data(), meta.data()}; }
 
   std::vector<int8_t> q;
-  std::vector<float> scales;
-  std::vector<int32_t> sums;
+  std::vector<uint32_t> meta;
 };
 
 template <typename T>
 bool Same(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
-bool Same(const Bytes& a, const Bytes& b) {
-  return Same(a.q, b.q) && Same(a.scales, b.scales) && Same(a.sums, b.sums);
-}
+bool Same(const Bytes& a, const Bytes& b) { return Same(a.q, b.q) && Same(a.meta, b.meta); }
 
 // Quantizes a block of 32 values one by one, as kernels.h defines it.
-void QuantizeInOrder(const float* x, int8_t* q, float* scale, int32_t* sum) {
+void QuantizeInOrder(const float* x, int8_t* q, uint32_t* meta) {
   float max = 0;
   bool finite = true;
   for (int i = 0; i < kBlockInputs; ++i) {
@@ -56,9 +54,11 @@ void QuantizeInOrder(const float* x, int8_t* q, float* scale, int32_t* sum) {
     q[i] = scaled ? static_cast<int8_t>(std::nearbyint(x[i] * (127.0f / max))) : int8_t{0};
     halves[i / 16] += q[i];
   }
-  *scale = scaled ? max / 127.0f : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
-  *sum = static_cast<int32_t>(static_cast<uint32_t>(halves[1]) << 16 |
-                              (static_cast<uint32_t>(halves[0]) & 0xFFFF));
+  meta[0] = device::BitsOf(scaled   ? max / 127.0f
+                           : finite ? 0.0f
+                                    : std::numeric_limits<float>::quiet_NaN());
+  meta[4] = static_cast<uint32_t>(halves[1]) << 16 | (static_cast<uint32_t>(halves[0]) & 0xFFFF);
+  meta[8] = device::BitsOf(static_cast<float>(halves[0] + halves[1]));
 }
 
 class FusedKernelsTest : public ::testing::Test {
@@ -90,10 +90,12 @@ TEST_F(FusedKernelsTest, BytesAreThoseOfAPlainLoop) {
     const RowSet rows = {&n, n_rows + 1};
     RunKernel(device::QuantizeRows, QuantizeShapeOf(width, rows, 1),
               QuantizeArgsOf({x.data(), stride}, width, out.view(), rows));
+    std::ranges::fill(expected.meta, 0);  // and of blocks beyond a row's end
     for (int64_t block = 0; block < n_rows * n_blocks; ++block) {
+      const int64_t at = device::MetaAt(static_cast<int>(n_blocks), block / n_blocks,
+                                        static_cast<int>(block % n_blocks));
       QuantizeInOrder(x.data() + block / n_blocks * stride + block % n_blocks * 32,
-                      expected.q.data() + block * 32, expected.scales.data() + block,
-                      expected.sums.data() + block);
+                      expected.q.data() + block * 32, expected.meta.data() + at);
     }
     ASSERT_TRUE(Same(out, expected)) << round;
   }

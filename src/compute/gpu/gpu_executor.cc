@@ -91,8 +91,7 @@ Status StepContext::Start(device::Priority priority) {
     Arena arena(begin);
     gathered_ = {arena.Take<float>(n * spec.d_model), spec.d_model};
     logits_ = {arena.Take<float>(n * spec.n_vocab), spec.n_vocab};
-    int8_ = {arena.Take<int8_t>(n * spec.d_model), arena.Take<float>(n * spec.d_model / 32 + 1),
-             arena.Take<int32_t>(n * spec.d_model / 32 + 1)};
+    int8_ = arena.TakeBytes(n, spec.d_model);
     return arena.used();
   };
   WEFT_ASSIGN_OR_RETURN(piece_, device.Allocate(lay_out(nullptr)));

@@ -27,7 +27,7 @@ Status Builder::Build(device::Device* device, std::vector<ProgramPart>* parts,
   if (KeepsInputs(spec_)) kept_ = NewRows(spec_.d_model);
   if (spec_.n_side_streams > 0) sides_ = NewRows(spec_.n_side_streams * spec_.d_model);
   if (SharesFirstValues(spec_)) first_values_ = NewRows(spec_.d_model);
-  entry_bytes_ = NewBytes(size_.rows, spec_.d_model);
+  entry_bytes_ = arena_.TakeBytes(size_.rows, spec_.d_model);
   if (spec_.per_layer_input) per_layer_ = NewRows(spec_.per_layer_input->proj.n_out);
   const int64_t used = arena_.used();
   const bool pauses = size_.rows > kMaxWholeRows;

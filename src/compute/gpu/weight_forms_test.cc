@@ -78,11 +78,10 @@ class WeightFormTest : public ::testing::TestWithParam<Form> {
     x_.resize(kRows * n_in_);
     for (float& value : x_) value = normal(random);
     q_.resize(kRows * n_in_);
-    scales_.resize(kRows * n_in_ / 32);
-    sums_.resize(kRows * n_in_ / 32);
+    q_meta_.resize(static_cast<size_t>(kRows * device::MetaWords(static_cast<int>(n_in_ / 32))));
     device::QuantizeArgs args;
     args.x = {x_.data(), n_in_};
-    args.out = {q_.data(), scales_.data(), sums_.data()};
+    args.out = {q_.data(), q_meta_.data()};
     args.n_blocks = static_cast<int32_t>(n_in_ / 32);
     args.head_rows = kRows;
     args.n_rows = &n_rows_;
@@ -97,7 +96,7 @@ class WeightFormTest : public ::testing::TestWithParam<Form> {
     device::MatmulArgs args;
     args.matrix = matrix_;
     args.x = {x_.data(), n_in_};
-    args.q = {q_.data(), scales_.data(), sums_.data()};
+    args.q = {q_.data(), q_meta_.data()};
     args.out = {out->data(), kOut};
     args.n_rows = &n_rows_;
     return args;
@@ -128,14 +127,15 @@ class WeightFormTest : public ::testing::TestWithParam<Form> {
   // The value of a (quantized) activation in a product.
   double XAt(int64_t row, int64_t i) const {
     if (!FormOf(GetParam().type)->int8) return x_[row * n_in_ + i];
-    return double{scales_[(row * n_in_ + i) / 32]} * q_[row * n_in_ + i];
+    const auto at = device::MetaAt(static_cast<int>(n_in_ / 32), row, static_cast<int>(i / 32));
+    return double{device::FloatOf(q_meta_[static_cast<size_t>(at)])} * q_[row * n_in_ + i];
   }
 
   const int64_t n_in_ = GetParam().n_in;
   std::vector<std::byte> levels_, meta_, super_;
-  std::vector<float> weights_, x_, scales_;
+  std::vector<float> weights_, x_;
   std::vector<int8_t> q_;
-  std::vector<int32_t> sums_;
+  std::vector<uint32_t> q_meta_;
   device::MatrixView matrix_;
   int32_t n_rows_ = kRows;
 };

@@ -71,11 +71,17 @@ struct PoolView {
 
 // Activations in blocks of 32: q = round(x * (127 / max)), scale = max / 127.
 struct Int8View {
-  int8_t* q = nullptr;      // (row, n_in)
-  float* scales = nullptr;  // (row, n_in / 32)
-  int32_t* sums = nullptr;  // (row, n_in / 32): sums of the first and the last 16 q, in the low and
-                            // high half
+  int8_t* q = nullptr;       // (row, n_in)
+  uint32_t* meta = nullptr;  // (row, MetaWords(n_in / 32))
 };
+// For each four blocks, `meta` has their scales; the sums of their first and last 16 q, in the low
+// and high halves of words; and their whole sums, as floats. Blocks beyond the row's end have
+// zeros.
+inline constexpr int kMetaWords = 12;
+constexpr int MetaWords(int n_blocks) { return CeilDiv(n_blocks, 4) * kMetaWords; }
+constexpr int64_t MetaAt(int n_blocks, int64_t row, int block) {
+  return row * MetaWords(n_blocks) + block / 4 * kMetaWords + block % 4;
+}
 
 // --- elements -----------------------------------------------------------------------------
 

@@ -22,43 +22,72 @@ struct MatmulRows {
   }
 };
 
-// From 2^23 to 2^24, floats are the whole numbers, and their bits count them. A dot product of a
-// block, of less than 2^22, begins with the bits of 1.5 * 2^23: as a float, less that, it is the
-// sum without a conversion, of which devices do a quarter to a half as many as additions.
-constexpr int32_t kDotBits = 0x4B400000;
-constexpr float kDotStart = 12582912.0f;
+// What belongs to a block of activations.
+struct BlockMeta {
+  float scale;
+  int32_t halves;  // sums of the first and last 16, in the low and high half
+  float sum;
+
+  WEFT_DEVICE int Half(int i) const {
+    return i == 0 ? static_cast<int16_t>(halves & 0xFFFF) : halves >> 16;
+  }
+};
 
 // What the dot product of a block's levels begins with, so that each level counts from the form's
-// zero; of one half, if the form has halves. `sums` belong to the block of activations.
+// zero; of one half, if the form has halves.
 template <typename Form>
-WEFT_DEVICE int32_t FirstDot(int32_t sums, int half) {
-  const int sum0 = static_cast<int16_t>(sums & 0xFFFF), sum1 = sums >> 16;
-  const int sum = !Form::kHalves ? sum0 + sum1 : half == 0 ? sum0 : sum1;
-  return kDotBits - Form::kZero * sum;
+WEFT_DEVICE int32_t FirstDot(const BlockMeta& x, int half) {
+  if constexpr (Form::kZero == 0) return kDotBits;
+  if constexpr (Form::kHalves) return kDotBits - Form::kZero * x.Half(half);
+  return static_cast<int32_t>(BitsOf(Fma(x.sum, -static_cast<float>(Form::kZero), kDotStart)));
 }
-WEFT_DEVICE float FloatOfDot(int32_t dot) {
-  return FloatOf(static_cast<uint32_t>(dot)) - kDotStart;
+// A dot product that began with FirstDot, times the scale of its half: rounded once, as the product
+// of both would be.
+WEFT_DEVICE float ScaleDot(int32_t dot, const UnitScales& s, int half) {
+  return Fma(FloatOf(static_cast<uint32_t>(dot)), s.scale[half], s.start[half]);
 }
 
 // Adds a block's dot products (one per half if the form has halves), which began with FirstDot, to
-// an output's accumulator; `sums` and `scale` belong to the block of activations.
+// an output's accumulator.
 template <typename Form>
-WEFT_DEVICE void AddDots(const int32_t* dot, int32_t sums, float scale, const UnitScales& s,
-                         float* acc) {
-  [[maybe_unused]] const int sum0 = static_cast<int16_t>(sums & 0xFFFF), sum1 = sums >> 16;
+WEFT_DEVICE void AddDots(const int32_t* dot, const BlockMeta& x, const UnitScales& s, float* acc) {
   if constexpr (!Form::kHalves) {
-    float part = FloatOfDot(dot[0]) * s.scale[0];
-    if constexpr (Form::kMins) part = Fma(static_cast<float>(sum0 + sum1), s.min, part);
-    *acc = Fma(part, scale, *acc);
+    float part = ScaleDot(dot[0], s, 0);
+    if constexpr (Form::kMins) part = Fma(x.sum, s.min, part);
+    *acc = Fma(part, x.scale, *acc);
   } else {
-    *acc = Fma(FloatOfDot(dot[0]) * s.scale[0], scale, *acc);
-    *acc = Fma(FloatOfDot(dot[1]) * s.scale[1], scale, *acc);
+    *acc = Fma(ScaleDot(dot[0], s, 0), x.scale, *acc);
+    *acc = Fma(ScaleDot(dot[1], s, 1), x.scale, *acc);
     if constexpr (Form::kMins) {
-      const int sum = sum0 * s.half_min[0] + sum1 * s.half_min[1];
-      *acc = Fma(-(static_cast<float>(sum) * s.min), scale, *acc);
+      const int sum = x.Half(0) * s.half_min[0] + x.Half(1) * s.half_min[1];
+      *acc = Fma(-(static_cast<float>(sum) * s.min), x.scale, *acc);
     }
   }
 }
+
+// The same of the four blocks of a chunk, in shared memory: what `meta` has, without the sums that
+// the form does not need.
+constexpr int kFourMeta = 8;  // words
+template <typename Form>
+struct FourMeta {
+  Words4 scales, sums;  // of halves as words, or of blocks as floats
+
+  // The place, in a row's meta, of the four words at `word` of a row's FourMeta.
+  WEFT_DEVICE static int From(int word) {
+    const int second = Form::kHalves ? 4 : 8;
+    return word / kFourMeta * kMetaWords + (word % kFourMeta == 0 ? 0 : second);
+  }
+  template <typename Shared>
+  WEFT_DEVICE void Read(const Shared& shared, int word) {
+    scales = ReadWords4(shared, word);
+    if constexpr (Form::kMins || Form::kZero != 0) sums = ReadWords4(shared, word + 4);
+  }
+  WEFT_DEVICE BlockMeta Of(int i) const {
+    const uint32_t sum = sums.w[i];
+    if constexpr (Form::kHalves) return {FloatOf(scales.w[i]), static_cast<int32_t>(sum), 0.0f};
+    return {FloatOf(scales.w[i]), 0, FloatOf(sum)};
+  }
+};
 
 template <typename Form>
 struct QuantProduct {
@@ -70,7 +99,7 @@ struct QuantProduct {
     for (int unit = 0; unit < kChunkUnits && chunk * kChunkUnits + unit < n_units; ++unit) {
       const int block = chunk * kChunkUnits + unit;
       const UnitAddress<Form> at(a.matrix, row, block);
-      const UnitScales scales = ScalesOf<Form>(at.meta, at.super);
+      const UnitScales scales = ScalesOf<Form>(LoadMeta<Form::kMetaBytes>(at.meta), at.super);
       uint32_t words[Form::kBits], groups[8];
       LoadUnit(at, words);
       WEFT_UNROLL
@@ -79,23 +108,25 @@ struct QuantProduct {
       for (int r = 0; r < kRows; ++r) {
         if (r >= rows.count) continue;
         const int64_t source = static_cast<int64_t>(BlockZ()) * a.member_rows + rows.SourceOf(a, r);
-        AddBlock(a.q, source * n_units + block, groups, scales, &acc[r]);
+        AddBlock(a.q, source, n_units, block, groups, scales, &acc[r]);
       }
     }
   }
 
  private:
-  WEFT_DEVICE static void AddBlock(const Int8View& x, int64_t block, const uint32_t* groups,
-                                   const UnitScales& s, float* acc) {
-    const uint32_t* const q = reinterpret_cast<const uint32_t*>(x.q + block * kBlockInputs);
-    const int32_t sums = x.sums[block];
-    int32_t dot[2] = {FirstDot<Form>(sums, 0), FirstDot<Form>(sums, 1)};
+  WEFT_DEVICE static void AddBlock(const Int8View& x, int64_t row, int n_units, int block,
+                                   const uint32_t* groups, const UnitScales& s, float* acc) {
+    const auto* const q =
+        reinterpret_cast<const uint32_t*>(x.q + (row * n_units + block) * kBlockInputs);
+    const uint32_t* const words = x.meta + MetaAt(n_units, row, block);
+    const BlockMeta meta = {FloatOf(words[0]), static_cast<int32_t>(words[4]), FloatOf(words[8])};
+    int32_t dot[2] = {FirstDot<Form>(meta, 0), FirstDot<Form>(meta, 1)};
     WEFT_UNROLL
     for (int g = 0; g < 8; ++g) {
       int32_t& sum = dot[Form::kHalves && g >= 4 ? 1 : 0];
       sum = DotBytes(groups[g], q[g], sum);
     }
-    AddDots<Form>(dot, sums, x.scales[block], s, acc);
+    AddDots<Form>(dot, meta, s, acc);
   }
 };
 
@@ -218,7 +249,7 @@ WEFT_DEVICE void Multiply(const MatmulArgs& a) {
 template <typename Form>
 WEFT_DEVICE void DecodeBlock(const MatrixView& m, int64_t row, int block, float* out) {
   const UnitAddress<Form> at(m, row, block);
-  const UnitScales s = ScalesOf<Form>(at.meta, at.super);
+  const UnitScales s = ScalesOf<Form>(LoadMeta<Form::kMetaBytes>(at.meta), at.super);
   uint32_t words[Form::kBits];
   LoadUnit(at, words);
   WEFT_UNROLL

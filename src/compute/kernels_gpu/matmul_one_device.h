@@ -19,14 +19,16 @@ constexpr int kPassUnits = kPassChunks * kChunkUnits;
 // Stride of a pass's chunks in shared memory, such that lanes of two chunks have no bank conflicts.
 constexpr int kChunkWords = kChunkInputs / 4 + 4;
 constexpr int kPassWords = kPassChunks * kChunkWords;
-static_assert(2 * kPassUnits == kMatmulThreads, "a thread copies 16 bytes and a scale or sums");
+constexpr int kPassMeta = kPassChunks * kFourMeta;
+static_assert(2 * kPassUnits == kMatmulThreads, "a thread copies 16 bytes");
+static_assert(kPassMeta <= 4 * kMatmulThreads);
 
 // A chunk of an output's weights, being loaded. Units beyond the row's end repeat the chunk's first
 // unit, and are not used.
 template <typename Form>
 struct ChunkWeights {
   uint32_t words[kChunkUnits][Form::kBits];
-  uint8_t meta[kChunkUnits][Form::kMetaBytes];
+  uint32_t meta[kChunkUnits];
   uint16_t super[2];
 
   WEFT_DEVICE void Fetch(const MatrixView& m, int64_t row, int chunk, int n_units) {
@@ -34,7 +36,7 @@ struct ChunkWeights {
     for (int unit = 0; unit < kChunkUnits; ++unit) {
       const UnitAddress<Form> at(m, row, chunk * kChunkUnits + (unit < n_units ? unit : 0));
       LoadUnit(at, words[unit]);
-      LoadMeta<Form::kMetaBytes>(at.meta, meta[unit]);
+      meta[unit] = LoadMeta<Form::kMetaBytes>(at.meta);
       if (unit > 0) continue;
       WEFT_UNROLL
       for (int i = 0; i < Form::kSuperHalves; ++i) super[i] = Load(at.super + i);
@@ -43,52 +45,49 @@ struct ChunkWeights {
 };
 
 // The activations of two passes, in shared memory (double buffering).
-template <typename Bytes, typename Scales, typename Sums>
+template <typename Form, typename Bytes, typename Meta>
 struct PassInputs {
   Bytes& q;
-  Scales& scales;
-  Sums& sums;
+  Meta& meta;
 
   // Begins to copy units from `first` on of row `row`, which has `n_units`, to one half of the
   // memory.
   WEFT_DEVICE void Copy(const Int8View& x, int64_t row, int n_units, int first, int half) const {
-    const int t = ThreadIndex(), unit = t / 2, of_pass = t % kPassUnits;
-    const int64_t from = row * n_units + first;
+    const int t = ThreadIndex(), unit = t / 2;
     if (first + unit < n_units) {
       const int word = half * kPassWords + unit / kChunkUnits * kChunkWords +
                        (unit % kChunkUnits * 2 + t % 2) * 4;
-      CopyWords4(q, word, x.q + from * kBlockInputs + t * 16);
+      CopyWords4(q, word, x.q + (row * n_units + first) * kBlockInputs + t * 16);
+    }
+    // Of four units at a time, 16 bytes per thread.
+    const int n_four = CeilDiv(n_units - first, kChunkUnits) * kFourMeta;
+    if (4 * t < Min(kPassMeta, n_four)) {
+      const uint32_t* const from = x.meta + row * MetaWords(n_units);
+      CopyWords4(meta, half * kPassMeta + 4 * t,
+                 from + first / kChunkUnits * kMetaWords + FourMeta<Form>::From(4 * t));
     }
     CommitCopies();
-    if (first + of_pass >= n_units) return;
-    if (t < kPassUnits) {
-      scales[half * kPassUnits + of_pass] = Load(x.scales + from + of_pass);
-    } else {
-      sums[half * kPassUnits + of_pass] = static_cast<uint32_t>(Load(x.sums + from + of_pass));
-    }
   }
 
   // A chunk's sum of one output; `place` is the chunk's index over both halves.
-  template <typename Form>
   WEFT_DEVICE float Multiply(const ChunkWeights<Form>& weights, int place, int n_units) const {
-    const Words4 its_scales = ReadWords4(scales, place * kChunkUnits);
-    const Words4 its_sums = ReadWords4(sums, place * kChunkUnits);
+    FourMeta<Form> four;
+    four.Read(meta, place * kFourMeta);
     float acc = 0.0f;
     WEFT_UNROLL
     for (int unit = 0; unit < kChunkUnits; ++unit) {
       if (unit >= n_units) continue;
       const int word = place * kChunkWords + unit * 8;
       const Words4 low = ReadWords4(q, word), high = ReadWords4(q, word + 4);
-      const auto sums_of_unit = static_cast<int32_t>(its_sums.w[unit]);
-      int32_t dot[2] = {FirstDot<Form>(sums_of_unit, 0), FirstDot<Form>(sums_of_unit, 1)};
+      const BlockMeta x = four.Of(unit);
+      int32_t dot[2] = {FirstDot<Form>(x, 0), FirstDot<Form>(x, 1)};
       WEFT_UNROLL
       for (int g = 0; g < 8; ++g) {
         int32_t& sum = dot[Form::kHalves && g >= 4 ? 1 : 0];
-        const uint32_t x = g < 4 ? low.w[g % 4] : high.w[g % 4];
-        sum = DotBytes(GroupOf<Form>(weights.words[unit], g), x, sum);
+        const uint32_t bytes = g < 4 ? low.w[g % 4] : high.w[g % 4];
+        sum = DotBytes(GroupOf<Form>(weights.words[unit], g), bytes, sum);
       }
-      AddDots<Form>(dot, sums_of_unit, FloatOf(its_scales.w[unit]),
-                    ScalesOf<Form>(weights.meta[unit], weights.super), &acc);
+      AddDots<Form>(dot, x, ScalesOf<Form>(weights.meta[unit], weights.super), &acc);
     }
     return acc;
   }
@@ -97,12 +96,11 @@ struct PassInputs {
 template <typename Form>
 WEFT_DEVICE void MultiplyOne(const MatmulArgs& a) {
   WEFT_SHARED(uint32_t, q, 2 * kPassWords);
-  WEFT_SHARED(float, scales, 2 * kPassUnits);
-  WEFT_SHARED(uint32_t, sums, 2 * kPassUnits);
+  WEFT_SHARED(uint32_t, meta, 2 * kPassMeta);
   WEFT_SHARED(float, parts, 2 * kPassChunks * kBandOutputs);
   MatmulRows rows;
   if (!FindRows<1>(a, &rows)) return;
-  const PassInputs<decltype(q), decltype(scales), decltype(sums)> x = {q, scales, sums};
+  const PassInputs<Form, decltype(q), decltype(meta)> x = {q, meta};
   const int t = ThreadIndex(), place = t % kBandOutputs, lane = t / kBandOutputs;
   const int n_units = a.matrix.n_in / kBlockInputs, n_chunks = CeilDiv(n_units, kChunkUnits);
   const int n_passes = CeilDiv(n_chunks, kPassChunks);
@@ -136,7 +134,7 @@ WEFT_DEVICE void MultiplyOne(const MatmulArgs& a) {
     for (int i = 0; i < kOneAtOnce; ++i) {
       const int at = pass % 2 * kPassChunks + i * kOneLanes + lane;
       if (its_units[i] > 0) {
-        parts[at * kBandOutputs + place] = x.template Multiply<Form>(weights[i], at, its_units[i]);
+        parts[at * kBandOutputs + place] = x.Multiply(weights[i], at, its_units[i]);
       }
     }
   }
@@ -144,7 +142,7 @@ WEFT_DEVICE void MultiplyOne(const MatmulArgs& a) {
   add_parts(n_passes - 1);
   const int output = BlockX() * kBandOutputs + t;
   if (t < kBandOutputs && output < a.matrix.n_out) PutOutput(a, rows, 0, output, total);
-  ActivateOutputs(a, rows, BlockX() * kBandOutputs, kBandOutputs, sums);
+  ActivateOutputs(a, rows, BlockX() * kBandOutputs, kBandOutputs, meta);
 }
 
 }  // namespace weft::device

@@ -19,10 +19,13 @@ constexpr int kTileColumns = 8;
 constexpr int kTileWarps = kMatmulThreads / 32;
 constexpr int kTilePassChunks = 4;
 constexpr int kTilePassUnits = kTilePassChunks * kChunkUnits;
+constexpr int kTilePassSupers = kTilePassChunks * kChunkInputs / kSuperInputs;
+static_assert(kTilePassSupers * kSuperInputs == kTilePassChunks * kChunkInputs);
 // Stride of a pass's rows in shared memory, without bank conflicts between lanes that read
 // together.
 constexpr int kTileRowWords = kTilePassUnits * kBlockInputs / 4 + 4;
-constexpr int kTileRowUnits = kTilePassUnits + 4;
+constexpr int kTilePassMeta = kTilePassChunks * kFourMeta;
+constexpr int kTileRowMeta = kTilePassMeta + 4;
 // The same for chunk sums.
 constexpr int kTilePartWords = kBandOutputs + 4;
 
@@ -30,9 +33,9 @@ constexpr int kTilePartWords = kBandOutputs + 4;
 template <int kMaxRows, int kBands>
 struct TileRoom {
   static constexpr int kQ = 2 * kMaxRows * kTileRowWords;
-  static constexpr int kUnits = 2 * kMaxRows * kTileRowUnits;
+  static constexpr int kMeta = 2 * kMaxRows * kTileRowMeta;
   static constexpr int kParts = kBands > 1 ? 0 : 2 * kTileWarps* kMaxRows* kTilePartWords;
-  static constexpr int kBytes = 4 * (kQ + 2 * kUnits + kParts);
+  static constexpr int kBytes = 4 * (kQ + kMeta + kParts);
 };
 
 // A lane's part of a unit's words: groups k and k + 4, where k is lane % 4.
@@ -75,34 +78,28 @@ struct LaneUnit {
   }
 };
 
-// A lane's part of a chunk of a band's weights: outputs g and g + 8. Units beyond the rows' end
-// repeat the chunk's first unit, and are not used.
+// A lane's part of a chunk of a band's weights: outputs g and g + 8.
 template <typename Form>
 struct TileWeights {
   LaneUnit<Form> units[2][kChunkUnits];
-  uint8_t meta[2][kChunkUnits][Form::kMetaBytes];
+  uint32_t meta[2][kChunkUnits];
   uint16_t super[2][2];
 
-  WEFT_DEVICE void Fetch(const MatrixView& m, int64_t band_row, int chunk, int n_units) {
-    const UnitAddress<Form> at(m, band_row + ThreadIndex() % 32 / 4, chunk * kChunkUnits);
-    if (n_units >= kChunkUnits) {
-      FetchUnits<true>(at, n_units);
-    } else {
-      FetchUnits<false>(at, n_units);
-    }
+  // The address of the lane's part of a chunk.
+  WEFT_DEVICE static UnitAddress<Form> Find(const MatrixView& m, int64_t band_row, int chunk) {
+    return UnitAddress<Form>(m, band_row + ThreadIndex() % 32 / 4, chunk * kChunkUnits);
   }
-
- private:
-  // kWhole: all units are there, at constant distances.
+  // kWhole: all units are there, at constant distances. Otherwise units beyond the first n_units
+  // repeat the first, and are not used.
   template <bool kWhole>
-  WEFT_DEVICE void FetchUnits(const UnitAddress<Form>& first, int n_units) {
+  WEFT_DEVICE void Fetch(const UnitAddress<Form>& first, int n_units = kChunkUnits) {
     WEFT_UNROLL
     for (int unit = 0; unit < kChunkUnits; ++unit) {
       WEFT_UNROLL
       for (int i = 0; i < 2; ++i) {
         const UnitAddress<Form> at = first.After(kWhole || unit < n_units ? unit : 0, 8 * i);
         units[i][unit].Fetch(at, ThreadIndex() % 4);
-        LoadMeta<Form::kMetaBytes>(at.meta, meta[i][unit]);
+        meta[i][unit] = LoadMeta<Form::kMetaBytes>(at.meta);
         if (unit > 0) continue;
         WEFT_UNROLL
         for (int s = 0; s < Form::kSuperHalves; ++s) super[i][s] = Load(at.super + s);
@@ -132,75 +129,88 @@ struct TileLevels {
 };
 
 // The activations of two passes, in shared memory (double buffering).
-template <int kMaxRows, typename Bytes, typename Scales, typename Sums>
+template <typename Form, int kMaxRows, typename Bytes, typename Meta>
 struct TileInputs {
-  Bytes& q;
-  Scales& scales;
-  Sums& sums;
+  // Rows of which a thread copies 16 bytes of each pass, and of which it copies four words of meta.
+  static constexpr int kByteRows = kMaxRows / kTileWarps;
+  static constexpr int kMetaLanes = kTilePassMeta / 4;
+  static constexpr int kMetaRowsAtOnce = kMatmulThreads / kMetaLanes;
+  static constexpr int kMetaRows = CeilDiv(kMaxRows, kMetaRowsAtOnce);
 
-  // Begins to copy units from `first` on of all rows to one half of the memory.
-  WEFT_DEVICE void Copy(const MatmulArgs& a, const MatmulRows& rows, int n_units, int first,
-                        int half) const {
-    const int t = ThreadIndex(), n = Min(kTilePassUnits, n_units - first);
-    // 16 bytes per lane: one row per warp.
-    for (int r = t / 32; r < rows.count; r += kTileWarps) {
-      if (t % 32 >= 2 * n) continue;
-      const int64_t from = SourceOf(a, rows, r) * n_units + first;
-      CopyWords4(q, (half * kMaxRows + r) * kTileRowWords + t % 32 * 4,
-                 a.q.q + from * kBlockInputs + t % 32 * 16);
+  Bytes& q;
+  Meta& meta;
+  int n_rows, n_units;
+  int n_left;  // units that are not yet copied
+  const int8_t* q_from;
+  const uint32_t* meta_from;
+  uint32_t byte_rows[kByteRows], meta_rows[kMetaRows];  // where they begin, in units and words
+
+  WEFT_DEVICE TileInputs(const MatmulArgs& a, const MatmulRows& rows, Bytes& its_q, Meta& its_meta)
+      : q(its_q),
+        meta(its_meta),
+        n_rows(rows.count),
+        n_units(a.matrix.n_in / kBlockInputs),
+        n_left(n_units),
+        q_from(a.q.q + ThreadIndex() % 32 * 16),
+        meta_from(a.q.meta + FourMeta<Form>::From(ThreadIndex() % kMetaLanes * 4)) {
+    const auto source = [&](int r) {
+      return static_cast<uint32_t>(BlockZ() * a.member_rows + rows.SourceOf(a, Min(r, n_rows - 1)));
+    };
+    WEFT_UNROLL
+    for (int i = 0; i < kByteRows; ++i) {
+      byte_rows[i] = source(ByteRow(i)) * static_cast<uint32_t>(n_units);
     }
-    if (n_units % 4 == 0) {
-      // Eight lanes per row: each copies four units' scales, or sums.
-      for (int r = t / 8; r < rows.count; r += kMatmulThreads / 8) {
-        const int unit = t % 4 * 4, to = (half * kMaxRows + r) * kTileRowUnits + unit;
-        if (unit >= n) continue;
-        const int64_t from = SourceOf(a, rows, r) * n_units + first + unit;
-        if (t % 8 < 4) {
-          CopyWords4(scales, to, a.q.scales + from);
-        } else {
-          CopyWords4(sums, to, a.q.sums + from);
-        }
-      }
-    }
-    CommitCopies();
-    if (n_units % 4 == 0) return;
-    for (int r = t / kTilePassUnits; r < rows.count; r += kMatmulThreads / kTilePassUnits) {
-      const int unit = t % kTilePassUnits, to = (half * kMaxRows + r) * kTileRowUnits + unit;
-      if (unit >= n) continue;
-      const int64_t from = SourceOf(a, rows, r) * n_units + first + unit;
-      scales[to] = Load(a.q.scales + from);
-      sums[to] = static_cast<uint32_t>(Load(a.q.sums + from));
+    WEFT_UNROLL
+    for (int i = 0; i < kMetaRows; ++i) {
+      meta_rows[i] = source(MetaRow(i)) * static_cast<uint32_t>(MetaWords(n_units));
     }
   }
-  WEFT_DEVICE static int64_t SourceOf(const MatmulArgs& a, const MatmulRows& rows, int r) {
-    return static_cast<int64_t>(BlockZ()) * a.member_rows + rows.SourceOf(a, r);
+
+  // Begins to copy the units of the next pass of all rows to half `half` of the memory.
+  WEFT_DEVICE void CopyNext(int half) {
+    const int lane = ThreadIndex() % 32, meta_lane = lane % kMetaLanes;
+    const int to = (half * kMaxRows + ByteRow(0)) * kTileRowWords + lane * 4;
+    const int meta_to = (half * kMaxRows + MetaRow(0)) * kTileRowMeta + meta_lane * 4;
+    WEFT_UNROLL
+    for (int i = 0; i < kByteRows; ++i) {
+      if (lane / 2 >= n_left || ByteRow(i) >= n_rows) continue;
+      CopyWords4(q, to + i * kTileWarps * kTileRowWords,
+                 q_from + static_cast<uint64_t>(byte_rows[i]) * kBlockInputs);
+    }
+    WEFT_UNROLL
+    for (int i = 0; i < kMetaRows; ++i) {
+      if (meta_lane / 2 * kChunkUnits >= n_left || MetaRow(i) >= n_rows) continue;
+      CopyWords4(meta, meta_to + i * kMetaRowsAtOnce * kTileRowMeta, meta_from + meta_rows[i]);
+    }
+    CommitCopies();
+    n_left -= kTilePassUnits;
+    q_from += kTilePassUnits * kBlockInputs;
+    meta_from += kTilePassChunks * kMetaWords;
   }
 
   // Adds chunk `chunk` of the pass in `half` to a tile's sums; the tile's columns are the rows from
   // `first` on. kWhole: the chunk has all its units.
-  template <typename Form, bool kWhole>
+  template <bool kWhole>
   WEFT_DEVICE void AddTile(const TileLevels<Form>& weights, int half, int chunk, int first,
-                           int n_rows, int n_units, float* acc) const {
+                           int its_units, float* acc) const {
     const int g = ThreadIndex() % 32 / 4, k = ThreadIndex() % 4;
     const auto row_at = [&](int r) { return half * kMaxRows + Min(first + r, n_rows - 1); };
     const int bytes = row_at(g) * kTileRowWords + chunk * kChunkUnits * 8;
-    Words4 its_scales[2], its_sums[2];
+    FourMeta<Form> four[2];
     WEFT_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const int at = row_at(2 * k + i) * kTileRowUnits + chunk * kChunkUnits;
-      its_scales[i] = ReadWords4(scales, at);
-      its_sums[i] = ReadWords4(sums, at);
+      four[i].Read(meta, row_at(2 * k + i) * kTileRowMeta + chunk * kFourMeta);
     }
     WEFT_UNROLL
     for (int unit = 0; unit < kChunkUnits; ++unit) {
-      if (!kWhole && unit >= n_units) continue;
+      if (!kWhole && unit >= its_units) continue;
       const uint32_t b0 = q[bytes + unit * 8 + k], b1 = q[bytes + unit * 8 + k + 4];
+      const BlockMeta x[2] = {four[0].Of(unit), four[1].Of(unit)};
       int32_t low[4], high[4];
       WEFT_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const auto its = static_cast<int32_t>(its_sums[i % 2].w[unit]);
-        low[i] = FirstDot<Form>(its, 0);
-        high[i] = FirstDot<Form>(its, 1);
+        low[i] = FirstDot<Form>(x[i % 2], 0);
+        high[i] = FirstDot<Form>(x[i % 2], 1);
       }
       const auto& levels = weights.levels[unit];
       if constexpr (Form::kHalves) {
@@ -212,125 +222,153 @@ struct TileInputs {
       WEFT_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int32_t dot[2] = {low[i], high[i]};
-        AddDots<Form>(dot, static_cast<int32_t>(its_sums[i % 2].w[unit]),
-                      FloatOf(its_scales[i % 2].w[unit]), weights.scales[unit][i / 2], &acc[i]);
+        AddDots<Form>(dot, x[i % 2], weights.scales[unit][i / 2], &acc[i]);
       }
     }
   }
-  template <typename Form>
-  WEFT_DEVICE void AddTiles(const TileWeights<Form>& weights, int half, int chunk, int n_rows,
-                            int n_units, float (*acc)[4]) const {
+  // The same for the tiles of all rows; `its_units` are the chunk's.
+  template <bool kWhole>
+  WEFT_DEVICE void AddTiles(const TileWeights<Form>& weights, int half, int chunk, int its_units,
+                            float (*acc)[4]) const {
     const TileLevels<Form> levels(weights);
     WEFT_UNROLL
     for (int j = 0; j < kMaxRows / kTileColumns; ++j) {
-      if (j * kTileColumns >= n_rows) continue;
-      if (n_units == kChunkUnits) {
-        AddTile<Form, true>(levels, half, chunk, j * kTileColumns, n_rows, n_units, acc[j]);
-      } else {
-        AddTile<Form, false>(levels, half, chunk, j * kTileColumns, n_rows, n_units, acc[j]);
-      }
+      if (j > 0 && j * kTileColumns >= n_rows) continue;
+      AddTile<kWhole>(levels, half, chunk, j * kTileColumns, its_units, acc[j]);
     }
   }
+
+ private:
+  WEFT_DEVICE static int ByteRow(int i) { return ThreadIndex() / 32 + i * kTileWarps; }
+  WEFT_DEVICE static int MetaRow(int i) { return ThreadIndex() / kMetaLanes + i * kMetaRowsAtOnce; }
 };
 
-// Few rows: the warps of a block take the chunks of its band in turn.
+// Few rows: the warps of a block take the chunks of its band in turn. A last chunk of fewer units
+// is added behind the loop, which has code for whole ones alone.
 template <typename Form, int kMaxRows, typename Inputs, typename Parts>
-WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, const Inputs& x,
+WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, Inputs& x,
                               const Parts& parts) {
   constexpr int kTiles = kMaxRows / kTileColumns;
   constexpr int kEach = kBandOutputs * kMaxRows / kMatmulThreads;
   const int t = ThreadIndex(), warp = t / 32, g = t % 32 / 4, k = t % 4;
-  const int n_units = a.matrix.n_in / kBlockInputs, n_chunks = CeilDiv(n_units, kChunkUnits);
+  const int n_whole = x.n_units / kChunkUnits, n_chunks = CeilDiv(x.n_units, kChunkUnits);
   const int n_passes = CeilDiv(n_chunks, kTilePassChunks);
   const int64_t band_row = a.matrix.RowOf(rows.member, BlockX() * kBandOutputs);
   float totals[kEach] = {};
-  // Adds a pass's chunk sums in order; thread t has the pairs t, t + kMatmulThreads ... of rows and
-  // outputs.
-  const auto add_parts = [&](int pass) {
-    const int n_parts = Min(kTilePassChunks, n_chunks - pass * kTilePassChunks);
+  // Adds chunk sums of a pass, which are in one half of `parts`, in order; thread t has the pairs
+  // t, t + kMatmulThreads ... of rows and outputs.
+  const auto add_parts = [&](int half, int n_parts) {
     WEFT_UNROLL
     for (int i = 0; i < kEach; ++i) {
       const int pair = t + i * kMatmulThreads, row = pair / kBandOutputs;
       if (row >= rows.count) continue;
-      for (int part = 0; part < n_parts; ++part) {
-        const int at = (pass % 2 * kTileWarps + part) * kMaxRows + row;
+      WEFT_UNROLL
+      for (int part = 0; part < kTilePassChunks; ++part) {
+        if (part >= n_parts) continue;
+        const int at = (half * kTileWarps + part) * kMaxRows + row;
         totals[i] = totals[i] + parts[at * kTilePartWords + pair % kBandOutputs];
       }
     }
   };
-  x.Copy(a, rows, n_units, 0, 0);
-  for (int pass = 0; pass < n_passes; ++pass) {
-    const int chunk = pass * kTilePassChunks + warp;
-    const int its_units = Min(kChunkUnits, n_units - chunk * kChunkUnits);
-    TileWeights<Form> weights;
-    weights.Fetch(a.matrix, band_row, Min(chunk, n_chunks - 1), its_units);
-    WaitCopies<0>();
-    Barrier();
-    if (pass + 1 < n_passes) {
-      x.Copy(a, rows, n_units, (pass + 1) * kTilePassUnits, (pass + 1) % 2);
-    }
-    if (pass > 0) add_parts(pass - 1);
-    if (its_units <= 0) continue;
-    float acc[kTiles][4] = {};
-    x.template AddTiles<Form>(weights, pass % 2, warp, rows.count, its_units, acc);
+  const auto put_parts = [&](int half, const float(*acc)[4]) {
     WEFT_UNROLL
     for (int j = 0; j < kTiles; ++j) {
-      if (j * kTileColumns >= rows.count) continue;
+      if (j > 0 && j * kTileColumns >= rows.count) continue;
       WEFT_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int row = kTileColumns * j + 2 * k + i % 2;
-        const int at = (pass % 2 * kTileWarps + warp) * kMaxRows + row;
+        const int at = (half * kTileWarps + warp) * kMaxRows + row;
         parts[at * kTilePartWords + g + 8 * (i / 2)] = acc[j][i];
       }
     }
+  };
+  UnitAddress<Form> at = TileWeights<Form>::Find(a.matrix, band_row, warp);
+  x.CopyNext(0);
+  for (int pass = 0; pass < n_passes; ++pass) {
+    const int half = pass & 1;
+    const bool its = pass * kTilePassChunks + warp < n_whole;
+    TileWeights<Form> weights;
+    if (its) weights.template Fetch<true>(at);
+    at = at.After(kTilePassUnits, 0, kTilePassSupers);
+    WaitCopies<0>();
+    Barrier();
+    if (pass + 1 < n_passes) x.CopyNext(half ^ 1);
+    if (pass > 0) add_parts(half ^ 1, kTilePassChunks);
+    if (!its) continue;
+    float acc[kTiles][4] = {};
+    x.template AddTiles<true>(weights, half, warp, kChunkUnits, acc);
+    put_parts(half, acc);
+  }
+  const int last = (n_passes - 1) & 1;
+  if (n_whole < n_chunks && warp == n_whole % kTilePassChunks) {
+    const int its_units = x.n_units - n_whole * kChunkUnits;
+    TileWeights<Form> weights;
+    weights.template Fetch<false>(TileWeights<Form>::Find(a.matrix, band_row, n_whole), its_units);
+    float acc[kTiles][4] = {};
+    x.template AddTiles<false>(weights, last, warp, its_units, acc);
+    put_parts(last, acc);
   }
   Barrier();
-  add_parts(n_passes - 1);
+  add_parts(last, n_chunks - (n_passes - 1) * kTilePassChunks);
   WEFT_UNROLL
   for (int i = 0; i < kEach; ++i) {
     const int pair = t + i * kMatmulThreads, row = pair / kBandOutputs;
     const int output = BlockX() * kBandOutputs + pair % kBandOutputs;
     if (row < rows.count && output < a.matrix.n_out) PutOutput(a, rows, row, output, totals[i]);
   }
-  ActivateOutputs(a, rows, BlockX() * kBandOutputs, kBandOutputs, x.sums);
+  ActivateOutputs(a, rows, BlockX() * kBandOutputs, kBandOutputs, x.meta);
 }
 
-// Many rows: each warp has its own band.
+// Many rows: each warp has its own band. As above, a last chunk of fewer units is added behind the
+// loop.
 template <typename Form, int kMaxRows, typename Inputs>
-WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, const Inputs& x) {
+WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, Inputs& x) {
   constexpr int kTiles = kMaxRows / kTileColumns;
   const int t = ThreadIndex(), g = t % 32 / 4, k = t % 4;
-  const int n_units = a.matrix.n_in / kBlockInputs, n_chunks = CeilDiv(n_units, kChunkUnits);
+  const int n_whole = x.n_units / kChunkUnits, n_chunks = CeilDiv(x.n_units, kChunkUnits);
   const int n_passes = CeilDiv(n_chunks, kTilePassChunks);
   const int n_bands = CeilDiv(a.matrix.n_out, kBandOutputs), band = BlockX() * kTileWarps + t / 32;
   // A warp beyond the last band repeats the last one, and its sums are not used.
   const int64_t band_row = a.matrix.RowOf(rows.member, Min(band, n_bands - 1) * kBandOutputs);
-  const auto units_of = [&](int chunk) { return Min(kChunkUnits, n_units - chunk * kChunkUnits); };
   float totals[kTiles][4] = {};
-  x.Copy(a, rows, n_units, 0, 0);
+  const auto add_chunk = [&](const float(*acc)[4]) {
+    WEFT_UNROLL
+    for (int j = 0; j < kTiles; ++j) {
+      WEFT_UNROLL
+      for (int s = 0; s < 4; ++s) totals[j][s] = totals[j][s] + acc[j][s];
+    }
+  };
+  UnitAddress<Form> at = TileWeights<Form>::Find(a.matrix, band_row, 0);
   TileWeights<Form> weights[2];
-  weights[0].Fetch(a.matrix, band_row, 0, units_of(0));
+  x.CopyNext(0);
+  if (n_whole > 0) weights[0].template Fetch<true>(at);
   for (int pass = 0; pass < n_passes; ++pass) {
     WaitCopies<0>();
     Barrier();
-    if (pass + 1 < n_passes) {
-      x.Copy(a, rows, n_units, (pass + 1) * kTilePassUnits, (pass + 1) % 2);
-    }
+    const int half = pass & 1;
+    if (pass + 1 < n_passes) x.CopyNext(half ^ 1);
     WEFT_UNROLL
     for (int i = 0; i < kTilePassChunks; ++i) {
-      const int chunk = pass * kTilePassChunks + i;
-      if (chunk + 1 < n_chunks) {
-        weights[(i + 1) % 2].Fetch(a.matrix, band_row, chunk + 1, units_of(chunk + 1));
+      const int chunk = pass * kTilePassChunks + i, next = i + 1;
+      if (chunk + 1 < n_whole) {
+        weights[next % 2].template Fetch<true>(
+            at.After(next * kChunkUnits, 0, next * kChunkInputs / kSuperInputs));
       }
-      if (chunk >= n_chunks) continue;
+      if (chunk >= n_whole) continue;
       float acc[kTiles][4] = {};
-      x.template AddTiles<Form>(weights[i % 2], pass % 2, i, rows.count, units_of(chunk), acc);
-      WEFT_UNROLL
-      for (int j = 0; j < kTiles; ++j) {
-        WEFT_UNROLL
-        for (int s = 0; s < 4; ++s) totals[j][s] = totals[j][s] + acc[j][s];
-      }
+      x.template AddTiles<true>(weights[i % 2], half, i, kChunkUnits, acc);
+      add_chunk(acc);
     }
+    at = at.After(kTilePassUnits, 0, kTilePassSupers);
+  }
+  if (n_whole < n_chunks) {
+    const int its_units = x.n_units - n_whole * kChunkUnits;
+    weights[0].template Fetch<false>(TileWeights<Form>::Find(a.matrix, band_row, n_whole),
+                                     its_units);
+    float acc[kTiles][4] = {};
+    x.template AddTiles<false>(weights[0], (n_passes - 1) & 1, n_whole % kTilePassChunks, its_units,
+                               acc);
+    add_chunk(acc);
   }
   WEFT_UNROLL
   for (int j = 0; j < kTiles; ++j) {
@@ -343,22 +381,21 @@ WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, cons
     }
   }
   constexpr int kOutputs = kTileBands * kBandOutputs;
-  ActivateOutputs(a, rows, BlockX() * kOutputs, kOutputs, x.sums);
+  ActivateOutputs(a, rows, BlockX() * kOutputs, kOutputs, x.meta);
 }
 
 template <typename Form, int kMaxRows, int kBands>
 WEFT_DEVICE void MultiplyTiles(const MatmulArgs& a) {
   using Room = TileRoom<kMaxRows, kBands>;
   WEFT_DYNAMIC_SHARED(uint32_t, q, 0, Room::kQ);
-  WEFT_DYNAMIC_SHARED(float, scales, Room::kQ, Room::kUnits);
-  WEFT_DYNAMIC_SHARED(uint32_t, sums, Room::kQ + Room::kUnits, Room::kUnits);
+  WEFT_DYNAMIC_SHARED(uint32_t, meta, Room::kQ, Room::kMeta);
   MatmulRows rows;
   if (!FindRows<kMaxRows>(a, &rows)) return;
-  const TileInputs<kMaxRows, decltype(q), decltype(scales), decltype(sums)> x = {q, scales, sums};
+  TileInputs<Form, kMaxRows, decltype(q), decltype(meta)> x(a, rows, q, meta);
   if constexpr (kBands > 1) {
     MultiplyBands<Form, kMaxRows>(a, rows, x);
   } else {
-    WEFT_DYNAMIC_SHARED(float, parts, Room::kQ + 2 * Room::kUnits, Room::kParts);
+    WEFT_DYNAMIC_SHARED(float, parts, Room::kQ + Room::kMeta, Room::kParts);
     MultiplyBand<Form, kMaxRows>(a, rows, x, parts);
   }
 }

@@ -55,8 +55,12 @@ WEFT_DEVICE void QuantizeBlock(const float* values, const Int8View& out, int64_t
   reinterpret_cast<uint32_t*>(out.q + at * kBlockInputs)[lane] = bytes;
   if (lane != 0) return;
   // A block with a non-finite value gets a scale of NaN, so that every product of its row is NaN.
-  out.scales[at] = scaled ? max / 127.0f : finite ? 0.0f : FloatOf(0x7FC00000u);
-  out.sums[at] = static_cast<int32_t>((other << 16) | (sum & 0xFFFFu));
+  uint32_t* const meta = out.meta + MetaAt(n_blocks, row, block);
+  meta[0] = BitsOf(scaled ? max / 127.0f : finite ? 0.0f : FloatOf(0x7FC00000u));
+  meta[4] = (other << 16) | (sum & 0xFFFFu);
+  meta[8] = BitsOf(static_cast<float>(static_cast<int>(sum + other)));
+  const int n_missing = block == n_blocks - 1 ? 3 - block % 4 : 0;
+  for (int i = 1; i <= n_missing; ++i) meta[i] = meta[4 + i] = meta[8 + i] = 0;
 }
 
 // Loads four contiguous values, in one access if they are aligned. The other branch is volatile,

@@ -66,43 +66,69 @@ WEFT_DEVICE uint32_t GroupOf(const uint32_t* words, int g) {
 
 WEFT_DEVICE constexpr float PowerOfHalf(int n) { return 1.0f / static_cast<float>(1 << n); }
 
-// The scales of one unit. All are exact products of a half, an integer and a power of two.
+// From 2^23 to 2^24, floats are the whole numbers, and their bits count them. A dot product of a
+// block, of less than 2^22, begins with the bits of 1.5 * 2^23 (FirstDot): as a float it is the sum
+// and kDotStart, without a conversion, of which devices do a quarter to a half as many as
+// additions.
+constexpr int32_t kDotBits = 0x4B400000;
+constexpr float kDotStart = 12582912.0f;
+
+// The scales of one unit. All are exact products of a half, an integer and a power of two, of at
+// most 22 bits, so that `start` is exact too.
 struct UnitScales {
   float scale[2];  // one per half; only [0] for whole units
+  float start[2];  // -kDotStart * scale: what a dot product began with
   float min;       // whole units: added to a value. Halves: the super-block's, to be negated
   int half_min[2];
 };
 
+// Byte i of `meta`, and its exact product with a scale of few bits, both without a conversion:
+// 2^23 and the byte, as the bits of a float, times the scale, less what 2^23 has added.
+WEFT_DEVICE int ByteOf(uint32_t meta, int i) { return static_cast<int>(meta >> (8 * i) & 0xFF); }
+WEFT_DEVICE float TimesByte(float scale, uint32_t meta, int i) {
+  const float byte = FloatOf(PickBytes(meta, 0x4B000000u, 0x7440u | static_cast<uint32_t>(i)));
+  return Fma(scale, byte, -8388608.0f * scale);
+}
+
+// Loads a unit's scale bytes.
+template <int kBytes>
+WEFT_DEVICE uint32_t LoadMeta(const uint8_t* from) {
+  if constexpr (kBytes == 4) return Load(reinterpret_cast<const uint32_t*>(from));
+  if constexpr (kBytes == 2) return Load(reinterpret_cast<const uint16_t*>(from));
+  return Load(from);
+}
+
 template <typename Form>
-WEFT_DEVICE UnitScales ScalesOf(const uint8_t* meta, const uint16_t* super) {
-  UnitScales s = {{0.0f, 0.0f}, 0.0f, {0, 0}};
+WEFT_DEVICE UnitScales ScalesOf(uint32_t meta, const uint16_t* super) {
+  UnitScales s = {{0.0f, 0.0f}, {0.0f, 0.0f}, 0.0f, {0, 0}};
+  const auto low = static_cast<uint16_t>(meta), high = static_cast<uint16_t>(meta >> 16);
   if constexpr (Form::kScales == Scales::kHalf) {
-    s.scale[0] = HalfToFloat(static_cast<uint16_t>(meta[0] | meta[1] << 8));
-    if constexpr (Form::kMins) s.min = HalfToFloat(static_cast<uint16_t>(meta[2] | meta[3] << 8));
-    if constexpr (Form::kHalves) {
-      s.scale[1] = HalfToFloat(static_cast<uint16_t>(meta[2] | meta[3] << 8));
-    }
+    s.scale[0] = HalfToFloat(low);
+    if constexpr (Form::kMins) s.min = HalfToFloat(high);
+    if constexpr (Form::kHalves) s.scale[1] = HalfToFloat(high);
   } else if constexpr (Form::kScales == Scales::kExponent) {
     // 2^(e - 128): levels are twice their values. The two smallest are subnormal.
-    const uint32_t e = meta[0];
+    const uint32_t e = ByteOf(meta, 0);
     s.scale[0] = FloatOf(e < 2 ? 0x00200000u << e : (e - 1) << 23);
   } else {
     const float d = HalfToFloat(super[0]) * PowerOfHalf(Form::kSuperShift);
     if constexpr (!Form::kMins) {
-      s.scale[0] = d * static_cast<float>(static_cast<int8_t>(meta[0]));
+      s.scale[0] = d * static_cast<float>(static_cast<int8_t>(ByteOf(meta, 0)));
       if constexpr (Form::kHalves)
-        s.scale[1] = d * static_cast<float>(static_cast<int8_t>(meta[1]));
+        s.scale[1] = d * static_cast<float>(static_cast<int8_t>(ByteOf(meta, 1)));
     } else if constexpr (!Form::kHalves) {
-      s.scale[0] = d * static_cast<float>(meta[0]);
-      s.min = -(HalfToFloat(super[1]) * PowerOfHalf(Form::kMinShift) * static_cast<float>(meta[1]));
+      s.scale[0] = TimesByte(d, meta, 0);
+      s.min = TimesByte(-(HalfToFloat(super[1]) * PowerOfHalf(Form::kMinShift)), meta, 1);
     } else {
       s.min = HalfToFloat(super[1]);
-      s.scale[0] = d * static_cast<float>(meta[0] & 15);
-      s.scale[1] = d * static_cast<float>(meta[1] & 15);
-      s.half_min[0] = meta[0] >> 4;
-      s.half_min[1] = meta[1] >> 4;
+      s.scale[0] = TimesByte(d, meta & 0x0F0F, 0);
+      s.scale[1] = TimesByte(d, meta & 0x0F0F, 1);
+      s.half_min[0] = ByteOf(meta, 0) >> 4;
+      s.half_min[1] = ByteOf(meta, 1) >> 4;
     }
   }
+  s.start[0] = -kDotStart * s.scale[0];
+  s.start[1] = -kDotStart * s.scale[1];
   return s;
 }
 
@@ -120,14 +146,14 @@ struct UnitAddress {
     const int64_t its_super = band * n_supers + unit * kBlockInputs / kSuperInputs;
     super = m.super + (its_super * kBandOutputs + place) * Form::kSuperHalves;
   }
-  // The address of another unit and output of the band, in the same 256 inputs. With constants, it
-  // costs no instruction.
-  WEFT_DEVICE UnitAddress After(int units, int outputs) const {
+  // The address of a later unit and output of the band, and how many times 256 inputs lie between
+  // the beginnings of its 256 and of these. With constants, it costs no instruction.
+  WEFT_DEVICE UnitAddress After(int units, int outputs, int supers = 0) const {
     UnitAddress at = *this;
     at.words += units * kBandOutputs * Form::kBits + outputs * kFirstWords;
     at.rest += units * kBandOutputs * Form::kBits + outputs * kRestWords;
     at.meta += (units * kBandOutputs + outputs) * Form::kMetaBytes;
-    at.super += outputs * Form::kSuperHalves;
+    at.super += (supers * kBandOutputs + outputs) * Form::kSuperHalves;
     return at;
   }
   static constexpr int kFirstWords = FirstWords(Form::kBits);
@@ -157,21 +183,6 @@ template <typename Form>
 WEFT_DEVICE void LoadUnit(const UnitAddress<Form>& at, uint32_t* words) {
   LoadWords<UnitAddress<Form>::kFirstWords>(at.words, words);
   LoadWords<UnitAddress<Form>::kRestWords>(at.rest, words + UnitAddress<Form>::kFirstWords);
-}
-
-// Loads a unit's scale bytes.
-template <int kBytes>
-WEFT_DEVICE void LoadMeta(const uint8_t* from, uint8_t* meta) {
-  uint32_t bits = 0;
-  if constexpr (kBytes == 4) {
-    bits = Load(reinterpret_cast<const uint32_t*>(from));
-  } else if constexpr (kBytes == 2) {
-    bits = Load(reinterpret_cast<const uint16_t*>(from));
-  } else {
-    bits = Load(from);
-  }
-  WEFT_UNROLL
-  for (int i = 0; i < kBytes; ++i) meta[i] = static_cast<uint8_t>(bits >> (8 * i));
 }
 
 struct F32 {
