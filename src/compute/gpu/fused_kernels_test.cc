@@ -224,9 +224,12 @@ TEST_F(FusedKernelsTest, AProductThatActivatesHasTheBitsOfItsSteps) {
     const int64_t n_out = gated ? 2 * width : width;
     const auto n_rows = static_cast<int32_t>(n);
     const RowSet rows = {&n_rows, n + 1};
-    std::vector<uint32_t> levels(static_cast<size_t>(n_out * n_in / 4));
+    const PartBytes of_row = BytesOfRow(DType::kQ8_0, n_in);
+    std::vector<uint32_t> levels(
+        static_cast<size_t>(device::PaddedOutputs(n_out) * of_row.levels / 4));
     for (uint32_t& level : levels) level = static_cast<uint32_t>(random_());
-    std::vector<uint16_t> scales(static_cast<size_t>(n_out * n_in / 32));
+    std::vector<uint16_t> scales(
+        static_cast<size_t>(device::PaddedOutputs(n_out) * of_row.meta / 2));
     for (uint16_t& scale : scales) scale = F32ToF16(Normal() / 500);
     const std::vector<float> x = Floats(n * n_in), bias = Floats(n_out);
     Bytes q(n, n_in);

@@ -94,21 +94,30 @@ void PackQuantized(const std::byte* row, int64_t n_in, int place, std::byte* lev
                    std::byte* meta, std::byte* super) {
   using Type = Quantized<kType>;
   constexpr Format f = Type::kFormat;
+  constexpr int kUnits = device::kChunkUnits;
   const auto in_band = [&](int64_t number) { return number * device::kBandOutputs + place; };
+  // Stores a unit's parts.
+  const auto put = [&](int64_t unit, const uint32_t* words, const std::byte* its_meta) {
+    const int64_t chunk = unit / kUnits, of_chunk = unit % kUnits;
+    std::byte* const to = levels + chunk * device::LevelsAt(f.bits, 0) * 4;
+    for (int i = 0; i < f.bits; ++i) {
+      std::memcpy(to + (device::LevelsAt(i, place) + of_chunk) * 4, words + i, 4);
+    }
+    std::memcpy(meta + (in_band(chunk) * kUnits + of_chunk) * MetaBytes(f), its_meta,
+                static_cast<size_t>(MetaBytes(f)));
+  };
+  uint32_t words[8] = {};
+  std::byte its_meta[4] = {};
+  const int64_t n_units = n_in / device::kBlockInputs;
+  for (int64_t unit = n_units; unit % kUnits != 0; ++unit) put(unit, words, its_meta);
   BlockParts parts;
   for (int64_t first = 0; first < n_in; first += Type::kValues) {
     Type::Read(BlockAt<kType>(row), 0, &parts);
     row += sizeof(typename Type::Block);
     for (int b = 0; b < Type::kValues / device::kBlockInputs; ++b) {
-      const int64_t unit = first / device::kBlockInputs + b, at = in_band(unit);
-      uint32_t words[8];
       PackLevels(f, parts.levels + b * device::kBlockInputs, words);
-      constexpr int kFirst = device::FirstWords(f.bits), kRest = f.bits - kFirst;
-      std::byte* const to = levels + unit * device::kBandOutputs * f.bits * 4;
-      std::memcpy(to + place * kFirst * 4, words, kFirst * 4);
-      std::memcpy(to + (device::kBandOutputs * kFirst + place * kRest) * 4, words + kFirst,
-                  kRest * 4);
-      PackMeta(f, parts, b, meta + at * MetaBytes(f));
+      PackMeta(f, parts, b, its_meta);
+      put(first / device::kBlockInputs + b, words, its_meta);
     }
     if (f.scales == ScaleForm::kSuper) {
       std::byte* const to = super + in_band(first / device::kSuperInputs) * SuperBytes(f);
@@ -183,7 +192,7 @@ PartBytes BytesOfRow(DType type, int64_t n_in) {
     return {int64_t{CeilDiv(n_in, device::kFloatUnit)} * device::kFloatUnit * size, 0, 0};
   }
   const Format& f = FormatOf(type);
-  const int64_t n_units = n_in / device::kBlockInputs;
+  const int64_t n_units = int64_t{CeilDiv(n_in, device::kChunkInputs)} * device::kChunkUnits;
   return {n_units * f.bits * 4, n_units * MetaBytes(f),
           int64_t{CeilDiv(n_in, device::kSuperInputs)} * SuperBytes(f)};
 }

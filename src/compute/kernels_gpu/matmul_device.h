@@ -96,12 +96,15 @@ struct QuantProduct {
   WEFT_DEVICE static void AddChunk(const MatmulArgs& a, const MatmulRows& rows, int64_t row,
                                    int chunk, float* acc) {
     const int n_units = a.matrix.n_in / kBlockInputs;
-    for (int unit = 0; unit < kChunkUnits && chunk * kChunkUnits + unit < n_units; ++unit) {
+    ChunkWeights<Form> weights;
+    weights.Fetch(ChunkAddress<Form>(a.matrix, row, chunk));
+    WEFT_UNROLL
+    for (int unit = 0; unit < kChunkUnits; ++unit) {
       const int block = chunk * kChunkUnits + unit;
-      const UnitAddress<Form> at(a.matrix, row, block);
-      const UnitScales scales = ScalesOf<Form>(LoadMeta<Form::kMetaBytes>(at.meta), at.super);
+      if (block >= n_units) continue;
+      const UnitScales scales = weights.scales.Of(unit);
       uint32_t words[Form::kBits], groups[8];
-      LoadUnit(at, words);
+      weights.Unit(unit, words);
       WEFT_UNROLL
       for (int g = 0; g < 8; ++g) groups[g] = GroupOf<Form>(words, g);
       WEFT_UNROLL
@@ -248,10 +251,12 @@ WEFT_DEVICE void Multiply(const MatmulArgs& a) {
 // Decodes one block of 32 values of a row.
 template <typename Form>
 WEFT_DEVICE void DecodeBlock(const MatrixView& m, int64_t row, int block, float* out) {
-  const UnitAddress<Form> at(m, row, block);
-  const UnitScales s = ScalesOf<Form>(LoadMeta<Form::kMetaBytes>(at.meta), at.super);
+  const ChunkAddress<Form> at(m, row, block / kChunkUnits);
+  const int unit = block % kChunkUnits;
   uint32_t words[Form::kBits];
-  LoadUnit(at, words);
+  WEFT_UNROLL
+  for (int i = 0; i < Form::kBits; ++i) words[i] = Load(at.words + LevelsAt(i, 0) + unit);
+  const UnitScales s = at.LoadScales().Of(unit);
   WEFT_UNROLL
   for (int g = 0; g < 8; ++g) {
     const uint32_t levels = GroupOf<Form>(words, g);

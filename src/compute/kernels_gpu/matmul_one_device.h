@@ -23,27 +23,6 @@ constexpr int kPassMeta = kPassChunks * kFourMeta;
 static_assert(2 * kPassUnits == kMatmulThreads, "a thread copies 16 bytes");
 static_assert(kPassMeta <= 4 * kMatmulThreads);
 
-// A chunk of an output's weights, being loaded. Units beyond the row's end repeat the chunk's first
-// unit, and are not used.
-template <typename Form>
-struct ChunkWeights {
-  uint32_t words[kChunkUnits][Form::kBits];
-  uint32_t meta[kChunkUnits];
-  uint16_t super[2];
-
-  WEFT_DEVICE void Fetch(const MatrixView& m, int64_t row, int chunk, int n_units) {
-    WEFT_UNROLL
-    for (int unit = 0; unit < kChunkUnits; ++unit) {
-      const UnitAddress<Form> at(m, row, chunk * kChunkUnits + (unit < n_units ? unit : 0));
-      LoadUnit(at, words[unit]);
-      meta[unit] = LoadMeta<Form::kMetaBytes>(at.meta);
-      if (unit > 0) continue;
-      WEFT_UNROLL
-      for (int i = 0; i < Form::kSuperHalves; ++i) super[i] = Load(at.super + i);
-    }
-  }
-};
-
 // The activations of two passes, in shared memory (double buffering).
 template <typename Form, typename Bytes, typename Meta>
 struct PassInputs {
@@ -81,13 +60,15 @@ struct PassInputs {
       const Words4 low = ReadWords4(q, word), high = ReadWords4(q, word + 4);
       const BlockMeta x = four.Of(unit);
       int32_t dot[2] = {FirstDot<Form>(x, 0), FirstDot<Form>(x, 1)};
+      uint32_t words[Form::kBits];
+      weights.Unit(unit, words);
       WEFT_UNROLL
       for (int g = 0; g < 8; ++g) {
         int32_t& sum = dot[Form::kHalves && g >= 4 ? 1 : 0];
         const uint32_t bytes = g < 4 ? low.w[g % 4] : high.w[g % 4];
-        sum = DotBytes(GroupOf<Form>(weights.words[unit], g), bytes, sum);
+        sum = DotBytes(GroupOf<Form>(words, g), bytes, sum);
       }
-      AddDots<Form>(dot, x, ScalesOf<Form>(weights.meta[unit], weights.super), &acc);
+      AddDots<Form>(dot, x, weights.scales.Of(unit), &acc);
     }
     return acc;
   }
@@ -122,7 +103,7 @@ WEFT_DEVICE void MultiplyOne(const MatmulArgs& a) {
     for (int i = 0; i < kOneAtOnce; ++i) {
       const int chunk = pass * kPassChunks + i * kOneLanes + lane;
       its_units[i] = Min(kChunkUnits, n_units - chunk * kChunkUnits);
-      weights[i].Fetch(a.matrix, row, Min(chunk, n_chunks - 1), its_units[i]);
+      weights[i].Fetch(ChunkAddress<Form>(a.matrix, row, Min(chunk, n_chunks - 1)));
     }
     WaitCopies<0>();
     Barrier();

@@ -38,41 +38,41 @@ struct TileRoom {
   static constexpr int kBytes = 4 * (kQ + kMeta + kParts);
 };
 
-// A lane's part of a unit's words: groups k and k + 4, where k is lane % 4.
+// A lane's part of a chunk of an output: of each unit groups k and k + 4, where k is lane % 4.
 template <typename Form>
-struct LaneUnit {
+struct LaneWeights {
   static constexpr bool kFour = Form::kHasFour, kTwo = Form::kHasTwo, kSingle = Form::kHasOne;
-  uint32_t nibbles = 0, pairs[2] = {0, 0}, bits = 0;  // with 8 bits, both groups are in `pairs`
+  Words4 nibbles, pairs[2], bits;  // with 8 bits, both groups are in `pairs`
+  ChunkScales<Form> scales;
 
-  WEFT_DEVICE void Fetch(const UnitAddress<Form>& at, int k) {
+  WEFT_DEVICE void Fetch(const ChunkAddress<Form>& at, int k) {
+    constexpr int kPlanes = kFour ? 4 : 0;
     if constexpr (Form::kBits == 8) {
-      pairs[0] = Load(at.words + k);
-      pairs[1] = Load(at.rest + k);
+      pairs[0] = at.Levels(k);
+      pairs[1] = at.Levels(k + 4);
     }
-    if constexpr (kFour) nibbles = Load(at.words + k);
-    const uint32_t* const planes = kFour ? at.rest : at.words;
-    if constexpr (kTwo && Form::kBits == 3) {
-      pairs[0] = Load(planes);
-      pairs[1] = Load(planes + 1);
-    } else if constexpr (kTwo) {
-      LoadWords<2>(planes, pairs);
+    if constexpr (kFour) nibbles = at.Levels(k);
+    if constexpr (kTwo) {
+      pairs[0] = at.Levels(kPlanes);
+      pairs[1] = at.Levels(kPlanes + 1);
     }
-    if constexpr (kSingle) bits = Load(planes + (kTwo ? 2 : 0));
+    if constexpr (kSingle) bits = at.Levels(kPlanes + (kTwo ? 2 : 0));
+    scales = at.LoadScales();
   }
-  // Group k; with i = 1, group k + 4.
-  WEFT_DEVICE uint32_t Group(int i, int k) const {
-    if constexpr (Form::kBits == 8) return pairs[i];
+  // Group k of a unit; with i = 1, group k + 4.
+  WEFT_DEVICE uint32_t Group(int unit, int i, int k) const {
+    if constexpr (Form::kBits == 8) return pairs[i].w[unit];
     uint32_t levels = 0;
     [[maybe_unused]] int shift = 0;
     if constexpr (kFour) {
-      levels = (nibbles >> (4 * i)) & 0x0F0F0F0Fu;
+      levels = (nibbles.w[unit] >> (4 * i)) & 0x0F0F0F0Fu;
       shift = 4;
     }
     if constexpr (kTwo) {
-      levels |= ((pairs[i] >> (2 * k)) & 0x03030303u) << shift;
+      levels |= ((pairs[i].w[unit] >> (2 * k)) & 0x03030303u) << shift;
       shift += 2;
     }
-    if constexpr (kSingle) levels |= ((bits >> (k + 4 * i)) & 0x01010101u) << shift;
+    if constexpr (kSingle) levels |= ((bits.w[unit] >> (k + 4 * i)) & 0x01010101u) << shift;
     if constexpr (Form::kTable != Levels::kLinear) return LookUp<Form::kTable>(levels);
     return levels;
   }
@@ -81,30 +81,15 @@ struct LaneUnit {
 // A lane's part of a chunk of a band's weights: outputs g and g + 8.
 template <typename Form>
 struct TileWeights {
-  LaneUnit<Form> units[2][kChunkUnits];
-  uint32_t meta[2][kChunkUnits];
-  uint16_t super[2][2];
+  LaneWeights<Form> of[2];
 
-  // The address of the lane's part of a chunk.
-  WEFT_DEVICE static UnitAddress<Form> Find(const MatrixView& m, int64_t band_row, int chunk) {
-    return UnitAddress<Form>(m, band_row + ThreadIndex() % 32 / 4, chunk * kChunkUnits);
+  // Where the lane's part of a chunk is.
+  WEFT_DEVICE static ChunkAddress<Form> Find(const MatrixView& m, int64_t band_row, int chunk) {
+    return ChunkAddress<Form>(m, band_row + ThreadIndex() % 32 / 4, chunk);
   }
-  // kWhole: all units are there, at constant distances. Otherwise units beyond the first n_units
-  // repeat the first, and are not used.
-  template <bool kWhole>
-  WEFT_DEVICE void Fetch(const UnitAddress<Form>& first, int n_units = kChunkUnits) {
+  WEFT_DEVICE void Fetch(const ChunkAddress<Form>& at) {
     WEFT_UNROLL
-    for (int unit = 0; unit < kChunkUnits; ++unit) {
-      WEFT_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        const UnitAddress<Form> at = first.After(kWhole || unit < n_units ? unit : 0, 8 * i);
-        units[i][unit].Fetch(at, ThreadIndex() % 4);
-        meta[i][unit] = LoadMeta<Form::kMetaBytes>(at.meta);
-        if (unit > 0) continue;
-        WEFT_UNROLL
-        for (int s = 0; s < Form::kSuperHalves; ++s) super[i][s] = Load(at.super + s);
-      }
-    }
+    for (int i = 0; i < 2; ++i) of[i].Fetch(at.After(0, 8 * i), ThreadIndex() % 4);
   }
 };
 
@@ -120,9 +105,9 @@ struct TileLevels {
     for (int unit = 0; unit < kChunkUnits; ++unit) {
       WEFT_UNROLL
       for (int i = 0; i < 2; ++i) {
-        levels[unit][i][0] = weights.units[i][unit].Group(0, k);
-        levels[unit][i][1] = weights.units[i][unit].Group(1, k);
-        scales[unit][i] = ScalesOf<Form>(weights.meta[i][unit], weights.super[i]);
+        levels[unit][i][0] = weights.of[i].Group(unit, 0, k);
+        levels[unit][i][1] = weights.of[i].Group(unit, 1, k);
+        scales[unit][i] = weights.of[i].scales.Of(unit);
       }
     }
   }
@@ -282,14 +267,14 @@ WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, Input
       }
     }
   };
-  UnitAddress<Form> at = TileWeights<Form>::Find(a.matrix, band_row, warp);
+  ChunkAddress<Form> at = TileWeights<Form>::Find(a.matrix, band_row, warp);
   x.CopyNext(0);
   for (int pass = 0; pass < n_passes; ++pass) {
     const int half = pass & 1;
     const bool its = pass * kTilePassChunks + warp < n_whole;
     TileWeights<Form> weights;
-    if (its) weights.template Fetch<true>(at);
-    at = at.After(kTilePassUnits, 0, kTilePassSupers);
+    if (its) weights.Fetch(at);
+    at = at.After(kTilePassChunks, 0, kTilePassSupers);
     WaitCopies<0>();
     Barrier();
     if (pass + 1 < n_passes) x.CopyNext(half ^ 1);
@@ -303,7 +288,7 @@ WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, Input
   if (n_whole < n_chunks && warp == n_whole % kTilePassChunks) {
     const int its_units = x.n_units - n_whole * kChunkUnits;
     TileWeights<Form> weights;
-    weights.template Fetch<false>(TileWeights<Form>::Find(a.matrix, band_row, n_whole), its_units);
+    weights.Fetch(TileWeights<Form>::Find(a.matrix, band_row, n_whole));
     float acc[kTiles][4] = {};
     x.template AddTiles<false>(weights, last, warp, its_units, acc);
     put_parts(last, acc);
@@ -338,10 +323,10 @@ WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, Inpu
       for (int s = 0; s < 4; ++s) totals[j][s] = totals[j][s] + acc[j][s];
     }
   };
-  UnitAddress<Form> at = TileWeights<Form>::Find(a.matrix, band_row, 0);
+  ChunkAddress<Form> at = TileWeights<Form>::Find(a.matrix, band_row, 0);
   TileWeights<Form> weights[2];
   x.CopyNext(0);
-  if (n_whole > 0) weights[0].template Fetch<true>(at);
+  if (n_whole > 0) weights[0].Fetch(at);
   for (int pass = 0; pass < n_passes; ++pass) {
     WaitCopies<0>();
     Barrier();
@@ -351,20 +336,18 @@ WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, Inpu
     for (int i = 0; i < kTilePassChunks; ++i) {
       const int chunk = pass * kTilePassChunks + i, next = i + 1;
       if (chunk + 1 < n_whole) {
-        weights[next % 2].template Fetch<true>(
-            at.After(next * kChunkUnits, 0, next * kChunkInputs / kSuperInputs));
+        weights[next % 2].Fetch(at.After(next, 0, next * kChunkInputs / kSuperInputs));
       }
       if (chunk >= n_whole) continue;
       float acc[kTiles][4] = {};
       x.template AddTiles<true>(weights[i % 2], half, i, kChunkUnits, acc);
       add_chunk(acc);
     }
-    at = at.After(kTilePassUnits, 0, kTilePassSupers);
+    at = at.After(kTilePassChunks, 0, kTilePassSupers);
   }
   if (n_whole < n_chunks) {
     const int its_units = x.n_units - n_whole * kChunkUnits;
-    weights[0].template Fetch<false>(TileWeights<Form>::Find(a.matrix, band_row, n_whole),
-                                     its_units);
+    weights[0].Fetch(TileWeights<Form>::Find(a.matrix, band_row, n_whole));
     float acc[kTiles][4] = {};
     x.template AddTiles<false>(weights[0], (n_passes - 1) & 1, n_whole % kTilePassChunks, its_units,
                                acc);

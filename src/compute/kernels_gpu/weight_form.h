@@ -1,9 +1,8 @@
 // The layout of weights on a device.
 //
-// Quantized weights are stored in units of 32 inputs of one output, and in bands of 16 outputs:
-// unit 0 of all 16, then unit 1 ... So the lanes of a warp, which have adjacent outputs of a band,
-// read adjacent addresses, both in a product of one row (matmul_one_device.h) and in tensor-core
-// tiles (matmul_tiles_device.h). Missing outputs of the last band are zeros.
+// Quantized weights are stored in units of 32 inputs of one output, four of which are a chunk, and
+// in bands of 16 outputs: chunk 0 of all 16, then chunk 1 ... Missing outputs of the last band and
+// missing units of the last chunk are zeros.
 //
 // A unit is `bits` words of levels: planes of 4, 2 and 1 bits, from the low bits of a level to the
 // high ones. With value 4 g + j being byte j of group g (g = 0..7):
@@ -11,9 +10,12 @@
 //   2-bit plane, 2 words: word p has groups 4 p ... 4 p + 3, the first in the lowest bits
 //   1-bit plane, 1 word:  bit g of every byte is group g's
 //   8 bits, 8 words:      signed, as they are
-// A band's unit has the first four words of all its outputs, then the other words, so that a lane
-// loads each part in one access. Separate arrays, also in bands, hold `kMetaBytes` bytes of scales
-// per unit and, for super-blocks, a half (two with minima) per 256 inputs.
+// A band's chunk has word 0 of output 0's four units, then of output 1's ...; then word 1 of all.
+// Separate arrays, also in bands, hold `kMetaBytes` bytes of scales per unit, of the four units of
+// a chunk after each other, and, for super-blocks, a half (two with minima) per 256 inputs. So a
+// lane loads 16 bytes of a chunk at a time, and the lanes of a warp, which have adjacent outputs,
+// adjacent ones: in products of one row (matmul_one_device.h) and in tensor-core tiles
+// (matmul_tiles_device.h).
 //
 // Float weights are stored row by row, in units of 8 inputs. 16 units are a chunk of 128 inputs,
 // which one lane computes; units with the same index in their chunks are adjacent (UnitPlace).
@@ -94,7 +96,10 @@ constexpr int UnitPlace(int chunk, int unit, int n_units, int units_per_chunk) {
 
 constexpr int CeilDiv(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
-constexpr int FirstWords(int bits) { return bits < 4 ? bits : 4; }
+// Of the levels of a chunk of a band, word `word` of output `output`'s first unit.
+constexpr int LevelsAt(int word, int output) {
+  return (word * kBandOutputs + output) * kChunkUnits;
+}
 
 // The number of rows in memory of a matrix of n_out outputs.
 constexpr int64_t PaddedOutputs(int64_t n_out) {

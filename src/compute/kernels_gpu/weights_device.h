@@ -73,7 +73,7 @@ WEFT_DEVICE constexpr float PowerOfHalf(int n) { return 1.0f / static_cast<float
 constexpr int32_t kDotBits = 0x4B400000;
 constexpr float kDotStart = 12582912.0f;
 
-// The scales of one unit. All are exact products of a half, an integer and a power of two, of at
+// The scales of a unit. All are exact products of a half, an integer and a power of two, of at
 // most 22 bits, so that `start` is exact too.
 struct UnitScales {
   float scale[2];  // one per half; only [0] for whole units
@@ -82,49 +82,45 @@ struct UnitScales {
   int half_min[2];
 };
 
-// Byte i of `meta`, and its exact product with a scale of few bits, both without a conversion:
-// 2^23 and the byte, as the bits of a float, times the scale, less what 2^23 has added.
-WEFT_DEVICE int ByteOf(uint32_t meta, int i) { return static_cast<int>(meta >> (8 * i) & 0xFF); }
-WEFT_DEVICE float TimesByte(float scale, uint32_t meta, int i) {
-  const float byte = FloatOf(PickBytes(meta, 0x4B000000u, 0x7440u | static_cast<uint32_t>(i)));
+// A byte of a word, and its exact product with a scale of few bits, both without a conversion: 2^23
+// and the byte, as the bits of a float, times the scale, less what 2^23 has added.
+WEFT_DEVICE int ByteOf(uint32_t word, int i) { return static_cast<int>(word >> (8 * i) & 0xFF); }
+WEFT_DEVICE float TimesByte(float scale, uint32_t word, int i) {
+  const float byte = FloatOf(PickBytes(word, 0x4B000000u, 0x7440u | static_cast<uint32_t>(i)));
   return Fma(scale, byte, -8388608.0f * scale);
 }
 
-// Loads a unit's scale bytes.
-template <int kBytes>
-WEFT_DEVICE uint32_t LoadMeta(const uint8_t* from) {
-  if constexpr (kBytes == 4) return Load(reinterpret_cast<const uint32_t*>(from));
-  if constexpr (kBytes == 2) return Load(reinterpret_cast<const uint16_t*>(from));
-  return Load(from);
-}
-
+// The scales of a unit. `meta` has its bytes from `at` on; `super` has the halves of its 256
+// inputs.
 template <typename Form>
-WEFT_DEVICE UnitScales ScalesOf(uint32_t meta, const uint16_t* super) {
+WEFT_DEVICE UnitScales ScalesOf(uint32_t meta, int at, uint32_t super) {
   UnitScales s = {{0.0f, 0.0f}, {0.0f, 0.0f}, 0.0f, {0, 0}};
-  const auto low = static_cast<uint16_t>(meta), high = static_cast<uint16_t>(meta >> 16);
   if constexpr (Form::kScales == Scales::kHalf) {
-    s.scale[0] = HalfToFloat(low);
-    if constexpr (Form::kMins) s.min = HalfToFloat(high);
-    if constexpr (Form::kHalves) s.scale[1] = HalfToFloat(high);
+    const float first = HalfToFloat(static_cast<uint16_t>(meta >> (8 * at)));
+    s.scale[0] = first;
+    if constexpr (Form::kMins) s.min = HalfToFloat(static_cast<uint16_t>(meta >> 16));
+    if constexpr (Form::kHalves) s.scale[1] = HalfToFloat(static_cast<uint16_t>(meta >> 16));
   } else if constexpr (Form::kScales == Scales::kExponent) {
     // 2^(e - 128): levels are twice their values. The two smallest are subnormal.
-    const uint32_t e = ByteOf(meta, 0);
+    const auto e = static_cast<uint32_t>(ByteOf(meta, at));
     s.scale[0] = FloatOf(e < 2 ? 0x00200000u << e : (e - 1) << 23);
   } else {
-    const float d = HalfToFloat(super[0]) * PowerOfHalf(Form::kSuperShift);
+    const float d = HalfToFloat(static_cast<uint16_t>(super)) * PowerOfHalf(Form::kSuperShift);
+    const float min = HalfToFloat(static_cast<uint16_t>(super >> 16));
     if constexpr (!Form::kMins) {
-      s.scale[0] = d * static_cast<float>(static_cast<int8_t>(ByteOf(meta, 0)));
-      if constexpr (Form::kHalves)
-        s.scale[1] = d * static_cast<float>(static_cast<int8_t>(ByteOf(meta, 1)));
+      s.scale[0] = d * static_cast<float>(static_cast<int8_t>(ByteOf(meta, at)));
+      if constexpr (Form::kHalves) {
+        s.scale[1] = d * static_cast<float>(static_cast<int8_t>(ByteOf(meta, at + 1)));
+      }
     } else if constexpr (!Form::kHalves) {
-      s.scale[0] = TimesByte(d, meta, 0);
-      s.min = TimesByte(-(HalfToFloat(super[1]) * PowerOfHalf(Form::kMinShift)), meta, 1);
+      s.scale[0] = TimesByte(d, meta, at);
+      s.min = TimesByte(-(min * PowerOfHalf(Form::kMinShift)), meta, at + 1);
     } else {
-      s.min = HalfToFloat(super[1]);
-      s.scale[0] = TimesByte(d, meta & 0x0F0F, 0);
-      s.scale[1] = TimesByte(d, meta & 0x0F0F, 1);
-      s.half_min[0] = ByteOf(meta, 0) >> 4;
-      s.half_min[1] = ByteOf(meta, 1) >> 4;
+      s.min = min;
+      s.scale[0] = TimesByte(d, meta & 0x0F0F0F0Fu, at);
+      s.scale[1] = TimesByte(d, meta & 0x0F0F0F0Fu, at + 1);
+      s.half_min[0] = ByteOf(meta, at) >> 4;
+      s.half_min[1] = ByteOf(meta, at + 1) >> 4;
     }
   }
   s.start[0] = -kDotStart * s.scale[0];
@@ -132,58 +128,83 @@ WEFT_DEVICE UnitScales ScalesOf(uint32_t meta, const uint16_t* super) {
   return s;
 }
 
-// The addresses of a unit of a quantized row.
+// The scales of a chunk of an output, being loaded.
 template <typename Form>
-struct UnitAddress {
-  WEFT_DEVICE UnitAddress(const MatrixView& m, int64_t row, int unit) {
+struct ChunkScales {
+  uint32_t meta[Form::kMetaBytes];  // of four units
+  uint32_t super = 0;
+
+  WEFT_DEVICE UnitScales Of(int unit) const {
+    const int at = unit * Form::kMetaBytes;
+    return ScalesOf<Form>(meta[at / 4], at % 4, super);
+  }
+};
+
+// Where a chunk of an output of a quantized matrix is.
+template <typename Form>
+struct ChunkAddress {
+  WEFT_DEVICE ChunkAddress(const MatrixView& m, int64_t row, int chunk) {
     const int64_t band = row / kBandOutputs;
-    const int place = static_cast<int>(row % kBandOutputs), n_units = m.n_in / kBlockInputs;
-    const int64_t first = (band * n_units + unit) * kBandOutputs;
-    words = m.levels + first * Form::kBits + place * kFirstWords;
-    rest = m.levels + first * Form::kBits + kBandOutputs * kFirstWords + place * kRestWords;
-    meta = m.meta + (first + place) * Form::kMetaBytes;
+    const int place = static_cast<int>(row % kBandOutputs);
+    const int64_t its = band * CeilDiv(m.n_in, kChunkInputs) + chunk;
+    words = m.levels + its * LevelsAt(Form::kBits, 0) + LevelsAt(0, place);
+    meta = m.meta + (its * kBandOutputs + place) * kChunkUnits * Form::kMetaBytes;
     const int n_supers = CeilDiv(m.n_in, kSuperInputs);
-    const int64_t its_super = band * n_supers + unit * kBlockInputs / kSuperInputs;
+    const int64_t its_super = band * n_supers + chunk * kChunkInputs / kSuperInputs;
     super = m.super + (its_super * kBandOutputs + place) * Form::kSuperHalves;
   }
-  // The address of a later unit and output of the band, and how many times 256 inputs lie between
-  // the beginnings of its 256 and of these. With constants, it costs no instruction.
-  WEFT_DEVICE UnitAddress After(int units, int outputs, int supers = 0) const {
-    UnitAddress at = *this;
-    at.words += units * kBandOutputs * Form::kBits + outputs * kFirstWords;
-    at.rest += units * kBandOutputs * Form::kBits + outputs * kRestWords;
-    at.meta += (units * kBandOutputs + outputs) * Form::kMetaBytes;
+  // Where a later chunk and output of the band is, and how many times 256 inputs lie between the
+  // beginnings of its 256 and of these. With constants, it costs no instruction.
+  WEFT_DEVICE ChunkAddress After(int chunks, int outputs, int supers = 0) const {
+    ChunkAddress at = *this;
+    at.words += chunks * LevelsAt(Form::kBits, 0) + LevelsAt(0, outputs);
+    at.meta += (chunks * kBandOutputs + outputs) * kChunkUnits * Form::kMetaBytes;
     at.super += (supers * kBandOutputs + outputs) * Form::kSuperHalves;
     return at;
   }
-  static constexpr int kFirstWords = FirstWords(Form::kBits);
-  static constexpr int kRestWords = Form::kBits - kFirstWords;
-  const uint32_t *words, *rest;  // of levels: the first four words, and the others
+  // A word of levels, of all four units.
+  WEFT_DEVICE Words4 Levels(int word) const { return LoadWords4(words + LevelsAt(word, 0)); }
+  WEFT_DEVICE ChunkScales<Form> LoadScales() const {
+    ChunkScales<Form> scales;
+    if constexpr (Form::kMetaBytes == 4) {
+      const Words4 x = LoadWords4(meta);
+      WEFT_UNROLL
+      for (int i = 0; i < 4; ++i) scales.meta[i] = x.w[i];
+    } else if constexpr (Form::kMetaBytes == 2) {
+      const Words2 x = LoadWords2(meta);
+      scales.meta[0] = x.w[0];
+      scales.meta[1] = x.w[1];
+    } else {
+      scales.meta[0] = Load(reinterpret_cast<const uint32_t*>(meta));
+    }
+    if constexpr (Form::kSuperHalves == 1) scales.super = Load(super);
+    if constexpr (Form::kSuperHalves == 2) {
+      scales.super = Load(reinterpret_cast<const uint32_t*>(super));
+    }
+    return scales;
+  }
+  const uint32_t* words;
   const uint8_t* meta;
   const uint16_t* super;
 };
 
-// Loads contiguous words, in one access for 2 or 4 words.
-template <int kWords>
-WEFT_DEVICE void LoadWords(const uint32_t* from, uint32_t* words) {
-  if constexpr (kWords == 4) {
-    const Words4 x = LoadWords4(from);
-    WEFT_UNROLL
-    for (int i = 0; i < 4; ++i) words[i] = x.w[i];
-  } else if constexpr (kWords == 2) {
-    const Words2 x = LoadWords2(from);
-    words[0] = x.w[0];
-    words[1] = x.w[1];
-  } else {
-    WEFT_UNROLL
-    for (int i = 0; i < kWords; ++i) words[i] = Load(from + i);
-  }
-}
+// A chunk of an output's weights, being loaded. Units beyond the row's end are zeros.
 template <typename Form>
-WEFT_DEVICE void LoadUnit(const UnitAddress<Form>& at, uint32_t* words) {
-  LoadWords<UnitAddress<Form>::kFirstWords>(at.words, words);
-  LoadWords<UnitAddress<Form>::kRestWords>(at.rest, words + UnitAddress<Form>::kFirstWords);
-}
+struct ChunkWeights {
+  Words4 levels[Form::kBits];
+  ChunkScales<Form> scales;
+
+  WEFT_DEVICE void Fetch(const ChunkAddress<Form>& at) {
+    WEFT_UNROLL
+    for (int word = 0; word < Form::kBits; ++word) levels[word] = at.Levels(word);
+    scales = at.LoadScales();
+  }
+  // The words of a unit.
+  WEFT_DEVICE void Unit(int unit, uint32_t* words) const {
+    WEFT_UNROLL
+    for (int word = 0; word < Form::kBits; ++word) words[word] = levels[word].w[unit];
+  }
+};
 
 struct F32 {
   static constexpr int kBytes = 4;
