@@ -47,9 +47,9 @@ QUANTIZED = r"(Q|IQ|MX|NV|Ternary).*"
 HOT = [
     Hot(r"MultiplyOne(Q|Ternary).*", "IDP", 120),
     Hot(r"MultiplyOne(IQ|MX|NV).*", "IDP", 150),  # levels that are looked up
-    Hot(r"MultiplyMany" + QUANTIZED, "IMMA", 28),
-    Hot(r"MultiplyTiles" + QUANTIZED, "IMMA", 36),
-    Hot(r"MultiplyFew" + QUANTIZED, "IMMA", 60),
+    Hot(r"MultiplyMany" + QUANTIZED, "IMMA", 20),
+    Hot(r"MultiplyTiles" + QUANTIZED, "IMMA", 22),
+    Hot(r"MultiplyFew" + QUANTIZED, "IMMA", 32),
     Hot(r"AttendMany(F|BF).*", "FFMA", 62),
     Hot(r"Attend(Few|Some)(F|BF).*", "FFMA", 68),
     Hot(r"AttendManyQ8_0_[248]", "FFMA", 78),

@@ -42,9 +42,12 @@ WEFT_DEVICE int32_t FirstDot(const BlockMeta& x, int half) {
   return static_cast<int32_t>(BitsOf(Fma(x.sum, -static_cast<float>(Form::kZero), kDotStart)));
 }
 // A dot product that began with FirstDot, times the scale of its half: rounded once, as the product
-// of both would be.
+// of both would be. Forms with most to keep in registers do without `start`.
+template <typename Form>
 WEFT_DEVICE float ScaleDot(int32_t dot, const UnitScales& s, int half) {
-  return Fma(FloatOf(static_cast<uint32_t>(dot)), s.scale[half], s.start[half]);
+  const float sum = FloatOf(static_cast<uint32_t>(dot));
+  if constexpr (Form::kHalves && Form::kMins) return (sum - kDotStart) * s.scale[half];
+  return Fma(sum, s.scale[half], s.start[half]);
 }
 
 // Adds a block's dot products (one per half if the form has halves), which began with FirstDot, to
@@ -52,12 +55,12 @@ WEFT_DEVICE float ScaleDot(int32_t dot, const UnitScales& s, int half) {
 template <typename Form>
 WEFT_DEVICE void AddDots(const int32_t* dot, const BlockMeta& x, const UnitScales& s, float* acc) {
   if constexpr (!Form::kHalves) {
-    float part = ScaleDot(dot[0], s, 0);
+    float part = ScaleDot<Form>(dot[0], s, 0);
     if constexpr (Form::kMins) part = Fma(x.sum, s.min, part);
     *acc = Fma(part, x.scale, *acc);
   } else {
-    *acc = Fma(ScaleDot(dot[0], s, 0), x.scale, *acc);
-    *acc = Fma(ScaleDot(dot[1], s, 1), x.scale, *acc);
+    *acc = Fma(ScaleDot<Form>(dot[0], s, 0), x.scale, *acc);
+    *acc = Fma(ScaleDot<Form>(dot[1], s, 1), x.scale, *acc);
     if constexpr (Form::kMins) {
       const int sum = x.Half(0) * s.half_min[0] + x.Half(1) * s.half_min[1];
       *acc = Fma(-(static_cast<float>(sum) * s.min), x.scale, *acc);
