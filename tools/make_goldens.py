@@ -2,6 +2,7 @@
 """Writes what llama.cpp computes for tiny models, for the conformance tests.
 
   tools/make_goldens.py [NAME...]        all of tools/golden_models.py without names
+  tools/make_goldens.py --heads          the prediction heads of tools/golden_heads.py
 
 Each model becomes two files in tests/conformance/testdata: NAME.json says how the model
 is made (metadata, shapes of tensors, a seed) and which tokens it reads; NAME.f32 holds
@@ -22,6 +23,7 @@ import tempfile
 import gguf
 import numpy
 
+import golden_heads
 import golden_models
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/conformance/testdata"
@@ -146,7 +148,32 @@ def make(name, logits_of):
     print(f"{name}: logits up to {abs(rows).max():.1f}, {attempt + 1} attempts")
 
 
-def write_figures(name, model, tokens, long_tokens, rows, long_rows):
+def make_heads(llama_cpp):
+    for name, (model_of, head_of) in golden_heads.HEADS_OF.items():
+        model, head = model_of(), head_of()
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [pathlib.Path(folder) / "model.gguf", pathlib.Path(folder) / "head.gguf"]
+            write_model(model, paths[0])
+            write_model(head, paths[1])
+            for attempt in range(100):
+                tokens = tokens_of(1000 * (attempt + 1), LONG, golden_models.VOCABULARY)
+                rows = golden_heads.drafts_of(llama_cpp.api, *paths, tokens)
+                if margin(rows) >= MIN_MARGIN:
+                    break
+            else:
+                sys.exit(f"make_goldens: {name}: no tokens without ties; choose another seed")
+        lines = ["{"]
+        for part, recipe in (("model", model), ("head", head)):
+            lines += [f' "{part}": ' + "\n".join(recipe_lines(recipe)) + "},"]
+        lines += [f' "tokens": {json.dumps(tokens)},', f' "depth": {golden_heads.DEPTH},',
+                  f' "positions": {json.dumps(golden_heads.POSITIONS)}', "}"]
+        (FOLDER / "heads").mkdir(exist_ok=True)
+        (FOLDER / f"heads/{name}.json").write_text("\n".join(lines) + "\n")
+        (FOLDER / f"heads/{name}.f32").write_bytes(rows.astype("<f4").tobytes())
+        print(f"{name}: logits up to {abs(rows).max():.1f}, {attempt + 1} attempts")
+
+
+def recipe_lines(model):
     lines = ["{"]
     for key in ("architecture", "judge", "seed"):
         lines.append(f" {json.dumps(key)}: {json.dumps(model[key])},")
@@ -154,7 +181,13 @@ def write_figures(name, model, tokens, long_tokens, rows, long_rows):
     lines.append(",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in model["keys"].items()))
     lines.append(' },\n "tensors": [')
     lines.append(",\n".join(f"  {json.dumps(tensor)}" for tensor in model["tensors"]))
-    lines.append(" ],")
+    lines.append(" ]")
+    return lines
+
+
+def write_figures(name, model, tokens, long_tokens, rows, long_rows):
+    lines = recipe_lines(model)
+    lines[-1] += ","
     lines.append(f' "tokens": {json.dumps(tokens)},')
     lines.append(f' "long_tokens": {json.dumps(long_tokens)},')
     lines.append(f' "long_positions": {json.dumps(POSITIONS)}')
@@ -166,6 +199,8 @@ def write_figures(name, model, tokens, long_tokens, rows, long_rows):
 
 def main():
     llama_cpp = None
+    if sys.argv[1:] == ["--heads"]:
+        return make_heads(LlamaCpp())
     for name in sys.argv[1:] or golden_models.MODELS:
         judge = golden_models.JUDGES.get(name)
         if judge is None and llama_cpp is None:

@@ -87,6 +87,10 @@ class Model {
   // if there is none; UNIMPLEMENTED if the model's backend computes no heads.
   static absl::StatusOr<std::shared_ptr<const Model>> LoadHead(const Model& model,
                                                                const ModelOptions& options);
+  // The same from a file of its own, such as that of Gemma 4's assistants, which reads the model's
+  // KV cache. INVALID_ARGUMENT if it is another model's.
+  static absl::StatusOr<std::shared_ptr<const Model>> LoadHead(
+      const Model& model, std::shared_ptr<const ModelFile> head, const ModelOptions& options);
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -135,6 +139,8 @@ class Model {
   std::string_view chat_template() const;
 
   // --- for the library's own folders ------------------------------------------
+  // Whether it is a prediction head loaded for a model of the same open file.
+  bool IsHeadOf(const Model& model) const;
   const ModelFile& file() const;
   const std::shared_ptr<const Tokenizer>& tokenizer() const;
   const ModelSpec& spec() const;
@@ -150,6 +156,9 @@ class Model {
   explicit Model(std::unique_ptr<Impl> impl);
   static absl::StatusOr<std::shared_ptr<const Model>> Build(std::shared_ptr<const ModelFile> file,
                                                             const ModelOptions& options);
+  static absl::StatusOr<std::shared_ptr<const Model>> BuildHead(
+      const Model& model, std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
+      const ModelOptions& options);
   const std::unique_ptr<Impl> impl_;
 };
 

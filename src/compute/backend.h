@@ -85,8 +85,10 @@ struct PackedCopyOptions {
 struct LoadOptions {
   int device = 0;     // below Backend::device_count()
   int n_threads = 0;  // for packing; 0: one per core
-  // Weights of the same backend, device and file: tensors that both use are shared.
+  // Weights of the same backend and device. Tensors that both use are shared, unless the weights
+  // are of another file.
   std::shared_ptr<const Weights> beside = {};
+  bool beside_is_same_file = true;
   PackedCopyOptions packed_copies = {};
   // Called from time to time with the fraction done; may be empty.
   std::function<void(double fraction)> progress;
@@ -169,7 +171,8 @@ struct StepSequence {
   // Runs whose tokens attend to each other, also to later ones: the rows of a picture, in models
   // that see one as a whole. Ascending and apart. A run is never cut: it is in one step.
   std::span<const TokenRun> mutual = {};
-  // With ModelSpec::hidden_input: d_model values for each token, row after row. Otherwise empty.
+  // With ModelSpec::hidden_input: HiddenWidth(spec) values for each token, row after row. Otherwise
+  // empty.
   std::span<const float> hidden = {};
   int64_t position = 0;  // absolute position of tokens[0]
   // Per KvGroup, the session's page table: entry i holds the positions [i * page_tokens, (i + 1) *
@@ -307,7 +310,8 @@ class Backend {
   virtual StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
                                                          const StateOptions& options) const = 0;
   // REQUIRES: `state` was made by this backend for these weights, has no other executor, and
-  // outlives this one.
+  // outlives this one. Executors of heads that read its model's state (model/head_spec.h) may share
+  // it, as long as one computes at a time.
   virtual StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,
                                                           StateStore* state,
                                                           const ExecutorOptions& options) const = 0;

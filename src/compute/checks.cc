@@ -200,7 +200,8 @@ class StepValidator {
     const int64_t first_seen =
         window > 0 ? std::max<int64_t>(0, sequence.position - (window - 1)) : 0;
     const int64_t last = sequence.position + static_cast<int64_t>(sequence.tokens.size()) - 1;
-    return {first_seen / page_tokens_, sequence.position / page_tokens_, last / page_tokens_ + 1};
+    const int64_t end = last / page_tokens_ + 1;
+    return {first_seen / page_tokens_, writes_ ? sequence.position / page_tokens_ : end, end};
   }
 
   Status CheckSequence(size_t s, const StepLimits& limits) const {
@@ -286,9 +287,9 @@ class StepValidator {
   Status CheckHidden(size_t s, const StepLimits& limits) const {
     const StepSequence& sequence = step_.sequences[s];
     const int64_t n_rows = spec_.hidden_input ? std::ssize(sequence.tokens) : 0;
-    if (std::ssize(sequence.hidden) != n_rows * spec_.d_model) {
+    if (std::ssize(sequence.hidden) != n_rows * HiddenWidth(spec_)) {
       return InvalidArgument("sequence ", s, " of the step brings ", sequence.hidden.size(),
-                             " hidden values, the model takes ", n_rows * spec_.d_model);
+                             " hidden values, the model takes ", n_rows * HiddenWidth(spec_));
     }
     if ((spec_.hidden_input || sequence.vectors_before_norm) && !limits.prediction_heads) {
       return Unimplemented("this backend computes no prediction heads");
@@ -355,6 +356,7 @@ class StepValidator {
 
   const ModelSpec& spec_;
   const bool needs_whole_texts_ = NeedsWholeTexts(spec_);
+  const bool writes_ = LastToWriteState(spec_) != nullptr;
   const bool attends_plainly_ = AttendsPlainly(spec_);
   const StateStore& state_;
   const int page_tokens_;

@@ -43,7 +43,7 @@ std::vector<TensorRef> TensorsOf(const ModelSpec& spec) {
   }
   if (spec.hidden_input) {
     collector.Add(spec.hidden_input->token_norm, spec.hidden_input->hidden_norm,
-                  spec.hidden_input->proj);
+                  spec.hidden_input->proj, spec.hidden_input->back);
   }
   if (spec.row_input) collector.Add(spec.row_input->norm, spec.row_input->proj);
   if (spec.per_layer_input) {

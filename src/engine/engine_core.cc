@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "engine/drafting/model_drafter.h"
+#include "engine/drafting/shared_head_drafter.h"
 #include "engine/kv_type.h"
 #include "engine/memory_budget.h"
 #include "weft/model.h"
@@ -104,7 +106,7 @@ Status CheckDraft(const Model& model, const EngineOptions& options) {
     return InvalidArgument("there is no draft model to guess with");
   }
   WEFT_RETURN_IF_ERROR(CheckDraftModel(model, *options.draft_model));
-  if (options.draft_model->spec().hidden_input && &options.draft_model->file() != &model.file()) {
+  if (options.draft_model->spec().hidden_input && !options.draft_model->IsHeadOf(model)) {
     return InvalidArgument("the prediction head is of another model");
   }
   return OkStatus();
@@ -126,12 +128,25 @@ Speculator::Options SpeculatorOptionsOf(const EngineOptions& options) {
           .share_across_domains = options.share_prefixes_across_domains};
 }
 
-// Null without a draft model. `memory_bytes`: for both models. `executor`, `beside`: the engine's
-// own.
-StatusOr<std::unique_ptr<Drafter>> NewDrafter(const EngineOptions& options, int64_t memory_bytes,
-                                              const Executor& executor, const StateLayout& beside) {
-  if (options.draft_model == nullptr) return std::unique_ptr<Drafter>();
-  Drafter::Options drafter;
+StatusOr<std::unique_ptr<Drafter>> NewSharedHeadDrafter(const EngineOptions& options,
+                                                        const std::shared_ptr<const Model>& model,
+                                                        StateStore* state,
+                                                        const Executor& executor) {
+  SharedHeadDrafter::Options drafter;
+  drafter.model = model;
+  drafter.state = state;
+  drafter.executor = &executor;
+  drafter.n_threads = options.n_threads;
+  drafter.max_texts = options.max_running;
+  drafter.on_notice = options.on_notice;
+  return SharedHeadDrafter::Create(options.draft_model, drafter);
+}
+
+// `memory_bytes`: for both models. `executor`, `beside`: the engine's own.
+StatusOr<std::unique_ptr<Drafter>> NewModelDrafter(const EngineOptions& options,
+                                                   int64_t memory_bytes, const Executor& executor,
+                                                   const StateLayout& beside) {
+  ModelDrafter::Options drafter;
   drafter.n_threads = options.n_threads;
   drafter.executor = &executor;
   drafter.max_texts = options.max_running;
@@ -142,7 +157,18 @@ StatusOr<std::unique_ptr<Drafter>> NewDrafter(const EngineOptions& options, int6
   drafter.share_across_domains = options.share_prefixes_across_domains;
   drafter.checkpoint_share = options.checkpoint_share;
   drafter.on_notice = options.on_notice;
-  auto created = Drafter::Create(options.draft_model, drafter);
+  return ModelDrafter::Create(options.draft_model, drafter);
+}
+
+// Null without a draft model.
+StatusOr<std::unique_ptr<Drafter>> NewDrafter(const EngineOptions& options,
+                                              const std::shared_ptr<const Model>& model,
+                                              StateStore* state, const Executor& executor) {
+  if (options.draft_model == nullptr) return std::unique_ptr<Drafter>();
+  const auto& head = options.draft_model->spec().hidden_input;
+  auto created = head && head->back
+                     ? NewSharedHeadDrafter(options, model, state, executor)
+                     : NewModelDrafter(options, options.memory_bytes, executor, state->layout());
   WEFT_RETURN_IF_ERROR(Annotate(created.status(), "the draft model: "));
   return created;
 }
@@ -180,8 +206,7 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
                                                            ExecutorOptionsOf(options)));
   WEFT_ASSIGN_OR_RETURN(auto memory_options, MemoryOptionsOf(*model, options, *executor));
   options.memory_bytes = memory_options.budget_bytes;  // settled from here on
-  WEFT_ASSIGN_OR_RETURN(
-      auto drafter, NewDrafter(options, memory_options.budget_bytes, *executor, store->layout()));
+  WEFT_ASSIGN_OR_RETURN(auto drafter, NewDrafter(options, model, store.get(), *executor));
   if (drafter != nullptr) memory_options.budget_bytes -= drafter->budget_bytes();
   WEFT_ASSIGN_OR_RETURN(auto memory,
                         StateMemory::Create(model->spec(), store.get(), memory_options));

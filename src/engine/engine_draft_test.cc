@@ -1,7 +1,11 @@
 // Drafts, from a model or an MTP head, change only when tokens are computed.
+#include <deque>
+#include <filesystem>
 #include <string_view>
 
 #include "engine/engine_test_util.h"
+#include "model/formats/gguf_writer.h"
+#include "tools/random_weights.h"
 
 namespace weft {
 namespace {
@@ -23,6 +27,95 @@ EngineOptions Undrafted() {
 
 std::shared_ptr<const Model> HeadOf(const Model& model) {
   auto head = Model::LoadHead(model, {.n_threads = 1});
+  EXPECT_TRUE(head.ok()) << head.status();
+  return *head;
+}
+
+// Writes a head that reads a model's KV cache, of one layer. It foresees what the models of
+// MakeForeseeing say as their own heads do; otherwise its weights are random.
+class SharedHeadFile {
+ public:
+  SharedHeadFile(const Model& model, bool foresees) : foresees_(foresees), model_(model) {}
+
+  void Write(const std::string& path) {
+    const std::string architecture = "gemma4-assistant";
+    writer_.AddString("general.architecture", architecture);
+    const auto add = [&](std::string_view key, int64_t value) {
+      writer_.AddUint32(StrCat(architecture, ".", key), static_cast<uint32_t>(value));
+    };
+    add("block_count", 1), add("context_length", 512), add("embedding_length", kWidth);
+    add("embedding_length_out", kWidth), add("feed_forward_length", 32);
+    add("attention.head_count", 2), add("attention.head_count_kv", 1);
+    add("attention.key_length", kHead), add("attention.value_length", kHead);
+    writer_.AddFloat32(architecture + ".attention.layer_norm_rms_epsilon", 1e-5f);
+    writer_.AddBoolArray(architecture + ".attention.sliding_window_pattern", {false});
+    AddTensors();
+    EXPECT_OK(writer_.Write(path));
+  }
+
+ private:
+  static constexpr int64_t kWidth = 64, kHead = 32;
+
+  void AddTensors() {
+    const auto next = [](int64_t kind) { return (kind + 1) % kWidth; };
+    Matrix("token_embd", kWidth, model_.n_vocab(),
+           [&](int64_t token, int64_t kind) { return token == kWidth + next(kind); });
+    Matrix("nextn.pre_projection", 2 * kWidth, kWidth, [&](int64_t kind, int64_t from) {
+      return kind == from || (from >= kWidth && kind == next(from - kWidth));
+    });
+    Matrix("nextn.post_projection", kWidth, kWidth,
+           [](int64_t to, int64_t from) { return to == from; });
+    const auto nothing = [](int64_t, int64_t) { return false; };
+    Matrix("blk.0.attn_q", kWidth, 2 * kHead, nothing);
+    Matrix("blk.0.attn_output", 2 * kHead, kWidth, nothing);
+    Matrix("blk.0.ffn_gate", kWidth, 32, nothing);
+    Matrix("blk.0.ffn_up", kWidth, 32, nothing);
+    Matrix("blk.0.ffn_down", 32, kWidth, nothing);
+    for (const char* norm : {"output_norm", "blk.0.attn_norm", "blk.0.post_attention_norm",
+                             "blk.0.ffn_norm", "blk.0.post_ffw_norm"}) {
+      Vector(norm, kWidth);
+    }
+    Vector("blk.0.attn_q_norm", kHead);
+    Vector("blk.0.layer_output_scale", 1);
+  }
+
+  void Matrix(const std::string& name, int64_t n_in, int64_t n_out,
+              FunctionRef<bool(int64_t row, int64_t column)> is_one) {
+    std::vector<float>& values = Add(name, {n_in, n_out}, -0.3f, 0.3f);
+    for (size_t i = 0; foresees_ && i < values.size(); ++i) {
+      const auto at = static_cast<int64_t>(i);
+      values[i] = is_one(at / n_in, at % n_in) ? 1 : 0;
+    }
+  }
+  void Vector(const std::string& name, int64_t n) {
+    std::vector<float>& values = Add(name, {n}, 0.6f, 1.4f);
+    if (foresees_) std::ranges::fill(values, 1.0f);
+  }
+  // The values may change until Write.
+  std::vector<float>& Add(const std::string& name, const std::vector<int64_t>& dims, float low,
+                          float high) {
+    const int64_t n = dims.size() == 1 ? dims[0] : dims[0] * dims[1];
+    values_.push_back(tools::RandomWeights(7).MakeVector(name, n, low, high));
+    writer_.AddTensor(name + ".weight", DType::kF32, dims,
+                      std::as_bytes(std::span(values_.back())));
+    return values_.back();
+  }
+
+  const bool foresees_;
+  const Model& model_;
+  GgufWriter writer_;
+  std::deque<std::vector<float>> values_;
+};
+
+std::string SharedHeadPath(const Model& model, bool foresees) {
+  const std::string path = StrCat(model.path(), foresees ? ".right" : ".random", "-head.gguf");
+  if (!std::filesystem::exists(path)) SharedHeadFile(model, foresees).Write(path);
+  return path;
+}
+
+std::shared_ptr<const Model> SharedHeadOf(const Model& model, bool foresees) {
+  const std::string path = SharedHeadPath(model, foresees);
+  auto head = Model::LoadHead(model, *ModelFile::Open(path), {.n_threads = 1});
   EXPECT_TRUE(head.ok()) << head.status();
   return *head;
 }
@@ -49,22 +142,31 @@ void ExpectSameAnswersTogether(Engine* engine, const std::shared_ptr<const Model
   }
 }
 
-// A model with a prediction head drafts with that, any other one for itself.
+// A model with a prediction head drafts with that, any other one for itself; with "over-", a head
+// in a file of its own drafts over the model's state.
 class EngineDraftTest : public ::testing::TestWithParam<const char*> {
  protected:
-  static std::shared_ptr<const Model> model() { return TinyModel(GetParam()); }
-  static bool has_head() { return std::string_view(GetParam()).ends_with("-mtp"); }
-  static std::shared_ptr<const Model> draft() { return has_head() ? HeadOf(*model()) : model(); }
-  // Whether drafts are always right where no chance is in play; the other heads hardly ever are.
-  static bool foresees() {
-    return !has_head() || std::string_view(GetParam()).starts_with("foreseeing-");
+  static constexpr std::string_view kOver = "over-";
+  static bool has_shared_head() { return std::string_view(GetParam()).starts_with(kOver); }
+  static std::string_view name() {
+    return std::string_view(GetParam()).substr(has_shared_head() ? kOver.size() : 0);
   }
+  static std::shared_ptr<const Model> model() { return TinyModel(name()); }
+  static bool has_head() { return has_shared_head() || name().ends_with("-mtp"); }
+  static std::shared_ptr<const Model> draft() {
+    if (has_shared_head()) return SharedHeadOf(*model(), foresees());
+    return has_head() ? HeadOf(*model()) : model();
+  }
+  // Whether drafts are always right where no chance is in play; the other heads hardly ever are.
+  static bool foresees() { return !has_head() || name().starts_with("foreseeing-"); }
 };
 INSTANTIATE_TEST_SUITE_P(Models, EngineDraftTest,
                          ::testing::Values("llama", "gemma3", "recurrent-llama", "recurrent-gemma3",
                                            "qwen35-mtp", "glm4moe-mtp", "recurrent-glm4moe-mtp",
                                            "foreseeing-qwen35-mtp", "foreseeing-glm4moe-mtp",
-                                           "recurrent-foreseeing-glm4moe-mtp"),
+                                           "recurrent-foreseeing-glm4moe-mtp", "over-gemma3",
+                                           "over-foreseeing-glm4moe-mtp",
+                                           "over-foreseeing-qwen35-mtp"),
                          kNameOfModel);
 
 TEST_P(EngineDraftTest, WhateverIsDraftedNothingChanges) {
@@ -87,7 +189,7 @@ TEST_P(EngineDraftTest, WhateverIsDraftedNothingChanges) {
       EXPECT_GT(stats.guessed_tokens, 0);
       EXPECT_GT(stats.draft_steps, 0);
       EXPECT_GT(stats.draft_weight_bytes, 0);
-      EXPECT_GT(stats.draft_state_bytes, 0);
+      EXPECT_EQ(stats.draft_state_bytes > 0, !has_shared_head());
       EXPECT_OK(engine->CheckIntegrity());
     }
   }
@@ -264,6 +366,18 @@ TEST(EngineDraftOptionsTest, WhatIsGuessedIsSettledAtTheStart) {
   options.draft_model = nullptr;
   EXPECT_THAT(Engine::Start(model, options).status(),
               IsError(StatusCode::kInvalidArgument, "no draft model"));
+}
+
+TEST(EngineDraftOptionsTest, AHeadInAFileOfItsOwnMustBeTheModels) {
+  const auto model = TinyModel("foreseeing-glm4moe-mtp");
+  const EngineOptions options = Drafted(SharedHeadOf(*model, true));
+  EXPECT_THAT(Engine::Start(TinyModel("glm4moe-mtp"), options).status(),
+              IsError(StatusCode::kInvalidArgument, "of another model"));
+  const std::string path = SharedHeadPath(*model, false);
+  EXPECT_THAT(Model::Load(path, {}).status(),
+              IsError(StatusCode::kInvalidArgument, "give it as --draft-model"));
+  EXPECT_THAT(Model::LoadHead(*TinyModel("tiny-bert"), *ModelFile::Open(path), {}).status(),
+              IsError(StatusCode::kInvalidArgument, "for another model"));
 }
 
 TEST(EngineDraftOptionsTest, AHeadMustBeTheModels) {

@@ -5,8 +5,10 @@
 #include <utility>
 #include <variant>
 
+#include "base/check.h"
 #include "base/strings.h"
 #include "model/arch/architectures.h"
+#include "model/head_spec.h"
 #include "model/spec_builder.h"
 #include "model/spec_file.h"
 
@@ -23,6 +25,19 @@ constexpr Architecture kArchitectures[] = {
 #include "model/arch/architectures.inc"
 #undef WEFT_ARCHITECTURE
 };
+
+struct HeadArchitecture {
+  std::string_view name;
+  void (*build)(SpecBuilder& builder, const ModelSpec& model);
+};
+constexpr HeadArchitecture kHeads[] = {{"gemma4-assistant", BuildGemma4Assistant}};
+
+const HeadArchitecture* HeadOf(const ModelFile& file) {
+  const auto name = file.GetString("general.architecture");
+  if (!name.ok() || !file.spec_text().empty()) return nullptr;
+  const auto* const it = std::ranges::find(kHeads, *name, &HeadArchitecture::name);
+  return it == std::end(kHeads) ? nullptr : it;
+}
 
 struct Pooled {
   std::string_view name;
@@ -165,6 +180,11 @@ StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& opt
     builder.ReadTextVector();
     return builder.Finish();
   }
+  if (HeadOf(file) != nullptr) {
+    return InvalidArgument(Printable(file.path(), 300),
+                           ": it is a prediction head, which runs only with its model: give it as "
+                           "--draft-model, and the model as --model");
+  }
   if (name == "clip") {
     return InvalidArgument(Printable(file.path(), 300),
                            ": it is a projector for images (mmproj), not a model: name the model's "
@@ -179,6 +199,16 @@ StatusOr<ModelSpec> BuildModelSpec(const ModelFile& file, const SpecOptions& opt
                        "' is not one of the ", KnownArchitectures().size(),
                        " that are supported ('weft inspect --architectures' lists them); if its "
                        "layers are made of known blocks, a spec file next to it describes them");
+}
+
+bool IsHeadFile(const ModelFile& file) { return HeadOf(file) != nullptr; }
+
+StatusOr<ModelSpec> BuildHeadSpec(const ModelFile& file, const ModelSpec& model) {
+  const HeadArchitecture* const head = HeadOf(file);
+  WEFT_CHECK(head != nullptr, "the file is a head's");
+  SpecBuilder builder(file, {}, head->name);
+  head->build(builder, model);
+  return builder.Finish();
 }
 
 }  // namespace weft

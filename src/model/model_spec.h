@@ -46,12 +46,13 @@ enum class RopePairs {
 // in LatentAttention): pair i rotates by position * frequencies[i] radians, and cosine and sine are
 // multiplied by `magnitude`. All scalings (linear, YaRN, per-dimension factors) are already in the
 // frequencies. `axes` says for each pair by which of a row's AxisPositions it rotates, if the step
-// gives them; empty: by the position in the sequence.
+// gives them; empty: by the position in the sequence. `ahead` is added to the position.
 struct Rope {
   RopePairs pairs = RopePairs::kHalves;
   std::vector<double> frequencies;
   float magnitude = 1;
   std::vector<uint8_t> axes = {};
+  int64_t ahead = 0;
   bool operator==(const Rope&) const = default;
 };
 
@@ -138,10 +139,14 @@ struct TokenTypes {
 // A prediction head's input in addition to a token: the hidden values of the row before it,
 // computed by the model, or by the head itself if it continues its own draft.
 //   x = proj([token_norm(embedding(token)), hidden_norm(hidden)])
+// A head without an embedding has a narrower stream than the model. Its hidden input is the model's
+// scaled embedding of the token and the model's hidden values, x = proj(hidden), and `back` gives
+// the head's own hidden values the model's width. See head_spec.h.
 struct HiddenInput {
   Norm token_norm;
   Norm hidden_norm;
-  Linear proj;  // n_in = 2 * d_model
+  Linear proj;  // n_in = 2 * d_model, or twice the model's
+  Linear back;
   // Whether hidden values are taken before the output norm (of the model or the head) instead of
   // after it.
   bool before_output_norm = false;
@@ -249,6 +254,12 @@ std::string PurposeOf(const ModelSpec& spec);
 // Whether a session keeps any state.
 inline bool KeepsState(const ModelSpec& spec) {
   return !spec.kv_layers.empty() || !spec.slots.empty();
+}
+
+// Values per token of StepSequence::hidden.
+inline int64_t HiddenWidth(const ModelSpec& spec) {
+  if (!spec.hidden_input) return 0;
+  return spec.embedding ? spec.d_model : spec.hidden_input->proj.n_in;
 }
 
 // Values of an input embedding.

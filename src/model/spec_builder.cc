@@ -232,19 +232,25 @@ Dims SpecBuilder::ReadDims(HeadCounts head_counts, NormKind norms) {
   return dims;
 }
 
+Dims SpecBuilder::ReadHeadDims() {
+  Dims dims = ReadSizes(HeadCounts::kAlways, /*all_run=*/true);
+  dims.epsilon = ReadEpsilon(NormKind::kRms);
+  return dims;
+}
+
 float SpecBuilder::ReadEpsilon(NormKind norms) {
   return static_cast<float>(Float(
       norms == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
       0, 1));
 }
 
-Dims SpecBuilder::ReadSizes(HeadCounts head_counts) {
+Dims SpecBuilder::ReadSizes(HeadCounts head_counts, bool all_run) {
   Dims dims;
   // Every layer has at least one tensor, so a file cannot ask for more iterations than it has
   // entries.
   const int64_t most = std::clamp<int64_t>(used_.size(), 1, kMaxLayers);
   const int64_t n_blocks = Int("block_count", 1, most);
-  dims.n_layers = n_blocks - IntOr("nextn_predict_layers", 0, 0, n_blocks - 1);
+  dims.n_layers = all_run ? n_blocks : n_blocks - IntOr("nextn_predict_layers", 0, 0, n_blocks - 1);
   n_layers_ = dims.n_layers;
   n_blocks_ = n_blocks;
   dims.d_model = Int("embedding_length", 1);

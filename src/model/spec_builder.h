@@ -131,6 +131,8 @@ class SpecBuilder {
   // Block count, widths, heads, epsilon, context length, for a causal model with norms of this
   // kind.
   Dims ReadDims(HeadCounts head_counts = HeadCounts::kAlways, NormKind norms = NormKind::kRms);
+  // The same for a head in a file of its own, whose layers all predict.
+  Dims ReadHeadDims();
   // The same for an encoder, whose tokens see later ones.
   Dims ReadEncoderDims(NormKind norms);
   // For each layer, whether it attends only to a window, from attention.sliding_window_pattern. An
@@ -240,8 +242,8 @@ class SpecBuilder {
   void ReadHeadEnds(const Dims& dims, int64_t layer, ModelSpec* head);
   std::string Key(std::string_view key) const;
   float ReadEpsilon(NormKind norms);
-  // For both kinds of models; without the epsilon.
-  Dims ReadSizes(HeadCounts head_counts);
+  // For both kinds of models; without the epsilon. `all_run`: layers that predict count as others.
+  Dims ReadSizes(HeadCounts head_counts, bool all_run = false);
   // Reads the embedding as a matrix, and the size of the vocabulary.
   Linear ReadEmbedding(const Dims& dims);
   // q, k, v (in one matrix or three), output, and norms of q and k.

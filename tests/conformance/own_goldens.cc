@@ -31,13 +31,14 @@ std::string DataPath(std::string_view name, std::string_view ending) {
   return StrCat(DataFolder(), name.substr(kPrefix.size()), ending);
 }
 
-StatusOr<Json> ReadRecipe(const std::string& name) {
-  const std::string path = DataPath(name, ".json");
+StatusOr<Json> ReadOwnJson(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, size_t{1} << 20));
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return DataLoss(path, " is not JSON");
   return json;
 }
+
+StatusOr<Json> ReadRecipe(const std::string& name) { return ReadOwnJson(DataPath(name, ".json")); }
 
 void AddKey(const std::string& key, const Json& value, GgufWriter* writer) {
   if (value.is_boolean()) return writer->AddBool(key, value.get<bool>());
@@ -48,8 +49,7 @@ void AddKey(const std::string& key, const Json& value, GgufWriter* writer) {
   writer->AddInt32Array(key, value.get<std::vector<int32_t>>());
 }
 
-Status WriteModel(const std::string& name, const std::string& path) {
-  WEFT_ASSIGN_OR_RETURN(const Json recipe, ReadRecipe(name));
+Status WriteModel(const Json& recipe, const std::string& path) {
   const tools::RandomWeights weights(recipe.at("seed").get<uint64_t>());
   GgufWriter writer;
   std::deque<std::vector<float>> tensors;  // bytes that `writer` refers to
@@ -66,6 +66,12 @@ Status WriteModel(const std::string& name, const std::string& path) {
   return writer.Write(path);
 }
 
+std::vector<float> FloatsOf(std::string_view bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
 struct Folder {
   Folder()
       : path(
@@ -78,6 +84,11 @@ struct Folder {
   }
   const std::string path;
 };
+
+const std::string& FolderPath() {
+  static const Folder folder;
+  return folder.path;
+}
 
 // The rows of the short run come first in the file of logits, then those of the long run.
 StatusOr<GoldenRun> ReadRun(const std::string& name, bool is_long) {
@@ -94,8 +105,7 @@ StatusOr<GoldenRun> ReadRun(const std::string& name, bool is_long) {
   const std::string_view of_run = is_long ? std::string_view(bytes).substr(first_long)
                                           : std::string_view(bytes).substr(0, first_long);
   GoldenRun run{.context_tokens = kContext};
-  run.logits.resize(of_run.size() / sizeof(float));
-  std::memcpy(run.logits.data(), of_run.data(), of_run.size());
+  run.logits = FloatsOf(of_run);
   if (is_long) {
     run.tokens = recipe.at("long_tokens").get<std::vector<TokenId>>();
     run.positions = long_positions;
@@ -122,10 +132,10 @@ std::vector<std::string> OwnModelNames() {
 bool IsOwnModel(std::string_view name) { return name.starts_with(kPrefix); }
 
 std::string OwnModelPath(const std::string& name) {
-  static const Folder folder;
-  const std::string path = StrCat(folder.path, "/", name, ".gguf");
+  const std::string path = StrCat(FolderPath(), "/", name, ".gguf");
   if (std::filesystem::exists(path)) return path;
-  const Status made = WriteModel(name, path);
+  const auto recipe = ReadRecipe(name);
+  const Status made = recipe.ok() ? WriteModel(*recipe, path) : recipe.status();
   if (made.ok()) return path;
   ADD_FAILURE() << made;
   return "";
@@ -133,5 +143,20 @@ std::string OwnModelPath(const std::string& name) {
 
 StatusOr<GoldenRun> ReadOwnShortRun(const std::string& name) { return ReadRun(name, false); }
 StatusOr<GoldenRun> ReadOwnLongRun(const std::string& name) { return ReadRun(name, true); }
+
+StatusOr<OwnHead> ReadOwnHead(const std::string& name) {
+  const std::string data = StrCat(DataFolder(), "heads/", name);
+  WEFT_ASSIGN_OR_RETURN(const Json json, ReadOwnJson(data + ".json"));
+  WEFT_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(data + ".f32", size_t{16} << 20));
+  OwnHead head{.model_path = StrCat(FolderPath(), "/", name, "-model.gguf"),
+               .head_path = StrCat(FolderPath(), "/", name, ".gguf")};
+  WEFT_RETURN_IF_ERROR(WriteModel(json.at("model"), head.model_path));
+  WEFT_RETURN_IF_ERROR(WriteModel(json.at("head"), head.head_path));
+  json.at("tokens").get_to(head.tokens);
+  json.at("positions").get_to(head.positions);
+  json.at("depth").get_to(head.depth);
+  head.logits = FloatsOf(bytes);
+  return head;
+}
 
 }  // namespace weft::testing

@@ -23,6 +23,18 @@ std::string OwnModelPath(const std::string& name);
 StatusOr<GoldenRun> ReadOwnShortRun(const std::string& name);
 StatusOr<GoldenRun> ReadOwnLongRun(const std::string& name);
 
+// A prediction head in a file of its own, of testdata/heads/NAME.json.
+struct OwnHead {
+  std::string model_path, head_path;
+  std::vector<TokenId> tokens;
+  // Before the token at each of these positions is computed by the model, the head drafts `depth`
+  // rows from it.
+  std::vector<int64_t> positions;
+  int64_t depth = 0;
+  std::vector<float> logits;  // by position, then by depth
+};
+StatusOr<OwnHead> ReadOwnHead(const std::string& name);
+
 }  // namespace weft::testing
 
 #endif  // WEFT_TESTS_CONFORMANCE_OWN_GOLDENS_H_

@@ -17,6 +17,7 @@
 #include "compute/backend.h"
 #include "engine/kv_type.h"
 #include "engine/loading/box_model.h"
+#include "model/head_spec.h"
 #include "model/hub/model_advice.h"
 #include "model/model_spec.h"
 
@@ -209,7 +210,8 @@ void AddSpeculationFlags(CLI::App* app, ModelFlags* flags) {
       ->check(CLI::IsMember({"off", "lookup", "draft", "mtp", "auto"}));
   app->add_option("--draft-model,--model-draft", flags->draft_path,
                   "A smaller model with the same vocabulary that proposes draft tokens, named as "
-                  "for -m; also -md. Its KV cache takes a part of the memory for sessions")
+                  "for -m; also -md. Its KV cache takes a part of the memory for sessions. Or the "
+                  "assistant of a Gemma 4 model, which reads the model's KV cache")
       ->check([](const std::string& path) {
         return path.empty() ? "the draft model's name is empty" : "";
       });
@@ -368,7 +370,8 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags,
   options.packed_cache_bytes = flags.packed_cache_bytes;
   auto file = OpenFlaggedFile(draft_flags);
   WEFT_RETURN_IF_ERROR(Annotate(file.status(), "the draft model: "));
-  auto draft = Model::FromFile(*std::move(file), options);
+  auto draft = IsHeadFile(**file) ? Model::LoadHead(model, *std::move(file), options)
+                                  : Model::FromFile(*std::move(file), options);
   WEFT_RETURN_IF_ERROR(Annotate(draft.status(), "the draft model: "));
   if (!(*draft)->computing_choice().empty()) {
     std::fprintf(stderr, "weft: the draft model %s\n",

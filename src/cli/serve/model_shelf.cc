@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "model/head_spec.h"
 
 namespace weft::cli {
 namespace {
@@ -48,6 +49,8 @@ StatusOr<std::shared_ptr<const Model>> ModelShelf::LoadDraft(const ModelFlags& f
   draft.pooling.clear();
   const auto file = OpenFlaggedFile(draft);
   WEFT_RETURN_IF_ERROR(Annotate(file.status(), "the draft model: "));
+  // A head belongs to one model.
+  if (IsHeadFile(**file)) return LoadFlaggedDraft(flags, model);
   const std::string key = KeyOf((*file)->path(), draft);
   if (auto found = Find(key); found != nullptr && found->CheckFile().ok()) return found;
   WEFT_ASSIGN_OR_RETURN(auto loaded, LoadFlaggedDraft(flags, model));

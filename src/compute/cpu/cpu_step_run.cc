@@ -111,6 +111,7 @@ Status CpuStepRun::Embed() {
     ReadRowInput(*input);
     return OkStatus();
   }
+  if (!weights_.model().embedding) return OkStatus();
   WEFT_RETURN_IF_ERROR(ReadTable(weights_.model().embedding, kTokenOf, stream));
   for (int64_t row = 0; row < context_->n_rows(); ++row) {
     const float* const vector = context_->rows[row].vector;
@@ -153,8 +154,13 @@ void CpuStepRun::JoinHidden() {
   const int64_t n = context_->n_rows(), width = stream.width;
   Arena arena = context_->scratch.ForRows(n);
   const HiddenScratch scratch{weights_.spec(), &arena};
-  compute_.ForEach(n, 2 * width * kStep, [&](int64_t row, int) {
+  const bool is_joined = !weights_.model().embedding;
+  compute_.ForEach(n, scratch.joined.width * kStep, [&](int64_t row, int) {
     float* const joined = scratch.joined.row(row);
+    if (is_joined) {
+      std::copy_n(context_->rows[row].hidden, scratch.joined.width, joined);
+      return;
+    }
     compute_.NormRow(bound.token_norm, stream.row(row), width, joined);
     compute_.NormRow(bound.hidden_norm, context_->rows[row].hidden, width, joined + width);
   });

@@ -237,7 +237,8 @@ StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<con
       if (binder.CopyFits()) return weights;
       LogLine("the model is packed anew: another version of Weft wrote its packed copy");
     }
-    auto beside = std::dynamic_pointer_cast<const CpuWeights>(options.beside);
+    auto beside = std::dynamic_pointer_cast<const CpuWeights>(
+        options.beside_is_same_file ? options.beside : nullptr);
     std::shared_ptr<CpuWeights> weights(
         new CpuWeights(std::move(file), std::move(spec), isa, nullptr, std::move(beside)));
     Binder binder(weights.get());

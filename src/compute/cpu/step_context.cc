@@ -62,7 +62,7 @@ void RopeTables::Fill(const ModelSpec& spec, const std::vector<StepRow>& rows, C
       for (int64_t i = 0; i < n_pairs; ++i) {
         const AxisPositions* const axes = rope.axes.empty() ? nullptr : rows[row].axes;
         const int64_t position = axes == nullptr ? rows[row].position : (*axes)[rope.axes[i]];
-        const double angle = static_cast<double>(position) * rope.frequencies[i];
+        const double angle = static_cast<double>(position + rope.ahead) * rope.frequencies[i];
         cosines[i] = static_cast<float>(std::cos(angle) * rope.magnitude);
         cosines[n_pairs + i] = static_cast<float>(std::sin(angle) * rope.magnitude);
       }
@@ -86,7 +86,7 @@ void StepContext::Begin(const Step& new_step) {
     for (const TokenId token : sequence.tokens) {
       rows.push_back({static_cast<int>(s), position, token, type});
       rows.back().last_seen = LastSeen(sequence, position++ - sequence.position);
-      if (spec.hidden_input) rows.back().hidden = std::exchange(hidden, hidden + spec.d_model);
+      if (spec.hidden_input) rows.back().hidden = std::exchange(hidden, hidden + HiddenWidth(spec));
       if (IsRow(token)) rows.back().vector = (vector++)->data();
       if (axes != nullptr) rows.back().axes = axes++;
       type = spec.token_types.TypeAfter(token, type);

@@ -55,8 +55,8 @@ struct PerLayerScratch {
 struct HiddenScratch {
   const ModelSpec& spec;
   Arena* arena;
-  RowsView joined = arena->Rows(2 * spec.d_model);
-  Int8View input = arena->Int8(2 * spec.d_model);
+  RowsView joined = arena->Rows(spec.hidden_input->proj.n_in);
+  Int8View input = arena->Int8(spec.hidden_input->proj.n_in);
 };
 struct RowInputScratch {
   const ModelSpec& spec;

@@ -81,7 +81,7 @@ Status StepContext::Start(device::Priority priority) {
   WEFT_ASSIGN_OR_RETURN(arrivals_, device.Allocate(std::max<int64_t>(1, n_arrivals_) * 4));
 
   if (spec.hidden_input) {
-    const int64_t hidden_bytes = max_rows_ * spec.d_model * 4;
+    const int64_t hidden_bytes = max_rows_ * HiddenWidth(spec) * 4;
     WEFT_ASSIGN_OR_RETURN(hidden_, device.Allocate(hidden_bytes));
     WEFT_ASSIGN_OR_RETURN(hidden_staging_, device.AllocatePinned(hidden_bytes));
   }
@@ -205,7 +205,7 @@ Status StepContext::EnqueueInputs(const Step& step) {
 
 Rows StepContext::hidden_rows() const {
   if (hidden_ == nullptr) return {};
-  return {hidden_->As<float>(), weights_.spec().d_model};
+  return {hidden_->As<float>(), HiddenWidth(weights_.spec())};
 }
 
 void StepContext::EnqueueHidden(const Step& step) {

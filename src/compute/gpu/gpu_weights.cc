@@ -408,7 +408,9 @@ StatusOr<std::shared_ptr<const GpuWeights>> GpuWeights::Load(std::shared_ptr<dev
                                                              const LoadOptions& options) {
   try {
     std::shared_ptr<GpuWeights> weights(new GpuWeights(std::move(device), number, std::move(spec)));
-    weights->beside_ = std::dynamic_pointer_cast<const GpuWeights>(options.beside);
+    if (options.beside_is_same_file) {
+      weights->beside_ = std::dynamic_pointer_cast<const GpuWeights>(options.beside);
+    }
     Binder binder(weights.get(), *file);
     WEFT_RETURN_IF_ERROR(binder.Bind());
     WEFT_RETURN_IF_ERROR(binder.Upload(options));

@@ -48,6 +48,7 @@ Status Builder::Build(device::Device* device, std::vector<ProgramPart>* parts,
 
 void Builder::BuildInputs() {
   const device::StepView& step = buffer_.view();
+  if (!spec_.embedding) return JoinHidden(*model_.hidden_input);
   Embed(model_.embedding, step.tokens, spec_.embedding_scale, false, stream_);
   if (model_.positions) Embed(model_.positions, step.positions, 1, true, stream_);
   if (model_.token_types) Embed(model_.token_types, step.types, 1, true, stream_);
@@ -58,7 +59,11 @@ void Builder::BuildInputs() {
 
 void Builder::JoinHidden(const BoundHiddenInput& input) {
   const int64_t width = spec_.d_model;
-  const Rows joined = NewRows(2 * width);
+  const Rows joined = NewRows(spec_.hidden_input->proj.n_in);
+  if (!spec_.embedding) {
+    Copy(memory_.hidden, 0, joined, 0, 1, HiddenWidth(spec_));
+    return Multiply(input.proj, Prepare(joined, input.proj), stream_);
+  }
   const auto put = [&](const BoundNorm& norm, const Rows& x, const Rows& to) {
     if (norm) {
       Norm(norm, x, width, to);

@@ -150,8 +150,8 @@ const float* RopeTable::Of(int64_t position) {
     float* table = chunk.data();
     for (int64_t at = position / kChunk * kChunk, i = 0; i < kChunk; ++i, table += 2 * n_pairs) {
       for (int64_t pair = 0; pair < n_pairs; ++pair) {
-        const double angle =
-            static_cast<double>(at + i) * rope_.frequencies[static_cast<size_t>(pair)];
+        const double angle = static_cast<double>(at + i + rope_.ahead) *
+                             rope_.frequencies[static_cast<size_t>(pair)];
         table[pair] = static_cast<float>(std::cos(angle) * rope_.magnitude);
         table[n_pairs + pair] = static_cast<float>(std::sin(angle) * rope_.magnitude);
       }

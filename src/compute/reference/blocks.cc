@@ -111,7 +111,7 @@ void ApplyRope(const Rope& rope, const RowOrigin& row, std::span<float> head) {
   for (size_t i = 0; i < n; ++i) {
     const int64_t position =
         row.axes == nullptr || rope.axes.empty() ? row.position : (*row.axes)[rope.axes[i]];
-    const double angle = static_cast<double>(position) * rope.frequencies[i];
+    const double angle = static_cast<double>(position + rope.ahead) * rope.frequencies[i];
     const double cosine = std::cos(angle) * rope.magnitude;
     const double sine = std::sin(angle) * rope.magnitude;
     float& first = head[halves ? i : 2 * i];
@@ -374,10 +374,11 @@ namespace {
 // What a prediction head makes of embeddings and hidden values.
 Rows JoinHidden(const StepContext& context, const HiddenInput& input, Rows embedded) {
   const int64_t n = embedded.count(), width = embedded.width();
-  Rows hidden(n, width), joined(n, 2 * width);
+  Rows hidden(n, HiddenWidth(context.spec)), joined(n, 2 * width);
   for (int64_t i = 0; i < n; ++i) {
     std::ranges::copy(context.rows[i].hidden, hidden.row(i).begin());
   }
+  if (!context.spec.embedding) return ApplyLinear(context.tensors, input.proj, hidden);
   ApplyNorm(context.tensors, input.token_norm, &embedded);
   ApplyNorm(context.tensors, input.hidden_norm, &hidden);
   for (int64_t i = 0; i < n; ++i) {
@@ -419,7 +420,7 @@ Rows Embed(const StepContext& context) {
     const auto scaled = [&](float v) { return v * spec.embedding_scale; };
     if (IsRow(origin.token)) {
       std::ranges::transform(origin.vector, out.row(i).begin(), scaled);
-    } else {
+    } else if (spec.embedding) {
       std::ranges::transform(context.tensors.Row(spec.embedding, origin.token), out.row(i).begin(),
                              scaled);
     }

@@ -84,8 +84,9 @@ class ReferenceExecutor : public Executor {
             LastSeen(step.sequences[s], position++ - step.sequences[s].position);
         if (axes != nullptr) context.rows.back().axes = axes++;
         if (spec.hidden_input) {
-          context.rows.back().hidden = hidden.first(static_cast<size_t>(spec.d_model));
-          hidden = hidden.subspan(static_cast<size_t>(spec.d_model));
+          const auto width = static_cast<size_t>(HiddenWidth(spec));
+          context.rows.back().hidden = hidden.first(width);
+          hidden = hidden.subspan(width);
         }
         if (IsRow(token)) context.rows.back().vector = *vector++;
         type = spec.token_types.TypeAfter(token, type);

@@ -6,40 +6,21 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "compute/state_store.h"
+#include "base/strings.h"
 #include "model/model_spec.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace weft {
 namespace {
 
-// Maximum rows of a step that catches up.
-constexpr int64_t kMaxRows = 256;
 // The probability of the best token is estimated from this many top candidates.
 constexpr int64_t kBest = 8;
-// A text that got no memory is skipped for this many tokens.
-constexpr int64_t kRest = 64;
-// An MTP head replaces at most this many missing rows of hidden values by zeros.
-constexpr int64_t kMaxMissing = 64;
 // Steps that are measured at the start.
 constexpr int kMeasurements = 3;
-// Max rows of hidden values kept for an MTP head that falls behind.
-constexpr int64_t kMaxHidden = 512;
 
-// Bytes per token, with a slot's bytes spread over a text of usual length.
-double BytesPerToken(const StateLayout& layout) {
-  constexpr double kUsualTokens = 1024;
-  double bytes = static_cast<double>(layout.slot_bytes) / kUsualTokens;
-  for (const int64_t page : layout.page_bytes) {
-    bytes += static_cast<double>(page) / static_cast<double>(std::max(1, layout.page_tokens));
-  }
-  return bytes;
-}
-
-int64_t ShareOf(int64_t bytes, const StateLayout& draft, const StateLayout& beside) {
-  const double own = BytesPerToken(draft), other = BytesPerToken(beside);
-  const double share = own + other > 0 ? own / (own + other) : 0.5;
-  return static_cast<int64_t>(static_cast<double>(bytes) * share);
+int64_t HiddenWidthOf(const ModelSpec& spec) {
+  const bool has_own = spec.hidden_input && spec.hidden_input->back;
+  return has_own ? spec.hidden_input->back.n_out : spec.d_model;
 }
 
 }  // namespace
@@ -72,47 +53,21 @@ Status CheckDraftModel(const Model& model, const Model& draft) {
   return OkStatus();
 }
 
-StatusOr<std::unique_ptr<Drafter>> Drafter::Create(std::shared_ptr<const Model> draft,
-                                                   const Options& options) {
-  const Backend& backend = draft->backend();
-  WEFT_ASSIGN_OR_RETURN(auto store, backend.NewState(*draft->weights(), options.state));
-  ExecutorOptions executor_options;
-  executor_options.n_threads = options.n_threads;
-  executor_options.max_step_tokens = std::max<int64_t>(kMaxRows, 2 * options.max_texts);
-  executor_options.max_beside_tokens = 1;
-  executor_options.shares_threads_with = options.executor;
-  WEFT_ASSIGN_OR_RETURN(auto executor,
-                        backend.NewExecutor(draft->weights(), store.get(), executor_options));
-  StateMemory::Options memory_options;
-  memory_options.budget_bytes = ShareOf(options.memory_bytes, store->layout(), options.beside);
-  memory_options.prefix_cache = options.prefix_cache;
-  memory_options.share_across_domains = options.share_across_domains;
-  memory_options.checkpoint_share = options.checkpoint_share;
-  WEFT_ASSIGN_OR_RETURN(auto memory,
-                        StateMemory::Create(draft->spec(), store.get(), memory_options));
-  std::unique_ptr<Drafter> drafter(new Drafter(std::move(draft), options, std::move(store),
-                                               std::move(executor), std::move(memory)));
-  WEFT_RETURN_IF_ERROR(drafter->WarmUp());
-  WEFT_RETURN_IF_ERROR(drafter->model_->CheckFile());
-  return drafter;
+bool Drafter::Draft::GoesOn(const Ask& ask) const {
+  float chance = 1;
+  for (const float next : chances) chance *= next;
+  return !tokens.empty() && std::ssize(tokens) < ask.most && chance >= ask.least;
 }
 
-Drafter::Drafter(std::shared_ptr<const Model> draft, const Options& options,
-                 std::unique_ptr<StateStore> store, std::unique_ptr<Executor> executor,
-                 std::unique_ptr<StateMemory> memory)
+Drafter::Drafter(std::shared_ptr<const Model> draft,
+                 std::function<void(const std::string&)> on_notice)
     : model_(std::move(draft)),
-      options_(options),
-      store_(std::move(store)),
-      executor_(std::move(executor)),
-      memory_(std::move(memory)),
       hidden_input_(model_->spec().hidden_input),
-      n_best_(std::min(kBest, model_->backend().capabilities().max_best)),
-      table_(/*tag=*/0, /*max_sessions=*/1) {}
+      on_notice_(std::move(on_notice)),
+      hidden_width_(HiddenWidthOf(model_->spec())),
+      n_best_(std::min(kBest, model_->backend().capabilities().max_best)) {}
 
-Drafter::~Drafter() = default;
-
-// The first step runs with cold caches. The fastest of the others becomes the first measurement: a
-// step that was delayed would end drafting for a while.
+// A step that was delayed would end drafting for a while.
 Status Drafter::WarmUp() {
   WEFT_RETURN_IF_ERROR(MeasureStep());
   int64_t fastest_us = std::numeric_limits<int64_t>::max();
@@ -121,286 +76,18 @@ Status Drafter::WarmUp() {
     fastest_us = std::min(fastest_us, step_us_);
   }
   step_us_ = fastest_us;
-  memory_->DropPrefixes();
-  memory_->ReturnFreed();
   return OkStatus();
 }
 
-Status Drafter::MeasureStep() {
-  const std::unique_ptr<Text> text = Begin("");
-  const std::vector<TokenId> tokens(static_cast<size_t>(text->unseen() + 1), 0);
-  const std::vector<float> hidden(static_cast<size_t>(model_->spec().d_model), 0.0f);
-  if (takes_hidden()) Show(text.get(), 0, hidden);
-  if (Follow(text.get(), tokens) < 0) return ResourceExhausted("there is no memory for it");
-  WEFT_RETURN_IF_ERROR(memory_->Prepare(text->session_, 1));
-  Part part = PartOf(text.get(), 1);
-  part.wants_next = true;
-  WEFT_RETURN_IF_ERROR(Run(std::span(&part, 1)));
-  memory_->Commit(text->session_);
-  memory_->Drop(text->session_);
-  if (part.next == kNoToken) return Internal("it computes values that are not finite");
-  return OkStatus();
-}
-
-// --- texts ------------------------------------------------------------------------------
-
-Drafter::Text::Text(Drafter* drafter, std::string_view domain, Session* session)
-    : drafter_(drafter),
-      domain_(domain),
-      session_(session),
-      hidden_(drafter->model_->spec().d_model, kMaxHidden) {}
-
-std::unique_ptr<Drafter::Text> Drafter::Begin(std::string_view domain) {
-  auto session = table_.CreateForTurn(domain);
-  if (session.ok()) (*session)->stage.Become(SessionStage::kRunning);
-  std::unique_ptr<Text> text(new Text(this, domain, session.ok() ? *session : nullptr));
-  texts_.push_back(text.get());
-  return text;
-}
-
-void Drafter::Show(Text* text, int64_t first, std::span<const float> hidden) {
-  text->hidden_.Put(first, hidden);
-}
-
-Drafter::Text::~Text() { drafter_->Release(this); }
-
-// Leaves its state in the prefix cache, for texts that continue from here.
-void Drafter::Release(Text* text) {
-  std::erase(texts_, text);
-  if (text->session_ == nullptr) return;
-  Settle(text, {});
-  // State that starts in the middle of a text is no text's prefix.
-  if (usable() && text->first_row_ == 0) memory_->KeepTail(text->session_);
-  memory_->Drop(text->session_);
-  table_.Remove(text->session_);
-  memory_->ReturnFreed();
-}
-
-// Keeps the rows computed for draft tokens that match the text.
-void Drafter::Settle(Text* text, std::span<const TokenId> tokens) {
-  Session* const session = text->session_;
-  if (session->state.prepared() > session->computed()) {
-    const auto known =
-        takes_hidden()
-            ? std::span<const TokenId>()
-            : tokens.subspan(std::min(tokens.size(), static_cast<size_t>(session->computed())));
-    const auto differ =
-        std::mismatch(text->ahead_.begin(), text->ahead_.end(), known.begin(), known.end());
-    memory_->CommitFirst(session, differ.first - text->ahead_.begin());
-  }
-  text->ahead_.clear();
-}
-
-int64_t Drafter::Follow(Text* text, std::span<const TokenId> tokens) {
-  if (text->session_ == nullptr || !usable()) return -1;
-  const int64_t n = std::ssize(tokens);
-  if (n <= text->unseen() || n < text->rests_until_ || n >= model_->context_tokens()) return -1;
-  Session* const session = text->session_;
-  const auto seen = tokens.subspan(static_cast<size_t>(text->unseen()));
-  // A prefix of the known text, which is being computed once more.
-  if (seen.size() < session->tokens.size()) return -1;
-  const auto added = seen.subspan(session->tokens.size());
-  // Input embeddings belong to the engine's model.
-  const auto is_foreign = [&](TokenId token) { return IsRow(token) || token >= model_->n_vocab(); };
-  if (std::any_of(added.begin(), added.end(), is_foreign)) {
-    text->rests_until_ = model_->context_tokens();
-    return -1;
-  }
-  const bool begins = session->tokens.empty();
-  for (const TokenId token : added) session->tokens.push_back(token);
-  // The last token is always computed, for the logits after it.
-  Settle(text, seen.first(seen.size() - 1));
-  if (session->computed() == 0 && text->first_row_ == 0) {
-    memory_->Reuse(session, std::ssize(seen) - 1);
-  }
-  if (begins) memory_->PlanCheckpoints(session, {});
-  if (takes_hidden() && !FollowHidden(text, tokens)) return -1;
-  return std::ssize(text->session_->tokens) - text->session_->computed();
-}
-
-// Whether the hidden values of all remaining tokens are present, or replaced by zeros.
-bool Drafter::FollowHidden(Text* text, std::span<const TokenId> tokens) {
-  HiddenRows& hidden = text->hidden_;
-  const int64_t next = text->first_row_ + text->session_->computed();
-  const int64_t end = std::ssize(tokens) - 1;
-  hidden.ForgetBefore(next);
-  if (hidden.end() < end || hidden.begin() >= end) return false;
-  if (hidden.begin() - next <= kMaxMissing) {
-    hidden.PadFrom(next);
-    return true;
-  }
-  BeginAnew(text, hidden.begin(), tokens);
-  return text->session_ != nullptr;
-}
-
-void Drafter::KeepLast(Text* text, std::span<const TokenId> tokens, int64_t last) {
-  if (text->session_ == nullptr) return;
-  Settle(text, {});
-  BeginAnew(text, std::ssize(tokens) - last, tokens);
-}
-
-// Starts over with the text from `first_row` on, in a domain of its own, so that no other text
-// finds this state.
-void Drafter::BeginAnew(Text* text, int64_t first_row, std::span<const TokenId> tokens) {
-  memory_->Drop(text->session_);
-  table_.Remove(text->session_);
-  auto session = table_.CreateForTurn(StrCat(text->domain_, "\n", ++n_anew_));
-  text->session_ = session.ok() ? *session : nullptr;
-  text->first_row_ = first_row;
-  if (!session.ok()) return;
-  (*session)->stage.Become(SessionStage::kRunning);
-  for (const TokenId token : tokens.subspan(static_cast<size_t>(text->unseen()))) {
-    (*session)->tokens.push_back(token);
-  }
-  memory_->PlanCheckpoints(*session, {});
-}
-
-// The part of a step for the text's next `n` tokens.
-Drafter::Part Drafter::PartOf(Text* text, int64_t n) const {
-  const Session& session = *text->session_;
-  const auto from = session.tokens.begin() + session.computed();
-  Part part{.text = text, .tokens = {from, from + n}, .position = session.computed()};
-  if (takes_hidden()) part.hidden = text->hidden_.Rows(text->first_row_ + part.position, n);
-  return part;
-}
-
-bool Drafter::PrepareText(Text* text, int64_t n) {
-  if (memory_->Prepare(text->session_, n).ok()) return true;
-  text->rests_until_ = text->unseen() + std::ssize(text->session_->tokens) + kRest;
-  memory_->Drop(text->session_);  // other texts can use it meanwhile
-  return false;
-}
-
-void Drafter::CatchUp(Text* text, int64_t rows) {
-  const int64_t end = std::ssize(text->session_->tokens);
-  ComputeTo(text, std::min(end, text->session_->computed() + rows));
-}
-
-bool Drafter::ComputeTo(Text* text, int64_t n_tokens) {
-  Session* const session = text->session_;
-  while (session->computed() < n_tokens) {
-    const int64_t n =
-        std::min({n_tokens - session->computed(), kMaxRows, memory_->RowsToCheckpoint(*session)});
-    if (!PrepareText(text, n)) return false;
-    Part part = PartOf(text, n);
-    if (!RunOrGiveUp(std::span(&part, 1))) return false;
-    memory_->Commit(session);
-  }
-  return true;
-}
-
-// --- drafts -----------------------------------------------------------------------------
-
-std::vector<Drafter::Draft> Drafter::Continue(std::span<const Ask> asks) {
-  std::vector<Draft> drafts(asks.size());
-  std::vector<Part> parts = FirstParts(asks);
-  if (parts.empty() || !RunOrGiveUp(parts)) return drafts;
-  TakeFirst(asks, parts, &drafts);
-  while (true) {
-    parts.clear();
-    for (size_t i = 0; i < asks.size(); ++i) {
-      const Draft& draft = drafts[i];
-      Session* const session = asks[i].text->session_;
-      const auto n_ahead = std::ssize(asks[i].text->ahead_);
-      float chance = 1;
-      for (const float next : draft.chances) chance *= next;
-      const bool goes_on = !draft.tokens.empty() && std::ssize(draft.tokens) == n_ahead + 1 &&
-                           std::ssize(draft.tokens) < asks[i].most && chance >= asks[i].least &&
-                           session->computed() + n_ahead < session->state.prepared();
-      if (!goes_on) continue;
-      parts.push_back({.text = asks[i].text,
-                       .ask = i,
-                       .tokens = {draft.tokens.back()},
-                       .position = session->computed() + n_ahead,
-                       .hidden = asks[i].text->hidden_ahead_,
-                       .wants_next = true});
-    }
-    if (parts.empty() || !RunOrGiveUp(parts)) return drafts;
-    for (const Part& part : parts) {
-      part.text->ahead_.push_back(part.tokens[0]);
-      if (part.next == kNoToken) continue;
-      Draft& draft = drafts[part.ask];
-      draft.tokens.push_back(part.next);
-      draft.chances.push_back(part.chance);
-    }
-  }
-}
-
-// The remaining tokens of each text.
-std::vector<Drafter::Part> Drafter::FirstParts(std::span<const Ask> asks) {
-  std::vector<Part> parts;
-  int64_t room = kMaxRows;
-  for (size_t i = 0; i < asks.size(); ++i) {
-    Text* const text = asks[i].text;
-    Session* const session = text->session_;
-    const int64_t end = std::ssize(session->tokens);
-    // A step must end where a checkpoint is due.
-    const int64_t due = memory_->RowsToCheckpoint(*session);
-    if (due < end - session->computed() && !ComputeTo(text, session->computed() + due)) continue;
-    const int64_t n = end - session->computed();
-    if (n > room || n > memory_->RowsToCheckpoint(*session)) continue;
-    if (!PrepareText(text, n)) continue;
-    room -= n;
-    parts.push_back(PartOf(text, n));
-    parts.back().ask = i;
-    parts.back().wants_next = true;
-  }
-  return parts;
-}
-
-// After the first step: takes the token after each text, and prepares memory for further tokens.
-void Drafter::TakeFirst(std::span<const Ask> asks, std::span<const Part> parts,
-                        std::vector<Draft>* drafts) {
-  for (const Part& part : parts) {
-    Session* const session = part.text->session_;
-    memory_->Commit(session);
-    if (part.next == kNoToken) continue;
-    (*drafts)[part.ask] = {.tokens = {part.next}, .chances = {part.chance}};
-    const int64_t n = std::min({asks[part.ask].most - 1, memory_->RowsToGuess(*session),
-                                model_->context_tokens() - session->computed()});
-    if (n > 0) memory_->PrepareGuessed(session, n, /*spare_bytes=*/0);
-  }
-}
-
-// --- steps ------------------------------------------------------------------------------
-
-// After an error, drops the state of these texts and skips them for a while.
-bool Drafter::RunOrGiveUp(std::span<Part> parts) {
-  Status status = Run(parts);
-  if (status.ok()) status = model_->CheckFile();
-  if (status.ok()) {
-    failures_ = 0;
-    return true;
-  }
-  for (const Part& part : parts) {
-    part.text->ahead_.clear();
-    part.text->rests_until_ = part.text->unseen() + std::ssize(part.text->session_->tokens) + kRest;
-    memory_->Drop(part.text->session_);
-  }
-  ++failures_;
-  if (!usable() && options_.on_notice) {
-    options_.on_notice(StrCat("the draft model is not used any more: ", Message(status)));
-  }
-  return false;
-}
-
-Status Drafter::Run(std::span<Part> parts) {
-  std::vector<StepSequence> sequences;
+StatusOr<std::vector<Drafter::Next>> Drafter::Run(Executor* executor,
+                                                  std::vector<StepSequence> sequences) {
   size_t n_wanted = 0;
-  for (const Part& part : parts) {
-    StepSequence sequence{.tokens = part.tokens, .hidden = part.hidden, .position = part.position};
-    for (const PageTable& table : part.text->session_->state.tables()) {
-      sequence.page_tables.push_back(table.pages());
-    }
-    sequence.slot = part.text->session_->state.slot().id();
-    if (part.wants_next) {
-      sequence.n_logits = 1;
-      sequence.n_best = n_best_;
-      sequence.n_vectors = takes_hidden() ? 1 : 0;
-      sequence.vectors_before_norm = hidden_before_norm();
-      ++n_wanted;
-    }
-    sequences.push_back(std::move(sequence));
+  for (StepSequence& sequence : sequences) {
+    if (sequence.n_logits == 0) continue;
+    sequence.n_best = n_best_;
+    sequence.n_vectors = takes_hidden() ? 1 : 0;
+    sequence.vectors_before_norm = hidden_before_norm();
+    ++n_wanted;
   }
   const auto n_vocab = static_cast<size_t>(model_->n_vocab());
   const auto n_best = static_cast<size_t>(n_best_ > 0 ? n_best_ : kBest);
@@ -411,61 +98,51 @@ Status Drafter::Run(std::span<Part> parts) {
   Step step{.sequences = sequences, .logits = logits_, .vectors = vectors_};
   if (n_best_ > 0) step.best = best_;
   const int64_t begin_us = NowMicros();
-  WEFT_RETURN_IF_ERROR(executor_->Forward(step));
+  WEFT_RETURN_IF_ERROR(executor->Forward(step));
   step_us_ = NowMicros() - begin_us;
   total_us_ += step_us_;
   ++steps_;
-  size_t at = 0;
-  for (Part& part : parts) {
-    if (!part.wants_next) continue;
+  std::vector<Next> all;
+  for (size_t at = 0; at < n_wanted; ++at) {
     const auto best = std::span(best_).subspan(at * n_best, n_best);
     if (n_best_ == 0) {
       FindBest(std::span(logits_).subspan(at * n_vocab, n_vocab), best);
     }
-    ReadBest(best, &part);
+    all.push_back(ReadBest(best));
     const auto vector = std::span(vectors_).subspan(at * width, width);
-    part.text->hidden_ahead_.assign(vector.begin(), vector.end());
-    ++at;
+    all.back().hidden.assign(vector.begin(), vector.end());
   }
-  return OkStatus();
+  return all;
 }
 
-void Drafter::ReadBest(std::span<const TokenLogit> best, Part* part) const {
-  if (best[0].token == kNoToken || !std::isfinite(best[0].logit)) return;
+Drafter::Next Drafter::ReadBest(std::span<const TokenLogit> best) {
+  if (best[0].token == kNoToken || !std::isfinite(best[0].logit)) return {};
   double sum = 0;
   for (const TokenLogit& token : best) {
     if (token.token == kNoToken || !std::isfinite(token.logit)) break;
     sum += std::exp(static_cast<double>(token.logit - best[0].logit));
   }
-  part->next = best[0].token;
-  part->chance = static_cast<float>(1 / sum);
+  return {.token = best[0].token, .chance = static_cast<float>(1 / sum), .hidden = {}};
 }
 
-// --- statistics and checks --------------------------------------------------------------
+bool Drafter::CountFailure(const Status& status) {
+  if (status.ok()) {
+    failures_ = 0;
+    return false;
+  }
+  ++failures_;
+  if (!usable() && on_notice_) {
+    on_notice_(StrCat("the draft model is not used any more: ", Message(status)));
+  }
+  return true;
+}
 
 void Drafter::FillStats(EngineStats* stats) const {
-  size_t floats = logits_.capacity() + vectors_.capacity();
-  for (const Text* text : texts_) {
-    floats += static_cast<size_t>(text->shown_rows() * model_->spec().d_model);
-  }
+  const size_t floats = logits_.capacity() + vectors_.capacity();
   stats->draft_weight_bytes = model_->weight_bytes();
-  stats->draft_state_bytes = memory_->used_bytes();
-  stats->draft_scratch_bytes =
-      executor_->scratch_bytes() + static_cast<int64_t>(floats * sizeof(float));
+  stats->draft_scratch_bytes = static_cast<int64_t>(floats * sizeof(float));
   stats->draft_steps = steps_;
   stats->draft_us = total_us_;
-}
-
-void Drafter::DropPrefixes() {
-  memory_->DropPrefixes();
-  memory_->ReturnFreed();
-}
-
-Status Drafter::CheckIntegrity() {
-  for (Text* const text : texts_) {
-    if (text->session_ != nullptr) Settle(text, {});
-  }
-  return memory_->CheckIntegrity(table_);
 }
 
 }  // namespace weft

@@ -6,7 +6,7 @@
 
 #include "base/best_tokens.h"
 #include "compute/backend.h"
-#include "engine/drafting/drafter.h"
+#include "engine/drafting/model_drafter.h"
 #include "engine/engine_test_util.h"
 #include "engine/kv_type.h"
 
@@ -73,12 +73,12 @@ class DrafterHeadTest : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(head.ok()) << head.status();
     head_ = *head;
     before_norm_ = head_->spec().hidden_input->before_output_norm;
-    Drafter::Options options;
+    ModelDrafter::Options options;
     options.n_threads = 1;
     options.state = kState;
     options.memory_bytes = int64_t{64} << 20;
     options.beside = testing::LayoutOf(*model_, {.kv_type = KvType::kF32, .page_tokens = 16});
-    auto drafter = Drafter::Create(head_, options);
+    auto drafter = ModelDrafter::Create(head_, options);
     ASSERT_TRUE(drafter.ok()) << drafter.status();
     drafter_ = *std::move(drafter);
     tokens_ = RandomTokens(300, 5);
@@ -122,7 +122,7 @@ class DrafterHeadTest : public ::testing::TestWithParam<const char*> {
   const std::shared_ptr<const Model> model_ = TinyModel(GetParam());
   std::shared_ptr<const Model> head_;
   bool before_norm_ = false;
-  std::unique_ptr<Drafter> drafter_;
+  std::unique_ptr<ModelDrafter> drafter_;
   Tokens tokens_;
   std::vector<float> hidden_;  // the model's, for all tokens
 };
@@ -133,7 +133,7 @@ TEST_P(DrafterHeadTest, ItSaysWhatTheHeadSays) {
   const auto text = drafter_->Begin("");
   int64_t shown = 0;
   for (const int64_t n : {2, 3, 4, 9, 40, 41, 45, 120, 121, 300}) {
-    Drafter::Show(text.get(), shown, HiddenOf(shown, n - 1 - shown));
+    drafter_->Show(text.get(), shown, HiddenOf(shown, n - 1 - shown));
     shown = n - 1;
     EXPECT_EQ(DraftAfter(text.get(), n, 5), HeadSays(n, 5)) << n;
   }
@@ -142,12 +142,12 @@ TEST_P(DrafterHeadTest, ItSaysWhatTheHeadSays) {
 
 TEST_P(DrafterHeadTest, RowsMayBeShownAgain) {
   const auto text = drafter_->Begin("");
-  Drafter::Show(text.get(), 0, HiddenOf(0, 20));
-  Drafter::Show(text.get(), 10, HiddenOf(10, 25));
+  drafter_->Show(text.get(), 0, HiddenOf(0, 20));
+  drafter_->Show(text.get(), 10, HiddenOf(10, 25));
   EXPECT_EQ(DraftAfter(text.get(), 36, 3), HeadSays(36, 3));
-  Drafter::Show(text.get(), 0, HiddenOf(0, 10));
+  drafter_->Show(text.get(), 0, HiddenOf(0, 10));
   EXPECT_EQ(Follow(text.get(), 10), -1);
-  Drafter::Show(text.get(), 5, HiddenOf(5, 60));
+  drafter_->Show(text.get(), 5, HiddenOf(5, 60));
   EXPECT_EQ(DraftAfter(text.get(), 66, 3), HeadSays(66, 3));
 }
 
@@ -155,15 +155,15 @@ TEST_P(DrafterHeadTest, NothingIsDraftedOfWhatWasNotShown) {
   const auto text = drafter_->Begin("");
   EXPECT_EQ(Follow(text.get(), 1), -1);
   EXPECT_EQ(Follow(text.get(), 20), -1);
-  Drafter::Show(text.get(), 0, HiddenOf(0, 18));
+  drafter_->Show(text.get(), 0, HiddenOf(0, 18));
   EXPECT_EQ(Follow(text.get(), 20), -1);
-  Drafter::Show(text.get(), 18, HiddenOf(18, 1));
+  drafter_->Show(text.get(), 18, HiddenOf(18, 1));
   EXPECT_EQ(Follow(text.get(), 20), 19);
 }
 
 TEST_P(DrafterHeadTest, AFewMissingRowsArePassedOver) {
   const auto text = drafter_->Begin("");
-  Drafter::Show(text.get(), 30, HiddenOf(30, 20));
+  drafter_->Show(text.get(), 30, HiddenOf(30, 20));
   EXPECT_EQ(Follow(text.get(), 51), 50);
   std::fill(hidden_.begin(), hidden_.begin() + 30 * kWidth, 0.0f);
   EXPECT_EQ(DraftAfter(text.get(), 51, 4), HeadSays(51, 4));
@@ -171,12 +171,12 @@ TEST_P(DrafterHeadTest, AFewMissingRowsArePassedOver) {
 
 TEST_P(DrafterHeadTest, AfterALongGapTheTextBeginsAnew) {
   const auto text = drafter_->Begin("");
-  Drafter::Show(text.get(), 0, HiddenOf(0, 40));
+  drafter_->Show(text.get(), 0, HiddenOf(0, 40));
   EXPECT_EQ(DraftAfter(text.get(), 41, 2), HeadSays(41, 2));
-  Drafter::Show(text.get(), 150, HiddenOf(150, 30));
+  drafter_->Show(text.get(), 150, HiddenOf(150, 30));
   EXPECT_EQ(Follow(text.get(), 181), 30);
   EXPECT_EQ(DraftAfter(text.get(), 181, 4), HeadSays(181, 4, 150));
-  Drafter::Show(text.get(), 180, HiddenOf(180, 40));
+  drafter_->Show(text.get(), 180, HiddenOf(180, 40));
   EXPECT_EQ(DraftAfter(text.get(), 221, 4), HeadSays(221, 4, 150));
   EXPECT_OK(drafter_->CheckIntegrity());
 }
@@ -185,21 +185,21 @@ TEST_P(DrafterHeadTest, AfterALongGapTheTextBeginsAnew) {
 TEST_P(DrafterHeadTest, KnownBeginningsAreFoundAgain) {
   {
     const auto text = drafter_->Begin("a");
-    Drafter::Show(text.get(), 0, HiddenOf(0, 99));
+    drafter_->Show(text.get(), 0, HiddenOf(0, 99));
     EXPECT_EQ(DraftAfter(text.get(), 100, 2), HeadSays(100, 2));
     const auto late = drafter_->Begin("a");
-    Drafter::Show(late.get(), 200, HiddenOf(200, 79));
+    drafter_->Show(late.get(), 200, HiddenOf(200, 79));
     EXPECT_EQ(DraftAfter(late.get(), 280, 2), HeadSays(280, 2, 200));
   }
   const auto again = drafter_->Begin("a");
-  Drafter::Show(again.get(), 98, HiddenOf(98, 22));
+  drafter_->Show(again.get(), 98, HiddenOf(98, 22));
   EXPECT_LE(Follow(again.get(), 121), 40);
   const auto stranger = drafter_->Begin("b");
-  Drafter::Show(stranger.get(), 98, HiddenOf(98, 22));
+  drafter_->Show(stranger.get(), 98, HiddenOf(98, 22));
   EXPECT_EQ(Follow(stranger.get(), 121), 22);
   // The last part of another text is no text's prefix.
   const auto tail = drafter_->Begin("a");
-  Drafter::Show(tail.get(), 0, HiddenOf(0, 79));
+  drafter_->Show(tail.get(), 0, HiddenOf(0, 79));
   EXPECT_EQ(drafter_->Follow(tail.get(), std::span(tokens_).subspan(200, 80)), 79);
   EXPECT_OK(drafter_->CheckIntegrity());
 }

@@ -1,4 +1,4 @@
-#include "engine/drafting/drafter.h"
+#include "engine/drafting/model_drafter.h"
 
 #include <string>
 #include <vector>
@@ -13,8 +13,8 @@ using Tokens = std::vector<TokenId>;
 
 constexpr int64_t kMaxDrafted = 6;
 
-Drafter::Options DrafterOptions() {
-  Drafter::Options options;
+ModelDrafter::Options DrafterOptions() {
+  ModelDrafter::Options options;
   options.n_threads = 1;
   options.state = {.kv_type = KvInfo(KvType::kF32).dtype, .page_tokens = 16};
   options.memory_bytes = int64_t{64} << 20;
@@ -22,10 +22,10 @@ Drafter::Options DrafterOptions() {
   return options;
 }
 
-std::unique_ptr<Drafter> MakeDrafter(std::shared_ptr<const Model> model,
-                                     Drafter::Options options = DrafterOptions()) {
+std::unique_ptr<ModelDrafter> MakeDrafter(std::shared_ptr<const Model> model,
+                                          ModelDrafter::Options options = DrafterOptions()) {
   options.beside = testing::LayoutOf(*model, {.kv_type = KvType::kF32, .page_tokens = 16});
-  auto drafter = Drafter::Create(std::move(model), options);
+  auto drafter = ModelDrafter::Create(std::move(model), options);
   EXPECT_TRUE(drafter.ok()) << drafter.status();
   return drafter.ok() ? *std::move(drafter) : nullptr;
 }
@@ -176,7 +176,7 @@ TEST_P(DrafterTest, ManyTextsShareSteps) {
 }
 
 TEST(DrafterFaultsTest, WithoutMemoryATextIsLeftAloneForAWhile) {
-  Drafter::Options options = DrafterOptions();
+  ModelDrafter::Options options = DrafterOptions();
   const auto model = TinyModel("llama");
   const StateLayout layout =
       testing::LayoutOf(*model, {.kv_type = KvType::kF32, .page_tokens = 16});
@@ -198,7 +198,7 @@ TEST(DrafterFaultsTest, WithoutMemoryATextIsLeftAloneForAWhile) {
 TEST(DrafterFaultsTest, AModelThatFailsAgainAndAgainIsAskedNoMore) {
   testing::FaultyBackend backend;
   std::vector<std::string> notices;
-  Drafter::Options options = DrafterOptions();
+  ModelDrafter::Options options = DrafterOptions();
   options.on_notice = [&](const std::string& notice) { notices.push_back(notice); };
   const auto drafter = MakeDrafter(TinyModel("llama", 1, &backend), options);
   const Tokens tokens = RandomTokens(10, 1);

@@ -12,6 +12,7 @@
 #include "engine/loading/computing.h"
 #include "engine/loading/token_table_of.h"
 #include "model/formats/model_file.h"
+#include "model/head_spec.h"
 #include "model/model_spec.h"
 #include "model/tokenizer/tokenizer.h"
 #include "xxhash.h"
@@ -20,6 +21,7 @@ namespace weft {
 
 struct Model::Impl {
   std::shared_ptr<const ModelFile> file;
+  std::shared_ptr<const ModelFile> head_of;  // of a prediction head: its model's file
   std::shared_ptr<const Tokenizer> tokenizer;
   Computing computing;
   std::unique_ptr<constraint::ConstraintCache> constraints;
@@ -210,23 +212,41 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::LoadHead(const Model& model,
     const std::string& why = spec.no_prediction_head;
     return NotFound(model.name(), " has no prediction head", why.empty() ? "" : ": ", why);
   }
+  return BuildHead(model, model.impl_->file, *spec.prediction_head, options);
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::LoadHead(const Model& model,
+                                                             std::shared_ptr<const ModelFile> head,
+                                                             const ModelOptions& options) {
+  auto spec = BuildHeadSpec(*head, model.spec());
+  WEFT_RETURN_IF_ERROR(head->CheckUnchanged());
+  WEFT_RETURN_IF_ERROR(spec.status());
+  return BuildHead(model, std::move(head), *std::move(spec), options);
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::BuildHead(const Model& model,
+                                                              std::shared_ptr<const ModelFile> file,
+                                                              const ModelSpec& spec,
+                                                              const ModelOptions& options) {
   const Model::Impl& of = *model.impl_;
   auto impl = std::make_unique<Impl>();
-  impl->file = of.file;
+  impl->file = std::move(file);
+  impl->head_of = of.file;
   impl->tokenizer = of.tokenizer;
   impl->computing = {.backend = of.computing.backend,
                      .leaves_experts = of.computing.leaves_experts,
                      .divided = of.computing.divided};
   impl->constraints = ConstraintsFor(of.tokenizer);
-  impl->name = of.name;
+  impl->name = impl->file == of.file ? of.name : NameOfFile(*impl->file);
   impl->context_tokens = of.context_tokens;
   LoadOptions load;
   load.device = of.computing.weights->device();
   load.n_threads = options.n_threads;
   load.beside = of.computing.weights;
+  load.beside_is_same_file = impl->file == of.file;
   WEFT_ASSIGN_OR_RETURN(impl->computing.weights,
-                        of.computing.backend->Load(of.file, *spec.prediction_head, load));
-  WEFT_RETURN_IF_ERROR(of.file->CheckUnchanged());
+                        of.computing.backend->Load(impl->file, spec, load));
+  WEFT_RETURN_IF_ERROR(impl->file->CheckUnchanged());
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
 
@@ -299,6 +319,7 @@ std::string Model::Decode(std::span<const int32_t> tokens, bool render_special) 
 }
 
 std::string_view Model::chat_template() const { return impl_->chat_template; }
+bool Model::IsHeadOf(const Model& model) const { return impl_->head_of == model.impl_->file; }
 const ModelFile& Model::file() const { return *impl_->file; }
 const std::shared_ptr<const Tokenizer>& Model::tokenizer() const { return impl_->tokenizer; }
 const ModelSpec& Model::spec() const { return impl_->computing.weights->spec(); }

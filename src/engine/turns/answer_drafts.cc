@@ -44,11 +44,11 @@ void AnswerDrafts::Show(Lane* lane, int64_t first, std::span<const float> hidden
   const Session& session = *lane->session;
   if (lane->draft_text == nullptr) lane->draft_text = drafter_->Begin(session.domain);
   Drafter::Text* const text = lane->draft_text.get();
-  Drafter::Show(text, first, hidden);
+  drafter_->Show(text, first, hidden);
   if (!reads && !lane->done() && text->shown_rows() < kMaxShown) return;
   // Hidden values are not kept, so they are computed now; the next answer reuses this state. In an
   // unfinished answer the last row is left out: it predicts the next token.
-  const int64_t shown = first + std::ssize(hidden) / drafter_->model().spec().d_model;
+  const int64_t shown = first + std::ssize(hidden) / drafter_->hidden_width();
   const int64_t n = std::min<int64_t>(std::ssize(session.tokens), lane->done() ? shown + 1 : shown);
   const int64_t behind =
       drafter_->Follow(text, std::span(session.tokens).first(static_cast<size_t>(n)));
@@ -79,6 +79,7 @@ void AnswerDrafts::Draft(std::span<const Answer> answers, const GuessPlanner& st
     if (offers[i].most > 0 && IsInStep(answers[i], offers, steps)) {
       drafted.push_back(answers[i].lane);
       asks.push_back({.text = drafted.back()->draft_text.get(),
+                      .session = drafted.back()->session,
                       .most = offers[i].most,
                       .least = at_any_cost_ ? 0 : kMinChance});
     } else {

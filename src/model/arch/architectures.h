@@ -12,6 +12,9 @@ namespace weft {
 #include "model/arch/architectures.inc"
 #undef WEFT_ARCHITECTURE
 
+// Heads in files of their own (head_spec.h), over the state of `model`.
+void BuildGemma4Assistant(SpecBuilder& builder, const ModelSpec& model);
+
 }  // namespace weft
 
 #endif  // WEFT_MODEL_ARCH_ARCHITECTURES_H_
