@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/strings.h"
 #include "model/formats/gguf_writer.h"
 #include "model/model_spec.h"
@@ -169,7 +170,8 @@ class SpecJudge : public OperationVisitor {
     EXPECT_GT(spec_.n_vocab, 0);
     EXPECT_GT(spec_.d_model, 0);
     EXPECT_GT(spec_.context_tokens, 0);
-    ExpectShape(spec_.embedding, {spec_.d_model, spec_.n_vocab});
+    const bool embeds = !spec_.hidden_input || spec_.embedding;
+    if (embeds) ExpectShape(spec_.embedding, {spec_.d_model, spec_.n_vocab});
     Tensor(
         spec_.output,
         {.n_in = spec_.d_model, .n_out = spec_.n_vocab, .needed = !spec_.text_vector.has_value()});
@@ -191,7 +193,10 @@ class SpecJudge : public OperationVisitor {
     if (spec_.hidden_input) {
       Tensor(spec_.hidden_input->token_norm, {.n_in = spec_.d_model});
       Tensor(spec_.hidden_input->hidden_norm, {.n_in = spec_.d_model});
-      Tensor(spec_.hidden_input->proj, {.n_in = 2 * spec_.d_model, .n_out = spec_.d_model});
+      const int64_t n_in = embeds ? 2 * spec_.d_model : HiddenWidth(spec_);
+      Tensor(spec_.hidden_input->proj, {.n_in = n_in, .n_out = spec_.d_model});
+      Tensor(spec_.hidden_input->back,
+             {.n_in = spec_.d_model, .n_out = n_in / 2, .needed = !embeds});
     }
     if (spec_.prediction_head) SpecJudge(file_, *spec_.prediction_head).Judge();
     if (spec_.per_layer_input) {
@@ -351,8 +356,12 @@ class SpecJudge : public OperationVisitor {
 };
 
 // Flips bits of a file's header; if that still gives a spec, backends must be able to rely on it.
-inline void JudgeFlippedBits(std::string bytes, const std::string& architecture,
-                             std::mt19937* random, int* n_specs, int* n_errors) {
+inline void JudgeFlippedBits(
+    std::string bytes, const std::string& architecture, std::mt19937* random, int* n_specs,
+    int* n_errors,
+    FunctionRef<StatusOr<ModelSpec>(const ModelFile&)> build = [](const ModelFile& file) {
+      return BuildModelSpec(file, {});
+    }) {
   // The architecture's keys come first; each flip is shortly after one.
   const std::string key = architecture + ".";
   std::vector<size_t> starts;
@@ -367,7 +376,7 @@ inline void JudgeFlippedBits(std::string bytes, const std::string& architecture,
     bytes[at] = static_cast<char>(before ^ (1 << (*random)() % 8));
     const auto file = ModelFile::FromBytes("flipped", std::as_bytes(std::span(bytes)));
     if (file.ok()) {
-      const auto spec = BuildModelSpec(**file, {});
+      const auto spec = build(**file);
       ++(spec.ok() ? *n_specs : *n_errors);
       if (spec.ok()) SpecJudge(**file, *spec).Judge();
     }
