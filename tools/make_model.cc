@@ -296,6 +296,9 @@ void Maker::AddMatrix(const std::string& name, std::vector<int64_t> dims, Role r
                       int64_t layer) {
   const bool better = role == Role::kOutput || (role == Role::kValueOrDown && IsBetterLayer(layer));
   DType type = better ? mix_.better : mix_.main;
+  // A table has no factor.
+  const bool is_table = role == Role::kOutput || name == "token_embd.weight";
+  if (type == DType::kNVFP4 && is_table) type = DType::kQ8_0;
   if (dims[0] % InfoOf(type).block_values != 0) type = WithShortBlocks(type);
   if (dims[0] % InfoOf(type).block_values != 0) {
     status_ = InvalidArgument("tensor ", name, " has rows of ", dims[0],
@@ -313,6 +316,10 @@ void Maker::AddTyped(const std::string& name, std::vector<int64_t> dims, DType t
   for (const int64_t size : dims) values *= size;
   made_.parameters += values;
   made_.weight_bytes += static_cast<uint64_t>(RowBytes(type, values));
+  if (const float factor = FactorOf(type, limit); factor != 1) {
+    const std::string base = name.substr(0, name.size() - std::string_view("weight").size());
+    AddValues(base + "scale", {dims.size() > 2 ? dims[2] : 1}, factor, factor);
+  }
   writer_.AddTensor(name, type, dims, [this, matrix](int64_t row, std::span<std::byte> bytes) {
     matrix.FillRow(row, bytes);
     constexpr uint64_t kReportBytes = uint64_t{16} << 20;

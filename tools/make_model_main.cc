@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   weft::tools::MakeModelOptions options;
   app.add_option("--shape", shape_name, "one of the shapes below")->required();
   app.add_option("--type", options.type,
-                 "of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_K, ... or Q4_K_M, Q5_K_M")
+                 "of the matrices: F32, F16, BF16, Q8_0, Q4_0, NVFP4, ... or Q4_K_M, Q5_K_M")
       ->capture_default_str();
   app.add_option("--out", out, "the file to write; it appears when it is complete")->required();
   app.add_option("--seed", options.seed, "another one gives other weights")->capture_default_str();

@@ -88,13 +88,17 @@ TEST_F(MakeModelTest, TinyShapesHaveTheirTensors) {
 
 // The variance of a matrix is one over its inputs, whatever type stores it.
 TEST_F(MakeModelTest, WeightsHaveTheSizeTheyShould) {
-  for (const char* type : {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"}) {
+  for (const char* type : {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "NVFP4"}) {
     const Status status = Make("tiny-llama", type);
     ASSERT_TRUE(status.ok()) << status;
     const auto file = Open();
     ASSERT_NE(file, nullptr);
     const TensorInfo& tensor = Tensor(*file, "blk.1.ffn_down.weight");
     ASSERT_EQ(NameOf(tensor.type), type);
+    float scale = 1;
+    if (tensor.type == DType::kNVFP4) {
+      std::memcpy(&scale, Tensor(*file, "blk.1.ffn_down.scale").data.data(), sizeof(scale));
+    }
     std::vector<float> row(static_cast<size_t>(tensor.dims[0]));
     double sum = 0, squares = 0;
     std::set<std::string_view> rows;
@@ -104,8 +108,8 @@ TEST_F(MakeModelTest, WeightsHaveTheSizeTheyShould) {
       Dequantize(tensor.type, bytes, tensor.dims[0], row.data());
       for (const float value : row) {
         ASSERT_TRUE(std::isfinite(value));
-        sum += value;
-        squares += value * value;
+        sum += scale * value;
+        squares += scale * value * scale * value;
       }
     }
     const double n = static_cast<double>(tensor.values());

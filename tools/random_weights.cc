@@ -1,5 +1,6 @@
 #include "tools/random_weights.h"
 
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -39,9 +40,22 @@ bool IsPlain(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
 }
 
+// Blocks of NVFP4: random codes, and scales of 128 to 240. Nothing is rounded, because only their
+// variance matters.
+void StoreFp4(uint64_t seed, uint64_t first, size_t n, std::byte* out) {
+  constexpr size_t kBlockValues = 64, kScales = 4, kBlockBytes = 36;
+  for (size_t block = 0; block < n / kBlockValues; ++block, out += kBlockBytes) {
+    for (size_t i = 0; i < kBlockBytes; ++i) {
+      const uint64_t random = Scatter(seed + first + block * kBlockValues + i);
+      out[i] = static_cast<std::byte>(i < kScales ? 0x70 | (random & 7) : random & 255);
+    }
+  }
+}
+
 // Stores the values `first`, `first` + 1, ... of the stream `seed`.
 void Store(DType type, uint64_t seed, uint64_t first, float limit, std::span<float> scratch,
            std::byte* out) {
+  if (type == DType::kNVFP4) return StoreFp4(seed, first, scratch.size(), out);
   for (size_t i = 0; i < scratch.size(); ++i) {
     const float value = RandomFloat(seed, first + i, -limit, limit);
     scratch[i] = value;
@@ -58,7 +72,16 @@ void Store(DType type, uint64_t seed, uint64_t first, float limit, std::span<flo
 
 }  // namespace
 
-bool CanMake(DType type) { return IsPlain(type) || CanQuantize(type); }
+bool CanMake(DType type) { return IsPlain(type) || CanQuantize(type) || type == DType::kNVFP4; }
+
+float FactorOf(DType type, float limit) {
+  if (type != DType::kNVFP4) return 1;
+  // The root mean squares of FP4's values, and of StoreFp4's scales.
+  const double values = std::sqrt((0.25 + 1 + 2.25 + 4 + 9 + 16 + 36) / 8);
+  double squares = 0;
+  for (int step = 8; step < 16; ++step) squares += 16.0 * step * 16.0 * step / 8;
+  return static_cast<float>(limit / std::sqrt(3.0) / (values * std::sqrt(squares)));
+}
 
 const std::vector<std::byte>& RandomWeights::PoolOf(const PoolKey& key) {
   std::vector<std::byte>& pool = pools_[key];

@@ -22,6 +22,10 @@ namespace weft::tools {
 // True for the types that RandomWeights can produce.
 bool CanMake(DType type);
 
+// What a matrix of this type and limit has to be multiplied by, in a tensor of its own: 1 unless
+// the type's scales have too little range (NVFP4).
+float FactorOf(DType type, float limit);
+
 // A matrix depends only on the seed, its name, type, row length and scale. Not thread-safe.
 class RandomWeights {
  public:
