@@ -95,10 +95,21 @@ struct World {
                       {.group = 1, .n_heads = 1, .k_dim = 8, .v_dim = 8}};
     spec.kv_groups = {{.window = 0, .kv_layers = {0}}, {.window = 6, .kv_layers = {1}}};
     spec.slots = {{.kind = SlotKind::kConvolution, .n_floats = 4}};
+    SetWrites(true);
     state = std::make_unique<ReferenceState>(spec, DType::kF32, 4);
     EXPECT_TRUE(state->GrowPages(0, 10).ok());
     EXPECT_TRUE(state->GrowPages(1, 8).ok());
     EXPECT_TRUE(state->GrowSlots(3).ok());
+  }
+
+  // Whether the model's only operation stores keys and values.
+  void SetWrites(bool writes) {
+    Attention attention;
+    attention.kv_layer = 0;
+    attention.writes_kv = writes;
+    Block block;
+    block.paths.push_back({.pre = {}, .op = attention, .post = {}});
+    spec.layers = {{.blocks = {block}}};
   }
 
   Status Validate() {
@@ -196,6 +207,15 @@ TEST(ValidateStepTest, AcceptsWhatIsInOrder) {
   // Without recurrent state, slots are ignored.
   world.spec.slots.clear();
   world.slots = {kNoSlot, kNoSlot};
+  EXPECT_TRUE(world.Validate().ok()) << world.Validate();
+}
+
+// A head that reads its model's pages may read one page for two sequences.
+TEST(ValidateStepTest, AcceptsSharedPagesWhereNothingIsWritten) {
+  World world;
+  world.tables[1][0][2] = 9;
+  EXPECT_EQ(world.Validate().code(), StatusCode::kInvalidArgument);
+  world.SetWrites(false);
   EXPECT_TRUE(world.Validate().ok()) << world.Validate();
 }
 
