@@ -8,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 
 #include "answer/answer.h"
 #include "async/task.h"
+#include "base/terminal.h"
 #include "cli/chat/command.h"
 #include "cli/chat/line_editor.h"
 #include "cli/chat/room.h"
@@ -31,7 +31,6 @@
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
-#include "cli/terminal/full_screen.h"
 #include "cli/terminal/markdown_writer.h"
 #include "cli/terminal/output.h"
 
@@ -63,14 +62,6 @@ void PrintLines(std::string_view text) {
   if (text.ends_with('\n')) text.remove_suffix(1);
   const std::string shown = ForTerminal(text);
   for (const std::string_view line : StrSplit(shown, '\n')) PrintWrapped(line);
-}
-
-// How answers are shown on a terminal; nothing changes them in a pipe.
-std::optional<MarkdownWriter> MarkdownForStdout() {
-  if (isatty(STDOUT_FILENO) != 1) return std::nullopt;
-  const char* const no_colour = std::getenv("NO_COLOR");
-  const bool colours = no_colour == nullptr || *no_colour == '\0';
-  return std::make_optional<MarkdownWriter>(FullScreen::GetSize().columns - 1, colours);
 }
 
 // One run of the command, from the first prompt to the last.

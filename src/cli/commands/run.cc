@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,12 +16,14 @@
 #include "answer/thinking.h"
 #include "async/wait_for_task.h"
 #include "base/files/mapped_file.h"
+#include "cli/chat/text.h"
 #include "cli/commands/command.h"
 #include "cli/flags/constraint_flags.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
+#include "cli/terminal/markdown_writer.h"
 #include "cli/terminal/output.h"
 #include "nlohmann/json.hpp"
 #include "weft/constraint.h"
@@ -180,8 +183,35 @@ void TellWhyItEnded(const RunFlags& flags, const Said& said) {
   }
 }
 
-// Shows the text as it arrives, except for JSON.
-Task<Status> Relay(serve::Answerer& answerer, serve::Ask ask, bool shows, Said& said) {
+// Shows the text as it arrives, except for JSON. A terminal gets no control characters, and answers
+// in words are shown as `weft chat` does.
+class Screen {
+ public:
+  explicit Screen(const RunFlags& flags)
+      : shows_(!flags.json), is_terminal_(isatty(STDOUT_FILENO) == 1) {
+    if (!flags.raw && flags.constraint.empty()) markdown_ = MarkdownForStdout();
+  }
+
+  void Show(std::string_view piece) {
+    if (!shows_) return;
+    const std::string shown = is_terminal_ ? ForTerminal(piece) : std::string(piece);
+    PrintText(markdown_ ? markdown_->Write(shown) : shown);
+    std::fflush(stdout);
+  }
+
+  void End() {
+    if (!shows_) return;
+    if (markdown_) PrintText(markdown_->End());
+    PrintText("\n");
+    std::fflush(stdout);
+  }
+
+ private:
+  bool shows_, is_terminal_;
+  std::optional<MarkdownWriter> markdown_;
+};
+
+Task<Status> Relay(serve::Answerer& answerer, serve::Ask ask, Screen& screen, Said& said) {
   serve::AnswerReader reader;
   auto beginning = answerer.Begin(std::move(ask), std::move(reader));
   const StatusOr<std::unique_ptr<serve::Answer>> answer = co_await beginning;
@@ -195,9 +225,7 @@ Task<Status> Relay(serve::Answerer& answerer, serve::Ask ask, bool shows, Said& 
     if (!piece->status.ok()) co_return piece->status;
     if (piece->kind == serve::AnswerPiece::Kind::kEnd) said.reason = piece->end.reason;
     said.text += piece->text;
-    if (!shows) continue;
-    std::fwrite(piece->text.data(), 1, piece->text.size(), stdout);
-    std::fflush(stdout);
+    screen.Show(piece->text);
   }
   const auto tokens = (*answer)->reply_tokens();
   said.tokens.assign(tokens.begin(), tokens.end());
@@ -222,12 +250,12 @@ Status Run(RunFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(serve::Ask ask, AskFor(flags, prompt, answer, found.advice, *model));
   TaskPool pool({.max_threads = 1});
   Said said;
-  WEFT_RETURN_IF_ERROR(WaitForTask(pool, Relay(*answerer, std::move(ask), !flags.json, said)));
+  Screen screen(flags);
+  WEFT_RETURN_IF_ERROR(WaitForTask(pool, Relay(*answerer, std::move(ask), screen, said)));
+  screen.End();
   if (flags.json) {
     PrintJson(said);
   } else {
-    std::fputc('\n', stdout);
-    std::fflush(stdout);
     TellWhyItEnded(flags, said);
   }
   return FlushStdout();

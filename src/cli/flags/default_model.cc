@@ -132,6 +132,12 @@ bool NamesModel(const ModelFinder& finder, std::string_view word) {
     if (word.starts_with(prefix)) return true;
   }
   if (word.ends_with(".gguf")) return true;
+  // A repository of the Hub, as people name those that hold such files.
+  const std::string lower = AsciiLower(word);
+  if (lower.find('/') != lower.npos &&
+      (lower.ends_with("-gguf") || lower.find("-gguf:") != lower.npos)) {
+    return true;
+  }
   if (hub::FindInCatalogue(hub::Catalogue(), word) != nullptr) return true;
   // Parts of a local model's name would match many an English word, or a sum.
   constexpr size_t kMinPart = 4;

@@ -30,7 +30,7 @@ StatusOr<std::string> DefaultModel(const ModelFinder& finder);
 void RememberModel(const ModelFlags& flags);
 
 // Whether a word of the command line can only be a model's name: a GGUF file, a name in the
-// catalogue, of a model on this machine, or one with a prefix such as "ollama:".
+// catalogue, of a model on this machine, owner/repo-GGUF, or one with a prefix such as "ollama:".
 bool NamesModel(const ModelFinder& finder, std::string_view word);
 
 // If the flags name no model and the first word does, moves it there. An error if the only word is

@@ -95,8 +95,9 @@ TEST_F(DefaultModelTest, TheVariableDecides) {
 TEST_F(DefaultModelTest, WordsThatNameModels) {
   AddModel("Loom-2-135M.Q4_0.gguf");
   const ModelFinder finder = Finder();
-  for (const char* const word : {"smollm2", "box", "loom-2", "x.gguf", "ollama:qwen3:0.6b",
-                                 "hf:owner/repo", "https://example.com/m"}) {
+  for (const char* const word :
+       {"smollm2", "box", "loom-2", "x.gguf", "ollama:qwen3:0.6b", "hf:owner/repo",
+        "https://example.com/m", "owner/loom-3-GGUF", "owner/loom-3-gguf:Q4_0"}) {
     EXPECT_TRUE(NamesModel(finder, word)) << word;
   }
   for (const char* const word :

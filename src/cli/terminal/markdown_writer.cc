@@ -1,8 +1,12 @@
 #include "cli/terminal/markdown_writer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
+#include "base/terminal.h"
 #include "base/unicode.h"
 
 namespace weft::cli {
@@ -166,6 +170,14 @@ void MarkdownWriter::EndLine() {
   if (styled) Emit("\033[0m");
   Emit("\n");
   column_ = n_blanks_ = indent_ = 0;
+}
+
+std::optional<MarkdownWriter> MarkdownForStdout() {
+  if (isatty(STDOUT_FILENO) != 1) return std::nullopt;
+  const char* const no_colour = std::getenv("NO_COLOR");
+  const bool colours = no_colour == nullptr || *no_colour == '\0';
+  const size_t columns = WindowOf(STDOUT_FILENO).value_or(WindowSize()).columns;
+  return std::make_optional<MarkdownWriter>(columns - 1, colours);
 }
 
 }  // namespace weft::cli

@@ -6,6 +6,7 @@
 #define WEFT_CLI_TERMINAL_MARKDOWN_WRITER_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -44,6 +45,10 @@ class MarkdownWriter {
   bool is_fence_line_ = false;
   bool bold_ = false, code_ = false;
 };
+
+// For answers on stdout. Nothing if that is no terminal: a pipe gets them unchanged. NO_COLOR turns
+// styles off.
+std::optional<MarkdownWriter> MarkdownForStdout();
 
 }  // namespace weft::cli
 

@@ -1,11 +1,15 @@
 #include "cli/terminal/pull_meter.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/strings.h"
+#include "base/terminal.h"
 
 namespace weft::cli {
 namespace {
@@ -19,6 +23,43 @@ constexpr int64_t kRedrawEveryUs = kSecond / 5;
 constexpr int64_t kRateOverUs = kSecond;
 // Weight of the previous rate in the moving average, per second.
 constexpr double kMemory = 0.7;
+// A narrow window shortens a name to this many characters, then leaves out the rate and the bytes.
+constexpr size_t kMinName = 16;
+constexpr size_t kMaxName = 60;
+// What Printable may add to a text that it cuts.
+constexpr size_t kCutMark = 6;
+
+std::string StageText(Stage stage) {
+  switch (stage) {
+    case Stage::kWaiting:
+      return ": another program is downloading it, ";
+    case Stage::kChecking:
+      return ": checking the partial download, ";
+    case Stage::kUnpacking:
+      return ": unpacking, ";
+    default:
+      return ": ";
+  }
+}
+
+std::string ShareText(const hub::Progress& progress) {
+  if (progress.total_bytes <= 0) return {};
+  return StrCat(progress.done_bytes * 100 / progress.total_bytes, " %");
+}
+
+std::string AmountText(const hub::Progress& progress) {
+  const std::string done =
+      HumanBytes(static_cast<uint64_t>(std::max<int64_t>(0, progress.done_bytes)));
+  if (progress.total_bytes <= 0) return done;
+  return StrCat(", ", done, " of ", HumanBytes(static_cast<uint64_t>(progress.total_bytes)));
+}
+
+std::string RateText(const hub::Progress& progress, double bytes_per_s) {
+  if (bytes_per_s < 1 || progress.total_bytes <= 0) return {};
+  const auto left = static_cast<double>(progress.total_bytes - progress.done_bytes);
+  return StrCat(", ", HumanBytes(static_cast<uint64_t>(bytes_per_s)), "/s, ",
+                HumanSeconds(std::llround(left / bytes_per_s)), " left");
+}
 
 }  // namespace
 
@@ -28,28 +69,16 @@ std::string HumanSeconds(int64_t seconds) {
   return StrCat(seconds / 3600, " h ", seconds / 60 % 60, " min");
 }
 
-std::string ProgressLine(const hub::Progress& progress, double bytes_per_s) {
-  const std::string name = Printable(progress.name, 60);
-  if (progress.stage == Stage::kPackages) return StrCat("pip loads ", name);
-  std::string line = name;
-  if (progress.stage == Stage::kWaiting)
-    StrAppend(&line, ": waiting for another program that is downloading it");
-  if (progress.stage == Stage::kChecking) StrAppend(&line, ": checking the partial download");
-  if (progress.stage == Stage::kUnpacking) StrAppend(&line, ": unpacking");
-  StrAppend(&line, line.size() == name.size() ? ": " : ", ");
-  if (progress.total_bytes <= 0) {
-    return StrCat(line,
-                  HumanBytes(static_cast<uint64_t>(std::max<int64_t>(0, progress.done_bytes))));
-  }
-  StrAppend(&line, progress.done_bytes * 100 / progress.total_bytes, " %, ",
-            HumanBytes(static_cast<uint64_t>(progress.done_bytes)), " of ",
-            HumanBytes(static_cast<uint64_t>(progress.total_bytes)));
-  if (bytes_per_s >= 1) {
-    const auto left = static_cast<double>(progress.total_bytes - progress.done_bytes);
-    StrAppend(&line, ", ", HumanBytes(static_cast<uint64_t>(bytes_per_s)), "/s, ",
-              HumanSeconds(std::llround(left / bytes_per_s)), " left");
-  }
-  return line;
+std::string ProgressLine(const hub::Progress& progress, double bytes_per_s, size_t columns) {
+  if (progress.stage == Stage::kPackages) return StrCat("pip loads ", Printable(progress.name, 60));
+  const std::string stage = StageText(progress.stage), share = ShareText(progress);
+  std::string rest = StrCat(stage, share, AmountText(progress), RateText(progress, bytes_per_s));
+  if (kMinName + rest.size() > columns) rest = StrCat(stage, share, AmountText(progress));
+  if (kMinName + rest.size() > columns && !share.empty()) rest = StrCat(stage, share);
+  const size_t room = std::max(kMinName, columns - std::min(columns, rest.size()));
+  std::string name = Printable(progress.name, std::min(kMaxName, room));
+  if (name.size() > room) name = Printable(progress.name, room - kCutMark);
+  return name + rest;
 }
 
 void PullMeter::Begin(const hub::Progress& progress, int64_t now_us) {
@@ -83,7 +112,10 @@ void PullMeter::Show(const hub::Progress& progress) {
     if (!is_first) return;
   }
   shown_us_ = now_us;
-  const std::string line = ProgressLine(progress, bytes_per_s_);
+  // A line that fills the window would wrap, and could not be redrawn.
+  const auto window = terminal_ ? WindowOf(STDERR_FILENO) : std::nullopt;
+  const std::string line =
+      ProgressLine(progress, bytes_per_s_, window ? window->columns - 1 : SIZE_MAX);
   if (terminal_) {
     std::fprintf(stderr, "\r%s\033[K", line.c_str());
     line_is_open_ = true;

@@ -5,6 +5,7 @@
 #ifndef WEFT_CLI_TERMINAL_PULL_METER_H_
 #define WEFT_CLI_TERMINAL_PULL_METER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -37,8 +38,10 @@ class PullMeter {
   bool line_is_open_ = false;
 };
 
-// "m.gguf: 45 %, 42.1 MiB of 93.8 MiB, 11.2 MiB/s, 5 s left"; `bytes_per_s` 0: not known yet.
-std::string ProgressLine(const hub::Progress& progress, double bytes_per_s);
+// "m.gguf: 45 %, 42.1 MiB of 93.8 MiB, 11.2 MiB/s, 5 s left"; `bytes_per_s` 0: not known yet. A
+// line wider than `columns` has a shorter name, then no rate.
+std::string ProgressLine(const hub::Progress& progress, double bytes_per_s,
+                         size_t columns = SIZE_MAX);
 // "5 s", "3 min 20 s", "2 h 5 min".
 std::string HumanSeconds(int64_t seconds);
 

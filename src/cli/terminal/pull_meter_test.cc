@@ -27,6 +27,20 @@ TEST(ProgressLineTest, SaysWhatIsGoingOn) {
   EXPECT_THAT(ProgressLine({Stage::kLoading, "m", 2 * kMiB, -1}, 0), HasSubstr("2.0 MiB"));
 }
 
+TEST(ProgressLineTest, FitsItsWindow) {
+  const hub::Progress progress = {Stage::kLoading, "SmolLM2-135M-Instruct.Q4_1.gguf", 25 * kMiB,
+                                  100 * kMiB};
+  for (const size_t columns : {59, 79, 119}) {
+    const std::string line = ProgressLine(progress, 5.0 * kMiB, columns);
+    EXPECT_LE(line.size(), columns) << line;
+    EXPECT_THAT(line, HasSubstr("25 %"));
+    EXPECT_EQ(line.ends_with("left"), columns > 70) << line;
+    for (const Stage stage : {Stage::kWaiting, Stage::kChecking, Stage::kUnpacking}) {
+      EXPECT_LE(ProgressLine({stage, progress.name, kMiB, kMiB}, 1e9, columns).size(), columns);
+    }
+  }
+}
+
 TEST(HumanSecondsTest, InTwoUnits) {
   EXPECT_EQ(HumanSeconds(59), "59 s");
   EXPECT_EQ(HumanSeconds(200), "3 min 20 s");
