@@ -21,6 +21,8 @@ import time
 import unittest
 import urllib.request
 
+from fake_hub import FakeHub
+from parrot import make_parrot
 from weft_process import TIMEOUT_S, WEFT
 
 SKIP = 77
@@ -29,6 +31,17 @@ WIDTHS = (60, 80, 120)
 LINES = 50
 GREEDY = "-n 40 --temp 0"
 NO_COLOURS = re.compile(r"\x1b")
+SOUP = """# Soup
+
+Cut **three red onions** and a leek into thin rings, salt them, and then call `stir(pot)` until all is soft.
+
+- **Oil:** one spoon, from olives that grew where you live, or whatever you have
+- Salt
+
+```
+if hot:
+    stir(pot)  # once
+```"""
 
 
 def words(text):
@@ -63,6 +76,14 @@ class Window:
 
     def press(self, *keys):
         self.tmux("send-keys", *keys)
+
+    def record(self, path):
+        """From now on, writes there what the terminal receives: also what is drawn over."""
+        self.tmux("pipe-pane", "-o", f"cat > {shlex.quote(str(path))}")
+
+    def styled(self):
+        """The window with the escapes of its styles."""
+        return self.tmux("capture-pane", "-p", "-e")
 
     def lines(self, history=True):
         """What is shown, with what has left the window. A line that the terminal broke is one."""
@@ -103,6 +124,15 @@ class Window:
         return self.shown()
 
 
+def ask(address, **body):
+    request = urllib.request.Request(
+        address + "/v1/chat/completions",
+        json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4,
+                    **body}).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        return json.load(answer)
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -118,6 +148,7 @@ class TmuxTest(unittest.TestCase):
         (cls.folder / "bin" / "weft").symlink_to(pathlib.Path(WEFT).resolve())
         (cls.folder / "home").mkdir()
         shutil.copy(ROOT / "models" / "box.gguf", cls.folder / "toy.gguf")
+        cls.parrot = make_parrot(cls.folder / "parrot.gguf", SOUP)
         for name in ("clip", "rwkv9"):
             text = name.encode()
             key = b"general.architecture"
@@ -233,14 +264,6 @@ class NameTest(TmuxTest):
 
 
 class ServeTest(TmuxTest):
-    def ask(self, address, **body):
-        request = urllib.request.Request(
-            address + "/v1/chat/completions",
-            json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4,
-                        **body}).encode(), {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            return json.load(answer)
-
     def serve(self, window):
         window.begin("weft serve box --port 0")
         address = window.expect(r"(http://127\.0\.0\.1:\d+)")[1]
@@ -257,7 +280,7 @@ class ServeTest(TmuxTest):
                 self.assertRegex(shown, rf"(?m)^  {name} +\S")
             self.assertIn("toy", shown)
             self.assertNotIn("id=", shown)
-            self.ask(address, session_id="kitchen")
+            ask(address, session_id="kitchen")
             told = window.expect(r"^\d\d:\d\d:\d\d /v1/chat/completions: [^\n]*(\n[^\n]+)?wrote 4 in ")[0]
             self.assertNotIn("id=", told)
             self.look_at(window.columns, address)
@@ -353,6 +376,101 @@ class ChatTest(TmuxTest):
             lines, code = window.shown()
             self.assertEqual(code, 0, lines)
             self.assert_fits(window, lines)
+
+    def test_answers_are_shown_as_markdown(self):
+        self.assertEqual(self.pipe("echo soup | weft chat parrot.gguf --temp 0 2>/dev/null"),
+                         SOUP + "\n")
+        for window in self.each_window():
+            shutil.rmtree(self.folder / "state", ignore_errors=True)
+            window.begin("weft chat parrot.gguf --temp 0")
+            window.expect(r"^chat> ?$")
+            window.type("soup")
+            window.expect(r"once\n[\s\S]*^chat> ?$")
+            styled = window.styled()
+            for text in ("\033[1m# Soup", "\033[1mthree", "\033[36mstir(pot)", "\033[1mOil:"):
+                self.assertIn(text, re.sub(r"\033\[0?m|\033\[39m|\033\[0;", "\033[", styled), styled)
+            window.type("/quit")
+            lines, code = window.shown()
+            self.assertEqual(code, 0, lines)
+            self.assert_fits(window, lines)
+            answer = lines[lines.index("# Soup"):]
+            for mark in ("**", "`stir"):
+                self.assertNotIn(mark, "\n".join(answer))
+            self.assertIn("    stir(pot)  # once", answer)  # code keeps its blanks
+            plain = SOUP.replace("**", "").replace("`stir(pot)`", "stir(pot)")
+            self.assertIn(" ".join(words(plain)), " ".join(words(" ".join(answer))))
+            item = next(n for n, line in enumerate(answer) if line.startswith("- Oil:"))
+            self.assertEqual(answer[item + 1].startswith("  "), window.columns < 80, answer)
+
+
+class ProgressTest(TmuxTest):
+    def drawn(self, path):
+        """The lines that were drawn over each other, without their escapes."""
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", path.read_text(errors="replace"))
+        return [line for line in re.split(r"[\r\n]+", text) if line]
+
+    def test_downloads_and_loading_show_percent(self):
+        whole = self.parrot.read_bytes()
+        name = "a-model-with-a-name-as-long-as-theirs-Q4_K_M.gguf"
+        hub = FakeHub({"weaver/parrot-GGUF": {name: whole}})
+        self.addCleanup(hub.close)
+        hub.send_file = lambda handler, body: hub.send_whole(handler, body,
+                                                             pause=lambda: time.sleep(0.08))
+        command = (f"HF_HUB_OFFLINE= HF_ENDPOINT={hub.url} "
+                   "weft run --temp 0 weaver/parrot-GGUF Hello")
+        for window in self.each_window():
+            shutil.rmtree(self.folder / "home" / ".cache", ignore_errors=True)
+            record = self.folder / f"record{window.columns}"
+            window.record(record)
+            lines, code = window.run(command)
+            self.assertEqual(code, 0, lines)
+            self.assert_fits(window, lines)
+            self.assertNotIn("%", "\n".join(lines))  # what is over is gone
+            drawn = self.drawn(record)
+            for says in (r"^a-model\S*: \d+ %", r"^loading \d+ %"):
+                found = [line for line in drawn if re.search(says, line)]
+                self.assertTrue(found, f"{says} at {window.columns}: {drawn}")
+                self.assertLess(max(map(len, found)), window.columns)
+        shutil.rmtree(self.folder / "home" / ".cache", ignore_errors=True)
+        piped = self.pipe(command)
+        self.assertRegex(piped, r"(?m)^weft: a-model\S*: \d+ %, ")
+        self.assertNotIn("loading", piped)
+
+
+class MakeTest(TmuxTest):
+    def test_make_clean_leaves_conversations(self):
+        """In a folder with the repository's Makefile; what is compiled there is a link."""
+        folder = self.folder / "clone"
+        (folder / "tools").mkdir(parents=True)
+        (folder / "fake").mkdir()
+        shutil.copy(ROOT / "Makefile", folder)
+        for name in ("serve.sh", "free_port.sh"):
+            shutil.copy(ROOT / "tools" / name, folder / "tools")
+        for name in ("tools/setup.sh", "fake/cmake", "fake/ninja"):
+            (folder / name).write_text("#!/bin/sh\n")
+            (folder / name).chmod(0o755)
+        for window in self.each_window():
+            conversation = f"kitchen{window.columns}"
+            for is_first in (True, False):
+                (folder / "build" / "release").mkdir(parents=True)
+                (folder / "build" / "release" / "build.ninja").touch()
+                (folder / "build" / "release" / "weft").symlink_to(pathlib.Path(WEFT).resolve())
+                port = free_port()
+                window.begin(f'PATH="$PWD/clone/fake:$PATH" make -C clone run MODEL=box PORT={port}')
+                window.expect(r"^idle \|(?![\s\S]*begin%d)" % window.count)
+                address = f"http://127.0.0.1:{port}"
+                if is_first:
+                    ask(address, session_id=conversation)
+                else:
+                    self.assertIn(conversation, self.pipe(f"weft sessions list --server {address}"))
+                window.press("C-c")  # which ends the shell's line, too
+                window.expect(r"shut down\nmake: .* Interrupt(?![\s\S]*begin%d)" % window.count)
+                lines, _ = window.shown(is_over=False)
+                own = next(n for n, line in enumerate(lines) if line.startswith("listening on"))
+                self.assert_fits(window, [line for line in lines[own:] if not line.startswith("make")])
+                _, code = window.run("make -C clone clean")
+                self.assertEqual(code, 0)
+                self.assertFalse((folder / "build").exists())
 
 
 if __name__ == "__main__":
