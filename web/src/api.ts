@@ -8,7 +8,7 @@ export class ApiError extends Error {
     message: string,
     readonly retryAfterSeconds = 0,
     readonly kind = "", // the server's name for the error, if it has one
-    readonly loadedPercent?: number, // of the model, while it is loading
+    readonly loadedPercent?: number, // while the model is loading
   ) {
     super(message);
   }

@@ -23,7 +23,7 @@ import { Weave } from "./weave";
 const toAllId = "say-to-all";
 const toAll = signal("");
 const toAllFiles = signal<Attached[]>([]);
-// What is in the field of the first screen.
+// The text in the field of the first screen.
 const first = signal("");
 const firstFiles = signal<Attached[]>([]);
 const firstId = "say-first";
@@ -282,7 +282,7 @@ function ToAll() {
       <Composer
         id={toAllId}
         label={`Write to all ${all.length} conversations`}
-        placeholder={`Write to all ${all.length} conversations`}
+        placeholder={`Write to all ${all.length}`}
         text={toAll.value}
         busy={busy.length === all.length}
         action={`Send to ${all.length - busy.length || all.length}`}

@@ -21,7 +21,7 @@ export interface Usage {
   read?: number; // prompt tokens computed
   end?: number; // tokens in the session now
   why?: string; // why more of the prompt was computed than is new
-  found?: string; // what was found of the prompt, and why not more
+  found?: string; // how much of the prompt was cached, and why not more
 }
 
 /** What a model said before it called tools, and their results. */
@@ -46,7 +46,7 @@ export interface Message {
   files?: Attached[]; // precede the user's text
   reasoning?: string;
   steps?: Step[]; // precede the text
-  // For an answer: its status, and what it took.
+  // For an answer: its status and its usage.
   status?: "running" | "done" | "length" | "stopped" | "failed";
   cut?: "context" | "loop"; // why its length ended it, if not by max tokens
   overflows?: boolean; // failed, because the conversation is longer than the context

@@ -45,7 +45,7 @@ function Dialog({ title, wide, children }: { title: string; wide?: boolean; chil
         event.preventDefault();
         leave();
       }}
-      onClose={() => element.current && leave()} // of this one; another may be open by now
+      onClose={() => element.current && leave()} // another may be open by now
       onClick={(event) => event.target === element.current && leave()}
     >
       <header>
@@ -68,7 +68,7 @@ interface FieldProps {
   placeholder?: string;
   kind?: "number" | "password" | "area" | "code";
   list?: string;
-  problem?: string; // of its value
+  problem?: string; // with its value
 }
 
 function Field({ name, label, hint, placeholder, kind, list, problem }: FieldProps) {

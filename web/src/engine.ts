@@ -33,7 +33,7 @@ export interface Model {
     title: string; // empty: the file has none
     quantization: string; // empty: unknown
   };
-  // Of a server with several models:
+  // Only from a server with several models:
   status?: { value: "unloaded" | "loading" | "loaded"; progress?: number; failed?: boolean; reason?: string };
   memory_bytes?: number;
 }

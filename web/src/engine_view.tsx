@@ -1,4 +1,4 @@
-// The engine at a glance: a line that says what goes on, and a panel with all of its figures.
+// The engine at a glance: a line with its activity, and a panel with all of its figures.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 

@@ -9,7 +9,7 @@ import { foreignSessions, shownSession } from "./session";
 
 const sought = signal("");
 const mostShown = 100;
-const around = 40; // characters before what was found
+const around = 40; // characters before a match
 
 interface Found {
   entry: Entry;

@@ -1,4 +1,4 @@
-// A line at the bottom that says what has just happened, with an undo button.
+// A line at the bottom about the last action, with an undo button.
 import { signal } from "@preact/signals";
 
 interface Notice {

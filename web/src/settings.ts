@@ -39,7 +39,7 @@ export interface Settings {
   grammar: string;
   regex: string;
   prompts: NamedPrompt[]; // system prompts kept by name
-  columns: string; // of the board; empty: as many as fit
+  columns: string; // on the board; empty: all that fit
   tools: string[]; // names of the enabled tools
   mcp: string[]; // addresses of the MCP servers whose tools are enabled
 }

@@ -1,4 +1,4 @@
-// One turn: the requests for an answer, what they bring, and the message that shows it.
+// One turn: the requests for an answer, their pieces, and the message that shows it.
 import { type Signal, signal } from "@preact/signals";
 
 import { ApiError, ask, askJson, randomName } from "./api";
@@ -105,7 +105,7 @@ export class Turn {
   private calls: Call[] = [];
   private finish: Message["status"] = "done";
   private cut: Message["cut"];
-  private begun: SentMessage[] = []; // what is continued
+  private begun: SentMessage[] = []; // the answer to continue
   private usage: Usage | undefined;
   private progress: Progress | undefined;
   private refusal: ApiError | null = null;
@@ -117,7 +117,7 @@ export class Turn {
   private stopped = false;
   private readonly leave = new AbortController(); // stops its tools when the turn is stopped
   private showTimer = 0;
-  private tokens = 0; // of this request, so far
+  private tokens = 0; // written in this request so far
 
   /** `former`: the answer so far, if it is continued: by another request, or, if it has the place of
    *  its chat, by hearing that again. */
