@@ -24,7 +24,7 @@ constexpr ProjectorShape kProjectorShapes[] = {
 // clang-format on
 
 constexpr int64_t kColors = 3;
-constexpr int64_t kWindowPeriod = 2;         // one of so many layers sees the whole picture
+constexpr int64_t kWindowPeriod = 2;         // one layer in this many sees the whole picture
 constexpr int64_t kGivingLayers[] = {0, 2};  // whose rows go into the language model's layers
 
 class ProjectorMaker {

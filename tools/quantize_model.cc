@@ -129,7 +129,7 @@ class RowEncoder {
   // Counts a tensor that is copied.
   void Skip(const TensorInfo& tensor) { Advance(tensor.values()); }
 
-  // What was wrong with any of the values.
+  // An error if any value was wrong.
   Status Finish() const {
     WEFT_RETURN_IF_ERROR(file_.CheckUnchanged());
     return error_;
@@ -177,7 +177,7 @@ class RowEncoder {
   Status error_;
   std::vector<std::byte> group_;  // rows [group_begin_, group_end_) of the tensor at hand
   int64_t group_begin_ = 0, group_end_ = 0;
-  std::vector<float> means_;  // of that tensor's inputs; empty: they are not known
+  std::vector<float> means_;  // for that tensor's inputs; empty: unknown
   uint64_t done_ = 0, total_ = 0;
 };
 

@@ -162,7 +162,7 @@ TEST_F(QuantizeModelTest, SameBytesForAnyNumberOfThreads) {
   ASSERT_TRUE(QuantizeModel(in, Path("1.gguf"), {.type = "Q4_K_M", .n_threads = 1}).ok());
   ASSERT_TRUE(QuantizeModel(in, Path("3.gguf"), {.type = "Q4_K_M", .n_threads = 3}).ok());
   EXPECT_EQ(ReadAll(Path("1.gguf")), ReadAll(Path("3.gguf")));
-  // What has its type already is copied.
+  // A tensor that has its type already is copied.
   ASSERT_TRUE(QuantizeModel(Path("1.gguf"), Path("again.gguf"), {.type = "Q4_K_M"}).ok());
   EXPECT_EQ(ReadAll(Path("1.gguf")), ReadAll(Path("again.gguf")));
 }

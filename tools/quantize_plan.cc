@@ -314,7 +314,7 @@ DType MixedType(const Recipe& recipe, Role role, const TensorInfo& tensor, const
 }
 
 // The type itself where rows of `n` values are whole blocks of it, else the nearest. (IQ4_NL takes
-// as many bits as Q4_0 and is more exact.)
+// no more bits than Q4_0 and is more exact.)
 DType Fitting(DType type, int64_t n) {
   if (n % InfoOf(type).block_values == 0) return type;
   if (n % 32 != 0) return DType::kF16;

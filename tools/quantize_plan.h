@@ -43,10 +43,10 @@ enum class Mix : uint8_t {
   kMxfp4Moe,
 };
 
-// What is asked for, and the number by which other programs know it.
+// A requested mix, and the number by which other programs know it.
 struct Recipe {
   std::string_view name;
-  DType type;  // of most matrices
+  DType type;  // for most matrices
   uint32_t file_type;
   Mix mix = Mix::kNone;
 };

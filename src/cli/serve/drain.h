@@ -14,7 +14,7 @@
 namespace weft::cli {
 
 struct Drained {
-  Status status;                         // of saving the sessions
+  Status status;                         // from saving the sessions
   std::chrono::milliseconds send_grace;  // left for sending output that is computed
 };
 

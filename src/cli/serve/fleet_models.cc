@@ -46,7 +46,7 @@ struct Wanted {
 
 // --- a loaded model --------------------------------------------------------------------------
 
-// What is known of a model while it is not loaded.
+// The facts about a model that is not loaded.
 struct Recipe {
   Wanted wanted;
   std::string id;
@@ -240,7 +240,7 @@ StatusOr<std::vector<Wanted>> AllWanted(const ServeFlags& flags) {
   return all;
 }
 
-// --- what is known before loading ----------------------------------------------------------------
+// --- facts known before loading ------------------------------------------------------------------
 
 int64_t ChangeTime(const std::string& path) {
   std::error_code error;

@@ -22,8 +22,8 @@ bool ServesSeveral(const ServeFlags& flags);
 
 // What the models share. All of it outlives them.
 struct FleetParts {
-  EngineOptions engine;      // of each, except for its memory and its directory
-  int64_t memory_bytes = 0;  // of all together
+  EngineOptions engine;      // for each, except for its memory and its directory
+  int64_t memory_bytes = 0;  // for all together
   std::string state_dir;     // each has its own in it; empty: none
   std::string packed_cache;  // for models whose flags name none; may be empty
   ApiParts apis;

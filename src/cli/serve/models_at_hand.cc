@@ -20,7 +20,7 @@ namespace weft::cli {
 namespace {
 
 constexpr int64_t kToldTokens = 2048;
-// Of a conversation next to a model that is not here yet, as weft models counts.
+// Tokens of a conversation, by which `weft models` tells how many fit.
 constexpr int64_t kKnownTokens = 8192;
 
 // Quotes the text as one shell word.

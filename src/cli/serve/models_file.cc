@@ -12,7 +12,7 @@ bool IsBare(char c) {
          c == '_' || c == '.';
 }
 
-// What is left of a line.
+// The unread rest of a line.
 class Line {
  public:
   Line(std::string_view text, int number) : rest_(text), number_(number) {}

@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 
 // Minimum time for saving named sessions, however little the turns had.
 constexpr milliseconds kMinSaveGrace{10'000};
-// Of a checked value: "auto" and "0" are 0, else bytes, with K, M, G or T for powers of 1024.
+// Converts a checked value: "auto" and "0" are 0, else bytes, with K, M, G or T for powers of 1024.
 int64_t BytesOf(const std::string& text) {
   int64_t bytes = 0;
   ParseBytes(text, &bytes);

@@ -26,7 +26,7 @@ struct ServeFlags {
   serve::ServerOptions server;
   std::vector<std::string> page_mcp;  // addresses of MCP servers
   // --- several models, see cli/serve/fleet_models.h ---
-  std::vector<std::string> models;  // of each -m
+  std::vector<std::string> models;  // from each -m
   std::string models_file;
   int64_t idle_unload_s = -1;  // -1: never
 };

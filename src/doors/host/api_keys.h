@@ -23,7 +23,7 @@ namespace weft::serve {
 class ApiKeys {
  public:
   struct Owner {
-    std::string domain;  // of sessions and prefixes; reveals nothing about the key
+    std::string domain;  // for sessions and prefixes; reveals nothing about the key
     std::string name;    // may be empty
   };
 

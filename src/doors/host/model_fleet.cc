@@ -56,7 +56,7 @@ class ModelFleet::Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
-  // What it was lent; null if nothing yet.
+  // The loan it has; null if none yet.
   ModelLease Take() {
     MutexLock lock(&fleet_.mutex_);
     return std::exchange(place_->lease, nullptr);

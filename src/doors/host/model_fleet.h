@@ -88,7 +88,7 @@ class ModelFleet {
   using Clock = std::chrono::steady_clock;
 
   struct Options {
-    int64_t memory_bytes = 0;  // of all models together
+    int64_t memory_bytes = 0;  // for all models together
     std::chrono::milliseconds idle_unload{-1};
     std::chrono::milliseconds load_wait{120'000};  // how long a request waits for its model
     std::chrono::milliseconds park_grace{5'000};   // for what runs without a lease

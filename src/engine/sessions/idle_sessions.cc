@@ -90,7 +90,7 @@ std::vector<Session*> IdleSessions::UnusedSince(std::optional<std::string_view> 
 
 bool IdleSessions::AnyWithStateAtWork() {
   Settle();
-  // The first almost always qualifies: what is written or read is state.
+  // The first almost always qualifies, since work reads or writes state.
   return std::ranges::any_of(
       orders_[kAtWork], [this](const auto& entry) { return memory_.BytesOf(*entry.second) > 0; });
 }

@@ -1,5 +1,5 @@
 // Sessions not in use, ordered by last use, so that the least recently used one can be found
-// without a scan when a place or memory is needed. What is given up, is given up before the
+// without a scan when a place or memory is needed. A session is given up before the
 // conversations that wait for it (Session::child_used_us).
 //
 // An index over fields that others change. Call Note after changing a session; the index is updated

@@ -53,7 +53,7 @@ class Publisher {
   // From now on readers are told that the engine has shut down.
   void Close() { view_->Close(); }
 
-  // Compares what was published last with the sessions.
+  // Compares the last published list with the sessions.
   Status CheckIntegrity() const;
 
  private:

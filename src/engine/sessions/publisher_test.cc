@@ -51,7 +51,7 @@ TEST(PublisherTest, SharingOfOthersIsCheckedLater) {
   parts.Fill(from, 32);
   parts.publisher->Publish({}, {}, {}, true);
   EXPECT_EQ(parts.publisher->view()->Latest()->Inspect(from->id)->shared_pages, 0);
-  // Changes what is known of `from` without touching it.
+  // Changes the facts about `from` without touching it.
   parts.sessions->Fork(from->id, -1, {.name = "b"}, [](const auto& id) { EXPECT_OK(id); });
   while (parts.publisher->HasMore()) parts.publisher->Publish({}, {}, {}, true);
   EXPECT_GT(parts.publisher->view()->Latest()->Inspect(from->id)->shared_pages, 0);

@@ -113,7 +113,7 @@ struct Session {
   SessionId id;
   std::string name;
   std::string domain;
-  std::string tenant;  // of its latest turn: whom reading its files is charged to
+  std::string tenant;  // in its latest turn: reading its files is charged to it
   Staged<SessionStage> stage;
   bool has_turn = false;  // queued, running, or ended and about to be retired
 

@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kMinCheckpointTokens = 256;
 constexpr int64_t kMaxCheckpointTokens = 1024;
 
-// A planned checkpoint costs a step and the copy of a slot. It is worth that so many tokens after
-// the state that exists already, and so many after another one that is taken anyway.
+// A planned checkpoint costs a step and the copy of a slot. It is worth that kMinGain tokens after
+// the last existing state, and kMinApart tokens after another one that is taken anyway.
 constexpr int64_t kMinGain = 16;
 constexpr int64_t kMinApart = 4;
 

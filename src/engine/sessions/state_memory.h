@@ -198,7 +198,7 @@ class StateMemory {
                                              uint64_t groups) const;
   StatusOr<std::vector<std::byte>> ReadSlot(SlotId slot) const;
   // The checkpoints that a file of the session's computed tokens would have, the first and the last
-  // of those that were planned, and the last known one.
+  // planned one, and the last known one.
   std::vector<PrefixIndex::Checkpoint> CheckpointsToKeep(const Session& session) const;
   // Appends the state of `n` tokens from blocks, starting at the entry of session->computed(). With
   // windows or recurrent state it must not be used before FinishBlocks. RESOURCE_EXHAUSTED as in
@@ -230,7 +230,7 @@ class StateMemory {
   int64_t page_bytes() const;
   int64_t slots_used() const { return slots_ != nullptr ? slots_->in_use() : 0; }
   int64_t budget_bytes() const { return budget_bytes_; }
-  // Negative if less than what is used is to be had.
+  // Negative if the limit has fallen below the used bytes.
   int64_t free_bytes() const { return limit_bytes() - used_bytes(); }
   // Call when the backend refuses memory that the budget allows, for example because another
   // program took it. Evicts cached prefixes, up to an eighth of the used bytes. For a while the

@@ -11,7 +11,7 @@ namespace {
 
 // Memory that the backend has refused is asked for again after this.
 constexpr int64_t kShrunkUs = 10'000'000;
-// Of the budget, in which some session can always try.
+// This fraction of the budget always stays for a session to try.
 constexpr int64_t kMinShare = 16;
 
 }  // namespace

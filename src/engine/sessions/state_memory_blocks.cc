@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// After a position where others are likely to leave, so many tokens may still be the same.
+// After a position where others are likely to branch off, this many tokens may still be equal.
 constexpr int64_t kLikelyMore = 8;
 
 }  // namespace

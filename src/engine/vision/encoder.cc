@@ -13,7 +13,7 @@ namespace weft::vision {
 
 namespace {
 
-// The smaller of the two sides that a square of so many patches has.
+// The side of a square of `n_patches`, rounded down.
 int64_t SideOf(int64_t n_patches) {
   return static_cast<int64_t>(std::sqrt(static_cast<double>(n_patches)));
 }

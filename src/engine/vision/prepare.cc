@@ -12,7 +12,7 @@ namespace {
 using picture::Picture;
 using Size = PicturePlan::Size;
 
-// A longer side of more than so many shorter ones is not a picture.
+// The longer side of a picture is at most this multiple of the shorter one.
 constexpr int64_t kMaxAspect = 200;
 
 int64_t RoundedUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }

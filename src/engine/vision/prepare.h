@@ -36,7 +36,7 @@ struct PicturePlan {
   };
   std::vector<Size> resizes;                // one after the other
   int64_t tile_rows = 0, tile_columns = 0;  // 0: the last size is the only view
-  int64_t n_patches = 0;                    // of all views
+  int64_t n_patches = 0;                    // in all views
 };
 
 // INVALID_ARGUMENT if the picture is so narrow that nothing would be left of its shorter side.

@@ -29,7 +29,7 @@ void Average(const Grid& grid, int64_t factor, int64_t i, Grid* out) {
 
 struct Between {
   int64_t before, after;
-  float share;  // of `after`
+  float share;  // for `after`
 };
 // Place `i` of n places, stretched over a side, corner to corner.
 Between Stretch(int64_t i, int64_t n, int64_t side) {

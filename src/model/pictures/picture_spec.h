@@ -69,14 +69,14 @@ struct PictureStage {
   // picture's own grid, corner to corner.
   TensorRef positions;
   int64_t n_positions = 0;
-  // Only the rows of one window see each other: squares of the grid, of so many rows each way. 0:
-  // all rows of a view.
+  // Only the rows of one window see each other: squares of the grid with this many rows to a side.
+  // 0: all rows of a view.
   int64_t window = 0;
 };
 
 // The texts around a picture's embeddings, which the language model's tokenizer reads as its own.
 struct PictureFrame {
-  std::string before, after;  // of the only view, or of the whole after tiles
+  std::string before, after;  // around the only view, or the whole after tiles
   std::string tile;           // before each tile; "{row}" and "{column}" are its numbers, from 1
   std::string line_end;       // after each row of tiles
   std::string tiles_end;      // after the last row of tiles

@@ -25,7 +25,7 @@ struct MergeCandidate {
   static constexpr uint32_t kNever = UINT32_MAX;
 
   uint32_t priority = kNever;
-  int32_t id = -1;  // of the merged symbol
+  int32_t id = -1;  // the merged symbol's
 };
 
 // Memory reused between words; one per encoding call.

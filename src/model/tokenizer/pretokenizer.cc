@@ -305,7 +305,7 @@ class WordScanner {
   const WordRules& rules_;
   uint8_t word_classes_;
   uint8_t no_punctuation_;
-  // Of the run of spaces that SpaceBlock read last: where it is, what of it is left, and where its
+  // The run of spaces that SpaceBlock read last: where it is, how much is left, and where its
   // last line end is.
   mutable size_t spaces_begin_ = 0, spaces_end_ = 0, spaces_left_ = 0, after_line_end_ = 0;
 };

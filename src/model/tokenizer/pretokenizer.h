@@ -122,7 +122,7 @@ class PreTokenizer {
     bool raw_text = false;
     // A run of line feeds that is a token is taken whole.
     bool whole_newlines = false;
-    // Of a vocabulary without spaces: they part words and are left out. The words are merged
+    // For a vocabulary without spaces: they part words and are left out. The words are merged
     // directly, as with raw_text.
     bool drops_spaces = false;
     // Whether characters are merged as they are.

@@ -94,7 +94,7 @@ class StreamDecoder {
 
   // The text completed by `id`; may be empty.
   std::string Push(TokenId id);
-  // What was held back, at the end of the stream.
+  // The bytes held back, at the end of the stream.
   std::string Finish();
 
  private:

@@ -105,7 +105,7 @@ TEST(Unigram, TakesBytesWhereNoTokenFits) {
   const auto tokenizer = file.Load();
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const auto ids = (*tokenizer)->Encode("a中a\xFF", {});
-  // U+FFFD stands for what is not UTF-8.
+  // U+FFFD stands for bytes that are not UTF-8.
   EXPECT_THAT(ids, ElementsAre(a, 4 + 0xE4, 4 + 0xB8, 4 + 0xAD, a, 4 + 0xEF, 4 + 0xBF, 4 + 0xBD));
   EXPECT_THAT((*tokenizer)->Encode("\uFEFFa", {}), ElementsAre(a));
   EXPECT_EQ((*tokenizer)->Decode(std::span(ids).first(5), true), "a中a");
@@ -265,7 +265,7 @@ TEST(SentenceUnigram, NormalisesAndFindsTheBestWay) {
   EXPECT_THAT(encode("bAB"), ElementsAre(mark, b, a, unknown));
   EXPECT_THAT(encode("b\t  a  "), ElementsAre(mark, b, mark_a));
   EXPECT_THAT(encode("b中国b"), ElementsAre(mark, b, unknown, b));
-  EXPECT_THAT(encode("b<x>ab"), ElementsAre(mark, b, own, mark_a, b));  // anew behind it
+  EXPECT_THAT(encode("b<x>ab"), ElementsAre(mark, b, own, mark_a, b));  // anew after it
   EXPECT_THAT(encode("bab"), ElementsAre(mark, b, ab));
   EXPECT_THAT(encode("a\xFF"), ElementsAre(mark_a, unknown));
   EXPECT_THAT(encode("  "), IsEmpty());
