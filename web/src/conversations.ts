@@ -142,7 +142,8 @@ function titlesOf(all: readonly Conversation[]): string[] {
     let common = 0;
     while (common < subject.length && others.every((other) => other[common] === subject[common])) ++common;
     const word = subject.lastIndexOf(" ", common) + 1;
-    return word > seenOfATitle && word < subject.length ? shortened(`…${subject.slice(word)}`) : titleOf(conversation);
+    const differs = common < subject.length && word > seenOfATitle;
+    return differs ? shortened(`…${subject.slice(word)}`) : titleOf(conversation);
   });
   const used = new Map<string, number>();
   return titles.map((title) => {

@@ -284,7 +284,7 @@ class ChatLoop {
     if (is_cancelled && !showing.has_started) {
       showing.answer = {.reason = FinishReason::kCancelled};
     }
-    TellEnd(showing.answer.reason, answer->usage());
+    TellEnd(showing.answer, answer->usage());
     return room_.Finish(*answer, std::move(showing.answer));
   }
 
@@ -312,11 +312,15 @@ class ChatLoop {
     signals.Wake();
   }
 
-  void TellEnd(FinishReason reason, const TurnUsage& usage) {
+  void TellEnd(const ChatAnswer& answer, const TurnUsage& usage) {
+    const FinishReason reason = answer.reason;
     if (markdown_) PrintText(markdown_->End());
     std::fputc('\n', stdout);
     std::fflush(stdout);
     if (reason == FinishReason::kCancelled) Say("cancelled");
+    if (reason == FinishReason::kStop && answer.status.ok() && answer.text.empty()) {
+      Say("the model ended its answer without a word");
+    }
     if (reason == FinishReason::kLoop) Say("ended because the model repeats itself");
     if (reason == FinishReason::kLength) {
       Say(StrCat("cut off after ", usage.completion_tokens,

@@ -168,7 +168,9 @@ StatusOr<serve::Ask> AskFor(const RunFlags& flags, const std::string& prompt,
 void TellWhyItEnded(const RunFlags& flags, const Said& said) {
   const int64_t n = said.usage.completion_tokens;
   const bool as_asked = n == flags.sampling.n && n != kDefaultTokens;
-  if (said.reason == FinishReason::kLoop) {
+  if (said.reason == FinishReason::kStop && said.text.empty()) {
+    std::fputs("weft: the model ended its answer without a word\n", stderr);
+  } else if (said.reason == FinishReason::kLoop) {
     std::fputs(
         "weft: ended because the model repeats itself; use --keep-loops to let it continue\n",
         stderr);
