@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/strings.h"
@@ -22,16 +23,8 @@ std::string ShapeText(const TensorInfo& tensor) {
 
 // Integer types and 64-bit floats never hold weights.
 bool HoldsWeights(DType type) {
-  switch (type) {
-    case DType::kI8:
-    case DType::kI16:
-    case DType::kI32:
-    case DType::kI64:
-    case DType::kF64:
-      return false;
-    default:
-      return true;
-  }
+  constexpr DType kOthers[] = {DType::kI8, DType::kI16, DType::kI32, DType::kI64, DType::kF64};
+  return std::ranges::find(kOthers, type) == std::end(kOthers);
 }
 
 // The N of "blk.N.rest"; -1 for other names.

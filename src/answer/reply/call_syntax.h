@@ -57,6 +57,10 @@ ReplyTask<bool> CopyPythonValue(ReplyIo& io, CallWriter& call);
 ReplyTask<bool> ReadPythonCall(ReplyIo& io);
 // call:f{a:1,b:<|"|>x<|"|>}
 ReplyTask<bool> ReadGemmaCall(ReplyIo& io);
+// DeepSeek's, after the marker of a call.
+ReplyTask<bool> ReadDeepSeekCall(ReplyIo& io);
+// Kimi's, after the marker of a call.
+ReplyTask<bool> ReadKimiCall(ReplyIo& io);
 
 // NAME, then parameters between tags: the text before and after each.
 struct TagSyntax {

@@ -68,8 +68,6 @@ class Parser final : public ReplyParser {
   ReplyTask<bool> ReadJsonCalls(bool needs_arguments);
   ReplyTask<bool> ReadMistralCalls();
   ReplyTask<bool> ReadPythonCalls();
-  ReplyTask<bool> ReadDeepSeekCall();
-  ReplyTask<bool> ReadKimiCall();
   ReplyTask<Mark> ReadText(const TextRule& rule);
   bool IsActive(const Marker& marker) const;
   bool MayContinue(const TextRule& rule, std::string_view text) const;
@@ -311,12 +309,12 @@ ReplyTask<bool> Parser::ReadCalls(Mark mark) {
     case CallForm::kDeepSeek:
       ok = true;
       if (mark == Mark::kCall) ok = co_await TakeText(io_, syntax_->opens[1]);
-      if (ok) ok = co_await ReadDeepSeekCall();
+      if (ok) ok = co_await ReadDeepSeekCall(io_);
       break;
     case CallForm::kKimi:
       ok = true;
       if (mark == Mark::kCall) ok = co_await TakeText(io_, syntax_->opens[1]);
-      if (ok) ok = co_await ReadKimiCall();
+      if (ok) ok = co_await ReadKimiCall(io_);
       break;
     case CallForm::kFenced:
       ok = co_await TakeText(io_, "```json");
@@ -422,56 +420,7 @@ ReplyTask<bool> Parser::ReadPythonCalls() {
   }
 }
 
-// NAME<sep>{...}, or function<sep>NAME and the object in a fence.
-ReplyTask<bool> Parser::ReadDeepSeekCall() {
-  CallWriter call(&io_);
-  std::string name;
-  bool ok = co_await TakeBefore(io_, "<\n", CallWriter::kMaxNameBytes, &name);
-  if (ok) ok = co_await TakeText(io_, "<｜tool▁sep｜>");
-  if (!ok) co_return false;
-  co_await TakeSpace(io_);
-  const int c = co_await io_.Peek();
-  if (c != '{') {
-    name.clear();
-    ok = co_await TakeBefore(io_, "\n<`{", CallWriter::kMaxNameBytes, &name);
-    if (!ok) co_return false;
-    co_await TakeSpace(io_);
-    ok = co_await TakeText(io_, "```json");
-    if (!ok) co_return false;
-    co_await TakeSpace(io_);
-  }
-  ok = call.SetName(name);
-  if (ok) ok = co_await CopyJsonObject(io_, call);
-  if (!ok) call.Complete();
-  co_return ok;
-}
-
-// functions.NAME:INDEX<|tool_call_argument_begin|>{...}; the text before the separator is the
-// call's id.
-ReplyTask<bool> Parser::ReadKimiCall() {
-  CallWriter call(&io_);
-  co_await TakeSpace(io_);
-  std::string id;
-  bool ok = co_await TakeBefore(io_, "< \n{", CallWriter::kMaxNameBytes, &id);
-  if (!ok) co_return false;
-  std::string_view name = id;
-  constexpr std::string_view kPrefix = "functions.";
-  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
-  name = name.substr(0, name.rfind(':'));
-  co_await TakeSpace(io_);
-  ok = co_await TakeText(io_, "<|tool_call_argument_begin|>");
-  if (!ok) co_return false;
-  co_await TakeSpace(io_);
-  call.SetId(id);
-  ok = call.SetName(name);
-  if (ok) ok = co_await CopyJsonObject(io_, call);
-  if (!ok) call.Complete();
-  co_return ok;
-}
-
-}  // namespace
-
-namespace {
+// --- the whole ---------------------------------------------------------------------------
 
 std::unique_ptr<ReplyParser> WithoutControlTokens(std::unique_ptr<ReplyParser> parser,
                                                   const ReplySyntax& syntax,
