@@ -67,9 +67,6 @@ Status ValidateSampling(const SamplingOptions& options, int64_t n_vocab) {
   if (!finite(options.min_p) || options.min_p < 0 || options.min_p > 1) {
     return InvalidArgument("min_p must be in [0, 1]");
   }
-  if (!finite(options.logit_gap) || options.logit_gap < 0) {
-    return InvalidArgument("logit_gap must be a finite number >= 0 (0 disables it)");
-  }
   if (!finite(options.repetition_penalty) || options.repetition_penalty <= 0) {
     return InvalidArgument("repetition_penalty must be a finite number > 0 (1 disables it)");
   }
@@ -159,7 +156,7 @@ Sampler::Needed Sampler::NeededOfChanged(int64_t n_vocab) const {
   // top_p needs the total weight at temperature 1; sampling from all tokens needs it at its own.
   if (options_.top_p < 1) {
     needed.temperature = 1;
-  } else if (options_.min_p <= 0 && options_.logit_gap <= 0) {
+  } else if (options_.min_p <= 0) {
     needed.temperature = options_.temperature;
   }
   return needed;
@@ -410,12 +407,10 @@ void Sampler::CutTopP() {
   EndRanking();
 }
 
-// Keeps the candidates at least min_p times as probable as the best, and within logit_gap of it.
+// Keeps the candidates at least min_p times as probable as the best.
 void Sampler::CutMinP() {
-  float gap = options_.min_p > 0 ? -std::log(options_.min_p) : kAlways;
-  if (options_.logit_gap > 0) gap = std::min(gap, options_.logit_gap);
-  if (gap == kAlways) return;
-  const float floor = candidates_[0].logit - gap;
+  if (options_.min_p <= 0) return;
+  const float floor = candidates_[0].logit + std::log(options_.min_p);
   while (ranked_to_ > floor && RankMore()) {
   }
   size_t n = 1;
