@@ -154,9 +154,6 @@ Status FindModel(Host& host, std::string_view name) {
 }
 
 Status CheckModel(Host& host, const std::optional<std::string>& model) {
-  if (host.defaults().server.requires_model_name && (!model || model->empty())) {
-    return WithParam(InvalidArgument("model is missing, and this server requires it"), "model");
-  }
   if (!host.defaults().server.strict_model_name || !model || model->empty()) return OkStatus();
   return FindModel(host, *model);
 }
