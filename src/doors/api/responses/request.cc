@@ -366,7 +366,6 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ReadThoughtLimit(&fields, host.defaults().thinking, &read.ask);
   TurnOptions& turn = read.ask.turn;
   ReadSampling(&fields, host.model(), RulesOf(host), &turn);
-  ReadStops(&fields, &turn);
   turn.max_tokens = host.defaults().max_tokens;
   if (const auto most = fields.Integer("max_output_tokens", 1, INT32_MAX)) {
     turn.max_tokens = *most;
