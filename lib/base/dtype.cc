@@ -42,7 +42,6 @@ constexpr DTypeInfo kTypes[] = {
     {DType::kNVFP4, "NVFP4", 64, 36},
     {DType::kQ1_0, "Q1_0", 128, 18},
     {DType::kQ2_0, "Q2_0", 64, 18},
-    {DType::kE4_0, "E4_0", 32, 17},
 };
 
 }  // namespace

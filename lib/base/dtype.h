@@ -46,7 +46,6 @@ enum class DType : uint32_t {
   kNVFP4 = 40,
   kQ1_0 = 41,
   kQ2_0 = 42,
-  kE4_0 = 63,
 };
 
 struct DTypeInfo {

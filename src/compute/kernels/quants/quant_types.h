@@ -86,10 +86,6 @@ template <>
 struct Quantized<DType::kMXFP4>
     : Blocks32<Format{
           .scales = ScaleForm::kE8M0, .bits = 4, .table = LevelTable::kFp4, .offset_shift = 4}> {};
-// As Q4_0, with a power of two as the scale.
-template <>
-struct Quantized<DType::kE4_0>
-    : Blocks32<Format{.scales = ScaleForm::kE8M0, .bits = 4, .offset_shift = 3}> {};
 
 template <>
 struct Quantized<DType::kQ2_K> {
@@ -315,7 +311,7 @@ using QuantizedTypes =
              DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,
              DType::kMXFP4, DType::kNVFP4, DType::kQ1_0, DType::kQ2_0, DType::kTQ1_0, DType::kTQ2_0,
              DType::kIQ1_S, DType::kIQ1_M, DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S,
-             DType::kIQ3_XXS, DType::kIQ3_S, DType::kE4_0>;
+             DType::kIQ3_XXS, DType::kIQ3_S>;
 
 // Calls fn.operator()<T>() for the quantized type `type`; returns false if it is not one.
 template <typename Fn, DType... kTypes>
