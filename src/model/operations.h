@@ -460,20 +460,6 @@ struct PerLayerGate : PerLayerGateTensors<InFile> {
   }
 };
 
-// proj x.
-template <typename Form>
-struct ProjectionTensors {
-  typename Form::Linear proj;
-};
-struct Projection : ProjectionTensors<InFile> {
-  template <typename Form>
-  using Tensors = ProjectionTensors<Form>;
-  template <typename Visitor, typename... Of>
-  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
-    visitor.Tensor(proj, {.n_in = d_model, .n_out = d_model}, of.proj...);
-  }
-};
-
 // All operations. Each backend declares and defines its own function of each.
 #define WEFT_OPERATIONS(DO)   \
   DO(Attention)               \
@@ -494,8 +480,7 @@ struct Projection : ProjectionTensors<InFile> {
   DO(CorrectSides)            \
   DO(LowRank)                 \
   DO(TimeMix)                 \
-  DO(ChannelMix)              \
-  DO(Projection)
+  DO(ChannelMix)
 
 template <typename First, typename... Operations>
 using VariantAfter = std::variant<Operations...>;

@@ -107,20 +107,4 @@ void RunOp(StepContext* context, const Bound<PerLayerGate>& op, const RowsView& 
   compute.Multiply({MakeProduct(op.proj, inner, n, out)});
 }
 
-// --- projection --------------------------------------------------------------------------
-
-void PlanOp(const Bound<Projection>& op, Arena* arena) {
-  static_cast<void>(arena->Int8(op.proj.matrix.n_in));
-}
-
-void RunOp(StepContext* context, const Bound<Projection>& op, const RowsView& x, const RowsView&,
-           const RowsView& out) {
-  Compute& compute = context->compute;
-  const int64_t n = context->n_rows();
-  Arena arena = context->scratch.ForRows(n);
-  const Int8View int8 = arena.Int8(op.proj.matrix.n_in);
-  const ActivationRows input = compute.Input(x, n, {&op.proj}, int8);
-  compute.Multiply({MakeProduct(op.proj, input, n, out)});
-}
-
 }  // namespace weft::cpu

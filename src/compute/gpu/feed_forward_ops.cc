@@ -61,10 +61,6 @@ void Builder::Run(const Bound<PerLayerGate>& op, const Rows& x, const Rows&, con
   Multiply(op.proj, PrepareActivated(args, op.proj, size_.rows), out);
 }
 
-void Builder::Run(const Bound<Projection>& op, const Rows& x, const Rows&, const Rows& out) {
-  Multiply(op.proj, Prepare(x, op.proj), out);
-}
-
 // --- mixture of experts ----------------------------------------------------------------------
 
 Builder::Routes Builder::Route(const Bound<MixtureOfExperts>& op, const Rows& logits) {

@@ -91,9 +91,4 @@ mx::array RunOp(StepContext* context, const Bound<PerLayerGate>& op, const mx::a
                         Activate(op.spec->activation, {}, context->Apply(op.gate, x), &own));
 }
 
-mx::array RunOp(StepContext* context, const Bound<Projection>& op, const mx::array& x,
-                const mx::array& /*raw*/) {
-  return context->Apply(op.proj, x);
-}
-
 }  // namespace weft::mlx

@@ -367,10 +367,6 @@ Rows RunOp(const StepContext& context, const PerLayerGate& op, const Rows& x, co
   return ApplyLinear(context.tensors, op.proj, gate);
 }
 
-Rows RunOp(const StepContext& context, const Projection& op, const Rows& x, const Rows&) {
-  return ApplyLinear(context.tensors, op.proj, x);
-}
-
 // --- the whole ------------------------------------------------------------------------
 
 namespace {
