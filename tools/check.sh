@@ -33,7 +33,7 @@ configured() {  # PRESET
 }
 
 check_format() { sources | xargs clang-format --dry-run -Werror; }
-check_layers() { python3 tools/check_layers.py; }
+check_layers() { python3 tools/check_layers.py && python3 tools/check_sizes.py; }
 check_docs() { python3 tools/check_docs.py; }
 check_tidy() {
   cmake --preset tidy >/dev/null
