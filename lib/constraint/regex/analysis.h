@@ -1,6 +1,6 @@
 // Properties of an expression that follow from its form, without walking its automaton.
 //
-// A view of a pool, as cheap as a reference; it owns nothing. One thread at a time.
+// A view of a pool, see view.h. One thread at a time.
 #ifndef WEFT_CONSTRAINT_REGEX_ANALYSIS_H_
 #define WEFT_CONSTRAINT_REGEX_ANALYSIS_H_
 
@@ -9,13 +9,13 @@
 #include <cstdint>
 
 #include "constraint/regex/byte_set.h"
-#include "constraint/regex/regex.h"
+#include "constraint/regex/view.h"
 
 namespace weft::constraint {
 
-class RegexAnalysis {
+class RegexAnalysis : private RegexView {
  public:
-  explicit RegexAnalysis(RegexPool* pool) : pool_(*pool) {}
+  explicit RegexAnalysis(RegexPool* pool) : RegexView(pool) {}
 
   // An expression that no text of at most kNear[near] bytes can tell from `id`: both accept the
   // same such texts, and can continue after the same ones. Maximum counts that such a text cannot
@@ -54,14 +54,6 @@ class RegexAnalysis {
   int64_t CommonMultiple(RegexId id) const;
 
  private:
-  using Kind = regex::Kind;
-  using Form = regex::Form;
-  using Node = regex::Node;
-
-  const Node& node(RegexId id) const { return pool_.node(id); }
-  Node& At(RegexId id) { return pool_.nodes_[static_cast<size_t>(id)]; }
-  RegexBudget& budget() { return pool_.budget_; }
-
   RegexId Relax(RegexId id, size_t near);
   RegexId RelaxPlain(RegexId id, size_t near);
   RegexId RelaxBoth(RegexId id, size_t near);
@@ -69,8 +61,6 @@ class RegexAnalysis {
   RegexId Loosen(RegexId id);
   RegexId TextCore(RegexId id, int depth);
   int64_t CharactersLeft(RegexId id) const;
-
-  RegexPool& pool_;
 };
 
 inline RegexAnalysis RegexPool::analysis() { return RegexAnalysis(this); }

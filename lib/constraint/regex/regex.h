@@ -84,6 +84,7 @@ class RegexPool {
   const RegexBudget& budget() const { return budget_; }
 
  private:
+  friend class RegexView;
   friend class RegexWalk;
   friend class RegexAnalysis;
   using Kind = regex::Kind;

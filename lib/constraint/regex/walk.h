@@ -4,7 +4,7 @@
 // byte. A state from which nothing can be accepted is always kNothing, even with complements and
 // intersections: any other id has a way to the end.
 //
-// A view of a pool, as cheap as a reference; it owns nothing. One thread at a time.
+// A view of a pool, see view.h. One thread at a time.
 #ifndef WEFT_CONSTRAINT_REGEX_WALK_H_
 #define WEFT_CONSTRAINT_REGEX_WALK_H_
 
@@ -14,13 +14,13 @@
 
 #include "constraint/regex/byte_rows.h"
 #include "constraint/regex/byte_set.h"
-#include "constraint/regex/regex.h"
+#include "constraint/regex/view.h"
 
 namespace weft::constraint {
 
-class RegexWalk {
+class RegexWalk : private RegexView {
  public:
-  explicit RegexWalk(RegexPool* pool) : pool_(*pool), state_(pool->walked_) {}
+  explicit RegexWalk(RegexPool* pool) : RegexView(pool), state_(pool->walked_) {}
 
   // The expression of everything that may follow `byte`; kNothing if nothing can be accepted after
   // it.
@@ -86,16 +86,9 @@ class RegexWalk {
 
  private:
   class LifeSearch;
-  using Kind = regex::Kind;
   using Life = regex::Life;
-  using Form = regex::Form;
-  using Node = regex::Node;
   using Ahead = regex::Ahead;
   using Derivative = regex::Derivative;
-
-  const Node& node(RegexId id) const { return pool_.node(id); }
-  Node& At(RegexId id) { return pool_.nodes_[static_cast<size_t>(id)]; }
-  RegexBudget& budget() { return pool_.budget_; }
 
   RegexId DeriveMissing(RegexId id, uint8_t byte);
   RegexId RawDerive(RegexId id, uint8_t byte);
@@ -109,7 +102,6 @@ class RegexWalk {
   Life FindLife(RegexId id);
   int64_t SearchBehind(RegexId id, RegexId next);
 
-  RegexPool& pool_;
   regex::WalkState& state_;
 };
 
