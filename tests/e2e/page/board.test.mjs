@@ -328,5 +328,8 @@ describe("the board", () => {
       const { left, right } = document.querySelectorAll(".card")[2].getBoundingClientRect();
       return left >= 0 && right <= innerWidth;
     });
+    await page.getByRole("button", { name: "Compare two answers" }).click();
+    await page.getByRole("dialog", { name: "Compare two answers" }).locator("mark").first().waitFor();
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   });
 });
