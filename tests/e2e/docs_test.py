@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Runs what README and docs show: every `sh` block, against the built binary.
 
-A block of the kind `sh` is run here, in a folder with model.gguf (the built-in model) and a server
-on a free port instead of 8080. A block of the kind `console` needs a network, root, another
-program or a GPU, and is not run. `json` blocks must be JSON.
+A block of the kind `sh` is run here, in a folder with model.gguf (the built-in model), a few small
+models and texts under the names that the documents use, and a server on a free port instead of
+8080. A block of the kind `console` needs a network, root, another program or a GPU: its programs,
+flags and targets are looked up instead, as are the commands within sentences. `json` blocks must
+be JSON.
 """
 
+import functools
+import itertools
 import json
 import os
 import pathlib
@@ -19,14 +23,24 @@ import unittest
 import urllib.error
 import urllib.request
 
-from weft_process import TIMEOUT_S, WEFT
+from weft_process import MAKE_MODEL, TIMEOUT_S, WEFT
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+OWN = {"weft": WEFT, "weft-make-model": MAKE_MODEL,
+       "weft-quantize": os.environ.get("WEFT_QUANTIZE", "build/release/weft-quantize")}
 SHOWN = "http://127.0.0.1:8080"
+# What the documents take for granted, as weft-make-model makes it: name, shape and type.
+MODELS = [("model-f16.gguf", "tiny-llama", "F16"), ("minilm.gguf", "tiny-bert", "F16"),
+          ("reranker.gguf", "tiny-reranker", "F16")]
+# Routes that the model of the other examples does not answer.
+OTHER_SERVERS = {"/v1/embeddings": "minilm.gguf", "/v1/rerank": "reranker.gguf"}
+# Programs of others, which only `console` blocks call.
+FOREIGN = {"aider", "apt-get", "cmake", "ctest", "editor", "export", "journalctl", "ninja", "npm",
+           "pipx", "podman", "smg", "systemctl", "tar"}
 
 
 def documents():
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(kind):
@@ -38,10 +52,15 @@ def blocks(kind):
 
 
 def commands(block):
-    """Lines, joined where a quotation or a backslash goes on."""
+    """Lines, joined where a quotation, a backslash or a text after << goes on."""
     command = ""
     for line in block.splitlines():
         command += line + "\n"
+        if heredoc := re.search(r"<<'(\w+)'", command):
+            if line == heredoc.group(1):
+                yield command
+                command = ""
+            continue
         try:
             shlex.split(command, comments=True)
         except ValueError:
@@ -53,10 +72,34 @@ def commands(block):
     assert not command, f"unfinished: {command}"
 
 
+def flags_of(text):
+    return set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", text))
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def start_server(model, home, env):
+    """The address of a server that is ready, and the function that stops it."""
+    port = free_port()
+    server = subprocess.Popen(
+        ["weft", "serve", "-m", model, "--alias", "weft", "--port", str(port), "--state-dir",
+         str(home / f"state-{model}")], cwd=home, env=env, stderr=subprocess.PIPE, text=True)
+    if not any(" ready after " in line for line in server.stderr):
+        raise AssertionError(f"the server of {model} did not become ready")
+    # What nobody reads would stop the server.
+    drain = subprocess.Popen(["cat"], stdin=server.stderr, stdout=subprocess.DEVNULL)
+
+    def stop():
+        server.terminate()
+        server.wait(TIMEOUT_S)
+        server.stderr.close()
+        drain.wait(TIMEOUT_S)
+
+    return f"http://127.0.0.1:{port}", stop
 
 
 class DocsTest(unittest.TestCase):
@@ -64,37 +107,29 @@ class DocsTest(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         home = pathlib.Path(cls.folder.name)
-        (home / "bin").mkdir()
-        (home / "bin" / "weft").symlink_to(pathlib.Path(WEFT).resolve())
+        cls.addClassCleanup(cls.folder.cleanup)
+        for folder in (home / "bin", home / "build" / "release"):
+            folder.mkdir(parents=True)
+            for name, path in OWN.items():
+                (folder / name).symlink_to(pathlib.Path(path).resolve())
         (home / "examples").symlink_to(ROOT / "examples")
-        (home / "build" / "release").mkdir(parents=True)
-        (home / "build" / "release" / "weft").symlink_to(pathlib.Path(WEFT).resolve())
         shutil.copy(ROOT / "models" / "box.gguf", home / "model.gguf")
+        (home / "texts.txt").write_text("The loom\nThe boat\n")
+        (home / "notes.txt").write_text("The weaver sits at the loom all day. " * 40)
+        for name, shape, kind in MODELS:
+            subprocess.run([home / "bin" / "weft-make-model", "--shape", shape, "--type", kind,
+                            "--out", home / name], check=True, capture_output=True)
         cls.env = {**os.environ, "HOME": str(home), "XDG_RUNTIME_DIR": str(home / "run"),
                    "PATH": f"{home / 'bin'}:{os.environ['PATH']}", "WEFT": str(home / "bin/weft"),
                    "HF_HUB_OFFLINE": "1"}
-        port = free_port()
-        cls.url = f"http://127.0.0.1:{port}"
-        cls.server = subprocess.Popen(
-            ["weft", "serve", "-m", "model.gguf", "--alias", "weft", "--port", str(port),
-             "--state-dir", str(home / "state")],
-            cwd=home, env=cls.env, stderr=subprocess.PIPE, text=True)
-        cls.addClassCleanup(cls.stop)
-        for line in cls.server.stderr:
-            if " ready after " in line:
-                break
-        else:
-            raise AssertionError("the server did not become ready")
-        # What nobody reads would stop the server.
-        cls.drain = subprocess.Popen(["cat"], stdin=cls.server.stderr, stdout=subprocess.DEVNULL)
+        cls.url = cls.serve_model("model.gguf")
+        cls.other_urls = {route: cls.serve_model(model) for route, model in OTHER_SERVERS.items()}
 
     @classmethod
-    def stop(cls):
-        cls.server.terminate()
-        cls.server.wait(TIMEOUT_S)
-        cls.server.stderr.close()
-        cls.drain.wait(TIMEOUT_S)
-        cls.folder.cleanup()
+    def serve_model(cls, model):
+        url, stop = start_server(model, pathlib.Path(cls.folder.name), cls.env)
+        cls.addClassCleanup(stop)
+        return url
 
     def run_command(self, command):
         words = shlex.split(command.replace(SHOWN, self.url), comments=True)
@@ -129,7 +164,8 @@ class DocsTest(unittest.TestCase):
                 headers[name] = value
             else:
                 self.assertTrue(word.startswith("http"), f"curl option {word}")
-                url = word
+                route = word.removeprefix(self.url)
+                url = self.other_urls.get(route, self.url) + route
         request = urllib.request.Request(url, data=body.encode() if body else None,
                                          method=method, headers=headers)
         # As curl sends it.
@@ -143,8 +179,9 @@ class DocsTest(unittest.TestCase):
             json.loads(text)
 
     def serve(self, words):
-        """Becomes ready, and stops when it is asked to."""
-        words = [word.replace("~", self.folder.name) for word in words]
+        """Becomes ready, and stops when it is asked to. Only this computer may see it."""
+        words = [word.replace("~", self.folder.name).replace("0.0.0.0", "127.0.0.1")
+                 for word in words]
         with subprocess.Popen([*words, "--port", "0"], cwd=self.folder.name, env=self.env,
                               stderr=subprocess.PIPE, text=True) as server:
             lines = []
@@ -169,6 +206,21 @@ class DocsTest(unittest.TestCase):
                 with self.subTest(f"{place}: {command}"):
                     self.run_command(command)
 
+    def test_settings_by_hand_are_those_of_launch(self):
+        """The variables that agents.md exports for Claude Code, but for the model's sizes."""
+        done = subprocess.run(["weft", "launch", "claude", "--print", "--server", self.url],
+                              cwd=self.folder.name, env=self.env, capture_output=True, text=True,
+                              timeout=TIMEOUT_S)
+        printed = dict(re.findall(r"^export (\w+)='(.*)'$", done.stdout, re.M))
+        block = next(block for _, block in blocks("sh") if "ANTHROPIC_BASE_URL" in block)
+        shown = dict(re.findall(r"(\w+)=(\S+)", block.replace(SHOWN, self.url)))
+        self.assertGreater(len(shown), 3)
+        for name, value in shown.items():
+            with self.subTest(name):
+                self.assertIn(name, printed)
+                if "TOKENS" not in name:
+                    self.assertEqual(value, printed[name])
+
     def test_json_is_json(self):
         for place, block in blocks("json"):
             with self.subTest(place):
@@ -187,6 +239,92 @@ class DocsTest(unittest.TestCase):
         done = subprocess.run(["python3", ROOT / "tools" / "check_docs.py"], capture_output=True,
                               text=True, timeout=TIMEOUT_S)
         self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class LookupTest(unittest.TestCase):
+    """What cannot be run: its programs, commands, flags and targets exist."""
+
+    @functools.cache
+    def help_of(self, *command):
+        done = subprocess.run([*command, "--help"], cwd=ROOT, capture_output=True, text=True,
+                              timeout=TIMEOUT_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def help_of_weft(self, words):
+        """Of its command; a word after that may be a model."""
+        command = [WEFT]
+        for word in itertools.takewhile(lambda word: re.fullmatch(r"[a-z]+", word), words):
+            if len(command) == 1 or f"\n  {word} " in self.help_of(*command):
+                command.append(word)
+        return self.help_of(*command)
+
+    def text_about(self, words):
+        """Help or source of our own program."""
+        name = pathlib.Path(words[0]).name
+        if name == "weft":
+            return self.help_of_weft(words[1:])
+        if name in OWN:
+            return self.help_of(OWN[name])
+        path = ROOT / words[0]
+        self.assertTrue(path.is_file(), f"there is no {words[0]}")
+        return path.read_text()
+
+    def look_up(self, words):
+        while words and re.fullmatch(r"\w+=.*", words[0]):
+            words = words[1:]
+        if words[0] == "make":
+            self.look_up_targets(words[1:])
+        elif words[0] not in FOREIGN and not re.match(r"weft-\d|build/[^ ]*_test$", words[0]):
+            known = flags_of(self.text_about(words))
+            given = [word.split("=")[0] for word in words[1:] if re.match("--?[a-zA-Z]", word)]
+            self.assertEqual([flag for flag in given if flag not in known], [])
+        # A server that a bench starts.
+        for word in words[1:]:
+            if match := re.search(r"(?:^|=)(weft .*)", word):
+                self.look_up(shlex.split(match.group(1)))
+
+    def look_up_targets(self, words):
+        phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1)
+        for target in (word for word in words if "=" not in word):
+            self.assertIn(target, phony.split())
+
+    def test_console_commands_exist(self):
+        for place, block in blocks("console"):
+            for command in commands(block):
+                for part in re.split(r"&&|\|", command):
+                    with self.subTest(f"{place}: {part}"):
+                        # Several programs in one line, as a list of what there is.
+                        words = shlex.split(part, comments=True)
+                        if words[0].endswith(","):
+                            for word in words:
+                                self.look_up([word.rstrip(",")])
+                        else:
+                            self.look_up(words)
+
+    def test_inline_commands_exist(self):
+        found = 0
+        for path in documents():
+            text = re.sub(r"```.*?```", "", path.read_text(), flags=re.S)
+            for code in re.findall(r"`([^`\n]+)`", text):
+                if not re.match(r"(weft|weft-quantize|weft-make-model|make|(bench|tools)/\S+\.(py|sh))( |$)", code):
+                    continue
+                found += 1
+                with self.subTest(f"{path.name}: {code}"):
+                    self.look_up(shlex.split(code.split("|")[0].replace("COMMAND", "serve")))
+        self.assertGreater(found, 30)
+
+    def test_inline_flags_exist(self):
+        texts = [self.help_of(OWN["weft-make-model"]), self.help_of(OWN["weft-quantize"]),
+                 (ROOT / "docs" / "reference" / "commands.txt").read_text(),
+                 *(path.read_text() for folder in ("bench", "tools")
+                   for path in (ROOT / folder).glob("*.py"))]
+        known = set().union(*map(flags_of, texts))
+        for path in documents():
+            text = re.sub(r"```.*?```", "", path.read_text(), flags=re.S)
+            for flag in re.findall(r"`(--[a-z][a-z0-9-]*)", text):
+                with self.subTest(f"{path.name}: {flag}"):
+                    self.assertTrue(flag in known, "no program knows it")
 
 
 if __name__ == "__main__":
