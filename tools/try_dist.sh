@@ -5,12 +5,14 @@
 # Debian package, too, it is installed from a signed folder by apt, as the container's steps do.
 #
 #   tools/try_dist.sh [DIST [PART...]]      (build/dist; tarball wheel npm apt arm)
+#   tools/try_dist.sh | tee bench/results/install.txt
 #
 # Debian packages are looked for in DIST and in build/release.
 #
 # Needs root, debootstrap and a network, and keeps the roots in build/roots. A part whose tool is
 # missing says so. Each must give the same answer of the built-in model, byte for byte.
 set -euo pipefail
+export LC_ALL=C
 cd "$(dirname "$0")/.."
 dist=$(realpath "${1:-build/dist}")
 roots=$PWD/build/roots
@@ -34,14 +36,16 @@ expected=""
 fail() { echo "dist: $*" >&2; exit 1; }
 has() { command -v "$1" >/dev/null || { echo "dist: $2: left out, because there is no $1"; return 1; }; }
 
+seconds_since() { awk -v start="$1" -v now="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", now - start }'; }
+
 answers() {  # WHAT COMMAND...: the command's answer is everybody's
-  local what=$1 start=$SECONDS answer
+  local what=$1 start=$EPOCHREALTIME answer
   shift
   answer=$("$@" "${ask[@]}" 2>"$work/stderr") || fail "$what: $(cat "$work/stderr")"
   [[ $answer == *Tom* ]] || fail "$what: answers '$answer'"
   expected=${expected:-$answer}
   [ "$answer" = "$expected" ] || fail "$what: answers '$answer', others '$expected'"
-  echo "dist: $what: answers after $((SECONDS - start)) s"
+  echo "dist: $what: answers after $(seconds_since "$start")"
 }
 
 copy_root() {  # SUITE
@@ -78,19 +82,19 @@ try_tarball() {
   local suite start weft=/opt/weft-$version-linux-$machine/bin/weft
   for suite in bullseye bookworm trixie; do
     copy_root "$suite"
-    start=$SECONDS
+    start=$EPOCHREALTIME
     tar -xf "$tarball" -C "$work/root/opt"
-    echo "dist: tarball in $suite: unpacked after $((SECONDS - start)) s"
+    echo "dist: tarball in $suite: unpacked after $(seconds_since "$start")"
     answers "tarball in $suite" chroot "$work/root" "$weft"
     serves_in_root "tarball in $suite" "$weft"
   done
 }
 
 try_wheel() {
-  local start=$SECONDS
+  local start=$EPOCHREALTIME
   python3 -m venv "$work/venv"
   "$work/venv/bin/pip" -q install --no-index "$wheel"
-  echo "dist: wheel: installed after $((SECONDS - start)) s"
+  echo "dist: wheel: installed after $(seconds_since "$start")"
   answers wheel "$work/venv/bin/weft"
   "$work/venv/bin/pip" -q install --disable-pip-version-check uv pipx || return 0
   answers uvx "$work/venv/bin/uvx" --from "$wheel" weft
@@ -99,12 +103,12 @@ try_wheel() {
 
 try_npm() {
   has npm npm || return 0
-  local start=$SECONDS
+  local start=$EPOCHREALTIME
   mkdir "$work/npm"
   (cd "$work/npm" && npm install --offline --no-audit --no-fund \
     "$dist/weft-serve-linux-"*"-$version.tgz" "$dist/weft-serve-$version.tgz" >"$work/log" 2>&1) ||
     fail "npm: $(tail -n 5 "$work/log")"
-  echo "dist: npm: installed after $((SECONDS - start)) s"
+  echo "dist: npm: installed after $(seconds_since "$start")"
   answers npm "$work/npm/node_modules/.bin/weft"
 }
 
@@ -120,7 +124,7 @@ container_refuses() {
 }
 
 try_apt() {
-  local debs start=$SECONDS
+  local debs start
   debs=$(find "$dist" build/release -maxdepth 1 -name "weft_${version}*.deb" | head -n 1)
   [ -n "$debs" ] || { echo "dist: apt: left out, because there is no package (make deb)"; return 0; }
   has debootstrap apt && has gpg apt || return 0
@@ -132,23 +136,24 @@ try_apt() {
   gpgconf --kill all
   echo "deb [signed-by=/srv/apt/weft.gpg] file:/srv/apt stable main" \
     >"$work/root/etc/apt/sources.list.d/weft.list"
+  start=$EPOCHREALTIME
   mount -t proc proc "$work/root/proc"
   chroot "$work/root" sh -c 'apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -y \
     --no-install-recommends install weft' >"$work/log" 2>&1 || fail "apt: $(tail -n 5 "$work/log")"
-  echo "dist: apt: installed after $((SECONDS - start)) s"
+  echo "dist: apt: installed after $(seconds_since "$start")"
   answers apt chroot "$work/root" weft
   container_refuses
 }
 
 # The loader of the other machine runs in an emulator, as the launcher would start it.
 try_arm() {
-  local folder=weft-$version-linux-aarch64 start=$SECONDS library
+  local folder=weft-$version-linux-aarch64 start=$EPOCHREALTIME library
   [ -e "$dist/$folder.tar.xz" ] || { echo "dist: arm: left out, because there is no $folder.tar.xz (make dist-arm)"; return 0; }
   has qemu-aarch64 arm || return 0
   mkdir "$work/arm"
   tar -xf "$dist/$folder.tar.xz" -C "$work/arm"
   library=$work/arm/$folder/lib/weft
-  echo "dist: arm: unpacked after $((SECONDS - start)) s"
+  echo "dist: arm: unpacked after $(seconds_since "$start")"
   answers arm qemu-aarch64 -cpu max "$library/weft" --library-path "$library" --argv0 weft \
     "$library/weft.program"
 }
@@ -156,5 +161,7 @@ try_arm() {
 [ -e "$tarball" ] || fail "there is no $tarball: make dist"
 (cd "$dist" && sha256sum --quiet -c SHA256SUMS) || fail "checksums differ"
 shift || true
+echo "# tools/try_dist.sh, $(git rev-parse --short HEAD), $(date -u +%F), $(nproc) x" \
+  "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), load $(cut -d ' ' -f 1 /proc/loadavg)"
 [ $# -gt 0 ] || set -- tarball wheel npm apt arm
 for part in "$@"; do "try_$part"; done
