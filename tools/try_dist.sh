@@ -5,6 +5,8 @@
 # Debian package, too, it is installed from a signed folder by apt, as the container's steps do.
 #
 #   tools/try_dist.sh [DIST [PART...]]      (build/dist; tarball wheel npm apt arm)
+#   tools/try_dist.sh build/dist again      builds the last commit once more, in another folder and
+#                                           without ccache, and compares the bytes: takes minutes
 #   tools/try_dist.sh | tee bench/results/install.txt
 #
 # Debian packages are looked for in DIST and in build/release.
@@ -156,6 +158,22 @@ try_arm() {
   echo "dist: arm: unpacked after $(seconds_since "$start")"
   answers arm qemu-aarch64 -cpu max "$library/weft" --library-path "$library" --argv0 weft \
     "$library/weft.program"
+}
+
+try_again() {
+  local start=$EPOCHREALTIME file
+  git clone -q . "$work/again"
+  mkdir "$work/again/build"
+  # Compilers that tools/setup.sh has put there, and that decide what is built.
+  for file in cuda mlx; do
+    [ ! -d "build/$file" ] || ln -s "$PWD/build/$file" "$work/again/build/$file"
+  done
+  (cd "$work/again" && CCACHE_DISABLE=1 make dist) >"$work/log" 2>&1 || fail "again: $(tail -n 5 "$work/log")"
+  for file in "$work/again/build/dist"/*; do
+    [ "${file##*/}" = SHA256SUMS ] || cmp "$file" "$dist/${file##*/}" ||
+      fail "again: ${file##*/} differs from what another folder made of $(git rev-parse --short HEAD)"
+  done
+  echo "dist: again: the same bytes after $(seconds_since "$start")"
 }
 
 [ -e "$tarball" ] || fail "there is no $tarball: make dist"
