@@ -51,6 +51,13 @@ endif()
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   target_compile_definitions(weft_options INTERFACE WEFT_DEBUG=1)
 endif()
+# Messages name a file from the top of the tree or of the build, so that a build in another folder
+# has the same bytes. With a `base_dir`, ccache names files relative to the build.
+file(RELATIVE_PATH from_build "${PROJECT_BINARY_DIR}" "${WEFT_ROOT}/")
+foreach(top "${from_build}" "${WEFT_ROOT}/" "${PROJECT_BINARY_DIR}/")
+  target_compile_options(weft_options INTERFACE
+    "$<$<CONFIG:Release>:-fmacro-prefix-map=${top}=>")
+endforeach()
 target_include_directories(weft_options INTERFACE
   $<BUILD_INTERFACE:${WEFT_ROOT}/src>
   $<BUILD_INTERFACE:${WEFT_ROOT}/lib>
