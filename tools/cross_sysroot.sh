@@ -11,7 +11,9 @@ folder=$1
 shift
 packages="$*"
 done=$folder/.packages
-if [ -f "$done" ] && [ "$(cat "$done")" = "$packages" ]; then exit 0; fi
+# Lines of a package's name, its version and one of its files, for the SBOM of what is built.
+owners=$folder/.owners
+if [ -f "$done" ] && [ -f "$owners" ] && [ "$(cat "$done")" = "$packages" ]; then exit 0; fi
 
 rm -rf "$folder"
 state=$folder/.apt
@@ -36,7 +38,11 @@ echo "setup: unpacking AArch64's libraries into $folder" >&2
 log=$state/log
 { own_apt update && own_apt -y --no-install-recommends --download-only install $packages; } \
   >"$log" 2>&1 || { tail -n 20 "$log" >&2; exit 1; }
-for package in "$state"/archives/*.deb; do dpkg -x "$package" "$folder"; done
+for package in "$state"/archives/*.deb; do
+  dpkg -x "$package" "$folder"
+  name=$(dpkg-deb --show --showformat '${Package} ${Version}' "$package")
+  dpkg-deb --fsys-tarfile "$package" | tar -t | sed -n "s|^\./\(.*[^/]\)\$|$name \1|p"
+done >"$owners"
 rm -rf "$state"
 
 # Links from the root would lead into this machine's own folders.

@@ -158,7 +158,7 @@ def stage(args, tree):
 
 
 def package_of(file):
-    """Name, version and licence file of the Debian package that a library is of."""
+    """Name and version of the Debian package that a library is of."""
     found = subprocess.run(["dpkg-query", "-S", file], capture_output=True, text=True)
     if found.returncode != 0:  # /lib is a link to /usr/lib
         found = subprocess.run(["dpkg-query", "-S", str(file).replace("/usr/lib", "/lib", 1)],
@@ -171,9 +171,17 @@ def package_of(file):
     return name, version
 
 
-def sbom(version, libraries, date):
+def packages_of(files, sysroot):
+    """Those of this system, or of an unpacked one, which tools/cross_sysroot.sh has listed."""
+    if sysroot == pathlib.Path("/"):
+        return {package_of(file) for file in files} - {None}
+    lines = (line.split(" ", 2) for line in (sysroot / ".owners").read_text().splitlines())
+    owners = {path: (name, version) for name, version, path in lines}
+    return {owners[file.relative_to(sysroot.resolve()).as_posix()] for file in files}
+
+
+def sbom(version, packages, date):
     """In SPDX: Weft, and the packages of the libraries that it carries."""
-    packages = {package_of(file) for file in libraries.values()} - {None}
     entries = [("weft", version, "Apache-2.0")]
     entries += [(name, of, "NOASSERTION") for name, of in sorted(packages)]
     return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
@@ -299,7 +307,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         tree = pathlib.Path(folder) / "tree"
         libraries = stage(args, tree)
-        bill = json.dumps(sbom(args.version, libraries, date), indent=2) + "\n"
+        bill = json.dumps(sbom(args.version, packages_of(libraries.values(), args.sysroot), date),
+                          indent=2) + "\n"
         (tree / "share/doc/weft/sbom.spdx.json").write_text(bill)
         name = f"weft-{args.version}-linux-{args.machine}"
         (args.out / f"{name}.spdx.json").write_text(bill)
