@@ -192,6 +192,17 @@ class Turn {
   virtual SessionId session() const = 0;
 };
 
+class Executor;
+
+// Work of another kind for the engine thread and its compute threads, such as encoding a picture.
+class SideWork {
+ public:
+  virtual ~SideWork() = default;
+  // Computes until it is done (true), or until soon after `pause` returns true (false: it is called
+  // again). `executor`: the engine's, whose threads it may share.
+  virtual bool Advance(const Executor& executor, const std::function<bool()>& pause) = 0;
+};
+
 // A turn for the session of that name in its domain, and what happens if that one cannot run it.
 struct NamedTurnRequest {
   SessionOptions session = {};
@@ -294,6 +305,11 @@ class Engine {
   virtual void Tokens(SessionId session, Done<absl::StatusOr<std::vector<int32_t>>> done) = 0;
   // The turn moves into the engine: its prompt is not copied.
   virtual void SubmitNamed(NamedTurnRequest request, Done<absl::StatusOr<NamedTurn>> done) = 0;
+
+  // Queues work that is done in pieces of about EngineOptions::step_ms, between steps, so that
+  // decoding sessions wait no longer than for a piece of a prompt. It is destroyed when it is done,
+  // or undone when the engine shuts down.
+  virtual void RunBeside(std::shared_ptr<SideWork> work) = 0;
 
   // --- the engine as a whole ---------------------------------------------------------
   virtual EngineStats Stats() = 0;

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "engine/engine_core.h"
 #include "engine/mailbox.h"
+#include "engine/side_work.h"
 
 namespace weft {
 namespace {
@@ -54,7 +55,10 @@ class TurnHandle : public Turn {
 class EngineThread : public Engine {
  public:
   EngineThread(std::shared_ptr<const Model> model, const EngineOptions& options)
-      : model_(std::move(model)), options_(options), mailbox_(std::make_shared<Mailbox>()) {}
+      : model_(std::move(model)),
+        options_(options),
+        mailbox_(std::make_shared<Mailbox>()),
+        beside_(options.step_ms) {}
 
   ~EngineThread() override { (void)Shutdown(std::chrono::milliseconds(0)); }
 
@@ -176,6 +180,10 @@ class EngineThread : public Engine {
             }));
   }
 
+  void RunBeside(std::shared_ptr<SideWork> work) override {
+    mailbox_->Post([this, work = std::move(work)] { beside_.Add(work); });
+  }
+
   std::vector<TurnInfo> Turns() override { return view_->Latest()->turns(); }
   EngineStats Stats() override { return view_->Latest()->stats(); }
   Status CheckIntegrity() override {
@@ -268,9 +276,12 @@ class EngineThread : public Engine {
     built->set_value(OkStatus());
     while (!ShouldStop()) {
       RunMessages();
-      const bool advanced = core_->RunOnce([this] { return mailbox_->HasMail(); });
+      const bool advanced =
+          core_->RunOnce([this] { return mailbox_->HasMail() || beside_.IsDue(); });
+      const bool worked =
+          beside_.Advance(core_->executor(), [this] { return mailbox_->HasMail(); });
       turns_waiting_ = core_->turns().waiting();
-      if (advanced || ShouldStop()) {
+      if (advanced || worked || ShouldStop()) {
         core_->PublishIfDue();
         continue;
       }
@@ -282,12 +293,14 @@ class EngineThread : public Engine {
     }
     core_->turns().StopAccepting();
     core_->CutAll(Unavailable("the engine is shutting down"));
+    beside_.Clear();
     core_->Publish();
     SaveSessions();
     core_->files().CloseStore();
     mailbox_->Close();
     // Messages posted before the close are still answered, by an engine that admits nothing.
     RunMessages();
+    beside_.Clear();
     core_->publisher().Close();
     core_.reset();
   }
@@ -342,6 +355,7 @@ class EngineThread : public Engine {
   std::shared_ptr<const EngineView> view_;
 
   // Engine thread only; the status is read after that thread is joined.
+  SideWorkQueue beside_;
   Status shutdown_status_;
   std::unique_ptr<EngineCore> core_;
   std::optional<std::chrono::steady_clock::time_point> stop_at_;

@@ -71,6 +71,7 @@ class EngineCore {
   NamedTurns& named() { return named_; }
   Publisher& publisher() { return publisher_; }
   const SessionTable& table() const { return table_; }
+  const Executor& executor() const { return *executor_; }
 
   // --- calls that concern several parts --------------------------------------------------
   StatusOr<SubmittedTurn> Submit(SessionId id, const TurnOptions& options);
