@@ -60,7 +60,7 @@ ALLOWED = {
     "answer/chat": {"base", "json", "jinja", "answer/reply", "model/tokenizer", "constraint"},
     "answer/masks": {"base", "model/tokenizer", "constraint", "engine/loading", "weft"},
     "answer": {"base", "base/files", "async", "json", "model/sampling", "model/tokenizer", "constraint", "answer/reply",
-               "answer/chat", "zip", "answer/masks", "weft"},
+               "answer/chat", "zip", "answer/masks", "engine/vision", "model", "picture", "weft"},
     "doors/http": {"base", "async", "json"},
     "doors/host": {"base", "base/files", "async", "json", "model/sampling", "model/formats", "model/tokenizer", "constraint", "engine",
              "answer/reply", "answer/chat", "answer", "answer/masks", "doors/http", "weft"},

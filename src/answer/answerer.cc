@@ -8,6 +8,7 @@
 
 #include "answer/answer_ends.h"
 #include "answer/error_details.h"
+#include "answer/pictures.h"
 #include "answer/reply_mask.h"
 #include "async/signal.h"
 #include "base/clock.h"
@@ -19,8 +20,8 @@
 namespace weft::serve {
 
 StatusOr<std::unique_ptr<Answerer>> Answerer::ForCommand(std::shared_ptr<const Model> model,
-                                                         Engine* engine,
-                                                         std::string chat_template) {
+                                                         Engine* engine, std::string chat_template,
+                                                         std::shared_ptr<Pictures> pictures) {
   if (chat_template.empty()) chat_template = std::string(model->chat_template());
   auto chat = ChatFormat::Create(std::move(chat_template), model->tokenizer());
   if (!chat.ok()) {
@@ -31,7 +32,8 @@ StatusOr<std::unique_ptr<Answerer>> Answerer::ForCommand(std::shared_ptr<const M
   return std::make_unique<Answerer>(Parts{.model = std::move(model),
                                           .chat = *std::move(chat),
                                           .prompts = std::move(prompts),
-                                          .engine = engine});
+                                          .engine = engine,
+                                          .pictures = std::move(pictures)});
 }
 
 // --- submitting -----------------------------------------------------------------------
@@ -160,8 +162,7 @@ Task<StatusOr<std::unique_ptr<Generation>>> Answerer::Submit(Ask ask, PromptReco
   };
   StatusOr<NamedTurn> named = co_await AnswerOf<StatusOr<NamedTurn>>(submit);
   if (named.status().code() == StatusCode::kOutOfRange) {
-    co_return WithContext(named.status(), static_cast<int64_t>(origin.tokens.size()),
-                          model().context_tokens());
+    co_return WithContext(named.status(), origin.prompt_tokens, model().context_tokens());
   }
   if (!named.ok()) co_return named.status();
   co_return std::make_unique<CountedGeneration>(parts_, *std::move(named), std::move(origin),
@@ -279,18 +280,12 @@ std::vector<std::string> Answerer::AddOwnEnds(TurnOptions* turn) const {
   return added;
 }
 
-// Sets the turn's prompt, too. Of a conversation in which input embeddings stand for texts nothing
-// is known, as what the text says is not all of it.
+// Sets the turn's prompt, too.
 StatusOr<KnownPrompt> Answerer::SetPromptOf(const Ask& ask, std::vector<EmbeddedRows> rows,
                                             TurnOptions* turn) const {
-  if (rows.empty()) {
-    WEFT_ASSIGN_OR_RETURN(KnownPrompt known, prompts().Make(ask.domain, ask.chat));
-    turn->tokens = std::move(known.tokens);
-    return known;
-  }
-  KnownPrompt known{.chat = ask.chat};
-  WEFT_ASSIGN_OR_RETURN(known.prompt, prompts().Render(ask.chat));
-  WEFT_RETURN_IF_ERROR(SetPrompt(model(), known.prompt.text, std::move(rows), turn));
+  WEFT_ASSIGN_OR_RETURN(KnownPrompt known, prompts().Make(ask.domain, ask.chat, std::move(rows)));
+  turn->tokens = std::move(known.tokens);
+  turn->parts = known.parts;
   return known;
 }
 
@@ -374,6 +369,9 @@ Task<StatusOr<std::unique_ptr<Answer>>> Answerer::Begin(Ask ask, AnswerReader re
                   .wants_logprobs = ask.turn.top_logprobs >= 0,
                   .tells_cache_report = ask.tells_cache_report};
   PromptRecord record;
+  auto encoding = EncodePictures(&ask);
+  const Status encoded = co_await encoding;
+  if (!encoded.ok()) co_return encoded;
   const Status prepared = Prepare(&ask, &record, &plan);
   if (!prepared.ok()) co_return prepared;
   // Signs of life tell for how much the turn waits.
@@ -386,9 +384,52 @@ Task<StatusOr<std::unique_ptr<Answer>>> Answerer::Begin(Ask ask, AnswerReader re
   co_return std::make_unique<Answer>(*std::move(generation), std::move(plan));
 }
 
-StatusOr<std::string> Answerer::PromptText(const Ask& ask) const {
+namespace {
+
+// Whether a message has the picture: clients of some APIs let the oldest messages go.
+bool IsIn(const ChatRequest& chat, const AskedPicture& picture) {
+  const auto has = [&](const std::string& part) { return part.find(picture.mark) != part.npos; };
+  return std::ranges::any_of(chat.conversation.messages, [&](const ChatMessage& message) {
+    return std::ranges::any_of(message.parts, has);
+  });
+}
+
+}  // namespace
+
+// One after the other, so that those of several asks take turns.
+Task<Status> Answerer::EncodePictures(Ask* ask) const {
+  for (AskedPicture& asked : ask->pictures) {
+    if (!IsIn(ask->chat, asked)) continue;
+    const auto encode = [&](std::function<void(StatusOr<Pictures::Encoded>)> done) {
+      pictures()->Encode(ask->domain, asked.file, std::move(done));
+    };
+    const auto encoded = co_await AnswerOf<StatusOr<Pictures::Encoded>>(encode);
+    if (!encoded.ok()) {
+      co_return WithParam(Annotate(encoded.status(), asked.place, ": "), asked.place);
+    }
+    ask->rows.push_back(pictures()->RowsOf(std::move(asked.mark), **encoded));
+    asked.file = nullptr;
+  }
+  ask->pictures.clear();
+  co_return OkStatus();
+}
+
+// The conversation's prompt with embeddings of zeros for pictures.
+StatusOr<TurnOptions> Answerer::MeasurePrompt(const Ask& ask) const {
+  std::vector<EmbeddedRows> rows = ask.rows;
+  for (const AskedPicture& asked : ask.pictures) {
+    if (!IsIn(ask.chat, asked)) continue;
+    const auto picture = pictures()->Measure(ask.domain, *asked.file);
+    if (!picture.ok()) return WithParam(Annotate(picture.status(), asked.place, ": "), asked.place);
+    rows.push_back(pictures()->RowsOf(asked.mark, *picture));
+  }
   TurnOptions turn;
-  WEFT_RETURN_IF_ERROR(SetPromptOf(ask, ask.rows, &turn).status());
+  WEFT_RETURN_IF_ERROR(SetPromptOf(ask, std::move(rows), &turn).status());
+  return turn;
+}
+
+StatusOr<std::string> Answerer::PromptText(const Ask& ask) const {
+  WEFT_ASSIGN_OR_RETURN(TurnOptions turn, MeasurePrompt(ask));
   std::vector<int32_t> tokens = std::move(turn.tokens);
   if (turn.parts != nullptr) {
     for (const PromptPart& part : *turn.parts) {
@@ -399,8 +440,7 @@ StatusOr<std::string> Answerer::PromptText(const Ask& ask) const {
 }
 
 StatusOr<int64_t> Answerer::CountTokens(const Ask& ask) const {
-  TurnOptions turn;
-  WEFT_RETURN_IF_ERROR(SetPromptOf(ask, ask.rows, &turn).status());
+  WEFT_ASSIGN_OR_RETURN(const TurnOptions turn, MeasurePrompt(ask));
   return turn.PromptSize(model().row_width());
 }
 

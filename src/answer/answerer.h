@@ -40,6 +40,8 @@ struct AnswerPolicy {
   AnswerEnds ends = {};
 };
 
+class Pictures;
+
 class Answerer {
  public:
   struct Parts {
@@ -49,6 +51,7 @@ class Answerer {
     std::shared_ptr<CacheReports> reports = nullptr;  // null: none are made
     Engine* engine = nullptr;                         // outlives the answerer
     TurnObserver* observer = nullptr;                 // outlives the answerer; null: nobody counts
+    std::shared_ptr<Pictures> pictures = nullptr;     // null: the model sees none
     AnswerPolicy policy = {};
     // Asked before each turn: an error refuses it. May be empty.
     std::function<Status()> may_run = {};
@@ -62,13 +65,17 @@ class Answerer {
   // `chat_template`: empty for the model's own.
   static StatusOr<std::unique_ptr<Answerer>> ForCommand(std::shared_ptr<const Model> model,
                                                         Engine* engine,
-                                                        std::string chat_template = "");
+                                                        std::string chat_template = "",
+                                                        std::shared_ptr<Pictures> pictures = {});
 
   const Model& model() const { return *parts_.model; }
   const ChatFormat& chat() const { return *parts_.chat; }
   Engine& engine() const { return *parts_.engine; }
   PromptMaker& prompts() const { return *parts_.prompts; }
   CacheReports& cache_reports() const { return *parts_.reports; }
+  // Null if the model sees no pictures.
+  Pictures* pictures() const { return parts_.pictures.get(); }
+  bool sees() const { return pictures() != nullptr; }
   const Parts& parts() const { return parts_; }
 
   // Submits. Errors name `messages` if the chat format does; UNAVAILABLE while loading or draining;
@@ -86,6 +93,8 @@ class Answerer {
  private:
   class CountedGeneration;
 
+  Task<Status> EncodePictures(Ask* ask) const;
+  StatusOr<TurnOptions> MeasurePrompt(const Ask& ask) const;
   StatusOr<KnownPrompt> SetPromptOf(const Ask& ask, std::vector<EmbeddedRows> rows,
                                     TurnOptions* turn) const;
   std::vector<std::string> AddOwnEnds(TurnOptions* turn) const;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "answer/asked_picture.h"
 #include "answer/chat/chat_format.h"
 #include "answer/prompt_marks.h"
 #include "answer/prompt_rows.h"
@@ -79,6 +80,8 @@ struct Ask {
   ChatRequest chat = {};
   // Input embeddings in place of texts of the conversation.
   std::vector<EmbeddedRows> rows = {};
+  // Likewise; they become rows before the conversation is rendered.
+  std::vector<AskedPicture> pictures = {};
   // Tokens before the conversation, for example an earlier answer's context.
   std::vector<int32_t> before = {};
   std::vector<PromptMark> marks = {};

@@ -51,9 +51,13 @@ std::vector<int32_t> PromptMaker::Encode(std::string_view domain, std::string_vi
   return prompts_.Encode(domain, text, known);
 }
 
-StatusOr<KnownPrompt> PromptMaker::Make(std::string_view domain, ChatRequest chat) {
+StatusOr<KnownPrompt> PromptMaker::Make(std::string_view domain, ChatRequest chat,
+                                        std::vector<EmbeddedRows> rows) {
   KnownPrompt known;
-  if (restore_reasoning_) {
+  for (const EmbeddedRows& entry : rows) {
+    if (entry.is_picture) chat.pictures.push_back(entry.mark);
+  }
+  if (restore_reasoning_ && chat.pictures.size() == rows.size()) {
     ReplyMemory::Found found = replies_.Find(domain, chat.conversation);
     chat.own = std::move(found.own);
     chat.keep_hidden_reasoning = !chat.own.empty() && !chat.conversation.tools.empty() &&
@@ -66,12 +70,26 @@ StatusOr<KnownPrompt> PromptMaker::Make(std::string_view domain, ChatRequest cha
   }
   while (true) {
     WEFT_ASSIGN_OR_RETURN(known.prompt, Render(chat));
-    known.tokens = Encode(domain, known.prompt.text, known.prompt.own);
-    const bool fits = static_cast<int64_t>(known.tokens.size()) < model_->context_tokens();
-    if (fits || !std::exchange(chat.keep_hidden_reasoning, false)) break;
+    WEFT_ASSIGN_OR_RETURN(const int64_t size, SetTokens(domain, rows, &known));
+    if (size < model_->context_tokens() || !std::exchange(chat.keep_hidden_reasoning, false)) break;
   }
   known.chat = std::move(chat);
   return known;
+}
+
+StatusOr<int64_t> PromptMaker::SetTokens(std::string_view domain,
+                                         const std::vector<EmbeddedRows>& rows,
+                                         KnownPrompt* known) {
+  const ChatPrompt& prompt = known->prompt;
+  if (rows.empty()) {
+    known->tokens = Encode(domain, prompt.text, prompt.own);
+    return static_cast<int64_t>(known->tokens.size());
+  }
+  WEFT_ASSIGN_OR_RETURN(auto parts, PartsOfPrompt(*model_, prompt.text, prompt.own, rows));
+  TurnOptions turn;
+  turn.parts = std::make_shared<const std::vector<PromptPart>>(std::move(parts));
+  known->parts = turn.parts;
+  return turn.PromptSize(model_->row_width());
 }
 
 PromptRecord PromptMaker::Track(std::string_view domain, std::string text, const ChatRequest& chat,

@@ -18,10 +18,12 @@
 
 #include "answer/chat/chat_format.h"
 #include "answer/prompt_memory.h"
+#include "answer/prompt_rows.h"
 #include "answer/prompt_trail.h"
 #include "answer/reply_memory.h"
 #include "base/status.h"
 #include "weft/model.h"
+#include "weft/options.h"
 
 namespace weft::serve {
 
@@ -32,6 +34,8 @@ struct KnownPrompt {
   // What was rendered: the request, with known replies in place of the client's versions.
   ChatRequest chat;
   std::vector<int32_t> tokens;
+  // Instead of tokens, where input embeddings stand for texts.
+  std::shared_ptr<const std::vector<PromptPart>> parts = nullptr;
   // For the reply to it; absent if replies are not remembered.
   std::optional<ReplyMemory::Place> place;
 };
@@ -63,8 +67,10 @@ class PromptMaker {
   // Renders and encodes. Messages that say what the model said are given in the model's own words
   // and tokens, unless the operator turned that off. In a conversation with tools they also keep
   // reasoning that the template would drop, so that nothing after it has to be computed again; but
-  // not if the prompt only fits without it.
-  StatusOr<KnownPrompt> Make(std::string_view domain, ChatRequest chat);
+  // not if the prompt only fits without it. `rows` stand for texts of the conversation; where they
+  // are no pictures, nothing is known of what the model said.
+  StatusOr<KnownPrompt> Make(std::string_view domain, ChatRequest chat,
+                             std::vector<EmbeddedRows> rows = {});
 
   // `text`, which Encode has encoded and was rendered from `chat`, is going to be submitted.
   PromptRecord Track(std::string_view domain, std::string text, const ChatRequest& chat,
@@ -79,6 +85,10 @@ class PromptMaker {
   ReplyMemory& replies() { return replies_; }
 
  private:
+  // Encodes the rendered text. Returns the prompt's length.
+  StatusOr<int64_t> SetTokens(std::string_view domain, const std::vector<EmbeddedRows>& rows,
+                              KnownPrompt* known);
+
   const std::shared_ptr<const Model> model_;
   const std::shared_ptr<const ChatFormat> chat_;
   const bool restore_reasoning_;

@@ -1,44 +1,95 @@
 #include "answer/prompt_rows.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "answer/chat/chat_context.h"
 #include "answer/error_details.h"
 #include "base/new_id.h"
 #include "base/strings.h"
 
 namespace weft::serve {
+namespace {
+
+// Texts that are encoded together, up to the next embeddings.
+class PartMaker {
+ public:
+  PartMaker(PromptEncoder encoder, std::string_view whole, std::span<const TokenSpan> known)
+      : encoder_(std::move(encoder)), inside_(encoder_), whole_(whole), known_(known) {
+    inside_.encode = [this](std::string_view text, bool) { return encoder_.encode(text, false); };
+  }
+
+  // The bytes [begin, end) of the whole text.
+  void AddText(size_t begin, size_t end) {
+    const size_t at = text_.size();
+    text_ += whole_.substr(begin, end - begin);
+    for (const TokenSpan& span : known_) {
+      if (span.begin < begin || span.end > end) continue;
+      spans_.push_back({at + span.begin - begin, at + span.end - begin, span.tokens});
+    }
+  }
+  void AddText(std::string_view text) { text_ += text; }
+  void AddRows(std::vector<float> rows) {
+    parts_.push_back({.tokens = TakeTokens(), .rows = std::move(rows)});
+  }
+  std::vector<PromptPart> Finish() {
+    AddRows({});
+    return std::move(parts_);
+  }
+
+ private:
+  std::vector<int32_t> TakeTokens() {
+    if (text_.empty()) return {};
+    ChatContext context;
+    context.Become(text_, parts_.empty() ? encoder_ : inside_, spans_);
+    text_.clear();
+    spans_.clear();
+    return context.tokens();
+  }
+
+  const PromptEncoder encoder_;
+  PromptEncoder inside_;  // of texts that embeddings precede
+  const std::string_view whole_;
+  const std::span<const TokenSpan> known_;
+  std::string text_;
+  std::vector<TokenSpan> spans_;
+  std::vector<PromptPart> parts_;
+};
+
+}  // namespace
 
 EmbeddedRows MarkRows(std::vector<float> rows) {
-  return {.mark = StrCat(NewId("<embeddings-"), ">"), .rows = std::move(rows)};
+  EmbeddedRows marked{.mark = StrCat(NewId("<embeddings-"), ">")};
+  marked.parts.push_back({.text = "", .rows = std::move(rows)});
+  return marked;
 }
 
-Status SetPrompt(const Model& model, std::string_view text, std::vector<EmbeddedRows> rows,
-                 TurnOptions* turn) {
-  const auto encoder = MakePromptEncoder(model.tokenizer(), model.context_tokens());
-  bool at_start = true;
-  const auto encode = [&](std::string_view piece) {
-    auto tokens = piece.empty() ? std::vector<int32_t>() : encoder.encode(piece, at_start);
-    at_start = at_start && piece.empty();
-    return tokens;
-  };
-  std::vector<PromptPart> parts;
+StatusOr<std::vector<PromptPart>> PartsOfPrompt(const Model& model, std::string_view text,
+                                                std::span<const TokenSpan> known,
+                                                std::vector<EmbeddedRows> rows) {
+  std::vector<std::pair<size_t, EmbeddedRows*>> places;
   for (EmbeddedRows& entry : rows) {
     const size_t at = text.find(entry.mark);
     if (at == text.npos || text.find(entry.mark, at + 1) != text.npos) {
-      return WithParam(InvalidArgument("messages: the chat template does not write vectors once "
-                                       "and in their order"),
+      return WithParam(InvalidArgument("messages: the chat template does not write ",
+                                       entry.is_picture ? "pictures" : "vectors", " once"),
                        "messages");
     }
-    parts.push_back({.tokens = encode(text.substr(0, at)), .rows = std::move(entry.rows)});
-    at_start = false;
-    text.remove_prefix(at + entry.mark.size());
+    places.emplace_back(at, &entry);
   }
-  parts.push_back({.tokens = encode(text)});
-  turn->tokens = {};
-  turn->parts = std::make_shared<const std::vector<PromptPart>>(std::move(parts));
-  return OkStatus();
+  std::ranges::sort(places, {}, &std::pair<size_t, EmbeddedRows*>::first);
+  PartMaker maker(MakePromptEncoder(model.tokenizer(), model.context_tokens()), text, known);
+  size_t from = 0;
+  for (const auto& [at, entry] : places) {
+    maker.AddText(from, at);
+    for (EmbeddedRows::Part& part : entry->parts) {
+      maker.AddText(part.text);
+      if (!part.rows.empty()) maker.AddRows(std::move(part.rows));
+    }
+    from = at + entry->mark.size();
+  }
+  maker.AddText(from, text.size());
+  return maker.Finish();
 }
 
 }  // namespace weft::serve

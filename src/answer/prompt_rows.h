@@ -5,29 +5,38 @@
 #ifndef WEFT_ANSWER_PROMPT_ROWS_H_
 #define WEFT_ANSWER_PROMPT_ROWS_H_
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "answer/chat/chat_context.h"
 #include "base/status.h"
 #include "weft/model.h"
 #include "weft/options.h"
 
 namespace weft::serve {
 
-// Input embeddings, and the mark that stands for them in the text that a template writes.
+// Input embeddings, with the texts between and around them, and the mark that stands for all of it
+// in the text that a template writes.
 struct EmbeddedRows {
+  struct Part {
+    std::string text;
+    std::vector<float> rows;  // after the text; may be empty
+  };
   std::string mark;
-  std::vector<float> rows;
+  std::vector<Part> parts = {};
+  bool is_picture = false;  // the mark is always the same for the same embeddings
 };
 
-// The same with a mark that nobody can guess.
+// Only embeddings, with a mark that nobody can guess.
 EmbeddedRows MarkRows(std::vector<float> rows);
 
-// The rendered text as a prompt: tokens, and input embeddings where the marks are. An error if the
-// template left one out or wrote it twice.
-Status SetPrompt(const Model& model, std::string_view text, std::vector<EmbeddedRows> rows,
-                 TurnOptions* turn);
+// The rendered text as a prompt: tokens, and input embeddings where the marks are. `known`: the
+// tokens of parts of the text. An error if the template left a mark out or wrote it twice.
+StatusOr<std::vector<PromptPart>> PartsOfPrompt(const Model& model, std::string_view text,
+                                                std::span<const TokenSpan> known,
+                                                std::vector<EmbeddedRows> rows);
 
 }  // namespace weft::serve
 

@@ -125,6 +125,7 @@ class ChatFormatImpl final : public ChatFormat {
   StatusOr<ChatPrompt> RenderContinued(Messages messages, const ChatRequest& request) const;
   Status AddSystemMessages(const Messages& messages, const ChatRequest& request,
                            std::string* text) const;
+  void TakePictureTexts(const std::vector<std::string>& marks, std::string* text) const;
   ControlTokens ControlTokensIn(const std::vector<std::string>& texts) const;
   void FindEnd();
   OwnPromptRules RulesOfOwn() const;
@@ -266,7 +267,7 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const Messages& messages,
                                                  const ChatRequest& request,
                                                  bool begins_reply) const {
   const ToolList& tools = request.conversation.tools;
-  const ConversationView view(messages, tools, traits_, *syntax_);
+  const ConversationView view(messages, tools, traits_, *syntax_, request.pictures);
   Json missing = MissingVariables(*template_, request.variables, tools, WallClock(request.render));
   if (const auto& past = traits_.past_thoughts; past && !request.variables.contains(past->name)) {
     missing[past->name] = past->ValueFor(request.past_thoughts);
@@ -283,8 +284,21 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const Messages& messages,
   };
   ChatPrompt prompt{.tools = tools};
   WEFT_ASSIGN_OR_RETURN(prompt.text, template_->Render(request.variables, request.render, add));
+  TakePictureTexts(request.pictures, &prompt.text);
   prompt.reasoning_is_open = begins_reply && OpensReasoning(prompt.text);
   return prompt;
+}
+
+// The marks of pictures stand in place of what the template writes for them.
+void ChatFormatImpl::TakePictureTexts(const std::vector<std::string>& marks,
+                                      std::string* text) const {
+  const std::string& picture = traits_.picture;
+  for (const std::string& mark : marks) {
+    const size_t at = text->find(mark);
+    if (picture.empty() || at == text->npos || at < picture.size()) continue;
+    const size_t begin = at - picture.size();
+    if (text->compare(begin, picture.size(), picture) == 0) text->erase(begin, picture.size());
+  }
 }
 
 // Renders the conversation as if the last message were complete, then cuts it where that message's

@@ -51,6 +51,9 @@ struct ChatRequest {
   std::vector<OwnWords> own = {};
   // Replies keep their reasoning also where the template would drop it.
   bool keep_hidden_reasoning = false;
+  // Texts that stand for pictures in the messages. Each comes out where the template puts a
+  // picture, in place of what it writes for one.
+  std::vector<std::string> pictures = {};
 };
 
 struct ChatPrompt {

@@ -258,19 +258,48 @@ Value CallValue(const ShownCall& shown, Meter* meter) {
 
 ConversationView::ConversationView(std::span<const ChatMessage* const> messages,
                                    const ToolList& tools, const TemplateTraits& traits,
-                                   const ReplySyntax& syntax)
-    : tools_(tools), traits_(traits), messages_(Shaper(traits, syntax).Shape(messages)) {
+                                   const ReplySyntax& syntax, std::span<const std::string> pictures)
+    : tools_(tools),
+      traits_(traits),
+      pictures_(pictures),
+      messages_(Shaper(traits, syntax).Shape(messages)) {
   if (!tools.empty() && !traits.tools) PutInFront(ToolsText(tools, syntax), traits, &messages_);
 }
 
 Value ConversationView::Content(const ShownMessage& message, Meter* meter) const {
   if (message.null_content) return Value::None();
-  Value text = Value::Borrowed(message.text.view());
-  if (!traits_.parts) return text;
-  auto part = std::make_shared<DictObject>(meter);
-  part->Set(Value::Borrowed("type"), Value::Borrowed("text"), meter);
-  part->Set(Value::Borrowed("text"), std::move(text), meter);
-  return Value::List({Value::Dict(std::move(part))}, meter);
+  const std::string_view text = message.text.view();
+  const auto is_in = [&](const std::string& mark) { return text.find(mark) != text.npos; };
+  const bool with_pictures = message.role == Role::kUser && !traits_.picture.empty() &&
+                             std::ranges::any_of(pictures_, is_in);
+  if (!traits_.parts && !with_pictures) return Value::Borrowed(text);
+  return Parts(text, with_pictures, meter);
+}
+
+// The mark of a picture follows it, at the beginning of a text: that tells where in the rendered
+// text the picture is.
+Value ConversationView::Parts(std::string_view text, bool with_pictures, Meter* meter) const {
+  std::vector<Value> parts;
+  const auto add = [&](std::string_view type, std::string_view said) {
+    auto part = std::make_shared<DictObject>(meter);
+    part->Set(Value::Borrowed("type"), Value::Borrowed(type), meter);
+    if (type == "text") part->Set(Value::Borrowed("text"), Value::Borrowed(said), meter);
+    parts.push_back(Value::Dict(std::move(part)));
+  };
+  std::vector<size_t> places;
+  for (const std::string& mark : pictures_) {
+    const size_t at = with_pictures ? text.find(mark) : text.npos;
+    if (at != text.npos) places.push_back(at);
+  }
+  std::ranges::sort(places);
+  if (places.empty() || places[0] > 0)
+    add("text", text.substr(0, places.empty() ? text.npos : places[0]));
+  for (size_t i = 0; i < places.size(); ++i) {
+    add("image", "");
+    const size_t end = i + 1 < places.size() ? places[i + 1] : text.size();
+    add("text", text.substr(places[i], end - places[i]));
+  }
+  return Value::List(std::move(parts), meter);
 }
 
 Value ConversationView::Message(const ShownMessage& message, Meter* meter) const {

@@ -45,19 +45,23 @@ struct ShownMessage {
 
 class ConversationView {
  public:
-  // All arguments must outlive the view. REQUIRES: there is a message.
+  // `pictures`: texts that stand for pictures. All arguments must outlive the view. REQUIRES: there
+  // is a message.
   ConversationView(std::span<const ChatMessage* const> messages, const ToolList& tools,
-                   const TemplateTraits& traits, const ReplySyntax& syntax);
+                   const TemplateTraits& traits, const ReplySyntax& syntax,
+                   std::span<const std::string> pictures = {});
 
   // Sets `messages` and `tools`. The view must outlive the rendering.
   void AddTo(jinja::DictObject* variables, jinja::Meter* meter) const;
 
  private:
   jinja::Value Content(const ShownMessage& message, jinja::Meter* meter) const;
+  jinja::Value Parts(std::string_view text, bool with_pictures, jinja::Meter* meter) const;
   jinja::Value Message(const ShownMessage& message, jinja::Meter* meter) const;
 
   const ToolList& tools_;
   const TemplateTraits& traits_;
+  const std::span<const std::string> pictures_;
   std::vector<ShownMessage> messages_;
 };
 

@@ -225,6 +225,20 @@ void ProbePastThoughts(const Probe& probe, const ChatTemplate& chat_template,
   });
 }
 
+std::string PictureIn(const Probe& probe) {
+  const Json parts = Json::array({{{"type", "text"}, {"text", kSystem}},
+                                  {{"type", "image"}},
+                                  {{"type", "text"}, {"text", kUser}}});
+  const std::string text = probe.Render(Json::array({User(parts)}));
+  const size_t before = text.find(kSystem);
+  if (before == text.npos) return "";
+  const size_t begin = before + std::string_view(kSystem).size();
+  const size_t end = text.find(kUser, begin);
+  // Such a template shows the list itself.
+  if (end == text.npos || Has(text, "'type'")) return "";
+  return text.substr(begin, end - begin);
+}
+
 std::string AfterAnswer(const Probe& probe) {
   const std::string text = probe.Render(
       Json::array({User(), {{"role", "assistant"}, {"content", kValue}}, User(kResult)}));
@@ -272,6 +286,7 @@ TemplateTraits ProbeTemplate(const ChatTemplate& chat_template, const ReplySynta
     const Json parts = Json::array({{{"type", "text"}, {"text", kUser}}});
     traits.parts = Has(probe.Render(Json::array({User(parts)})), kUser);
   }
+  if (Has(chat_template.source(), "image")) traits.picture = PictureIn(probe);
   traits.omits_no_tools = probe.omits_no_tools;
   traits.tools = Has(probe.Render(Json::array({User()}), Tools()), kTool);
   ProbeCalls(probe, &traits);

@@ -22,8 +22,10 @@ struct TemplateTraits {
   // Also if the last message is the assistant's; some templates show them only if the last message
   // is the user's.
   bool system_before_answer = false;
-  bool developer = false;         // accepts the role "developer"
-  bool parts = false;             // accepts content only as a list of parts
+  bool developer = false;  // accepts the role "developer"
+  bool parts = false;      // accepts content only as a list of parts
+  // What it writes for a part {"type": "image"} between two texts of a user; empty: nothing.
+  std::string picture = {};
   bool tools = false;             // shows the offered tools
   bool omits_no_tools = false;    // without tools, the variable must be absent
   bool calls = false;             // shows earlier calls

@@ -29,6 +29,7 @@ StatusOr<std::shared_ptr<const PictureEncoder>> PictureEncoder::Load(
   encoder->spec_ = std::move(spec);
   encoder->backend_ = backend;
   WEFT_RETURN_IF_ERROR(encoder->LimitPictures());
+  encoder->row_end_ = ValuesOf(*file, encoder->spec_.row_end);
   for (const PictureStage& stage : encoder->spec_.stages) {
     WEFT_RETURN_IF_ERROR(CheckWeightTypes(*file, stage.spec));
     encoder->positions_.push_back(ValuesOf(*file, stage.positions));

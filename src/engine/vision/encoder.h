@@ -31,6 +31,8 @@ class PictureEncoder {
 
   // With the preparation for this backend.
   const PictureSpec& spec() const { return spec_; }
+  // The values of spec().row_end; empty if it has none.
+  const std::vector<float>& row_end() const { return row_end_; }
   // Bytes of the weights.
   int64_t memory_bytes() const;
 
@@ -52,6 +54,7 @@ class PictureEncoder {
   const Backend* backend_ = nullptr;
   std::vector<std::shared_ptr<const Weights>> weights_;  // by stage
   std::vector<std::vector<float>> positions_;            // by stage; empty: none
+  std::vector<float> row_end_;
 };
 
 // One thread.

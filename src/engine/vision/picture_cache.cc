@@ -2,12 +2,31 @@
 
 #include <array>
 #include <bit>
+#include <new>
+#include <random>
 #include <utility>
 #include <vector>
 
 #include "xxhash.h"
 
 namespace weft::vision {
+namespace {
+
+// Of this process: nobody can make two pictures with one key.
+uint64_t Secret() {
+  static const uint64_t secret = [] {
+    std::random_device device;
+    return (uint64_t{device()} << 32) ^ device();
+  }();
+  return secret;
+}
+
+}  // namespace
+
+PictureKey KeyOf(std::span<const std::byte> file) {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(file.data(), file.size(), Secret());
+  return {hash.high64, hash.low64};
+}
 
 PictureKey KeyOf(const picture::Picture& picture, const PicturePreparation& preparation,
                  std::string_view tenant) {
@@ -28,7 +47,7 @@ PictureKey KeyOf(const picture::Picture& picture, const PicturePreparation& prep
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
                                                                               XXH3_freeState);
   if (state == nullptr) throw std::bad_alloc();
-  XXH3_128bits_reset(state.get());
+  XXH3_128bits_reset_withSeed(state.get(), Secret());
   XXH3_128bits_update(state.get(), numbers.data(), numbers.size() * sizeof(int64_t));
   XXH3_128bits_update(state.get(), tenant.data(), tenant.size());
   XXH3_128bits_update(state.get(), picture.pixels.data(), picture.pixels.size());

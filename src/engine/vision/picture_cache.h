@@ -6,10 +6,12 @@
 #define WEFT_ENGINE_VISION_PICTURE_CACHE_H_
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "engine/vision/span.h"
@@ -18,14 +20,16 @@
 
 namespace weft::vision {
 
-// A hash of the pixels, of all numbers of the preparation, and of the tenant: none can find
-// another's pictures. Not of the encoder: each has a cache of its own.
+// A hash, another one in every process, of the pixels, of all numbers of the preparation, and of
+// the tenant: none can find another's pictures. Not of the encoder: each has a cache of its own.
 struct PictureKey {
   uint64_t high = 0, low = 0;
   auto operator<=>(const PictureKey&) const = default;
 };
 PictureKey KeyOf(const picture::Picture& picture, const PicturePreparation& preparation,
                  std::string_view tenant);
+// Of a file's bytes.
+PictureKey KeyOf(std::span<const std::byte> file);
 
 class PictureCache {
  public:

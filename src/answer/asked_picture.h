@@ -1,0 +1,34 @@
+// The picture files of a request. Immutable once made.
+#ifndef WEFT_ANSWER_ASKED_PICTURE_H_
+#define WEFT_ANSWER_ASKED_PICTURE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace weft::serve {
+
+// What one request may have; lib/picture limits the size of each.
+inline constexpr size_t kMaxPictures = 100;
+
+struct PictureFile {
+  explicit PictureFile(std::string its_bytes);
+  const std::string bytes;
+  uint64_t hash_high = 0, hash_low = 0;  // of the bytes; another one in every process
+};
+
+// A picture of a conversation.
+struct AskedPicture {
+  std::string mark;   // stands for it in the conversation's texts
+  std::string place;  // in the client's request, for errors
+  std::shared_ptr<const PictureFile> file;
+};
+
+// The text that stands for the file's `n`-th occurrence in a conversation: always the same one,
+// which nobody outside of this process can guess.
+std::string MarkOf(const PictureFile& file, size_t n);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_ANSWER_ASKED_PICTURE_H_

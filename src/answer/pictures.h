@@ -1,0 +1,87 @@
+// The pictures of conversations: from a file's bytes to input embeddings of the model.
+//
+// One thread decodes and prepares a picture at a time. The engine's thread encodes it in pieces
+// between its steps (Engine::RunBeside), so decoding sessions keep their rhythm. A picture that a
+// tenant has several times at once, or that the cache still holds, is encoded once. In a prompt it
+// is what its embeddings are: the engine compares these bit by bit, in memory and on disk.
+//
+// One per loaded model. Any thread.
+#ifndef WEFT_ANSWER_PICTURES_H_
+#define WEFT_ANSWER_PICTURES_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "answer/asked_picture.h"
+#include "answer/picture_stats.h"
+#include "answer/prompt_rows.h"
+#include "base/status.h"
+#include "engine/vision/encoder.h"
+#include "engine/vision/picture_cache.h"
+#include "engine/vision/span.h"
+#include "weft/engine.h"
+#include "weft/model.h"
+
+namespace weft::serve {
+
+class Pictures {
+ public:
+  using Encoded = std::shared_ptr<const vision::EncodedPicture>;
+
+  // `engine` must outlive it.
+  Pictures(std::shared_ptr<const vision::PictureEncoder> encoder, Engine* engine,
+           int64_t cache_bytes);
+  // Asks that are not answered yet get an error.
+  ~Pictures();
+  Pictures(const Pictures&) = delete;
+  Pictures& operator=(const Pictures&) = delete;
+
+  // `done` is called from any thread and must do nothing but wake somebody or copy.
+  // INVALID_ARGUMENT and RESOURCE_EXHAUSTED say what is wrong with the file.
+  void Encode(std::string_view tenant, const std::shared_ptr<const PictureFile>& file,
+              std::function<void(StatusOr<Encoded>)> done);
+  // Its embeddings, all zero: for lengths.
+  StatusOr<vision::EncodedPicture> Measure(std::string_view tenant, const PictureFile& file) const;
+  // A picture in a prompt.
+  EmbeddedRows RowsOf(std::string mark, const vision::EncodedPicture& picture) const;
+
+  PictureStats stats() const;
+  const PictureSpec& spec() const { return encoder_->spec(); }
+  int64_t memory_bytes() const { return encoder_->memory_bytes(); }
+
+ private:
+  struct Shared;
+  struct Job {
+    std::string tenant;
+    std::shared_ptr<const PictureFile> file;
+    std::function<void(StatusOr<Encoded>)> done;
+  };
+  class Work;
+  void Run();
+  void Prepare(Job job);
+  StatusOr<std::pair<int, int>> SizeOf(std::string_view tenant, const PictureFile& file) const;
+
+  const std::shared_ptr<const vision::PictureEncoder> encoder_;
+  Engine* const engine_;
+  const std::shared_ptr<Shared> shared_;
+  std::thread thread_;
+};
+
+// Most bytes of embeddings in one session: enough for a context of pictures, within reason.
+int64_t RowBytesFor(const Model& model, int64_t at_least);
+
+// OK if the projector belongs to the model and the engine can place its pictures; otherwise a
+// sentence that says why not.
+Status CheckProjector(const PictureSpec& spec, const Model& model);
+// OK if the model's vocabulary has the tokens between which the projector's pictures stand.
+Status CheckVocabulary(const PictureSpec& spec, const Model& model);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_ANSWER_PICTURES_H_
