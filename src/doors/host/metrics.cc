@@ -132,6 +132,22 @@ void AddHoldings(const EngineStats& stats, Snapshot* out) {
   out->Gauge("weft_index_nodes", "Nodes of the prefix cache.", stats.index_nodes);
 }
 
+void AddPictures(const PictureStats& stats, Snapshot* out) {
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  out->Counter("weft_pictures_encoded_total", "Pictures that were encoded.", number(stats.encoded));
+  out->Counter("weft_pictures_found_total", "Pictures whose embeddings were in the cache.",
+               number(stats.found));
+  out->Counter("weft_pictures_shared_total",
+               "Pictures that waited for another request's encoding of the same one.",
+               number(stats.shared));
+  out->Counter("weft_picture_encode_seconds_total", "Time that pictures were encoded.",
+               Seconds(stats.encode_us));
+  out->Gauge("weft_pictures_cached", "Pictures in the cache of --image-cache.",
+             number(stats.cached));
+  out->Gauges("weft_picture_bytes", "Bytes of memory for pictures by use.", "kind",
+              {{"weights", stats.weight_bytes}, {"cache", stats.cached_bytes}});
+}
+
 void AddWork(const EngineStats& stats, Snapshot* out) {
   out->Summary("weft_step_seconds", "Engine steps and their duration.", stats.steps,
                Seconds(stats.step_us));
@@ -339,7 +355,7 @@ std::string Metrics::RenderOwn(std::string_view domain,
   return prometheus::TextSerializer().Serialize(families);
 }
 
-std::string Metrics::Render(const EngineStats* stats) const {
+std::string Metrics::Render(const EngineStats* stats, const PictureStats* pictures) const {
   std::vector<MetricFamily> families = impl_->registry.Collect();
   Snapshot snapshot(&families);
   const HttpLoad& load = *impl_->http_load;
@@ -353,6 +369,7 @@ std::string Metrics::Render(const EngineStats* stats) const {
     AddDisk(*stats, &snapshot);
     impl_->AddLlama(*stats, &snapshot);
   }
+  if (pictures != nullptr) AddPictures(*pictures, &snapshot);
   return prometheus::TextSerializer().Serialize(families);
 }
 

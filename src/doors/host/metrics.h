@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "answer/generation.h"
+#include "answer/picture_stats.h"
 #include "doors/http/load.h"
 #include "weft/engine.h"
 
@@ -34,8 +35,9 @@ class Metrics : public TurnObserver {
   void CountFinished(FinishReason reason, const TurnUsage& usage) override;
   void CountOwn(std::string_view domain, const TurnUsage& usage) override;
 
-  // The Prometheus text format. `stats` is null while there is no engine.
-  std::string Render(const EngineStats* stats) const;
+  // The Prometheus text format. `stats` is null while there is no engine, `pictures` if the model
+  // sees none.
+  std::string Render(const EngineStats* stats, const PictureStats* pictures = nullptr) const;
   // What one domain may see: its own turns, and the current state of its sessions.
   std::string RenderOwn(std::string_view domain, const std::vector<SessionInfo>& sessions) const;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "answer/answer_ends.h"
+#include "answer/pictures.h"
 #include "base/clock.h"
 #include "base/strings.h"
 
@@ -75,8 +76,18 @@ Status ModelHost::TryLoad() {
   if (options_.load_draft) {
     WEFT_ASSIGN_OR_RETURN(engine.draft_model, options_.load_draft(*model_));
   }
+  std::shared_ptr<const vision::PictureEncoder> encoder;
+  if (options_.load_encoder) {
+    WEFT_ASSIGN_OR_RETURN(encoder, options_.load_encoder(*model_));
+  }
+  if (encoder != nullptr) engine.max_row_bytes = RowBytesFor(*model_, engine.max_row_bytes);
   WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, engine));
-  answerer_ = std::make_unique<Answerer>(PartsFor(*std::move(chat)));
+  std::shared_ptr<Pictures> pictures;
+  if (encoder != nullptr) {
+    pictures = std::make_shared<Pictures>(std::move(encoder), engine_.get(),
+                                          defaults_.server.image_cache_bytes);
+  }
+  answerer_ = std::make_unique<Answerer>(PartsFor(*std::move(chat), std::move(pictures)));
   // The engine now owns the state directory.
   if (!engine.state_dir.empty() && defaults_.server.restore_reasoning) {
     const Status kept = KeepReplies();
@@ -85,7 +96,8 @@ Status ModelHost::TryLoad() {
   return OkStatus();
 }
 
-Answerer::Parts ModelHost::PartsFor(std::shared_ptr<const ChatFormat> chat) {
+Answerer::Parts ModelHost::PartsFor(std::shared_ptr<const ChatFormat> chat,
+                                    std::shared_ptr<Pictures> pictures) {
   PromptMaker::Options prompts{.memory = options_.prompt_memory,
                                .reply_memory_bytes = options_.reply_memory_bytes,
                                .restore_reasoning = defaults_.server.restore_reasoning};
@@ -96,6 +108,7 @@ Answerer::Parts ModelHost::PartsFor(std::shared_ptr<const ChatFormat> chat) {
       .reports = std::make_shared<CacheReports>(),
       .engine = engine_.get(),
       .observer = &metrics_,
+      .pictures = std::move(pictures),
       .policy = defaults_.policy(),
       .may_run =
           [this] { return phase() == Phase::kReady ? OkStatus() : Unavailable(phase_reason()); },

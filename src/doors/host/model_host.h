@@ -28,6 +28,10 @@
 #include "base/mutex.h"
 #include "doors/host/host.h"
 
+namespace weft::vision {
+class PictureEncoder;
+}
+
 namespace weft::serve {
 
 class ModelHost : public Host {
@@ -37,6 +41,9 @@ class ModelHost : public Host {
     std::function<StatusOr<std::shared_ptr<const Model>>()> load;
     // Loads the model's draft model, or returns null for none; may be empty.
     std::function<StatusOr<std::shared_ptr<const Model>>(const Model&)> load_draft = {};
+    // Loads the encoder of the model's pictures, or returns null for none; may be empty.
+    std::function<StatusOr<std::shared_ptr<const vision::PictureEncoder>>(const Model&)>
+        load_encoder = {};
     EngineOptions engine;
     // A Jinja template instead of the model's own; empty: the model's.
     std::string template_source;
@@ -72,7 +79,8 @@ class ModelHost : public Host {
  private:
   void Load();
   Status TryLoad();
-  Answerer::Parts PartsFor(std::shared_ptr<const ChatFormat> chat);
+  Answerer::Parts PartsFor(std::shared_ptr<const ChatFormat> chat,
+                           std::shared_ptr<Pictures> pictures);
   Status KeepReplies();
 
   const Options options_;

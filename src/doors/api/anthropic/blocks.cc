@@ -83,6 +83,11 @@ StatusOr<std::string> BlockReader::SourceText(const ordered_json& block, std::st
   return StrCat(text, "<content>\n", StrJoin(contents, "\n"), "\n</content>\n</", type, ">");
 }
 
+StatusOr<std::string> BlockReader::Picture(const ordered_json& block, std::string_view place) {
+  if (pictures_ == nullptr) return Misshapen(place, "pictures cannot be taken here");
+  return pictures_->TakeSource(ValueIn(block, "source"), StrCat(place, ".source"));
+}
+
 StatusOr<std::string> BlockReader::Reference(const ordered_json& block, std::string_view place) {
   WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(block, "tool_name", place));
   const bool is_offered = tools_.OfferNamed(name);
@@ -96,6 +101,7 @@ StatusOr<std::string> BlockReader::ToolResultBlock(const ordered_json& block,
   if (type == "search_result" || (type == "document" && IsTextDocument(block))) {
     return SourceText(block, place);
   }
+  if (type == "image" && pictures_ != nullptr && pictures_->sees()) return Picture(block, place);
   if (type == "image" || type == "document") {
     left_out_.Add(StrCat(type, " in tool_result"));
     if (type == "image") return std::string(kPictureLeftOut);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "doors/api/fields/pictures.h"
 #include "doors/api/fields/support.h"
 #include "doors/api/tool_catalog.h"
 #include "nlohmann/json.hpp"
@@ -19,7 +20,9 @@ namespace weft::serve {
 class BlockReader {
  public:
   // References in the content offer tools of `tools`. Both must outlive it.
-  BlockReader(ToolCatalog* tools, LeftOut* left_out) : tools_(*tools), left_out_(*left_out) {}
+  // `pictures`: null if none can be taken.
+  BlockReader(ToolCatalog* tools, LeftOut* left_out, PictureReader* pictures = nullptr)
+      : tools_(*tools), left_out_(*left_out), pictures_(pictures) {}
 
   // A string, or an array of text blocks.
   StatusOr<std::vector<std::string>> Texts(const nlohmann::ordered_json& content,
@@ -27,7 +30,10 @@ class BlockReader {
   // A document or a search result, with its title and where it is from. An error names what of it
   // is not text.
   StatusOr<std::string> SourceText(const nlohmann::ordered_json& block, std::string_view place);
-  // What a tool returned. A sentence stands for a picture or a file, as clients send the same
+  // The text that stands for an image.
+  StatusOr<std::string> Picture(const nlohmann::ordered_json& block, std::string_view place);
+  // What a tool returned. A sentence stands for a file, or for a picture that the model cannot
+  // see, as clients send the same
   // result again with every later request, and for a tool that a search found.
   StatusOr<std::string> ToolResultText(const nlohmann::ordered_json& content,
                                        std::string_view place);
@@ -44,6 +50,7 @@ class BlockReader {
 
   ToolCatalog& tools_;
   LeftOut& left_out_;
+  PictureReader* const pictures_;
   bool wants_citations_ = false;
 };
 

@@ -115,8 +115,11 @@ class MessageConverter {
       if (type != kToolSearchResult) return OkStatus();
       return blocks_.ReadFoundTools(block, here);
     }
-    if (type == "image") {
-      return Misshapen(here, "image input is not supported: the model reads text only");
+    if (!is_assistant && type == "image") {
+      WEFT_ASSIGN_OR_RETURN(const std::string mark, blocks_.Picture(block, here));
+      text_ += mark;
+      follows_picture_ = true;
+      return OkStatus();
     }
     return Misshapen(here, StrCat("a block of type \"", Printable(type),
                                   "\" is not accepted from a \"", NameOf(role_), "\""));
@@ -135,7 +138,8 @@ class MessageConverter {
 
   // Separate parts of a client's message stay separate; those of an answer were one text.
   void AppendText(std::string_view text) {
-    if (!text_.empty() && role_ != Role::kAssistant) text_ += "\n";
+    const bool is_joined = role_ == Role::kAssistant || std::exchange(follows_picture_, false);
+    if (!text_.empty() && !is_joined) text_ += "\n";
     text_ += text;
   }
 
@@ -191,6 +195,7 @@ class MessageConverter {
   LeftOut& left_out_;
   std::vector<PromptMark>& marks_;
   std::string text_;
+  bool follows_picture_ = false;                  // `text_` ends with one
   ChatMessage answer_{.role = Role::kAssistant};  // what it has besides text
 };
 
@@ -298,7 +303,7 @@ void ReadTemplateFields(ApiFields* fields, const ThinkingDefaults& defaults, Ask
   SetMissing("enable_thinking", false, &ask->chat.variables);
 }
 
-void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, MessagesRequest* read) {
+void ReadConversation(ApiFields* fields, Host& host, MessagesRequest* read) {
   Ask* const ask = &read->ask;
   const ordered_json* const messages = fields->Value("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
@@ -312,13 +317,14 @@ void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, Messag
     if (!catalog.ok()) return fields->Adopt(catalog.status());
     read->tools = *std::move(catalog);
   }
+  PictureReader pictures(host, ask);
   auto converted = ToChatMessages(fields->Value("system"), *messages, &read->tools, &read->warnings,
-                                  &ask->marks, &ask->list.places);
+                                  &ask->marks, &ask->list.places, &pictures);
   if (!converted.ok()) return fields->Adopt(converted.status());
   Conversation& conversation = ask->chat.conversation;
   conversation.messages = *std::move(converted);
   conversation.tools = read->tools.functions();
-  TellRepeatedCalls(defaults.server.note_repeated_calls, &conversation, &read->warnings);
+  TellRepeatedCalls(host.defaults().server.note_repeated_calls, &conversation, &read->warnings);
   // An answer begun by the client.
   if (!conversation.messages.empty() && conversation.messages.back().role == Role::kAssistant) {
     ask->chat.continuation = Continuation::kAuto;
@@ -344,9 +350,10 @@ StatusOr<std::vector<ChatMessage>> ToChatMessages(const ordered_json* system,
                                                   const ordered_json& messages, ToolCatalog* tools,
                                                   std::vector<std::string>* warnings,
                                                   std::vector<PromptMark>* marks,
-                                                  std::vector<size_t>* places) {
+                                                  std::vector<size_t>* places,
+                                                  PictureReader* pictures) {
   LeftOut left_out;
-  BlockReader blocks(tools, &left_out);
+  BlockReader blocks(tools, &left_out, pictures);
   std::vector<PromptMark> unused;
   if (marks == nullptr) marks = &unused;
   std::vector<ChatMessage> out;
@@ -396,7 +403,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   read.ask.call_id_prefix = "toolu_";
   ApiFields fields(body);
   const auto model = fields.String("model");
-  ReadConversation(&fields, host.defaults(), &read);
+  ReadConversation(&fields, host, &read);
   read.ask.tool_choice = ReadAnthropicToolChoice(&fields, read.tools);
   read.tools.CheckUsable(read.ask.tool_choice.calls_allowed, &fields);
   read.tools.Warn(&read.warnings);

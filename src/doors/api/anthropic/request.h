@@ -15,6 +15,8 @@
 
 namespace weft::serve {
 
+class PictureReader;
+
 struct MessagesRequest {
   Ask ask;
   ToolCatalog tools;
@@ -31,14 +33,16 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request);
 // Converts Anthropic's `system` and `messages`: tool results become separate messages, tool uses
 // become calls, thinking becomes reasoning, documents and search results become text. Deferred
 // `tools` that the messages name are offered. Blocks about tools that ran on Anthropic's servers
-// and images in tool results are left out; `warnings` says so. If given, `marks` receives where
-// blocks have cache_control, and `places` the index in `messages` that each result comes from.
+// and images of tool results that the model cannot see are left out; `warnings` says so. If given,
+// `marks` receives where blocks have cache_control, `places` the index in `messages` that each
+// result comes from, and `pictures` the images.
 StatusOr<std::vector<ChatMessage>> ToChatMessages(const nlohmann::ordered_json* system,
                                                   const nlohmann::ordered_json& messages,
                                                   ToolCatalog* tools,
                                                   std::vector<std::string>* warnings,
                                                   std::vector<PromptMark>* marks = nullptr,
-                                                  std::vector<size_t>* places = nullptr);
+                                                  std::vector<size_t>* places = nullptr,
+                                                  PictureReader* pictures = nullptr);
 
 // Claude Code begins its system prompt with a line of billing data that changes with every request.
 // It means nothing to a model, and would make every prompt differ from its first token on.

@@ -34,7 +34,8 @@ void ReadPrompt(ApiFields* fields, const Json& value, const Model& model,
   const Json* text = &value;
   if (value.is_object()) {
     if (value.contains("multimodal_data")) {
-      return fields->Unsupported("prompt", "has multimodal_data: no model here sees images");
+      return fields->Unsupported(
+          "prompt", "has multimodal_data: send pictures in messages, to /v1/chat/completions");
     }
     const auto it = value.find("prompt_string");
     if (it == value.end()) return fields->Fail("prompt", kPromptShape);
@@ -134,7 +135,9 @@ Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, Llama
   }
   const auto slot = ReadSlot(fields, host, read->prompts.size());
   fields->CannotMatter({"t_max_prompt_ms"});  // unused by llama-server too
-  fields->Refuse("image_data", "is not supported: no model here sees images", Json::array());
+  fields->Refuse("image_data",
+                 "is not supported: send pictures in messages, to /v1/chat/completions",
+                 Json::array());
   ReadForeignFields(fields, &read->ask.turn);
   ReadTextRule(fields, host.model(), request.Account(), &read->ask.turn);
   read->ask.tells_cache_report = WantsCacheReport(request, fields);

@@ -147,6 +147,7 @@ Json Capabilities(Host& host) {
   if (host.chat().template_has_tools()) list.push_back("tools");
   if (FindFillInTokens(model.file(), *model.tokenizer()).complete()) list.push_back("insert");
   if (host.chat().has_reasoning()) list.push_back("thinking");
+  if (host.answerer().sees()) list.push_back("vision");
   return list;
 }
 

@@ -315,7 +315,7 @@ TEST_F(OllamaTest, WhatItCannotDoIsRefused) {
               HasSubstr("use raw"));
   EXPECT_THAT(
       ErrorOf(Post(kOllamaGenerate, Generate("x", {{"images", Json::array({"aGk="})}})), 400),
-      HasSubstr("text only"));
+      HasSubstr("--mmproj"));
   EXPECT_THAT(ErrorOf(Post(kOllamaGenerate, Generate("x", {{"suffix", "y"}})), 400),
               HasSubstr("suffix cannot be used"));
   Json picture = Whole("x");

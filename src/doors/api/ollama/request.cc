@@ -10,6 +10,7 @@
 #include "doors/api/fields/answer_rule.h"
 #include "doors/api/fields/cache_report.h"
 #include "doors/api/fields/fill_in_prompt.h"
+#include "doors/api/fields/pictures.h"
 #include "doors/api/fields/sampling_params.h"
 #include "doors/api/fields/session_name.h"
 #include "doors/api/repeated_calls.h"
@@ -150,8 +151,8 @@ void ReadShared(ApiFields* fields, Host& host, OllamaRequest* read) {
 // --- /api/chat -------------------------------------------------------------------------
 
 bool HasPictures(const ordered_json& message) {
-  const auto it = message.find("images");
-  return it != message.end() && !it->is_null() && !it->empty();
+  const ordered_json& images = ValueIn(message, "images");
+  return !images.is_null() && !images.empty();
 }
 
 // The unanswered calls of the last message that had any.
@@ -185,8 +186,7 @@ class OpenCalls {
   int n_named_ = 0;
 };
 
-void ReadOllamaConversation(ApiFields* fields, const RequestDefaults& defaults,
-                            OllamaRequest* read) {
+void ReadOllamaConversation(ApiFields* fields, Host& host, OllamaRequest* read) {
   ChatRequest& chat = read->ask.chat;
   const ordered_json* const messages = fields->Value("messages");
   const bool is_empty = messages == nullptr || (messages->is_array() && messages->empty());
@@ -194,7 +194,8 @@ void ReadOllamaConversation(ApiFields* fields, const RequestDefaults& defaults,
     return fields->Fail("messages", "must be an array of messages");
   }
   if (!is_empty) {
-    auto converted = FromOllamaMessages(*messages, &read->warnings);
+    PictureReader pictures(host, &read->ask);
+    auto converted = FromOllamaMessages(*messages, &read->warnings, &pictures);
     if (!converted.ok()) return fields->Adopt(converted.status());
     chat.conversation.messages = *std::move(converted);
   }
@@ -205,7 +206,8 @@ void ReadOllamaConversation(ApiFields* fields, const RequestDefaults& defaults,
     catalog->CheckUsable(/*calls_allowed=*/true, fields);
     catalog->Warn(&read->warnings);
   }
-  TellRepeatedCalls(defaults.server.note_repeated_calls, &chat.conversation, &read->warnings);
+  TellRepeatedCalls(host.defaults().server.note_repeated_calls, &chat.conversation,
+                    &read->warnings);
   if (!is_empty) ReadEnding(fields, &chat);
   fields->Adopt(CheckCounts(chat.conversation));
   ReadProbe(fields, is_empty, read);
@@ -256,6 +258,20 @@ void RefuseBeside(ApiFields* fields, std::string_view other, bool has_system, co
   fields->Refuse("chat_template_kwargs", why, ordered_json::object());
 }
 
+// The texts that stand for a prompt's pictures. `is_plain`: no template shows them.
+std::string ReadPromptImages(ApiFields* fields, Host& host, bool is_plain, Ask* ask) {
+  const ordered_json* const images = fields->Value("images");
+  if (images == nullptr || images->empty()) return "";
+  if (is_plain || !ask->before.empty()) {
+    fields->Unsupported("images", "cannot be combined with raw, suffix or context; use /api/chat");
+    return "";
+  }
+  PictureReader reader(host, ask);
+  auto marks = TakeImages(reader, *images, "images");
+  fields->Adopt(marks.status());
+  return marks.value_or("");
+}
+
 void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {
   const Model& model = host.model();
   Ask* const ask = &read->ask;
@@ -268,7 +284,7 @@ void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {
                  "is not supported: this server does not implement Ollama's template language; use "
                  "raw, and send the prompt exactly as the model should see it",
                  "");
-  fields->Refuse("images", "are not supported: the model reads text only", ordered_json::array());
+  const std::string pictures = ReadPromptImages(fields, host, raw || !suffix.empty(), ask);
   ReadProbe(fields, prompt.empty() && suffix.empty(), read);
   if (raw && !suffix.empty()) fields->Unsupported("suffix", "cannot be combined with raw");
   if (raw || !suffix.empty()) {
@@ -285,7 +301,7 @@ void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {
     ask->keeps_context = true;
     std::vector<ChatMessage>& messages = ask->chat.conversation.messages;
     if (!system.empty()) messages.push_back({.role = Role::kSystem, .parts = {system}});
-    messages.push_back({.parts = {prompt}});
+    messages.push_back({.parts = {pictures + prompt}});
   }
 }
 
@@ -308,7 +324,7 @@ StatusOr<OllamaRequest> Read(Host& host, const HttpRequest& request, ReadPrompt 
 
 StatusOr<OllamaRequest> ReadOllamaChat(Host& host, const HttpRequest& request) {
   return Read(host, request, [&host](ApiFields* fields, OllamaRequest* read) {
-    ReadOllamaConversation(fields, host.defaults(), read);
+    ReadOllamaConversation(fields, host, read);
   });
 }
 
@@ -338,7 +354,8 @@ StatusOr<std::string> ReadOllamaModel(Host& host, ApiFields* fields) {
 }
 
 StatusOr<std::vector<ChatMessage>> FromOllamaMessages(const ordered_json& messages,
-                                                      std::vector<std::string>* warnings) {
+                                                      std::vector<std::string>* warnings,
+                                                      PictureReader* pictures) {
   LeftOut left_out;
   OpenCalls calls;
   std::vector<ChatMessage> out;
@@ -347,12 +364,15 @@ StatusOr<std::vector<ChatMessage>> FromOllamaMessages(const ordered_json& messag
     auto message = ReadOpenAiMessage(messages[i], place);
     if (!message.ok()) return AtPlace(message.status());
     const bool is_result = message->role == Role::kTool;
-    if (HasPictures(messages[i])) {
-      if (!is_result) {
-        return Misshapen(StrCat(place, ".images"),
-                         "pictures are not supported: the model reads text only");
-      }
+    const bool sees = pictures != nullptr && pictures->sees();
+    if (HasPictures(messages[i]) && is_result && !sees) {
       left_out.Add("images of a tool");
+    } else if (HasPictures(messages[i])) {
+      if (pictures == nullptr) return Misshapen(place, "pictures cannot be taken here");
+      WEFT_ASSIGN_OR_RETURN(const std::string marks,
+                            TakeImages(*pictures, messages[i]["images"], StrCat(place, ".images")));
+      if (message->parts.empty()) message->parts.emplace_back();
+      message->parts[0].insert(0, marks);
     }
     message->fields.erase("images");
     if (is_result) calls.Answer(StringOr(messages[i], "tool_name"), &*message);

@@ -17,6 +17,8 @@
 
 namespace weft::serve {
 
+class PictureReader;
+
 struct OllamaRequest {
   std::string model;  // the name used by the client
   Ask ask;            // a conversation, or a prompt without a template
@@ -39,10 +41,11 @@ StatusOr<std::string> ReadOllamaModel(Host& host, ApiFields* fields);
 bool IsServedModel(Host& host, std::string_view name);
 
 // Reads Ollama's messages, an array: a tool result, which may only name the tool, gets the id of
-// the call it answers. Images in tool results are left out, and `warnings` says so; other images
-// are an error.
+// the call it answers. Images of tool results that the model cannot see are left out, and
+// `warnings` says so; without `pictures`, others are an error.
 StatusOr<std::vector<ChatMessage>> FromOllamaMessages(const nlohmann::ordered_json& messages,
-                                                      std::vector<std::string>* warnings);
+                                                      std::vector<std::string>* warnings,
+                                                      PictureReader* pictures = nullptr);
 
 }  // namespace weft::serve
 

@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "doors/api/fields/answer_rule.h"
 #include "doors/api/fields/cache_report.h"
+#include "doors/api/fields/pictures.h"
 #include "doors/api/fields/prompt_cache.h"
 #include "doors/api/fields/prompt_embeds.h"
 #include "doors/api/fields/sampling_params.h"
@@ -23,7 +24,7 @@ using nlohmann::ordered_json;
 
 void ReadConversation(ApiFields* fields, Host& host, ChatCompletionRequest* read) {
   Ask* const ask = &read->ask;
-  const ordered_json* const messages = fields->Value("messages");
+  const ordered_json* messages = fields->Value("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     fields->Fail("messages", "must be an array of at least one message");
     return;
@@ -35,8 +36,17 @@ void ReadConversation(ApiFields* fields, Host& host, ChatCompletionRequest* read
     if (!taken.ok()) return fields->Adopt(taken.status());
     with_rows = *std::move(taken);
     ask->rows = std::move(with_rows.rows);
+    messages = &with_rows.messages;
   }
-  auto converted = ReadOpenAiMessages(ask->rows.empty() ? *messages : with_rows.messages);
+  ordered_json with_marks;
+  if (HavePictures(*messages)) {
+    PictureReader reader(host, ask);
+    auto taken = TakePictures(reader, *messages);
+    if (!taken.ok()) return fields->Adopt(taken.status());
+    with_marks = *std::move(taken);
+    messages = &with_marks;
+  }
+  auto converted = ReadOpenAiMessages(*messages);
   if (!converted.ok()) return fields->Adopt(AtPlace(converted.status()));
   conversation.messages = *std::move(converted);
   if (const ordered_json* const tools = fields->Value("tools")) {

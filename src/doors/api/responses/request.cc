@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "doors/api/fields/answer_rule.h"
 #include "doors/api/fields/cache_report.h"
+#include "doors/api/fields/pictures.h"
 #include "doors/api/fields/prompt_cache.h"
 #include "doors/api/fields/sampling_params.h"
 #include "doors/api/fields/session_name.h"
@@ -23,8 +24,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A string, or an array of text parts, joined.
-StatusOr<std::string> PartsText(const ordered_json& content, std::string_view place) {
+// A string, or an array of parts, joined. `pictures`: null if there may be texts only.
+StatusOr<std::string> PartsText(const ordered_json& content, std::string_view place,
+                                PictureReader* pictures = nullptr) {
   if (content.is_null()) return std::string();
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) return Misshapen(place, "must be a string or an array of parts");
@@ -34,6 +36,11 @@ StatusOr<std::string> PartsText(const ordered_json& content, std::string_view pl
     const ordered_json& part = content[i];
     if (!part.is_object()) return Misshapen(here, "must be an object");
     const std::string type = StringOr(part, "type");
+    if (pictures != nullptr && IsPicture(part)) {
+      WEFT_ASSIGN_OR_RETURN(const std::string mark, pictures->TakePart(part, here));
+      text += mark;
+      continue;
+    }
     const bool is_text = type == "input_text" || type == "output_text" || type == "text" ||
                          type == "summary_text" || type == "reasoning_text";
     if (!is_text && type != "refusal") {
@@ -61,7 +68,8 @@ bool IsOfForeignTool(std::string_view type) {
 
 class ItemConverter {
  public:
-  explicit ItemConverter(ToolCatalog* tools) : tools_(*tools) {}
+  ItemConverter(ToolCatalog* tools, PictureReader* pictures)
+      : tools_(*tools), pictures_(pictures) {}
 
   // `index` is the item's in the request.
   Status Add(const ordered_json& item, size_t index) {
@@ -109,7 +117,7 @@ class ItemConverter {
   Status AddMessage(const ordered_json& item, const std::string& place) {
     WEFT_ASSIGN_OR_RETURN(const std::string name, NeedString(item, "role", place));
     WEFT_ASSIGN_OR_RETURN(std::string text,
-                          PartsText(ValueIn(item, "content"), place + ".content"));
+                          PartsText(ValueIn(item, "content"), place + ".content", pictures_));
     const auto role = RoleNamed(name);
     if (!role || *role == Role::kTool) {
       return Misshapen(place + ".role", "must be user, assistant, system or developer");
@@ -191,9 +199,11 @@ class ItemConverter {
   Status AddOutput(const ordered_json& item, const std::string& place) {
     WEFT_ASSIGN_OR_RETURN(std::string id, NeedString(item, "call_id", place));
     ordered_json copy;
+    const bool sees = pictures_ != nullptr && pictures_->sees();
+    const char* const unseen = sees ? "input_file" : "input_image";
     const ordered_json& output = left_out_.AddPictures(
-        {"input_image", "input_file"}, "an output", "input_text", ValueIn(item, "output"), &copy);
-    WEFT_ASSIGN_OR_RETURN(std::string text, PartsText(output, place + ".output"));
+        {unseen, "input_file"}, "an output", "input_text", ValueIn(item, "output"), &copy);
+    WEFT_ASSIGN_OR_RETURN(std::string text, PartsText(output, place + ".output", pictures_));
     Flush();
     Append({.role = Role::kTool, .parts = {std::move(text)}, .call_id = std::move(id)}, index_);
     return OkStatus();
@@ -217,6 +227,7 @@ class ItemConverter {
   }
 
   ToolCatalog& tools_;
+  PictureReader* const pictures_;
   std::vector<ChatMessage> messages_;
   std::vector<size_t> places_;
   size_t index_ = 0, answer_index_ = 0;
@@ -224,7 +235,7 @@ class ItemConverter {
   LeftOut left_out_;
 };
 
-void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, ResponsesRequest* read) {
+void ReadConversation(ApiFields* fields, Host& host, ResponsesRequest* read) {
   const ordered_json* const instructions = fields->Value("instructions");
   const ordered_json* const input = fields->Value("input");
   if (input == nullptr) {
@@ -237,13 +248,14 @@ void ReadConversation(ApiFields* fields, const RequestDefaults& defaults, Respon
     read->tools = *std::move(catalog);
     read->echo["tools"] = *tools;
   }
+  PictureReader pictures(host, &read->ask);
   auto messages = ItemsToChatMessages(instructions, *input, &read->tools, &read->warnings,
-                                      &read->ask.list.places);
+                                      &read->ask.list.places, &pictures);
   if (!messages.ok()) return fields->Adopt(messages.status());
   Conversation& conversation = read->ask.chat.conversation;
   conversation.messages = *std::move(messages);
   conversation.tools = read->tools.functions();
-  TellRepeatedCalls(defaults.server.note_repeated_calls, &conversation, &read->warnings);
+  TellRepeatedCalls(host.defaults().server.note_repeated_calls, &conversation, &read->warnings);
   if (instructions != nullptr) read->echo["instructions"] = *instructions;
   fields->Adopt(CheckCounts(conversation));
 }
@@ -316,12 +328,10 @@ void ReadServerSide(ApiFields* fields) {
 
 }  // namespace
 
-StatusOr<std::vector<ChatMessage>> ItemsToChatMessages(const ordered_json* instructions,
-                                                       const ordered_json& input,
-                                                       ToolCatalog* tools,
-                                                       std::vector<std::string>* warnings,
-                                                       std::vector<size_t>* places) {
-  ItemConverter converter(tools);
+StatusOr<std::vector<ChatMessage>> ItemsToChatMessages(
+    const ordered_json* instructions, const ordered_json& input, ToolCatalog* tools,
+    std::vector<std::string>* warnings, std::vector<size_t>* places, PictureReader* pictures) {
+  ItemConverter converter(tools, pictures);
   if (instructions != nullptr) {
     if (!instructions->is_string()) return Misshapen("instructions", "must be a string");
     if (*instructions != "") converter.Push(Role::kSystem, instructions->get<std::string>());
@@ -360,7 +370,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ResponsesRequest read;
   ApiFields fields(body);
   const auto model = fields.String("model");
-  ReadConversation(&fields, host.defaults(), &read);
+  ReadConversation(&fields, host, &read);
   ReadCalls(&fields, &read);
   ReadReasoningAndText(&fields, &read);
   ReadThoughtLimit(&fields, host.defaults().thinking, &read.ask);

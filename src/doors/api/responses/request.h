@@ -14,6 +14,8 @@
 
 namespace weft::serve {
 
+class PictureReader;
+
 struct ResponsesRequest {
   Ask ask;
   ToolCatalog tools;
@@ -39,7 +41,8 @@ StatusOr<std::vector<ChatMessage>> ItemsToChatMessages(const nlohmann::ordered_j
                                                        const nlohmann::ordered_json& input,
                                                        ToolCatalog* tools,
                                                        std::vector<std::string>* warnings,
-                                                       std::vector<size_t>* places = nullptr);
+                                                       std::vector<size_t>* places = nullptr,
+                                                       PictureReader* pictures = nullptr);
 
 }  // namespace weft::serve
 

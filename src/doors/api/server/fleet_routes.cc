@@ -145,10 +145,7 @@ void HandleHealth(FleetHost& host, ModelFleet& fleet, HttpResponder& responder) 
 
 // A model's metrics, as far as the request may see them.
 std::string TextOf(Host& host, const HttpRequest& request) {
-  if (request.is_operators) {
-    const EngineStats stats = host.engine().Stats();
-    return host.metrics().Render(&stats);
-  }
+  if (request.is_operators) return OperatorMetrics(host);
   const auto own = host.engine().ListSessions(request.domain);
   return host.metrics().RenderOwn(request.domain, own.ok() ? *own : std::vector<SessionInfo>());
 }

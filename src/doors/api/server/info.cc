@@ -63,7 +63,7 @@ Json ModelInfo(const HttpRequest&, Host& host) {
           {"is_generation", model.uses().text},
           {"preferred_sampling_params", nullptr},
           {"weight_version", model.fingerprint()},
-          {"has_image_understanding", false},
+          {"has_image_understanding", host.answerer().sees()},
           {"has_audio_understanding", false},
           {"model_type", names.model_type},
           {"architectures", Json::array({names.class_name})}};

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "answer/pictures.h"
 #include "base/strings.h"
 #include "doors/api/fields/support.h"
 #include "doors/api/llama/request.h"
@@ -53,8 +54,7 @@ void HandleMetrics(Host& host, const HttpRequest& request, HttpResponder& respon
   if (host.phase() != Phase::kReady) {
     return responder.Send(200, kTextFormat, host.metrics().Render(nullptr), headers);
   }
-  const EngineStats stats = host.engine().Stats();
-  responder.Send(200, kTextFormat, host.metrics().Render(&stats), headers);
+  responder.Send(200, kTextFormat, OperatorMetrics(host), headers);
 }
 
 // --- models --------------------------------------------------------------------------
@@ -75,16 +75,30 @@ Json Names(const Host& host) {
 
 constexpr char kOwner[] = "weft";
 
-Json Capabilities(const Model& model) {
-  const ModelUses uses = model.uses();
+Json Capabilities(Host& host) {
+  const ModelUses uses = host.model().uses();
   Json list = Json::array();
   if (uses.text) list.push_back("completion");
   if (uses.vectors) list.push_back("embedding");
   if (uses.scores) list.push_back("rerank");
+  if (host.answerer().sees()) list.push_back("multimodal");
+  return list;
+}
+
+Json Modalities(Host& host) {
+  Json list = Json::array({"text"});
+  if (host.answerer().sees()) list.push_back("image");
   return list;
 }
 
 }  // namespace
+
+std::string OperatorMetrics(Host& host) {
+  const EngineStats stats = host.engine().Stats();
+  PictureStats pictures;
+  if (host.answerer().sees()) pictures = host.answerer().pictures()->stats();
+  return host.metrics().Render(&stats, &pictures);
+}
 
 Json ModelObject(Host& host, const char* owner) {
   const Model& model = host.model();
@@ -104,6 +118,7 @@ Json ModelObject(Host& host, const char* owner) {
           {"max_tokens", most >= 0 ? most : model.context_tokens()},
           {"aliases", Names(host)},
           {"tags", Json::array()},
+          {"input_modalities", Modalities(host)},
           {"type", "model"},
           {"name", host.model_id()},
           {"display_name", host.model_id()},
@@ -123,7 +138,7 @@ Json ModelEntry(Host& host) {
   return {{"name", host.model_id()},
           {"model", host.model_id()},
           {"type", "model"},
-          {"capabilities", Capabilities(host.model())}};
+          {"capabilities", Capabilities(host)}};
 }
 
 // The paths without a version are only llama-server's.
@@ -228,7 +243,7 @@ void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& res
             {"model_path", ModelFileName(model)},
             {"draft_model", DraftModelName(host)},
             {"prediction_head", DraftsByHead(host)},
-            {"modalities", {{"vision", false}, {"audio", false}}},
+            {"modalities", {{"vision", host.answerer().sees()}, {"audio", false}}},
             {"media_marker", ""},
             {"endpoint_slots", options.slots},
             {"endpoint_props", false},
