@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "answer/answerer.h"
+#include "answer/asked_picture.h"
 #include "answer/chat/chat_context.h"
+#include "answer/pictures.h"
 #include "answer/prompt_rows.h"
 #include "answer/row_file.h"
 #include "answer/thinking.h"
@@ -21,6 +23,7 @@
 #include "cli/flags/constraint_flags.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_flags.h"
+#include "cli/flags/picture_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
 #include "cli/terminal/markdown_writer.h"
@@ -42,9 +45,10 @@ struct RunFlags {
   bool raw = false;
   bool json = false;
   std::string system;
-  std::string embeds;              // a file
-  std::string prompt;              // from -p
-  std::vector<std::string> words;  // the model's name, if it comes first, and the prompt
+  std::string embeds;               // a file
+  std::vector<std::string> images;  // files
+  std::string prompt;               // from -p
+  std::vector<std::string> words;   // the model's name, if it comes first, and the prompt
 };
 
 const char* NameOf(FinishReason reason) {
@@ -117,6 +121,38 @@ StatusOr<std::vector<float>> RowsOf(const RunFlags& flags, const Model& model) {
   return rows;
 }
 
+// The texts that stand for the pictures of --image.
+StatusOr<std::string> TakePictures(const RunFlags& flags, serve::Ask* ask) {
+  constexpr size_t kMaxBytes = size_t{64} << 20;
+  std::string marks;
+  if (flags.images.size() > serve::kMaxPictures) {
+    return InvalidArgument("--image: at most ", serve::kMaxPictures, " pictures");
+  }
+  for (const std::string& path : flags.images) {
+    WEFT_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kMaxBytes));
+    const auto file = std::make_shared<const serve::PictureFile>(std::move(bytes));
+    ask->pictures.push_back(
+        {serve::MarkOf(*file, ask->pictures.size()), Printable(path, 200), file});
+    marks += ask->pictures.back().mark;
+  }
+  return marks;
+}
+
+// What sees the pictures, if there are any.
+StatusOr<std::shared_ptr<serve::Pictures>> PicturesFor(const RunFlags& flags, const Model& model,
+                                                       Engine* engine) {
+  if (flags.images.empty()) return std::shared_ptr<serve::Pictures>();
+  if (flags.raw || model.chat_template().empty()) {
+    return InvalidArgument("--image needs a model with a chat template, and no --raw");
+  }
+  WEFT_ASSIGN_OR_RETURN(auto encoder, LoadFlaggedEncoder(flags.model, model));
+  if (encoder == nullptr) {
+    return InvalidArgument("--image needs the model's projector: --mmproj FILE (mmproj-*.gguf)");
+  }
+  constexpr int64_t kCacheBytes = 0;
+  return std::make_shared<serve::Pictures>(std::move(encoder), engine, kCacheBytes);
+}
+
 // A text to continue, after the vectors if there are any.
 void SetPlainPrompt(const Model& model, const std::string& prompt, std::vector<float> rows,
                     TurnOptions* turn) {
@@ -152,13 +188,14 @@ StatusOr<serve::Ask> AskFor(const RunFlags& flags, const std::string& prompt,
   serve::SetThinking(thinking, thinking.limit, &ask.chat);
   ask.thought = std::move(thinking.limit);
   if (answer) ask.answer = serve::AnswerRule{*std::move(answer), NameOf(flags.constraint)};
-  // The vectors come before the question, as a part of the message.
+  // The vectors and pictures come before the question, as parts of the message.
   ChatMessage question;
   if (!rows.empty()) {
     ask.rows.push_back(serve::MarkRows(std::move(rows)));
     question.parts.push_back(ask.rows[0].mark);
   }
-  if (!prompt.empty()) question.parts.push_back(prompt);
+  WEFT_ASSIGN_OR_RETURN(const std::string marks, TakePictures(flags, &ask));
+  if (!prompt.empty() || !marks.empty()) question.parts.push_back(marks + prompt);
   std::vector<ChatMessage>& messages = ask.chat.conversation.messages;
   if (!flags.system.empty()) messages.push_back({.role = Role::kSystem, .parts = {flags.system}});
   messages.push_back(std::move(question));
@@ -247,8 +284,13 @@ Status Run(RunFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
   RememberModel(flags.model);
   WEFT_ASSIGN_OR_RETURN(options.draft_model, LoadFlaggedDraft(flags.model, *model));
+  if (!flags.images.empty()) {
+    options.max_row_bytes = serve::RowBytesFor(*model, options.max_row_bytes);
+  }
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
-  WEFT_ASSIGN_OR_RETURN(const auto answerer, serve::Answerer::ForCommand(model, engine.get()));
+  WEFT_ASSIGN_OR_RETURN(auto pictures, PicturesFor(flags, *model, engine.get()));
+  WEFT_ASSIGN_OR_RETURN(const auto answerer,
+                        serve::Answerer::ForCommand(model, engine.get(), "", std::move(pictures)));
   WEFT_ASSIGN_OR_RETURN(serve::Ask ask, AskFor(flags, prompt, answer, found.advice, *model));
   TaskPool pool({.max_threads = 1});
   Said said;
@@ -270,6 +312,7 @@ CommandBody MakeRunCommand(CLI::App* app) {
   AddModelFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
   AddSpeculationFlags(app, &flags->model);
+  AddPictureFlags(app, &flags->model);
   AddContextFlag(app, &flags->model);
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);
@@ -280,6 +323,12 @@ CommandBody MakeRunCommand(CLI::App* app) {
   app->add_option("--embeds", flags->embeds,
                   "Input embeddings, before the prompt or instead of it: a matrix saved by NumPy, "
                   "safetensors or PyTorch");
+  app->add_option("--image", flags->images,
+                  "A picture before the question: PNG, JPEG, WebP, GIF or BMP; may be repeated "
+                  "(--mmproj)")
+      ->check(CLI::ExistingFile)
+      ->type_name("FILE")
+      ->allow_extra_args(false);
   app->add_flag("--raw", flags->raw,
                 "Continue the text of the prompt, as models without a chat template do, instead of "
                 "answering it");
@@ -294,6 +343,7 @@ CommandBody MakeRunCommand(CLI::App* app) {
       "  weft run smollm2 Why is the sky blue\n"
       "  git diff | weft run -m model.gguf --system \"Write a commit message\"\n"
       "  weft run -m model.gguf --raw -n 64 --temp 0 \"The loom\"\n"
+      "  weft run -m smolvlm.gguf --mmproj mmproj-smolvlm.gguf --image cat.png \"What is it?\"\n"
       "  weft run -m model.gguf --regex \"yes|no\" \"Is water wet?\"");
   return [flags] { return Run(*flags); };
 }

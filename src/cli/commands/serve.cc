@@ -19,6 +19,7 @@
 #include "cli/flags/door_flags.h"
 #include "cli/flags/model_flags.h"
 #include "cli/flags/ollama_flags.h"
+#include "cli/flags/picture_flags.h"
 #include "cli/serve/announcement.h"
 #include "cli/serve/api_routes.h"
 #include "cli/serve/drain.h"
@@ -159,7 +160,8 @@ Status Announce(OpenServer* open) {
   const ServeFlags& flags = open->flags;
   serve::ModelHost& host = *open->host;
   const int64_t row_width = flags.server.takes_prompt_embeds ? host.model().row_width() : 0;
-  open->http->SetMaxBodyBytes(MaxBodyBytes(flags.server, host.model().context_tokens(), row_width));
+  open->http->SetMaxBodyBytes(
+      MaxBodyBytes(flags.server, host.model().context_tokens(), row_width, host.answerer().sees()));
   if (flags.server.grpc_port >= 0) {
     WEFT_ASSIGN_OR_RETURN(open->grpc,
                           serve::GrpcServer::Start(&host, open->keys, GrpcOptions(flags)));
@@ -274,6 +276,7 @@ Status Serve(const ServeFlags& flags) {
   serve::ModelHost host(
       {.load = [&] { return LoadFlaggedModel(flags.model, model.file, tell_loaded); },
        .load_draft = [&](const Model& of) { return LoadFlaggedDraft(flags.model, of); },
+       .load_encoder = [&](const Model& of) { return LoadFlaggedEncoder(flags.model, of); },
        .engine = engine_options,
        .template_source = std::move(template_source),
        .model_id = flags.server.aliases.empty() ? model.name : flags.server.aliases[0],

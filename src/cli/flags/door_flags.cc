@@ -108,12 +108,13 @@ serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys) {
 }
 
 uint64_t MaxBodyBytes(const serve::ServerOptions& options, int64_t context_tokens,
-                      int64_t row_width) {
+                      int64_t row_width, bool sees) {
   if (options.max_body_bytes > 0) return static_cast<uint64_t>(options.max_body_bytes);
   const uint64_t of_text = (uint64_t{1} << 20) + 64 * static_cast<uint64_t>(context_tokens);
   // A session's vectors as 32-bit floats in base64.
   const int64_t most = std::min(EngineOptions().max_row_bytes, context_tokens * row_width * 4);
-  return of_text + static_cast<uint64_t>(most) / 3 * 4;
+  const uint64_t of_pictures = sees ? uint64_t{64} << 20 : 0;
+  return of_text + static_cast<uint64_t>(most) / 3 * 4 + of_pictures;
 }
 
 void ReloadKeys(serve::ApiKeys* keys, serve::ApiKeys* metrics_keys) {

@@ -24,9 +24,9 @@ StatusOr<std::map<std::string, double, std::less<>>> ShareWeights(
     const serve::ServerOptions& options, const serve::ApiKeys& keys);
 serve::ChannelLimits ChannelsPerKey(const serve::ApiKeys& keys);
 // For bodies that arrive once the model is loaded. `row_width`: of vectors that clients may send in
-// place of tokens; 0: none.
+// place of tokens; 0: none. `sees`: they may have pictures.
 uint64_t MaxBodyBytes(const serve::ServerOptions& options, int64_t context_tokens,
-                      int64_t row_width);
+                      int64_t row_width, bool sees);
 // Reloads both files, and logs it.
 void ReloadKeys(serve::ApiKeys* keys, serve::ApiKeys* metrics_keys);
 

@@ -37,7 +37,8 @@ struct ModelFlags {
   std::string speculate;   // empty: auto with a draft model, otherwise lookup
   std::string draft_path;  // as path; empty: none
   int speculate_max = EngineOptions().max_guesses;
-  std::string pooling;  // empty: as the file says
+  std::string pooling;         // empty: as the file says
+  std::string projector_path;  // from --mmproj; empty: one next to the model's file
 };
 
 // Only -m and -hf, for commands that just need the file. With `positional`, such as "NAME", the

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "answer/pictures.h"
 #include "base/clock.h"
 #include "base/files/file_io.h"
 #include "base/files/mapped_file.h"
@@ -14,6 +15,7 @@
 #include "base/strings.h"
 #include "cli/flags/bytes_flag.h"
 #include "cli/flags/duration_flag.h"
+#include "cli/flags/picture_flags.h"
 #include "cli/serve/models_file.h"
 #include "doors/host/model_host.h"
 #include "model/formats/model_facts.h"
@@ -75,8 +77,10 @@ class ServedModel : public serve::LoadedModel {
   const serve::Router& router() const override { return router_; }
   int64_t memory_bytes() const override {
     const EngineStats stats = host_.engine().Stats();
+    const serve::Pictures* const pictures = host_.answerer().pictures();
     return stats.weight_bytes + stats.draft_weight_bytes + host_.engine().options().memory_bytes +
-           stats.scratch_bytes + stats.draft_scratch_bytes;
+           stats.scratch_bytes + stats.draft_scratch_bytes +
+           (pictures != nullptr ? pictures->memory_bytes() : 0);
   }
   Status Park(milliseconds grace) override { return host_.Drain(grace); }
 
@@ -88,6 +92,8 @@ class ServedModel : public serve::LoadedModel {
                         told] { return shelf->Load(flags_.model, file, told); },
                .load_draft = [this, shelf = recipe.parts->shelf.get()](
                                  const Model& of) { return shelf->LoadDraft(flags_.model, of); },
+               .load_encoder =
+                   [this](const Model& of) { return LoadFlaggedEncoder(flags_.model, of); },
                .engine = EngineOf(recipe, flags_),
                .template_source = std::move(template_source),
                .model_id = recipe.id,

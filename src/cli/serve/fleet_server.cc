@@ -89,6 +89,12 @@ Status CheckFlags(const ServeFlags& flags) {
         "--alias names one model; with several, name them in a file for "
         "--models: [haiku] and model = \"smollm2\"");
   }
+  const std::string& projector = flags.model.projector_path;
+  if (!projector.empty() && projector != "none") {
+    return InvalidArgument(
+        "--mmproj belongs to one model; with several, it is found as mmproj*.gguf next to its "
+        "model's file");
+  }
   return OkStatus();
 }
 
@@ -238,7 +244,7 @@ Status ServeFleet(const ServeFlags& flags, const EngineOptions& engine, FleetDoo
   serve::FrontDoor front(std::move(door.options), &router, &host);
   WEFT_ASSIGN_OR_RETURN(const auto http,
                         serve::HttpServer::Start(ServeHttpOptions(flags), front.Hooks()));
-  http->SetMaxBodyBytes(MaxBodyBytes(flags.server, context, /*row_width=*/0));
+  http->SetMaxBodyBytes(MaxBodyBytes(flags.server, context, /*row_width=*/0, /*sees=*/true));
   fleet.Start();
   OpenFleet open{.flags = flags, .door = door, .host = host, .fleet = fleet, .http = *http};
   RunUntilEnd(signals.get(), &open);

@@ -13,6 +13,7 @@
 #include "cli/flags/door_flags.h"
 #include "cli/flags/duration_flag.h"
 #include "cli/flags/ollama_flags.h"
+#include "cli/flags/picture_flags.h"
 #include "cli/serve/server_flags.h"
 #include "doors/api/page/page.h"
 
@@ -94,6 +95,7 @@ void AddFlagsOfEachModel(CLI::App* app, ServeFlags* flags) {
   AddPoolingFlag(app, &flags->model);
   AddComputeFlags(app, &flags->model);
   AddSpeculationFlags(app, &flags->model);
+  AddPictureFlags(app, &flags->model);
   // Defaults for requests that omit them.
   AddSamplingFlags(app, &flags->sampling);
   AddReplyFlags(app, &flags->reply);

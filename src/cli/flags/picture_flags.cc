@@ -1,0 +1,110 @@
+#include "cli/flags/picture_flags.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "answer/pictures.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "compute/backend.h"
+#include "model/formats/model_file.h"
+#include "model/pictures/picture_spec.h"
+
+namespace weft::cli {
+namespace {
+
+using Encoder = std::shared_ptr<const vision::PictureEncoder>;
+
+constexpr char kNone[] = "none";
+
+// The model's backend, if it computes encoders; otherwise the processor's.
+StatusOr<const Backend*> BackendFor(const Model& model) {
+  const Backend* const own = &model.backend();
+  if (own->capabilities().row_input) return own;
+  return FindBackend("cpu");
+}
+
+StatusOr<PictureSpec> SpecOf(const ModelFile& file, const Model& model) {
+  WEFT_ASSIGN_OR_RETURN(PictureSpec spec, BuildPictureSpec(file));
+  WEFT_RETURN_IF_ERROR(serve::CheckProjector(spec, model));
+  return spec;
+}
+
+StatusOr<Encoder> LoadEncoder(std::shared_ptr<const ModelFile> file, PictureSpec spec,
+                              const Model& model, const ModelFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(const Backend* const backend, BackendFor(model));
+  LoadOptions options;
+  options.n_threads = flags.threads;
+  if (backend == &model.backend()) options.device = flags.device;
+  return vision::PictureEncoder::Load(std::move(file), std::move(spec), backend, options);
+}
+
+std::vector<std::string> ProjectorsNextTo(const std::string& model_path) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(model_path).parent_path();
+  for (const auto& entry :
+       std::filesystem::directory_iterator(folder.empty() ? "." : folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("mmproj") && name.ends_with(".gguf")) {
+      paths.push_back(entry.path().string());
+    }
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+// The first of them that belongs to the model.
+Encoder FindEncoder(const ModelFlags& flags, const Model& model) {
+  if (!std::filesystem::is_regular_file(model.path())) return nullptr;
+  for (const std::string& path : ProjectorsNextTo(model.path())) {
+    const auto load = [&]() -> StatusOr<Encoder> {
+      WEFT_ASSIGN_OR_RETURN(const auto file, ModelFile::Open(path));
+      WEFT_ASSIGN_OR_RETURN(PictureSpec spec, SpecOf(*file, model));
+      WEFT_RETURN_IF_ERROR(serve::CheckVocabulary(spec, model));
+      return LoadEncoder(file, std::move(spec), model, flags);
+    };
+    auto encoder = load();
+    if (encoder.ok()) {
+      LogLine(StrCat("pictures by ", Printable(path, 300), "; --mmproj none turns them off"));
+      return *std::move(encoder);
+    }
+    LogLine(StrCat("no pictures by ", Printable(path, 300), ": ",
+                   Printable(Message(encoder.status()), 500)));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void AddPictureFlags(CLI::App* app, ModelFlags* flags) {
+  app->add_option("--mmproj", flags->projector_path,
+                  "The model's projector, with which it sees pictures: a GGUF file (default: "
+                  "mmproj*.gguf next to the model's file; none: no pictures)")
+      ->type_name("FILE|none")
+      ->check([](const std::string& path) { return path == kNone ? "" : CLI::ExistingFile(path); });
+}
+
+StatusOr<Encoder> LoadFlaggedEncoder(const ModelFlags& flags, const Model& model) {
+  const std::string& path = flags.projector_path;
+  if (path == kNone) return Encoder();
+  if (path.empty()) return FindEncoder(flags, model);
+  const auto load = [&]() -> StatusOr<Encoder> {
+    WEFT_ASSIGN_OR_RETURN(const auto file, ModelFile::Open(path));
+    WEFT_ASSIGN_OR_RETURN(PictureSpec spec, SpecOf(*file, model));
+    if (const Status has = serve::CheckVocabulary(spec, model); !has.ok()) {
+      LogLine(
+          StrCat("--mmproj ", Printable(path, 300), " may be of another model: ", Message(has)));
+    }
+    return LoadEncoder(file, std::move(spec), model, flags);
+  };
+  auto encoder = load();
+  WEFT_RETURN_IF_ERROR(Annotate(encoder.status(), "--mmproj ", Printable(path, 300), ": "));
+  return encoder;
+}
+
+}  // namespace weft::cli

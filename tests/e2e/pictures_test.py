@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""Pictures, as clients of every API send them: what the model reads, what is found again, what is
+refused. The models are tiny and random, so their answers differ with every pixel."""
+
+import base64
+import concurrent.futures
+import pathlib
+import struct
+import tempfile
+import unittest
+import zlib
+
+from serve_test import Server
+from weft_process import add_metadata, make_model, weft
+
+# As a model that sees has it: what it writes for a picture is not a text of the conversation.
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>"
+    "{% if message.content is string %}{{ message.content }}{% else %}"
+    "{% for part in message.content %}"
+    "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+WIDTH = 32  # of the tiny projectors' embeddings
+SIZES = ("--embd", WIDTH, "--heads", 2, "--kv-heads", 1, "--head-dim", 16, "--ffn", 64)
+
+
+def png(seed, width=84, height=84):
+    """A picture of stripes, as a file."""
+    def chunk(kind, data):
+        whole = kind + data
+        return struct.pack(">I", len(data)) + whole + struct.pack(">I", zlib.crc32(whole))
+
+    rows = b"".join(b"\0" + bytes((x * 7 + y * seed * 3 + c * 60 + seed * 11) % 256
+                                  for x in range(width) for c in range(3))
+                    for y in range(height))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) +
+            chunk(b"IEND", b""))
+
+
+def coded(data):
+    return base64.b64encode(data).decode()
+
+
+def openai(data, text="What is it?"):
+    url = data if isinstance(data, str) else "data:image/png;base64," + coded(data)
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}},
+                                        {"type": "text", "text": text}]}
+
+
+def chat(*messages, **more):
+    return {"messages": list(messages), "max_tokens": 4, "temperature": 0, "logprobs": True,
+            "ignore_eos": True, **more}
+
+
+def likelihoods(answer):
+    return [token["logprob"] for token in answer["choices"][0]["logprobs"]["content"]]
+
+
+class PicturesTest(unittest.TestCase):
+    projector = "tiny-idefics3-mmproj"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.dir = pathlib.Path(cls.folder.name)
+        plain = make_model(cls.dir / "plain.gguf", "tiny-llama", "F32", *SIZES)
+        cls.model = add_metadata(plain, {"tokenizer.chat_template": TEMPLATE}, cls.dir / "llama.gguf")
+        cls.mmproj = make_model(cls.dir / "projector.gguf", cls.projector)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def serve(self, *flags):
+        return Server(self.model, "--mmproj", self.mmproj, *flags)
+
+    def ok(self, server, path, body):
+        answer = server.ask("POST", path, body)
+        self.assertEqual(answer.status, 200, answer)
+        return answer.json
+
+    def cached(self, answer):
+        usage = answer["usage"]
+        return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+
+
+class ApiTest(PicturesTest):
+    def test_every_api_shows_the_model_the_same(self):
+        with self.serve() as server:
+            server.ready()
+            asked = self.ok(server, "/v1/chat/completions", chat(openai(png(1))))
+            plain = self.ok(server, "/v1/chat/completions",
+                            chat({"role": "user", "content": "What is it?"}))
+            n = asked["usage"]["prompt_tokens"]
+            self.assertGreater(n, plain["usage"]["prompt_tokens"] + 8, "a picture counts as tokens")
+            image = {"type": "image", "source": {"type": "base64", "media_type": "image/png",
+                                                 "data": coded(png(1))}}
+            text = {"type": "text", "text": "What is it?"}
+            messages = [{"role": "user", "content": [image, text]}]
+            usage = self.ok(server, "/v1/messages", {"messages": messages, "max_tokens": 4})["usage"]
+            self.assertEqual((usage["input_tokens"], usage["cache_read_input_tokens"]), (1, n - 1))
+            count = self.ok(server, "/v1/messages/count_tokens", {"messages": messages})
+            self.assertEqual(count["input_tokens"], n)
+            told = self.ok(server, "/api/chat", {"model": "x", "stream": False, "messages": [
+                {"role": "user", "content": "What is it?", "images": [coded(png(1))]}],
+                "options": {"num_predict": 4}} | {"model": self.name(server)})
+            self.assertEqual(told["prompt_eval_count"], n)
+            told = self.ok(server, "/api/generate", {
+                "model": self.name(server), "stream": False, "prompt": "What is it?",
+                "images": [coded(png(1))], "options": {"num_predict": 4}})
+            self.assertEqual(told["prompt_eval_count"], n)
+            usage = self.ok(server, "/v1/responses", {"max_output_tokens": 4, "input": [
+                {"role": "user", "content": [
+                    {"type": "input_image", "image_url": openai(png(1))["content"][0]["image_url"]["url"]},
+                    {"type": "input_text", "text": "What is it?"}]}]})["usage"]
+            self.assertEqual(usage["input_tokens"], n)
+            self.assertEqual(usage["input_tokens_details"]["cached_tokens"], n - 1)
+            self.assertEqual(server.metric("weft_pictures_encoded_total"), 1)
+
+    def name(self, server):
+        return server.ask("GET", "/v1/models").json["data"][0]["id"]
+
+    def test_tools_return_pictures(self):
+        call = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png",
+                                             "data": coded(png(3))}}
+        body = {"max_tokens": 4, "messages": [
+            {"role": "user", "content": "look"}, {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "c", "content": [image]}]}]}
+        with self.serve() as server:
+            server.ready()
+            answer = server.ask("POST", "/v1/messages", body)
+            self.assertEqual(answer.status, 200, answer)
+            self.assertIsNone(answer.headers["X-Weft-Warning"])
+            self.assertEqual(server.metric("weft_pictures_encoded_total"), 1)
+        with Server(self.model) as server:
+            server.ready()
+            answer = server.ask("POST", "/v1/messages", body)
+            self.assertEqual(answer.status, 200, answer)
+            self.assertIn("image in tool_result", answer.headers["X-Weft-Warning"])
+
+    def test_who_sees_is_told(self):
+        for sees, flags in ((True, ("--mmproj", self.mmproj)), (False, ())):
+            with Server(self.model, *flags) as server:
+                server.ready()
+                model = server.ask("GET", "/v1/models").json["data"][0]
+                self.assertEqual("image" in model["input_modalities"], sees)
+                shown = self.ok(server, "/api/show", {"model": model["id"]})
+                self.assertEqual("vision" in shown["capabilities"], sees)
+                self.assertEqual(server.ask("GET", "/props").json["modalities"]["vision"], sees)
+
+    def test_refusals_say_what_to_do(self):
+        def refusal(server, message, status=400):
+            answer = server.ask("POST", "/v1/chat/completions", chat(message))
+            self.assertEqual(answer.status, status, answer)
+            return answer.json["error"]["message"]
+
+        with Server(self.model) as server:
+            server.ready()
+            self.assertIn("--mmproj", refusal(server, openai(png(1))))
+            answer = server.ask("POST", "/api/chat", {"model": self.name(server), "messages": [
+                {"role": "user", "content": "x", "images": [coded(png(1))]}]})
+            self.assertIn("--mmproj", answer.json["error"])
+        with self.serve() as server:
+            server.ready()
+            for url, why in (("https://example.com/a.png", "fetches nothing"),
+                             ("file:///etc/passwd", "are not read"),
+                             ("data:image/png,abc", "base64"),
+                             (coded(b"no picture at all"), "messages[0].content[0]"),
+                             (coded(png(1)[:-200]), "PNG"),
+                             (coded(png(1, 2000, 3)), "longer side")):
+                self.assertIn(why, refusal(server, openai(url)), url)
+            many = openai(png(1))
+            many["content"] = many["content"][:1] * 101
+            self.assertIn("at most 100", refusal(server, many))
+            self.assertEqual(server.metric("weft_pictures_encoded_total"), 0)
+        done = weft("serve", "-m", self.model, "--port", "0", "--mmproj", self.model)
+        self.assertEqual(done.code, 1)
+        self.assertIn("it is no projector", done.err)
+        other = make_model(self.dir / "wide.gguf", "tiny-llama")
+        done = weft("serve", "-m", other, "--port", "0", "--mmproj", self.mmproj)
+        self.assertIn("the projector of another model", done.err)
+
+    def test_a_projector_next_to_the_model_is_found_if_it_is_the_models(self):
+        with tempfile.TemporaryDirectory(dir=self.dir) as folder:
+            model = pathlib.Path(folder) / "llama.gguf"
+            model.write_bytes(self.model.read_bytes())
+            (pathlib.Path(folder) / "mmproj-x.gguf").write_bytes(self.mmproj.read_bytes())
+            with Server(model) as server:
+                server.ready()
+                self.assertIn("the model's vocabulary has no token", server.log)
+                self.assertFalse(server.ask("GET", "/props").json["modalities"]["vision"])
+
+    def test_run_takes_files(self):
+        one, other = self.dir / "one.png", self.dir / "other.png"
+        one.write_bytes(png(1))
+        other.write_bytes(png(2))
+
+        def run(*args):
+            return weft("run", "-m", self.model, "--mmproj", self.mmproj, "-n", "8", "--temp", "0",
+                        "--json", *args)
+
+        with_one = run("--image", one, "What is it?")
+        self.assertEqual(with_one.code, 0, with_one)
+        both = run("--image", one, "--image", other, "What is it?")
+        self.assertGreater(both.json["prompt_tokens"], with_one.json["prompt_tokens"] + 8)
+        done = weft("run", "-m", self.model, "--image", one, "What is it?")
+        self.assertEqual(done.code, 1)
+        self.assertIn("--mmproj", done.err)
+
+
+class CacheTest(PicturesTest):
+    def test_a_b_a_finds_its_prefix_and_no_other_picture_has_it(self):
+        with self.serve() as server:
+            server.ready()
+            first = self.ok(server, "/v1/chat/completions", chat(openai(png(1))))
+            other = self.ok(server, "/v1/chat/completions", chat(openai(png(2))))
+            again = self.ok(server, "/v1/chat/completions", chat(openai(png(1))))
+            n, found = self.cached(again)
+            self.assertEqual(found, n - 1)
+            self.assertEqual(likelihoods(again), likelihoods(first))
+            n_other, found = self.cached(other)
+            self.assertEqual(n_other, n, "of the same size")
+            self.assertLess(found, n // 2, "only what comes before the picture")
+            self.assertNotEqual(likelihoods(other), likelihoods(first))
+            # The answer's own words are found as well.
+            said = first["choices"][0]["message"]
+            longer = self.ok(server, "/v1/chat/completions", chat(
+                openai(png(1)), {"role": "assistant", "content": said["content"]},
+                {"role": "user", "content": "And now?"}))
+            self.assertGreaterEqual(self.cached(longer)[1], n + 2)
+
+    def test_four_children_of_one_parent_encode_once(self):
+        parent = openai(png(5, 200, 150), "You share this screenshot.")
+        with self.serve() as server:
+            server.ready()
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                answers = list(pool.map(
+                    lambda i: self.ok(server, "/v1/chat/completions",
+                                      chat(parent, {"role": "user", "content": f"Child {i}"})),
+                    range(4)))
+            self.assertEqual(server.metric("weft_pictures_encoded_total"), 1)
+            n = answers[0]["usage"]["prompt_tokens"]
+            computed = sum(n - self.cached(answer)[1] for answer in answers)
+            self.assertLess(computed, 2 * n, "the parent's prompt is computed once")
+
+    def test_the_bits_are_the_same_beside_others(self):
+        bodies = [chat(openai(png(seed, 90 + 40 * seed, 100)), max_tokens=12) for seed in range(4)]
+        with self.serve() as server:
+            server.ready()
+            alone = [self.ok(server, "/v1/chat/completions", body) for body in bodies]
+        with self.serve("--image-cache", "1") as server:
+            server.ready()
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                together = list(pool.map(
+                    lambda body: self.ok(server, "/v1/chat/completions", body), bodies * 3))
+            for answer, expected in zip(together, alone * 3):
+                self.assertEqual(likelihoods(answer), likelihoods(expected))
+
+    def test_the_disk_keeps_pictures_apart(self):
+        with tempfile.TemporaryDirectory(dir=self.dir) as state:
+            flags = ("--state-dir", state, "--state-disk", "50M")
+            one = chat(openai(png(1, 300, 300)), session_id="kitchen")
+            with self.serve(*flags) as server:
+                server.ready()
+                first = self.ok(server, "/v1/chat/completions", one)
+                self.ok(server, "/v1/chat/completions", chat(openai(png(1, 300, 300))))
+                server.until(lambda: b"weft_state_disk_pending 0" in
+                             server.ask("GET", "/metrics").body, "it is never written")
+                self.assertEqual(server.end(), 0, server.log)
+            with self.serve(*flags) as server:
+                server.ready()
+                other = self.ok(server, "/v1/chat/completions", chat(openai(png(2, 300, 300))))
+                n, found = self.cached(other)
+                self.assertLess(found, n // 2, "another picture of the same size")
+                self.assertNotEqual(likelihoods(other), likelihoods(first))
+                again = self.ok(server, "/v1/chat/completions", one)
+                n, found = self.cached(again)
+                self.assertGreaterEqual(found, n - 40)
+                self.assertEqual(likelihoods(again), likelihoods(first))
+
+
+class PixtralTest(PicturesTest):
+    projector = "tiny-mistral3-mmproj"
+
+    def test_pictures_of_many_sizes(self):
+        with self.serve() as server:
+            server.ready()
+            sizes = set()
+            for width, height in ((56, 56), (120, 40), (333, 500)):
+                body = chat(openai(png(1, width, height)))
+                first = self.ok(server, "/v1/chat/completions", body)
+                again = self.ok(server, "/v1/chat/completions", body)
+                n, found = self.cached(again)
+                self.assertEqual(found, n - 1)
+                self.assertEqual(likelihoods(again), likelihoods(first))
+                count = self.ok(server, "/v1/messages/count_tokens", {"messages": [
+                    {"role": "user", "content": [
+                        {"type": "image", "source": {"type": "base64", "media_type": "image/png",
+                                                     "data": coded(png(1, width, height))}},
+                        {"type": "text", "text": "What is it?"}]}]})
+                self.assertEqual(count["input_tokens"], n)
+                sizes.add(n)
+            self.assertEqual(len(sizes), 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
