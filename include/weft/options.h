@@ -20,6 +20,7 @@
 namespace weft {
 
 class Model;
+class StepGate;
 
 // Limits on a turn's lists that the engine scans for every token while all sessions wait. Longer
 // lists are INVALID_ARGUMENT, whichever API a turn comes through.
@@ -118,6 +119,9 @@ struct EngineOptions {
   std::shared_ptr<const Model> draft_model = {};
   // Draft and verify even where that does not pay; for tests and measurements.
   bool draft_at_any_cost = false;
+  // Shared with engines that compute on the same cores or device, so that they take turns
+  // (weft/step_gate.h). Null: this engine computes whenever it has work.
+  std::shared_ptr<StepGate> gate = {};
   // Most bytes of vectors in place of tokens (PromptPart) in one session. They are part of
   // memory_bytes; those of all sessions together take at most half of it.
   int64_t max_row_bytes = int64_t{64} << 20;

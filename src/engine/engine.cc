@@ -15,6 +15,7 @@
 #include "engine/engine_core.h"
 #include "engine/mailbox.h"
 #include "engine/side_work.h"
+#include "weft/step_gate.h"
 
 namespace weft {
 namespace {
@@ -274,12 +275,13 @@ class EngineThread : public Engine {
     view_ = core_->publisher().view();
     core_->Publish();
     built->set_value(OkStatus());
+    if (options_.gate != nullptr) place_ = options_.gate->NewPlace();
     while (!ShouldStop()) {
       RunMessages();
-      const bool advanced =
-          core_->RunOnce([this] { return mailbox_->HasMail() || beside_.IsDue(); });
-      const bool worked =
-          beside_.Advance(core_->executor(), [this] { return mailbox_->HasMail(); });
+      if (EnterGate()) RunMessages();
+      const bool advanced = core_->RunOnce([this] { return MustPause() || beside_.IsDue(); });
+      const bool worked = beside_.Advance(core_->executor(), [this] { return MustPause(); });
+      LeaveGate(advanced || worked);
       turns_waiting_ = core_->turns().waiting();
       if (advanced || worked || ShouldStop()) {
         core_->PublishIfDue();
@@ -291,6 +293,7 @@ class EngineThread : public Engine {
       const auto wake = core_->NextWake();
       mailbox_->WaitUntil(stop_at_ ? std::min(*stop_at_, wake) : wake);
     }
+    place_.reset();
     core_->turns().StopAccepting();
     core_->CutAll(Unavailable("the engine is shutting down"));
     beside_.Clear();
@@ -303,6 +306,22 @@ class EngineThread : public Engine {
     beside_.Clear();
     core_->publisher().Close();
     core_.reset();
+  }
+
+  // --- in turn with other engines ---
+  // True if it had to wait.
+  bool EnterGate() {
+    if (place_ == nullptr || (core_->turns().idle() && beside_.empty())) return false;
+    const int64_t waited_us = place_->Enter();
+    core_->steps().NoteOthers(place_->others(), waited_us);
+    return waited_us > 0;
+  }
+  bool MustPause() const {
+    return mailbox_->HasMail() || (place_ != nullptr && place_->IsWanted());
+  }
+  void LeaveGate(bool goes_on) {
+    if (place_ == nullptr) return;
+    goes_on ? place_->PassOn() : place_->Leave();
   }
 
   // Takes at most save_grace: half of it for writes already under way, piece by piece, the rest for
@@ -358,6 +377,7 @@ class EngineThread : public Engine {
   SideWorkQueue beside_;
   Status shutdown_status_;
   std::unique_ptr<EngineCore> core_;
+  std::unique_ptr<StepGate::Place> place_;  // null: no gate, or the turns are over
   std::optional<std::chrono::steady_clock::time_point> stop_at_;
 };
 

@@ -92,6 +92,7 @@ class EngineCore {
   // which ends early once `interrupted` returns true. False if there was nothing to compute; the
   // thread then sleeps until NextWake or a message.
   bool RunOnce(FunctionRef<bool()> interrupted);
+  StepRunner& steps() { return steps_; }
   std::chrono::steady_clock::time_point NextWake() const;
 
  private:

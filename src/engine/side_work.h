@@ -21,6 +21,7 @@ class SideWorkQueue {
   explicit SideWorkQueue(int step_ms) : piece_us_(step_ms * int64_t{1000}) {}
 
   void Add(std::shared_ptr<SideWork> work) { queue_.push_back(std::move(work)); }
+  bool empty() const { return queue_.empty(); }
   // Steps have computed for as long as a piece may take, so that it is the work's turn.
   bool IsDue() const { return !queue_.empty() && NowMicros() - last_us_ >= piece_us_; }
   // Computes the next piece, which ends once `interrupted` returns true or its time is over. False

@@ -89,12 +89,14 @@ int64_t StepPlanner::RowsFor(double us, int64_t depth) const {
   return static_cast<int64_t>(std::min(rows, 1e9));
 }
 
-// The number of rows that keeps the time between pauses within `step_us` and, next to decoding,
-// within a quarter of the allowance: some parts take twice as long as others.
+// The number of rows that keeps the time between pauses within `step_us`, or a share of it if other
+// engines wait, and, next to decoding, within a quarter of the allowance: some parts take twice as
+// long as others.
 int64_t StepPlanner::LongRows(int64_t depth, bool beside_decoding) const {
   const int64_t most = options_.max_step_tokens;
-  if (prompt_row_us_ == 0) return beside_decoding ? std::min(kUnmeasuredRows, most) : most;
-  double part_us = static_cast<double>(options_.step_us);
+  const bool others_wait = beside_decoding || n_others_ > 0;
+  if (prompt_row_us_ == 0) return others_wait ? std::min(kUnmeasuredRows, most) : most;
+  double part_us = static_cast<double>(options_.step_us) / std::max(n_others_, 1);
   if (beside_decoding) part_us = std::min(part_us, static_cast<double>(AllowanceUs()) / 4);
   const int64_t rows = RowsFor(part_us * (options_.pause_points + 1), depth);
   return std::min(std::max(rows / kTileRows * kTileRows, kMinLongRows), most);

@@ -69,6 +69,9 @@ class StepPlanner {
   };
   explicit StepPlanner(const Options& options) : options_(options) {}
 
+  // Other engines that compute in turn with this one (StepGate). They share `step_us`.
+  void SetOthers(int n) { n_others_ = n; }
+
   // Rows per lane in a long step, 0 for those left out. All 0 if there are no prompts or they fit
   // into short steps.
   std::vector<int64_t> PlanLong(std::span<const LaneView> lanes) const;
@@ -111,6 +114,7 @@ class StepPlanner {
                   std::vector<int64_t>* rows) const;
 
   Options options_;
+  int n_others_ = 0;
   GuessPlanner guess_planner_;
   // Smoothed measurements; 0 until there is one.
   double decode_step_us_ = 0;   // one step of pure decoding

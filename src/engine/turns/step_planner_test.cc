@@ -39,6 +39,19 @@ TEST(StepPlannerTest, APromptAloneGetsAWholeLongStep) {
   EXPECT_THAT(planner.PlanShort(std::vector{Prompt(100)}, nullptr), ElementsAre(0));
 }
 
+TEST(StepPlannerTest, OtherEnginesShareTheTimeBetweenPauses) {
+  StepPlanner planner = Measured({.max_step_tokens = 4096, .pause_points = 1, .step_us = 100000});
+  const std::vector prompts = {Prompt(10000)};
+  EXPECT_THAT(planner.PlanLong(prompts), ElementsAre(2000));
+  planner.SetOthers(1);
+  EXPECT_THAT(planner.PlanLong(prompts), ElementsAre(2000));
+  planner.SetOthers(4);
+  EXPECT_THAT(planner.PlanLong(prompts), ElementsAre(496));
+  StepPlanner unmeasured(StepPlanner::Options{});
+  unmeasured.SetOthers(1);
+  EXPECT_THAT(unmeasured.PlanLong(prompts), ElementsAre(64));
+}
+
 TEST(StepPlannerTest, EveryDecodingSequenceGetsItsRowThoseThatWaitedLongestFirst) {
   const StepPlanner planner({.max_step_tokens = 8});
   EXPECT_THAT(planner.PlanShort(std::vector{Decoding(), Decoding()}, nullptr), ElementsAre(1, 1));

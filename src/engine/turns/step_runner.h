@@ -74,6 +74,12 @@ class StepRunner {
   LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
   const StepPlanner& planner() const { return planner_; }
 
+  // Other engines had the processor for this long, and so many may want it again.
+  void NoteOthers(int n, int64_t waited_us) {
+    planner_.SetOthers(n);
+    slice_end_us_ += waited_us;
+  }
+
   // Ends the long step if nobody wants its results any more. Its rows count as never begun.
   void AbandonIfUnwanted();
   // The same even if somebody wants them, provided that the turn takes part in it.
