@@ -23,8 +23,8 @@ ONE, TWO = "160M", "240M"
 class Server(serve_test.Server):
     """A weft serve with these arguments, which saves its sessions when the with block ends."""
 
-    def __init__(self, *args):
-        super().__init__(None, *args)
+    def __init__(self, *args, **more):
+        super().__init__(None, *args, **more)
 
     def __exit__(self, *error):
         if self.process.poll() is None:
@@ -33,9 +33,9 @@ class Server(serve_test.Server):
                 self.process.wait(TIMEOUT_S)
         super().__exit__(*error)
 
-    def ask(self, method, path, body=None):
+    def ask(self, method, path, body=None, headers={}):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
-        connection.request(method, path, None if body is None else json.dumps(body))
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
         response = connection.getresponse()
         text = response.read()
         self.headers = response.headers

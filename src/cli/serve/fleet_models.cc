@@ -43,6 +43,7 @@ struct Wanted {
   bool may_be_broken = false;
   std::optional<milliseconds> idle_unload = std::nullopt;
   int64_t session_bytes = 0;  // 0: a part of --memory
+  std::string said = {};      // of it, in the file of --models
   ServeFlags flags;
 };
 
@@ -120,6 +121,7 @@ class ServedModel : public serve::LoadedModel {
       engine.max_guesses = own->max_guesses;
     }
     engine.memory_bytes = recipe.session_bytes;
+    engine.gate = recipe.parts->gates->Of(flags.model.backend);
     engine.state_dir = recipe.parts->state_dir.empty() ? ""
                                                        : StrCat(recipe.parts->state_dir, "/models/",
                                                                 serve::DefaultModelId(recipe.id));
@@ -186,7 +188,9 @@ StatusOr<Wanted> WantedOf(const ModelTable& table, const ServeFlags& flags) {
   const std::string place =
       StrCat("the model [", Printable(table.name, 100), "] of line ", table.line);
   try {
-    app.parse(ArgumentsOf(table));
+    std::vector<std::string> arguments = ArgumentsOf(table);
+    wanted.said = StrJoin(arguments, "\n");
+    app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     return InvalidArgument(place, ": ", error.what());
   }
@@ -268,6 +272,9 @@ std::string NameOfPath(const std::string& words) {
 }
 
 StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const FleetParts> parts) {
+  // A model that comes back is mapped, instead of packed again.
+  std::string& packed = wanted.flags.model.packed_cache;
+  if (packed.empty()) packed = parts->packed_cache;
   serve::FleetModel model{.name = wanted.name,
                           .aliases = wanted.aliases,
                           .pinned = wanted.pinned,
@@ -277,6 +284,7 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
   if (!opened.ok()) {
     if (!wanted.may_be_broken) return opened.status();
     model.problem = Message(opened.status());
+    model.source = model.problem;
     return model;
   }
   const ModelFile& file = *opened->file;
@@ -285,6 +293,8 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
   model.file_name = std::filesystem::path(file.path()).filename().string();
   model.file_bytes = static_cast<int64_t>(file.file_bytes());
   model.file_time_s = ChangeTime(file.path());
+  model.source =
+      StrCat(file.path(), "\n", model.file_bytes, "\n", model.file_time_s, "\n", wanted.said);
   model.facts = FactsOf(file);
   if (wanted.flags.model.context > 0) model.facts.context_tokens = wanted.flags.model.context;
   const int64_t weights = model.facts.tensor_bytes;
@@ -332,13 +342,18 @@ StatusOr<std::vector<serve::FleetModel>> FleetModels(const ServeFlags& flags,
   WEFT_ASSIGN_OR_RETURN(std::vector<Wanted> all, AllWanted(flags));
   std::vector<serve::FleetModel> models;
   for (Wanted& wanted : all) {
-    // A model that comes back is mapped, instead of packed again.
-    std::string& packed = wanted.flags.model.packed_cache;
-    if (packed.empty()) packed = parts->packed_cache;
     WEFT_ASSIGN_OR_RETURN(models.emplace_back(), FleetModelOf(std::move(wanted), parts));
   }
   WEFT_RETURN_IF_ERROR(CheckNames(models));
   return models;
+}
+
+StatusOr<serve::FleetModel> FleetModelNamed(const std::string& name, const std::string& path,
+                                            const ServeFlags& flags,
+                                            std::shared_ptr<const FleetParts> parts) {
+  Wanted wanted{.name = name, .flags = flags};
+  wanted.flags.model.path = path;
+  return FleetModelOf(std::move(wanted), std::move(parts));
 }
 
 }  // namespace weft::cli

@@ -4,21 +4,39 @@
 #define WEFT_CLI_SERVE_FLEET_MODELS_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "cli/serve/api_routes.h"
 #include "cli/serve/model_shelf.h"
 #include "cli/serve/serve_flags.h"
 #include "doors/host/model_fleet.h"
 #include "weft/engine.h"
+#include "weft/step_gate.h"
 
 namespace weft::cli {
 
 // Whether the flags ask for several models.
 bool ServesSeveral(const ServeFlags& flags);
+
+// Models that compute with the same backend take turns. Any thread.
+class StepGates {
+ public:
+  std::shared_ptr<StepGate> Of(const std::string& backend) {
+    MutexLock lock(&mutex_);
+    std::shared_ptr<StepGate>& gate = gates_[backend];
+    if (gate == nullptr) gate = NewStepGate();
+    return gate;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<StepGate>> gates_ WEFT_GUARDED_BY(mutex_);
+};
 
 // What the models share. All of it outlives them.
 struct FleetParts {
@@ -28,12 +46,17 @@ struct FleetParts {
   std::string packed_cache;  // for models whose flags name none; may be empty
   ApiParts apis;
   std::unique_ptr<ModelShelf> shelf = std::make_unique<ModelShelf>();
+  std::unique_ptr<StepGates> gates = std::make_unique<StepGates>();
 };
 
 // Opens their files, downloading what is not here. A file that cannot be opened is an error if it
 // was named, and a model with a problem if it was found in a folder.
 StatusOr<std::vector<serve::FleetModel>> FleetModels(const ServeFlags& flags,
                                                      std::shared_ptr<const FleetParts> parts);
+// One more, of that name; its file is here.
+StatusOr<serve::FleetModel> FleetModelNamed(const std::string& name, const std::string& path,
+                                            const ServeFlags& flags,
+                                            std::shared_ptr<const FleetParts> parts);
 
 }  // namespace weft::cli
 

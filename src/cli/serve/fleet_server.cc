@@ -18,9 +18,9 @@
 #include "base/strings.h"
 #include "base/system.h"
 #include "cli/flags/door_flags.h"
-#include "cli/flags/ollama_flags.h"
 #include "cli/serve/announcement.h"
 #include "cli/serve/drain.h"
+#include "cli/serve/fleet_actions.h"
 #include "cli/serve/fleet_models.h"
 #include "cli/serve/signals.h"
 #include "doors/api/ollama/routes.h"
@@ -204,14 +204,6 @@ serve::ModelFleet::Options OptionsOf(const ServeFlags& flags, int64_t memory_byt
   return options;
 }
 
-// A pull of a model that is served is none.
-serve::OllamaPull PullFor(const ServeFlags& flags, const serve::ModelFleet& fleet) {
-  return [&fleet, pull = PullForOllama(flags.model.models_folder, flags.server.pull_bytes)](
-             const std::string& name, const auto& tell, const auto& is_wanted) {
-    return fleet.Find(name).ok() ? OkStatus() : pull(name, tell, is_wanted);
-  };
-}
-
 }  // namespace
 
 Status ServeFleet(const ServeFlags& flags, const EngineOptions& engine, FleetDoor door) {
@@ -232,13 +224,13 @@ Status ServeFleet(const ServeFlags& flags, const EngineOptions& engine, FleetDoo
   serve::ModelFleet fleet(OptionsOf(flags, parts->memory_bytes), std::move(models));
   serve::Router router;
   RegisterModelsAtHand(flags, first_path, router);
-  serve::RegisterFleetApi(router, host, fleet, flags.server.metrics);
+  serve::RegisterFleetApi(router, host, fleet, FleetActionsFor(flags, parts));
   serve::RegisterFleetSessions(router, fleet);
   serve::RegisterOllamaFleet(router, fleet);
   RegisterApis(flags,
                {.channels = parts->apis.channels,
                 .conversations = flags.server.state_dir,
-                .pull = PullFor(flags, fleet)},
+                .pull = OllamaPullFor(flags, parts, fleet)},
                host, router);
   door.options.fleet = &fleet;
   serve::FrontDoor front(std::move(door.options), &router, &host);

@@ -12,6 +12,7 @@
 #include "base/system.h"
 #include "doors/api/fields/support.h"
 #include "doors/api/model_wish.h"
+#include "doors/api/sse.h"
 #include "doors/host/presented_key.h"
 #include "doors/host/turn_work.h"
 #include "doors/http/request_log.h"
@@ -40,6 +41,9 @@ ApiError UnauthenticatedError(bool without_key) {
 ApiError NoModelError(const Status& status) {
   if (status.code() == StatusCode::kNotFound) {
     return ToDetailedApiError(WithCode(WithParam(status, "model"), "model_not_found"));
+  }
+  if (status.code() == StatusCode::kInvalidArgument) {
+    return ToDetailedApiError(WithCode(WithParam(status, "model"), "model_not_loaded"));
   }
   ApiError error = MakeError(503, "unavailable_error", std::string(Message(status)));
   error.retry_after_s = kModelRetrySeconds;
@@ -81,6 +85,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   void Send(int status, std::string_view content_type, std::string body,
             HttpHeaders headers) override {
     status_ = status;
+    if (has_signs_) return SendInStream(body);
     Keep(body);
     answer_ = WholeAnswer{std::string(content_type), std::move(body), WithOurs(std::move(headers))};
     // An accepted request is still being worked on.
@@ -96,7 +101,18 @@ class FrontDoor::CountingResponder : public HttpResponder {
   }
   bool Begin(int status, std::string_view content_type, HttpHeaders headers) override {
     status_ = status;
+    if (has_signs_) return !gone();
     return inner_.Begin(status, content_type, WithOurs(std::move(headers)));
+  }
+  // Before the handler runs, which will answer with server-sent events: a comment, which clients
+  // ignore.
+  void SendSign(std::string_view text) {
+    if (!std::exchange(has_signs_, true)) {
+      SseStream begin(inner_, WithOurs({}));
+      begin.Comment(text);
+    } else {
+      inner_.Write(StrCat(": ", text, "\n\n"));
+    }
   }
   bool Write(std::string_view data) override {
     left_before_last_ = inner_.gone();
@@ -142,6 +158,12 @@ class FrontDoor::CountingResponder : public HttpResponder {
     HttpHeaders headers;
   };
 
+  // An error, for which it is too late to be the whole answer.
+  void SendInStream(std::string_view body) {
+    const std::string_view event = shape == kAnthropicErrors ? "event: error\n" : "";
+    Write(StrCat(event, "data: ", body, "\n\n"));
+    End();
+  }
   void SendAnswer() {
     WholeAnswer answer = *std::exchange(answer_, std::nullopt);
     inner_.Send(status_, answer.content_type, std::move(answer.body), std::move(answer.headers));
@@ -175,6 +197,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   ByteBudget::Hold hold_;
   bool is_large_ = false;
   std::optional<WholeAnswer> answer_;  // until Leave
+  bool has_signs_ = false;             // the response has begun with signs of life
   bool ended_ = false;
   bool left_before_last_ = false;
   int status_ = 500;
@@ -294,7 +317,7 @@ bool FrontDoor::MayPass(HttpRequest& request, CountingResponder& responder) cons
     return false;
   }
   request.route = match.route;
-  if (!is_public && !FindOwner(request, responder)) return false;
+  if (!FindOwner(request, responder)) return false;
   if (match.route == nullptr && !match.allowed.empty()) {
     const std::string allowed = StrJoin(match.allowed, ", ");
     return refuse(MakeError(405, "invalid_request_error",
@@ -325,6 +348,11 @@ bool FrontDoor::FindOwner(HttpRequest& request, CountingResponder& responder) co
   request.is_operators = operators.required() ? as_operator.has_value() : keys.size() == 1;
   const bool may_ask = owner.has_value() || (as_operator.has_value() && for_operators) ||
                        (!keys.required() && !for_operators);
+  const bool is_public = request.route != nullptr && request.route->is_public;
+  if (!may_ask && is_public) {
+    request.is_operators = false;
+    return true;
+  }
   if (!may_ask) {
     SendError(responder, UnauthenticatedError(key.empty()), responder.shape);
     return false;
@@ -350,7 +378,15 @@ Task<void> FrontDoor::Answer(HttpRequest& request, CountingResponder& responder)
 
 // With the route of the model that the request is for, which stays loaded meanwhile.
 Task<void> FrontDoor::AnswerByModel(HttpRequest& request, CountingResponder& responder) {
-  auto use = options_.fleet->Use(ReadModelWish(request), responder.cancellation());
+  const RequestDefaults& defaults = host_.defaults();
+  const ModelWish wish = ReadModelWish(request, defaults.server.models_autoload);
+  ModelFleet::Signs signs{.first = defaults.stream_begin,
+                          .interval = defaults.server.ping_interval};
+  signs.tell = [&, wants_stream = std::optional<bool>()](std::string_view why) mutable {
+    if (!wants_stream) wants_stream = request.route->streams_events && WantsStream(request);
+    if (*wants_stream) responder.SendSign(why);
+  };
+  auto use = options_.fleet->Use(wish, responder.cancellation(), std::move(signs));
   const StatusOr<ModelLease> lease = co_await use;
   if (!lease.ok()) {
     SendError(responder, NoModelError(lease.status()), request.route->shape);

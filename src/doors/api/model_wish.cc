@@ -31,17 +31,31 @@ double SecondsOf(std::string_view unit) {
   return unit == "us" || unit == "ns" ? 1e-6 : 0;
 }
 
+// What a query says of a switch: "1", "true"; nothing if it says nothing of it.
+std::optional<bool> Switch(const HttpRequest& request, const std::string& name) {
+  const auto found = request.query.find(name);
+  if (found == request.query.end()) return std::nullopt;
+  return found->second == "1" || found->second == "true" || found->second == "on";
+}
+
 // Members of the outermost object; stops where nothing else can matter.
 class TopMembers : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit TopMembers(bool is_ollama) : is_ollama_(is_ollama) {}
+  enum class Wanted { kModel, kModelAndKeepAlive, kStream };
+  explicit TopMembers(Wanted wanted)
+      : is_ollama_(wanted == Wanted::kModelAndKeepAlive),
+        wants_stream_(wanted == Wanted::kStream) {}
 
   std::optional<std::string> model;
   std::optional<std::string> name;  // Ollama's other word for it
   std::optional<milliseconds> keep_alive;
+  bool stream = false;
 
   bool null() override { return true; }
-  bool boolean(bool) override { return true; }
+  bool boolean(bool value) override {
+    if (depth_ == 1 && key_ == "stream") stream = value;
+    return true;
+  }
   bool number_integer(number_integer_t value) override {
     return Number(static_cast<double>(value));
   }
@@ -74,9 +88,9 @@ class TopMembers : public nlohmann::json_sax<nlohmann::json> {
     if (depth_ == 1 && key_ == "keep_alive" && is_ollama_) keep_alive = OfSeconds(value);
     return depth_ > 0 && !IsDone();
   }
-  bool IsDone() const { return model.has_value() && (!is_ollama_ || keep_alive); }
+  bool IsDone() const { return !wants_stream_ && model.has_value() && (!is_ollama_ || keep_alive); }
 
-  const bool is_ollama_;
+  const bool is_ollama_, wants_stream_;
   int64_t depth_ = 0;
   std::string key_;
 };
@@ -104,9 +118,18 @@ std::optional<milliseconds> ReadKeepAlive(std::string_view text) {
   return is_negative ? milliseconds(-1) : OfSeconds(seconds);
 }
 
-ModelWish ReadModelWish(const HttpRequest& request) {
+bool WantsStream(const HttpRequest& request) {
+  if (request.body.empty()) return false;
+  TopMembers members(TopMembers::Wanted::kStream);
+  (void)nlohmann::json::sax_parse(request.body, &members);
+  return members.stream;
+}
+
+ModelWish ReadModelWish(const HttpRequest& request, bool may_load) {
   ModelWish wish;
-  TopMembers members(request.route != nullptr && request.route->shape == kOllamaErrors);
+  const bool is_ollama = request.route != nullptr && request.route->shape == kOllamaErrors;
+  TopMembers members(is_ollama ? TopMembers::Wanted::kModelAndKeepAlive
+                               : TopMembers::Wanted::kModel);
   if (!request.body.empty()) {
     (void)nlohmann::json::sax_parse(request.body, &members);
     wish.keep_alive = members.keep_alive;
@@ -117,7 +140,8 @@ ModelWish ReadModelWish(const HttpRequest& request) {
   } else if (in_query != request.query.end()) {
     wish.name = in_query->second;
   }
-  wish.may_load = request.route == nullptr || !request.route->is_watched;
+  wish.may_load = Switch(request, "autoload").value_or(may_load);
+  wish.counts = request.route == nullptr || !request.route->is_watched;
   return wish;
 }
 

@@ -15,8 +15,11 @@
 namespace weft::serve {
 
 // Without a name if the request names none, or none that can be read. `keep_alive` is read where
-// the route's errors have Ollama's form.
-ModelWish ReadModelWish(const HttpRequest& request);
+// the route's errors have Ollama's form. `may_load`: whether a request may have a model loaded that
+// says nothing of it (?autoload=false).
+ModelWish ReadModelWish(const HttpRequest& request, bool may_load = true);
+// Whether the body asks for a stream. Reads all of it.
+bool WantsStream(const HttpRequest& request);
 
 // Ollama's durations: "5m", "1h30m", "300ms", or seconds; a negative one means forever.
 std::optional<std::chrono::milliseconds> ReadKeepAlive(std::string_view text);

@@ -40,9 +40,30 @@ TEST(ModelWishTest, TheQueryCountsWhereTheBodySaysNothing) {
   const Route route{.is_watched = true};
   HttpRequest request{.query = {{"model", "q"}}, .route = &route};
   EXPECT_EQ(ReadModelWish(request).name, "q");
-  EXPECT_FALSE(ReadModelWish(request).may_load);
+  EXPECT_FALSE(ReadModelWish(request).counts);
   request.body = R"({"model": "b"})";
   EXPECT_EQ(ReadModelWish(request).name, "b");
+}
+
+TEST(ModelWishTest, AQueryDecidesWhetherItIsLoaded) {
+  HttpRequest request{.body = R"({"model": "a"})"};
+  EXPECT_TRUE(ReadModelWish(request).may_load);
+  EXPECT_FALSE(ReadModelWish(request, /*may_load=*/false).may_load);
+  request.query["autoload"] = "false";
+  EXPECT_FALSE(ReadModelWish(request).may_load);
+  for (const char* const yes : {"true", "1"}) {
+    request.query["autoload"] = yes;
+    EXPECT_TRUE(ReadModelWish(request, /*may_load=*/false).may_load) << yes;
+  }
+}
+
+TEST(ModelWishTest, OnlyTheOutermostObjectAsksForAStream) {
+  const auto wants = [](const char* body) { return WantsStream({.body = body}); };
+  EXPECT_TRUE(wants(R"({"model": "a", "messages": [], "stream": true})"));
+  EXPECT_FALSE(wants(R"({"model": "a", "stream": false})"));
+  EXPECT_FALSE(wants(R"({"x": {"stream": true}})"));
+  EXPECT_FALSE(wants(R"([{"stream": true}])"));
+  EXPECT_FALSE(wants(""));
 }
 
 TEST(ModelWishTest, OllamaSaysHowLongItStays) {

@@ -1,109 +1,71 @@
 #include "doors/host/fleet_metrics.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
-#include <string_view>
-
-#include "base/strings.h"
+#include <utility>
 
 namespace weft::serve {
 namespace {
 
-constexpr std::string_view kHelp = "# HELP ", kType = "# TYPE ";
+using prometheus::MetricFamily;
 
-// What the server counts, rather than its models.
-bool IsOfServer(std::string_view name) {
-  return name.starts_with("weft_http_") || name.starts_with("weft_model_");
+constexpr char kModel[] = "model";
+
+bool IsOfServer(const MetricFamily& family) { return family.name.starts_with("weft_http_"); }
+
+void AddGauge(const char* name, const char* help, const std::vector<ModelFleet::Info>& models,
+              double (*value)(const ModelFleet::Info&), MetricFamilies* families) {
+  MetricFamily& family = families->emplace_back();
+  family.name = name;
+  family.help = help;
+  family.type = prometheus::MetricType::Gauge;
+  for (const ModelFleet::Info& info : models) {
+    auto& metric = family.metric.emplace_back();
+    metric.label.push_back({kModel, info.model->name});
+    metric.gauge.value = value(info);
+  }
 }
-
-std::string LabelText(std::string_view value) {
-  std::string text = "model=\"";
-  for (const char c : value) {
-    if (c == '\n') {
-      text += "\\n";
-      continue;
-    }
-    if (c == '"' || c == '\\') text += '\\';
-    text += c;
-  }
-  return text + '"';
-}
-
-// "name{a="b"} 1" or "name 1" with a further label.
-std::string WithLabel(std::string_view sample, const std::string& label) {
-  const size_t brace = sample.find('{'), space = sample.find(' ');
-  if (brace == sample.npos || brace > space) {
-    return StrCat(sample.substr(0, space), "{", label, "}", sample.substr(space));
-  }
-  return StrCat(sample.substr(0, brace + 1), label, ",", sample.substr(brace + 1));
-}
-
-// Metrics in order of appearance, each with its description and its samples.
-class Families {
- public:
-  void Add(std::string_view text, const std::string& label) {
-    Family* family = nullptr;
-    for (const std::string_view line : StrSplit(text, '\n')) {
-      if (line.starts_with(kHelp) || line.starts_with(kType)) {
-        family = Find(line.substr(kHelp.size()), label);
-        if (family != nullptr) Describe(line, family);
-      } else if (family != nullptr && !line.empty()) {
-        StrAppend(&family->samples, label.empty() ? std::string(line) : WithLabel(line, label),
-                  "\n");
-      }
-    }
-  }
-  std::string Text() const {
-    std::string text;
-    for (const Family& family : families_) {
-      StrAppend(&text, family.help, family.type, family.samples);
-    }
-    return text;
-  }
-
- private:
-  struct Family {
-    std::string help, type, samples;
-  };
-
-  // Null for a metric that is left out.
-  Family* Find(std::string_view description, const std::string& label) {
-    const std::string name(description.substr(0, description.find(' ')));
-    if (IsOfServer(name) != label.empty()) return nullptr;
-    const auto [it, is_new] = place_of_.try_emplace(name, families_.size());
-    if (is_new) families_.emplace_back();
-    return &families_[it->second];
-  }
-  static void Describe(std::string_view line, Family* family) {
-    std::string& text = line.starts_with(kHelp) ? family->help : family->type;
-    text = StrCat(line, "\n");
-  }
-
-  std::vector<Family> families_;
-  std::map<std::string, size_t> place_of_;
-};
 
 }  // namespace
 
-std::string MergeMetrics(const std::string& own, const std::vector<ModelMetrics>& models) {
-  Families families;
-  families.Add(own, "");
-  for (const ModelMetrics& model : models) families.Add(model.text, LabelText(model.model));
-  return families.Text();
+MetricFamilies MergeMetrics(MetricFamilies own, std::vector<ModelMetrics> models) {
+  std::erase_if(own, [](const MetricFamily& family) { return !IsOfServer(family); });
+  std::map<std::string, size_t> place_of;
+  for (ModelMetrics& model : models) {
+    for (MetricFamily& family : model.families) {
+      if (IsOfServer(family)) continue;
+      for (auto& metric : family.metric) {
+        metric.label.insert(metric.label.begin(), {kModel, model.model});
+      }
+      const auto [it, is_new] = place_of.try_emplace(family.name, own.size());
+      if (is_new) {
+        own.push_back(std::move(family));
+      } else {
+        std::ranges::move(family.metric, std::back_inserter(own[it->second].metric));
+      }
+    }
+  }
+  return own;
 }
 
-std::string FleetMetrics(const std::vector<ModelFleet::Info>& models) {
-  std::string loaded =
-      "# HELP weft_model_loaded Whether the model is loaded.\n# TYPE weft_model_loaded gauge\n";
-  std::string bytes =
-      "# HELP weft_model_bytes Memory that the model counts for.\n"
-      "# TYPE weft_model_bytes gauge\n";
-  for (const ModelFleet::Info& info : models) {
-    const std::string label = LabelText(info.model->name);
-    const bool is_loaded = info.state == ModelFleet::State::kLoaded;
-    StrAppend(&loaded, "weft_model_loaded{", label, "} ", is_loaded ? 1 : 0, "\n");
-    StrAppend(&bytes, "weft_model_bytes{", label, "} ", info.memory_bytes, "\n");
-  }
-  return loaded + bytes;
+void AddFleetMetrics(const std::vector<ModelFleet::Info>& models, MetricFamilies* families) {
+  AddGauge(
+      "weft_model_loaded", "Whether the model is loaded.", models,
+      [](const ModelFleet::Info& info) {
+        return info.state == ModelFleet::State::kLoaded ? 1.0 : 0.0;
+      },
+      families);
+  AddGauge(
+      "weft_model_bytes", "Memory that the model counts for.", models,
+      [](const ModelFleet::Info& info) { return static_cast<double>(info.memory_bytes); },
+      families);
+  AddGauge(
+      "weft_model_requests", "Requests that the model answers.", models,
+      [](const ModelFleet::Info& info) { return static_cast<double>(info.requests); }, families);
+  AddGauge(
+      "weft_model_waiting_requests", "Requests that wait until the model is loaded.", models,
+      [](const ModelFleet::Info& info) { return static_cast<double>(info.waiting); }, families);
 }
 
 }  // namespace weft::serve

@@ -2,34 +2,53 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <utility>
+
 namespace weft::serve {
 namespace {
 
+using prometheus::ClientMetric;
+
+prometheus::MetricFamily Gauge(const char* name, std::vector<ClientMetric> metrics) {
+  return {name, "Help.", prometheus::MetricType::Gauge, std::move(metrics)};
+}
+ClientMetric Value(double value, std::vector<ClientMetric::Label> labels = {}) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.gauge.value = value;
+  return metric;
+}
+
 TEST(FleetMetricsTest, DescribesEachMetricOnceAndLabelsEachSample) {
-  const std::string text = "# HELP turns Turns.\n# TYPE turns gauge\nturns 1\n";
-  const std::string kinds =
-      "# HELP bytes Bytes.\n# TYPE bytes gauge\nbytes{kind=\"a b\"} 2\nbytes{kind=\"c\"} 3\n";
-  EXPECT_EQ(MergeMetrics("# HELP weft_http_up Up.\n# TYPE weft_http_up gauge\nweft_http_up 1\n",
-                         {{"a", text + kinds}, {"b\"x", text}}),
-            "# HELP weft_http_up Up.\n# TYPE weft_http_up gauge\nweft_http_up 1\n"
-            "# HELP turns Turns.\n# TYPE turns gauge\nturns{model=\"a\"} 1\n"
+  const MetricFamilies own = {Gauge("weft_http_up", {Value(1)}), Gauge("turns", {Value(0)})};
+  const auto turns = Gauge("turns", {Value(1)});
+  const auto bytes = Gauge("bytes", {Value(2, {{"kind", "a b"}}), Value(3, {{"kind", "c"}})});
+  const auto http = Gauge("weft_http_up", {Value(0)});
+  EXPECT_EQ(TextOf(MergeMetrics(own, {{"a", {turns, bytes, http}}, {"b\"x", {turns}}})),
+            "# HELP weft_http_up Help.\n# TYPE weft_http_up gauge\nweft_http_up 1\n"
+            "# HELP turns Help.\n# TYPE turns gauge\nturns{model=\"a\"} 1\n"
             "turns{model=\"b\\\"x\"} 1\n"
-            "# HELP bytes Bytes.\n# TYPE bytes gauge\nbytes{model=\"a\",kind=\"a b\"} 2\n"
+            "# HELP bytes Help.\n# TYPE bytes gauge\nbytes{model=\"a\",kind=\"a b\"} 2\n"
             "bytes{model=\"a\",kind=\"c\"} 3\n");
 }
 
-TEST(FleetMetricsTest, TellsOfHttpOnceAndOfTurnsByModel) {
-  const std::string http = "# HELP weft_http_x X.\n# TYPE weft_http_x gauge\nweft_http_x 1\n";
-  const std::string turns = "# HELP turns Turns.\n# TYPE turns gauge\nturns 0\n";
-  EXPECT_EQ(MergeMetrics(http + turns, {{"a", http}}), http);
-}
-
-TEST(FleetMetricsTest, TellsWhichModelsAreLoaded) {
-  const FleetModel model{.name = "a"};
-  const std::string text = FleetMetrics(
-      {{.model = &model, .state = ModelFleet::State::kLoaded, .problem = "", .memory_bytes = 7}});
-  EXPECT_NE(text.find("weft_model_loaded{model=\"a\"} 1\n"), text.npos);
-  EXPECT_NE(text.find("weft_model_bytes{model=\"a\"} 7\n"), text.npos);
+TEST(FleetMetricsTest, TellsWhichModelsAreLoadedAndHowManyRequestsWaitForThem) {
+  const auto model = std::make_shared<FleetModel>(FleetModel{.name = "a"});
+  MetricFamilies families;
+  AddFleetMetrics({{.model = model,
+                    .state = ModelFleet::State::kLoaded,
+                    .problem = "",
+                    .memory_bytes = 7,
+                    .requests = 2,
+                    .waiting = 1}},
+                  &families);
+  const std::string text = TextOf(families);
+  for (const char* const line :
+       {"weft_model_loaded{model=\"a\"} 1\n", "weft_model_bytes{model=\"a\"} 7\n",
+        "weft_model_requests{model=\"a\"} 2\n", "weft_model_waiting_requests{model=\"a\"} 1\n"}) {
+    EXPECT_NE(text.find(line), text.npos) << text;
+  }
 }
 
 }  // namespace

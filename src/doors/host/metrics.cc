@@ -325,8 +325,8 @@ void Metrics::CountOwn(std::string_view domain, const TurnUsage& usage) {
   own.generated += usage.completion_tokens;
 }
 
-std::string Metrics::RenderOwn(std::string_view domain,
-                               const std::vector<SessionInfo>& sessions) const {
+MetricFamilies Metrics::CollectOwn(std::string_view domain,
+                                   const std::vector<SessionInfo>& sessions) const {
   Impl::Own own;
   {
     MutexLock lock(&impl_->own_mutex);
@@ -352,11 +352,11 @@ std::string Metrics::RenderOwn(std::string_view domain,
               number(own.cached));
   out.Counter("weft_generated_tokens_total", "Tokens that were sampled for this key.",
               number(own.generated));
-  return prometheus::TextSerializer().Serialize(families);
+  return families;
 }
 
-std::string Metrics::Render(const EngineStats* stats, const PictureStats* pictures) const {
-  std::vector<MetricFamily> families = impl_->registry.Collect();
+MetricFamilies Metrics::Collect(const EngineStats* stats, const PictureStats* pictures) const {
+  MetricFamilies families = impl_->registry.Collect();
   Snapshot snapshot(&families);
   const HttpLoad& load = *impl_->http_load;
   snapshot.Gauge("weft_http_waiting_requests", "Requests waiting for a thread.",
@@ -370,6 +370,17 @@ std::string Metrics::Render(const EngineStats* stats, const PictureStats* pictur
     impl_->AddLlama(*stats, &snapshot);
   }
   if (pictures != nullptr) AddPictures(*pictures, &snapshot);
+  return families;
+}
+
+std::string Metrics::Render(const EngineStats* stats) const { return TextOf(Collect(stats)); }
+
+std::string Metrics::RenderOwn(std::string_view domain,
+                               const std::vector<SessionInfo>& sessions) const {
+  return TextOf(CollectOwn(domain, sessions));
+}
+
+std::string TextOf(const MetricFamilies& families) {
   return prometheus::TextSerializer().Serialize(families);
 }
 

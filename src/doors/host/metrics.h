@@ -16,7 +16,15 @@
 #include "doors/http/load.h"
 #include "weft/engine.h"
 
+namespace prometheus {
+struct MetricFamily;
+}
+
 namespace weft::serve {
+
+using MetricFamilies = std::vector<prometheus::MetricFamily>;
+// In the Prometheus text format.
+std::string TextOf(const MetricFamilies& families);
 
 class Metrics : public TurnObserver {
  public:
@@ -35,10 +43,12 @@ class Metrics : public TurnObserver {
   void CountFinished(FinishReason reason, const TurnUsage& usage) override;
   void CountOwn(std::string_view domain, const TurnUsage& usage) override;
 
-  // The Prometheus text format. `stats` is null while there is no engine, `pictures` if the model
-  // sees none.
-  std::string Render(const EngineStats* stats, const PictureStats* pictures = nullptr) const;
+  // `stats` is null while there is no engine, `pictures` if the model sees none.
+  MetricFamilies Collect(const EngineStats* stats, const PictureStats* pictures = nullptr) const;
+  std::string Render(const EngineStats* stats) const;  // in the Prometheus text format
   // What one domain may see: its own turns, and the current state of its sessions.
+  MetricFamilies CollectOwn(std::string_view domain,
+                            const std::vector<SessionInfo>& sessions) const;
   std::string RenderOwn(std::string_view domain, const std::vector<SessionInfo>& sessions) const;
 
  private:

@@ -42,7 +42,8 @@ std::string_view NameOf(ModelFleet::State state) {
 // A request's place among those that wait: the model is wanted while there is one.
 class ModelFleet::Waiting {
  public:
-  Waiting(ModelFleet* fleet, Member* member, Waiter waiter) : fleet_(*fleet), member_(*member) {
+  Waiting(ModelFleet* fleet, std::shared_ptr<Member> member, Waiter waiter)
+      : fleet_(*fleet), kept_(std::move(member)), member_(*kept_) {
     MutexLock lock(&fleet_.mutex_);
     place_ = member_.waiting.insert(member_.waiting.end(), std::move(waiter));
   }
@@ -64,17 +65,15 @@ class ModelFleet::Waiting {
 
  private:
   ModelFleet& fleet_;
+  const std::shared_ptr<Member> kept_;
   Member& member_;
   std::list<Waiter>::iterator place_;
 };
 
 ModelFleet::ModelFleet(Options options, std::vector<FleetModel> models)
     : options_(std::move(options)) {
-  for (FleetModel& model : models) {
-    auto& member = members_.emplace_back(std::make_unique<Member>());
-    member->problem = model.problem;
-    member->model = std::move(model);
-  }
+  MutexLock lock(&mutex_);
+  for (FleetModel& model : models) AddMember(std::move(model));
 }
 
 ModelFleet::~ModelFleet() {
@@ -83,29 +82,28 @@ ModelFleet::~ModelFleet() {
 }
 
 ModelFleet::Member* ModelFleet::FindMember(std::string_view name) const {
-  if (name.empty()) return members_.empty() ? nullptr : members_.front().get();
+  for (const auto& member : members_) {
+    if (member->is_gone) continue;
+    if (name.empty() || IsNameOf(name, *member->model)) return member.get();
+  }
   // Ollama's clients add the tag.
   constexpr std::string_view kLatest = ":latest";
-  const auto find = [this](std::string_view wanted) -> Member* {
-    for (const auto& member : members_) {
-      if (IsNameOf(wanted, member->model)) return member.get();
-    }
-    return nullptr;
-  };
-  Member* const member = find(name);
-  if (member != nullptr || !name.ends_with(kLatest)) return member;
-  return find(name.substr(0, name.size() - kLatest.size()));
+  if (!name.ends_with(kLatest) || name.size() == kLatest.size()) return nullptr;
+  return FindMember(name.substr(0, name.size() - kLatest.size()));
 }
 
 Status ModelFleet::UnknownName(std::string_view name) const {
   std::vector<std::string> names;
-  for (const auto& member : members_) names.push_back(Printable(member->model.name, 100));
+  for (const auto& member : members_) {
+    if (!member->is_gone) names.push_back(Printable(member->model->name, 100));
+  }
   return NotFound("the model ", Printable(name, 200), " is not served here; there are ",
                   StrJoin(names, ", "));
 }
 
 Status ModelFleet::NotYet(const Member& member) const {
-  const std::string name = Printable(member.model.name, 200);
+  MutexLock lock(&mutex_);
+  const std::string name = Printable(member.model->name, 200);
   if (member.state != State::kLoading) return Unavailable("the model ", name, " waits for memory");
   return Unavailable("the model ", name, " is loading (", static_cast<int>(member.share * 100),
                      " %)");
@@ -114,12 +112,14 @@ Status ModelFleet::NotYet(const Member& member) const {
 ModelLease ModelFleet::Lend(Member* member, bool counts) {
   ++member->leases;
   if (counts) member->used_at = Clock::now();
-  return {member->loaded.get(), [this, member, counts](LoadedModel*) { Release(member, counts); }};
+  return {member->loaded.get(), [this, kept = member->shared_from_this(), counts](LoadedModel*) {
+            Release(kept.get(), counts);
+          }};
 }
 
 ModelLease ModelFleet::LendFor(Member* member, const ModelWish& wish) {
-  if (wish.may_load) member->keep_alive = wish.keep_alive;
-  return Lend(member, /*counts=*/wish.may_load);
+  if (wish.counts) member->keep_alive = wish.keep_alive;
+  return Lend(member, wish.counts);
 }
 
 void ModelFleet::Release(Member* member, bool counts) {
@@ -132,54 +132,68 @@ void ModelFleet::Release(Member* member, bool counts) {
 // The lease; null if the request has to wait.
 StatusOr<ModelLease> ModelFleet::TryTake(Member* member, const ModelWish& wish) {
   MutexLock lock(&mutex_);
-  const std::string name = Printable(member->model.name, 200);
+  const std::string name = Printable(member->model->name, 200);
   if (draining_) return Unavailable("the server is shutting down");
+  if (member->is_gone) return NotFound("the model ", name, " is not served any more");
   if (member->state == State::kLoaded) {
     return LendFor(member, wish);
   }
   if (member->state != State::kUnloaded) return ModelLease();
-  const bool never = !member->model.problem.empty();
+  const bool never = !member->model->problem.empty();
   if (never || (!member->problem.empty() && Clock::now() < member->failed_at + kRetryAfter)) {
     return Unavailable("the model ", name, " cannot be loaded: ", member->problem);
   }
-  if (!wish.may_load) return Unavailable("the model ", name, " is not loaded");
+  if (!wish.counts) return Unavailable("the model ", name, " is not loaded");
+  if (!wish.may_load) {
+    return InvalidArgument("the model ", name,
+                           " is not loaded, and this request may not load it; "
+                           "load it with POST /models/load, or send ?autoload=true");
+  }
   AskToLoad(member);
   return ModelLease();
 }
 
-Task<StatusOr<ModelLease>> ModelFleet::Use(ModelWish wish, std::stop_token gone) {
-  Member* const member = FindMember(wish.name);
-  if (member == nullptr) co_return UnknownName(wish.name);
+Task<StatusOr<ModelLease>> ModelFleet::Use(ModelWish wish, std::stop_token gone, Signs signs) {
+  std::shared_ptr<Member> member;
+  {
+    MutexLock lock(&mutex_);
+    Member* const found = FindMember(wish.name);
+    if (found == nullptr) co_return UnknownName(wish.name);
+    member = found->shared_from_this();
+  }
   Signal signal;
   const std::stop_callback<std::function<void()>> on_gone(gone, signal.Notifier());
   Waiting waiting(this, member, {.wake = signal.Notifier(), .wish = wish});
   const auto deadline = Clock::now() + options_.load_wait;
+  auto next_sign = signs.tell ? Clock::now() + signs.first : deadline;
   while (true) {
     StatusOr<ModelLease> lease = waiting.Take();
-    if (*lease == nullptr) lease = TryTake(member, wish);
+    if (*lease == nullptr) lease = TryTake(member.get(), wish);
     if (!lease.ok() || *lease != nullptr) co_return lease;
     if (gone.stop_requested()) co_return absl::CancelledError("the client has left");
-    const bool in_time = co_await signal.WaitUntil(deadline);
+    const bool in_time = co_await signal.WaitUntil(std::min(deadline, next_sign));
     if (in_time) continue;
-    MutexLock lock(&mutex_);
-    co_return NotYet(*member);
+    const Status why = NotYet(*member);
+    if (Clock::now() >= deadline) co_return why;
+    signs.tell(Message(why));
+    next_sign = Clock::now() + std::max(signs.interval, milliseconds(1));
   }
 }
 
 ModelLease ModelFleet::Peek(std::string_view name) {
+  MutexLock lock(&mutex_);
   Member* const member = FindMember(name);
   if (member == nullptr) return nullptr;
-  MutexLock lock(&mutex_);
   return member->state == State::kLoaded ? Lend(member, /*counts=*/false) : nullptr;
 }
 
 // --- what an operator asks ---------------------------------------------------------------
 
 Status ModelFleet::Load(std::string_view name) {
+  MutexLock lock(&mutex_);
   Member* const member = FindMember(name);
   if (member == nullptr) return UnknownName(name);
-  MutexLock lock(&mutex_);
-  if (!member->model.problem.empty()) {
+  if (!member->model->problem.empty()) {
     return FailedPrecondition("the model cannot be loaded: ", member->problem);
   }
   if (member->state == State::kLoaded) return FailedPrecondition("the model is already loaded");
@@ -189,10 +203,10 @@ Status ModelFleet::Load(std::string_view name) {
 }
 
 Status ModelFleet::Unload(std::string_view name) {
+  MutexLock lock(&mutex_);
   Member* const member = FindMember(name);
   if (member == nullptr) return UnknownName(name);
-  MutexLock lock(&mutex_);
-  if (member->model.pinned) return FailedPrecondition("the model is pinned, and stays loaded");
+  if (member->model->pinned) return FailedPrecondition("the model is pinned, and stays loaded");
   member->is_asked = false;
   if (member->state == State::kUnloaded) return FailedPrecondition("the model is not loaded");
   if (member->state == State::kLoaded) SetState(member, State::kUnloading);
@@ -201,10 +215,84 @@ Status ModelFleet::Unload(std::string_view name) {
   return OkStatus();
 }
 
+// --- which models there are --------------------------------------------------------------
+
+void ModelFleet::AddMember(FleetModel model) {
+  auto& member = members_.emplace_back(std::make_shared<Member>());
+  member->problem = model.problem;
+  member->model = std::make_shared<const FleetModel>(std::move(model));
+}
+
+Status ModelFleet::CheckNames(const FleetModel& model) const {
+  std::vector<std::string> names = model.aliases;
+  names.push_back(model.name);
+  for (const std::string& name : names) {
+    if (FindMember(name) == nullptr) continue;
+    return absl::AlreadyExistsError(
+        StrCat("a model called ", Printable(name, 200), " is served already"));
+  }
+  return OkStatus();
+}
+
+Status ModelFleet::Add(FleetModel model) {
+  MutexLock lock(&mutex_);
+  WEFT_RETURN_IF_ERROR(CheckNames(model));
+  AddMember(std::move(model));
+  return OkStatus();
+}
+
+// Of those that wait for it, each is woken and finds that it is gone.
+void ModelFleet::RemoveMember(Member* member) {
+  member->is_gone = true;
+  member->is_asked = member->yields = false;
+  if (member->state == State::kLoaded) SetState(member, State::kUnloading);
+  ServeWaiting(member);
+  Note({.model = member->model->name, .what = Happening::kRemoved});
+  changed_.NotifyAll();
+}
+
+Status ModelFleet::Remove(std::string_view name, std::function<void()> then) {
+  MutexLock lock(&mutex_);
+  Member* const member = FindMember(name);
+  if (member == nullptr) return UnknownName(name);
+  if (member->model->pinned) return FailedPrecondition("the model is pinned, and stays");
+  member->when_gone = std::move(then);
+  RemoveMember(member);
+  return OkStatus();
+}
+
+Status ModelFleet::Replace(std::vector<FleetModel> models) {
+  MutexLock lock(&mutex_);
+  for (const auto& member : members_) {
+    if (member->is_gone || member->model->is_added) continue;
+    const auto same = std::ranges::find_if(models, [&](const FleetModel& model) {
+      return model.name == member->model->name && model.source == member->model->source;
+    });
+    if (same != models.end()) {
+      models.erase(same);
+    } else {
+      RemoveMember(member.get());
+    }
+  }
+  Status first;
+  for (FleetModel& model : models) {
+    if (const Status status = CheckNames(model); status.ok()) {
+      const bool is_eager = model.pinned && model.problem.empty();
+      AddMember(std::move(model));
+      if (!is_eager) continue;
+      members_.back()->is_asked = true;
+      AskToLoad(members_.back().get());
+    } else if (first.ok()) {
+      first = status;
+    }
+  }
+  return first;
+}
+
 // --- what is told --------------------------------------------------------------------------
 
 ModelFleet::Info ModelFleet::InfoOf(const Member& member) const {
-  Info info{.model = &member.model,
+  Info info{.model = member.model,
             .state = member.state,
             .problem = member.problem,
             .loaded_share = member.share,
@@ -223,14 +311,16 @@ ModelFleet::Info ModelFleet::InfoOf(const Member& member) const {
 std::vector<ModelFleet::Info> ModelFleet::List() const {
   MutexLock lock(&mutex_);
   std::vector<Info> list;
-  for (const auto& member : members_) list.push_back(InfoOf(*member));
+  for (const auto& member : members_) {
+    if (!member->is_gone) list.push_back(InfoOf(*member));
+  }
   return list;
 }
 
 StatusOr<ModelFleet::Info> ModelFleet::Find(std::string_view name) const {
+  MutexLock lock(&mutex_);
   const Member* const member = FindMember(name);
   if (member == nullptr) return UnknownName(name);
-  MutexLock lock(&mutex_);
   return InfoOf(*member);
 }
 
@@ -248,11 +338,20 @@ bool ModelFleet::started() const {
 }
 
 void ModelFleet::Note(const Member& member) {
-  events_.push_back({.number = ++last_event_,
-                     .model = member.model.name,
-                     .state = member.state,
-                     .loaded_share = member.share,
-                     .problem = member.problem});
+  Note({.model = member.model->name,
+        .state = member.state,
+        .loaded_share = member.share,
+        .problem = member.problem});
+}
+
+void ModelFleet::NoteDownload(Event event) {
+  MutexLock lock(&mutex_);
+  Note(std::move(event));
+}
+
+void ModelFleet::Note(Event event) {
+  event.number = ++last_event_;
+  events_.push_back(std::move(event));
   if (events_.size() > kMaxEvents) events_.pop_front();
 }
 

@@ -68,6 +68,9 @@ struct FleetModel {
   int64_t needs_bytes = 0;   // an estimate of LoadedModel::memory_bytes
   std::string problem = {};  // why it can never be loaded; empty: it can
   Load load;
+  // What it was made of: file, flags. A model of the same name and source is the same.
+  std::string source = {};
+  bool is_added = false;  // while the server ran: Replace keeps it
   // For lists, while it is not loaded.
   std::string file_name = {};
   int64_t file_bytes = 0;
@@ -80,7 +83,8 @@ struct ModelWish {
   std::string name = {};  // a name or an alias; empty: the first model
   // Replaces its idle_unload from now on; 0: unload it when this request has ended.
   std::optional<std::chrono::milliseconds> keep_alive = std::nullopt;
-  bool may_load = true;  // false: neither loaded nor kept by it
+  bool may_load = true;  // false: refused unless it is loaded
+  bool counts = true;    // false: not loaded by it, and not kept by it
 };
 
 class ModelFleet {
@@ -98,7 +102,7 @@ class ModelFleet {
   enum class State { kUnloaded, kWaiting, kLoading, kLoaded, kUnloading };
 
   struct Info {
-    const FleetModel* model = nullptr;  // lives as long as the fleet
+    std::shared_ptr<const FleetModel> model;
     State state = State::kUnloaded;
     std::string problem;       // why the last attempt to load it failed; empty: it did not
     double loaded_share = 0;   // while loading
@@ -108,12 +112,15 @@ class ModelFleet {
     std::optional<int64_t> expires_s = std::nullopt;  // when it is unloaded if nobody asks
   };
 
+  enum class Happening { kState, kDownloading, kDownloaded, kDownloadFailed, kRemoved };
   struct Event {
     int64_t number = 0;
     std::string model;
+    Happening what = Happening::kState;
     State state = State::kUnloaded;
     double loaded_share = 0;
     std::string problem = {};
+    int64_t done_bytes = 0, total_bytes = 0;  // of a download
   };
 
   ModelFleet(Options options, std::vector<FleetModel> models);
@@ -124,14 +131,36 @@ class ModelFleet {
   // Whether the models that are loaded at the start are, as far as they can be.
   bool started() const;
 
+  // What a request hears while it waits: `tell` is called after `first`, then every `interval`,
+  // with the reason.
+  struct Signs {
+    std::chrono::milliseconds first{0}, interval{0};
+    std::function<void(std::string_view why)> tell = {};
+  };
   // NOT_FOUND for an unknown name; UNAVAILABLE while it is not loaded, or cannot be, with the
-  // reason. Runs in a TaskPool; gives up when `gone` is requested.
-  Task<StatusOr<ModelLease>> Use(ModelWish wish, std::stop_token gone);
+  // reason; INVALID_ARGUMENT if it would have to be loaded, and may not. Runs in a TaskPool; gives
+  // up when `gone` is requested.
+  Task<StatusOr<ModelLease>> Use(ModelWish wish, std::stop_token gone, Signs signs);
+  Task<StatusOr<ModelLease>> Use(ModelWish wish, std::stop_token gone) {
+    return Use(std::move(wish), std::move(gone), Signs());
+  }
   // Without loading it and without counting as its use; null if it is not loaded.
   ModelLease Peek(std::string_view name);
   // Begins to load or unload it. FAILED_PRECONDITION if it is that already, or must stay.
   Status Load(std::string_view name);
   Status Unload(std::string_view name);
+
+  // One more model. ALREADY_EXISTS if one of its names is taken.
+  Status Add(FleetModel model);
+  // Takes a model out of the lists. Its running requests end, those that wait for it are refused,
+  // and when it is unloaded, `then` is called on the fleet's thread. FAILED_PRECONDITION if it is
+  // pinned.
+  Status Remove(std::string_view name, std::function<void()> then = {});
+  // Models that are not among these are removed, except for added ones, new ones are added, and
+  // those of another source are replaced.
+  Status Replace(std::vector<FleetModel> models);
+  // Tells those who read events.
+  void NoteDownload(Event event);
 
   std::vector<Info> List() const;
   StatusOr<Info> Find(std::string_view name) const;
@@ -150,8 +179,10 @@ class ModelFleet {
     ModelWish wish;
     ModelLease lease = nullptr;
   };
-  struct Member {
-    FleetModel model;
+  struct Member : std::enable_shared_from_this<Member> {
+    std::shared_ptr<const FleetModel> model;
+    bool is_gone = false;                  // removed
+    std::function<void()> when_gone = {};  // see Remove
     State state = State::kUnloaded;
     bool is_asked = false;  // by Load or at the start, rather than by requests
     bool yields = false;    // unloading to make room, which may turn out not to be needed
@@ -167,8 +198,11 @@ class ModelFleet {
   };
   class Waiting;
 
-  Member* FindMember(std::string_view name) const;
-  Status UnknownName(std::string_view name) const;
+  Member* FindMember(std::string_view name) const WEFT_REQUIRES(mutex_);
+  Status UnknownName(std::string_view name) const WEFT_REQUIRES(mutex_);
+  void AddMember(FleetModel model) WEFT_REQUIRES(mutex_);
+  void RemoveMember(Member* member) WEFT_REQUIRES(mutex_);
+  Status CheckNames(const FleetModel& model) const WEFT_REQUIRES(mutex_);
   StatusOr<ModelLease> TryTake(Member* member, const ModelWish& wish);
   ModelLease LendFor(Member* member, const ModelWish& wish) WEFT_REQUIRES(mutex_);
   ModelLease Lend(Member* member, bool counts) WEFT_REQUIRES(mutex_);
@@ -184,6 +218,8 @@ class ModelFleet {
   Status MakeRoom(Member* member) WEFT_REQUIRES(mutex_);
   Status ChooseToYield(const Member& member) WEFT_REQUIRES(mutex_);
   bool UnloadOne() WEFT_REQUIRES(mutex_);
+  bool ForgetGone() WEFT_REQUIRES(mutex_);
+  bool IsGoneUnloading(const Member& member) const WEFT_REQUIRES(mutex_);
   bool TrimToBudget() WEFT_REQUIRES(mutex_);
   void FinishUnload(Member* member) WEFT_REQUIRES(mutex_);
   void KeepYielding() WEFT_REQUIRES(mutex_);
@@ -191,6 +227,7 @@ class ModelFleet {
   Clock::time_point NextExpiry() const WEFT_REQUIRES(mutex_);
   void SetState(Member* member, State state) WEFT_REQUIRES(mutex_);
   void Note(const Member& member) WEFT_REQUIRES(mutex_);
+  void Note(Event event) WEFT_REQUIRES(mutex_);
   int64_t UsedBytes() const WEFT_REQUIRES(mutex_);
   Info InfoOf(const Member& member) const WEFT_REQUIRES(mutex_);
   bool IsWanted(const Member& member) const WEFT_REQUIRES(mutex_);
@@ -201,8 +238,9 @@ class ModelFleet {
 
   const Options options_;
   mutable Mutex mutex_;
-  CondVar changed_;                               // something for the thread to do
-  std::vector<std::unique_ptr<Member>> members_;  // fixed; their models are constant
+  CondVar changed_;  // something for the thread to do
+  // The thread alone removes members, when nothing points to them any more.
+  std::vector<std::shared_ptr<Member>> members_ WEFT_GUARDED_BY(mutex_);
   std::deque<Member*> to_load_ WEFT_GUARDED_BY(mutex_);
   std::deque<Event> events_ WEFT_GUARDED_BY(mutex_);
   int64_t last_event_ WEFT_GUARDED_BY(mutex_) = 0;

@@ -344,5 +344,81 @@ TEST_F(ModelFleetTest, ManyRequestsForManyModelsKeepWithinTheMemory) {
   EXPECT_EQ(n_served, 120);
 }
 
+TEST_F(ModelFleetTest, AddsAModelWhileItRuns) {
+  Start({Model("a")});
+  EXPECT_EQ(fleet_->Add(Model("a")).code(), StatusCode::kAlreadyExists);
+  EXPECT_TRUE(fleet_->Add(Model("b")).ok());
+  UseAndLeave("b");
+  EXPECT_THAT(diary_.lines(), ElementsAre("+b"));
+}
+
+TEST_F(ModelFleetTest, ARemovedModelAnswersWhatItHasBegun) {
+  Start({Model("a"), Model("b")});
+  StatusOr<ModelLease> lease = Use("a");
+  std::promise<void> gone;
+  EXPECT_TRUE(fleet_->Remove("a", [&gone] { gone.set_value(); }).ok());
+  EXPECT_EQ(fleet_->List().size(), 1u);
+  EXPECT_EQ(Use("a").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Use("").ok(), true);  // the first is another now
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a", "+b"));
+  lease = absl::CancelledError("");
+  gone.get_future().wait();
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a", "+b", "-a"));
+  EXPECT_EQ(fleet_->Remove("a").code(), StatusCode::kNotFound);
+}
+
+TEST_F(ModelFleetTest, WhoWaitsForAModelThatIsRemovedIsRefused) {
+  std::promise<void> gate;
+  gates_["a"] = gate.get_future().share();
+  Start({Model("a")});
+  auto lease = UseLater("a");
+  Expect("a", State::kLoading);
+  EXPECT_TRUE(fleet_->Remove("a").ok());
+  EXPECT_EQ(lease.get().status().code(), StatusCode::kNotFound);
+  // One of the same name waits until the directory is free.
+  EXPECT_TRUE(fleet_->Add(Model("a")).ok());
+  auto next = UseLater("a");
+  gate.set_value();
+  EXPECT_TRUE(next.get().ok());
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a", "-a", "+a"));
+}
+
+TEST_F(ModelFleetTest, ReadingTheModelsAgainChangesWhatDiffers) {
+  const auto of_source = [this](const std::string& name, const std::string& source) {
+    FleetModel model = Model(name);
+    model.source = source;
+    return model;
+  };
+  Start({of_source("kept", "1"), of_source("changed", "1"), of_source("old", "1")},
+        {.memory_bytes = 50});
+  FleetModel added = Model("added");
+  added.is_added = true;
+  EXPECT_TRUE(fleet_->Add(std::move(added)).ok());
+  for (const char* const name : {"kept", "changed", "old"}) UseAndLeave(name);
+  diary_.Clear();
+  EXPECT_TRUE(
+      fleet_->Replace({of_source("kept", "1"), of_source("changed", "2"), of_source("new", "1")})
+          .ok());
+  std::vector<std::string> names;
+  for (const auto& info : fleet_->List()) names.push_back(info.model->name);
+  EXPECT_THAT(names, ElementsAre("kept", "added", "changed", "new"));
+  EXPECT_EQ(StateOf("kept"), State::kLoaded);
+  UseAndLeave("changed");
+  EXPECT_THAT(diary_.lines(), ::testing::UnorderedElementsAre("-changed", "-old", "+changed"));
+}
+
+TEST_F(ModelFleetTest, WhoeverWaitsHearsWhy) {
+  std::promise<void> gate;
+  gates_["a"] = gate.get_future().share();
+  Start({Model("a")});
+  int n = 0;
+  const ModelFleet::Signs signs{.tell = [&](std::string_view why) {
+    EXPECT_THAT(std::string(why), HasSubstr("the model a "));
+    if (++n == 3) gate.set_value();
+  }};
+  EXPECT_TRUE(Await(fleet_->Use({.name = "a"}, {}, signs)).ok());
+  EXPECT_GE(n, 3);
+}
+
 }  // namespace
 }  // namespace weft::serve

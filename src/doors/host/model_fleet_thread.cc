@@ -23,7 +23,8 @@ std::string Bytes(int64_t bytes) {
 void ModelFleet::Start() {
   MutexLock lock(&mutex_);
   for (const auto& member : members_) {
-    if (!member->model.problem.empty() || !(member->model.pinned || member->model.eager)) continue;
+    if (!member->model->problem.empty() || !(member->model->pinned || member->model->eager))
+      continue;
     member->is_asked = true;
     AskToLoad(member.get());
   }
@@ -34,7 +35,7 @@ void ModelFleet::Start() {
 void ModelFleet::Work() {
   MutexLock lock(&mutex_);
   while (!draining_) {
-    if (UnloadOne() || TrimToBudget()) continue;
+    if (UnloadOne() || TrimToBudget() || ForgetGone()) continue;
     if (!to_load_.empty()) {
       LoadNext();
       continue;
@@ -54,7 +55,7 @@ void ModelFleet::AskToLoad(Member* member) {
 }
 
 bool ModelFleet::IsWanted(const Member& member) const {
-  return !draining_ && (member.is_asked || !member.waiting.empty());
+  return !draining_ && !member.is_gone && (member.is_asked || !member.waiting.empty());
 }
 
 void ModelFleet::ServeWaiting(Member* member) {
@@ -74,7 +75,7 @@ void ModelFleet::LoadNext() {
     SetState(member, State::kUnloaded);
   } else if (room.ok()) {
     member->share = member->noted_share = 0;
-    member->bytes = member->model.needs_bytes;
+    member->bytes = member->model->needs_bytes;
     SetState(member, State::kLoading);
     mutex_.Unlock();
     Loaded loaded = RunLoad(member);
@@ -96,7 +97,7 @@ ModelFleet::Loaded ModelFleet::RunLoad(Member* member) {
     Note(*member);
   };
   try {
-    return member->model.load(told);
+    return member->model->load(told);
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("there is not enough memory");
   }
@@ -109,12 +110,12 @@ void ModelFleet::EndLoad(Member* member, Loaded loaded) {
   if (loaded.ok()) {
     member->bytes = (*loaded)->memory_bytes();
     member->loaded = *std::move(loaded);
-    return SetState(member, State::kLoaded);
+    return SetState(member, member->is_gone ? State::kUnloading : State::kLoaded);
   }
   member->bytes = 0;
   member->problem = Message(loaded.status());
   SetState(member, State::kUnloaded);
-  Tell(StrCat("the model ", Printable(member->model.name, 200),
+  Tell(StrCat("the model ", Printable(member->model->name, 200),
               " could not be loaded: ", Printable(member->problem, 1000)));
 }
 
@@ -127,12 +128,12 @@ int64_t ModelFleet::UsedBytes() const {
 // Marks models that are to go until the rest leaves room, those used least recently first, and all
 // idle ones before busy ones.
 Status ModelFleet::ChooseToYield(const Member& member) {
-  const int64_t needs = member.model.needs_bytes;
+  const int64_t needs = member.model->needs_bytes;
   int64_t stays = UsedBytes();
   std::vector<Member*> candidates;
   for (const auto& other : members_) {
     if (other->state == State::kUnloading) stays -= other->bytes;
-    if (other->state == State::kLoaded && !other->model.pinned) candidates.push_back(other.get());
+    if (other->state == State::kLoaded && !other->model->pinned) candidates.push_back(other.get());
   }
   std::ranges::sort(candidates, [](const Member* a, const Member* b) {
     return std::pair(a->leases > 0, a->used_at) < std::pair(b->leases > 0, b->used_at);
@@ -163,9 +164,13 @@ void ModelFleet::KeepYielding() {
 // Waits until requests have left the models that are to go. CANCELLED once nobody wants it.
 Status ModelFleet::MakeRoom(Member* member) {
   // A model that was only to be loaded if there is room.
-  const bool may_displace = member->model.pinned || !member->waiting.empty() || started_;
+  const bool may_displace = member->model->pinned || !member->waiting.empty() || started_;
   while (IsWanted(*member)) {
-    if (UsedBytes() + member->model.needs_bytes <= options_.memory_bytes) return OkStatus();
+    if (IsGoneUnloading(*member)) {
+      if (!UnloadOne()) changed_.Wait(&mutex_);
+      continue;
+    }
+    if (UsedBytes() + member->model->needs_bytes <= options_.memory_bytes) return OkStatus();
     if (!may_displace) break;
     WEFT_RETURN_IF_ERROR(ChooseToYield(*member));
     if (!UnloadOne()) changed_.Wait(&mutex_);
@@ -189,13 +194,36 @@ bool ModelFleet::UnloadOne() {
   return false;
 }
 
+// Whether a removed model of the same name still has the directory of its sessions.
+bool ModelFleet::IsGoneUnloading(const Member& member) const {
+  return std::ranges::any_of(members_, [&member](const auto& other) {
+    return other->is_gone && other->model->name == member.model->name &&
+           other->state != State::kUnloaded;
+  });
+}
+
+// One removed model that is unloaded. False if there is none.
+bool ModelFleet::ForgetGone() {
+  const auto gone = std::ranges::find_if(members_, [](const auto& member) {
+    return member->is_gone && member->state == State::kUnloaded;
+  });
+  if (gone == members_.end()) return false;
+  const std::shared_ptr<Member> member = *gone;
+  members_.erase(gone);
+  if (!member->when_gone) return true;
+  mutex_.Unlock();
+  member->when_gone();
+  mutex_.Lock();
+  return true;
+}
+
 // A model may take more than was estimated.
 bool ModelFleet::TrimToBudget() {
   if (UsedBytes() <= options_.memory_bytes) return false;
   Member* oldest = nullptr;
   for (const auto& member : members_) {
     const bool may_go = member->state == State::kLoaded && member->leases == 0 &&
-                        member->waiting.empty() && !member->model.pinned;
+                        member->waiting.empty() && !member->model->pinned;
     if (may_go && (oldest == nullptr || member->used_at < oldest->used_at)) oldest = member.get();
   }
   if (oldest == nullptr) return false;
@@ -209,7 +237,7 @@ void ModelFleet::FinishUnload(Member* member) {
   mutex_.Unlock();
   const Status status = member->loaded->Park(options_.park_grace);
   if (!status.ok()) {
-    Tell(StrCat("not everything of ", Printable(member->model.name, 200),
+    Tell(StrCat("not everything of ", Printable(member->model->name, 200),
                 " was saved when it was unloaded: ", Message(status)));
   }
   mutex_.Lock();
@@ -224,9 +252,9 @@ void ModelFleet::FinishUnload(Member* member) {
 }
 
 milliseconds ModelFleet::IdleLimit(const Member& member) const {
-  if (member.model.pinned) return milliseconds(-1);
+  if (member.model->pinned) return milliseconds(-1);
   if (member.keep_alive) return *member.keep_alive;
-  return member.model.idle_unload.value_or(options_.idle_unload);
+  return member.model->idle_unload.value_or(options_.idle_unload);
 }
 
 ModelFleet::Clock::time_point ModelFleet::NextExpiry() const {

@@ -82,6 +82,15 @@ void Router::AddTask(std::string_view method, std::string_view pattern, ErrorSha
        .task = std::move(task)});
 }
 
+void Router::AddStream(std::string_view method, std::string_view pattern, ErrorShape shape,
+                       HttpTask task) {
+  Add({.method = std::string(method),
+       .pattern = std::string(pattern),
+       .shape = shape,
+       .task = std::move(task),
+       .streams_events = true});
+}
+
 void Router::AddQuick(std::string_view method, std::string_view pattern, ErrorShape shape,
                       HttpHandler handler) {
   Add({.method = std::string(method),

@@ -39,6 +39,8 @@ struct Route {
   bool is_operators = false;
   // Polled by monitoring: successful requests are not logged.
   bool is_watched = false;
+  // With "stream": true it answers with server-sent events.
+  bool streams_events = false;
   // Memory for the work besides the parsed body, per byte of the body.
   uint32_t work_bytes_per_byte = 0;
 };
@@ -56,6 +58,9 @@ class Router {
   void Add(std::string_view method, std::string_view pattern, ErrorShape shape,
            HttpHandler handler);
   void AddTask(std::string_view method, std::string_view pattern, ErrorShape shape, HttpTask task);
+  // For a task that streams events (streams_events).
+  void AddStream(std::string_view method, std::string_view pattern, ErrorShape shape,
+                 HttpTask task);
   // For a handler that is short (is_quick).
   void AddQuick(std::string_view method, std::string_view pattern, ErrorShape shape,
                 HttpHandler handler);

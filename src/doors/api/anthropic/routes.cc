@@ -324,10 +324,10 @@ void HandleCountTokens(Host& host, const HttpRequest& request, HttpResponder& re
 
 void RegisterAnthropicApi(Router& router, Host& host) {
   router.SetShapeBelow("/v1/messages", kAnthropicErrors);
-  router.AddTask("POST", "/v1/messages", kAnthropicErrors,
-                 [&host](const HttpRequest& request, HttpResponder& responder) {
-                   return HandleMessages(host, request, responder);
-                 });
+  router.AddStream("POST", "/v1/messages", kAnthropicErrors,
+                   [&host](const HttpRequest& request, HttpResponder& responder) {
+                     return HandleMessages(host, request, responder);
+                   });
   router.Add("POST", "/v1/messages/count_tokens", kAnthropicErrors,
              [&host](const HttpRequest& request, HttpResponder& responder) {
                HandleCountTokens(host, request, responder);

@@ -217,10 +217,10 @@ void RegisterLlamaApi(Router& router, Host& host) {
   add("/tokenize", Tokenize, 80);
   add("/detokenize", Detokenize, 40);
   add("/apply-template", ApplyTemplate, 0);
-  router.AddTask("POST", "/infill", kLlamaErrors,
-                 [&host](const HttpRequest& request, HttpResponder& responder) {
-                   return HandleLlamaInfill(host, request, responder);
-                 });
+  router.AddStream("POST", "/infill", kLlamaErrors,
+                   [&host](const HttpRequest& request, HttpResponder& responder) {
+                     return HandleLlamaInfill(host, request, responder);
+                   });
   for (const char* const path : {"/embedding", "/embeddings"}) {
     router.AddTask("POST", path, kLlamaErrors,
                    [&host](const HttpRequest& request, HttpResponder& responder) {
@@ -235,10 +235,10 @@ void RegisterLlamaApi(Router& router, Host& host) {
                    });
   }
   for (const char* const path : {"/completion", "/completions"}) {
-    router.AddTask("POST", path, kLlamaErrors,
-                   [&host](const HttpRequest& request, HttpResponder& responder) {
-                     return HandleLlamaCompletion(host, request, responder);
-                   });
+    router.AddStream("POST", path, kLlamaErrors,
+                     [&host](const HttpRequest& request, HttpResponder& responder) {
+                       return HandleLlamaCompletion(host, request, responder);
+                     });
   }
 }
 

@@ -216,14 +216,15 @@ Json FleetRunning(ModelFleet& fleet) {
   for (const ModelFleet::Info& info : fleet.List()) {
     if (info.state != ModelFleet::State::kLoaded) continue;
     const int64_t never_s = WallClockMicros() / 1'000'000 + kFarSeconds;
-    AddEntries(*info.model,
-               {{"size", info.memory_bytes},
-                {"digest", DigestOf(*info.model)},
-                {"details", Details(info.model->facts)},
-                {"expires_at", UtcTime(info.expires_s.value_or(never_s) * 1'000'000)},
-                {"size_vram", 0},
-                {"context_length", info.model->facts.context_tokens}},
-               &list);
+    const std::string name = WithTag(info.model->name);
+    list.push_back({{"name", name},
+                    {"model", name},
+                    {"size", info.memory_bytes},
+                    {"digest", DigestOf(*info.model)},
+                    {"details", Details(info.model->facts)},
+                    {"expires_at", UtcTime(info.expires_s.value_or(never_s) * 1'000'000)},
+                    {"size_vram", 0},
+                    {"context_length", info.model->facts.context_tokens}});
   }
   return {{"models", std::move(list)}};
 }

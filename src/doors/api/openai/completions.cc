@@ -235,19 +235,22 @@ void RegisterOpenAiApi(Router& router, Host& host) {
                  handler(host, request, responder);
                });
   };
-  const auto add_task = [&](std::string_view path, Waiting handler) {
-    router.AddTask("POST", path, kOpenAiErrors,
-                   [&host, handler](const HttpRequest& request, HttpResponder& responder) {
-                     return handler(host, request, responder);
-                   });
+  const auto add_stream = [&](std::string_view path, Waiting handler) {
+    router.AddStream("POST", path, kOpenAiErrors,
+                     [&host, handler](const HttpRequest& request, HttpResponder& responder) {
+                       return handler(host, request, responder);
+                     });
   };
   for (const char* const version : {"", "/v1"}) {
-    add_task(StrCat(version, "/chat/completions"), HandleChatCompletions);
+    add_stream(StrCat(version, "/chat/completions"), HandleChatCompletions);
     add(StrCat(version, "/chat/completions/input_tokens"), HandleChatInputTokens);
   }
   // Without the version these are llama-server's own.
-  add_task("/v1/completions", HandleCompletions);
-  add_task("/v1/embeddings", HandleEmbeddings);
+  add_stream("/v1/completions", HandleCompletions);
+  router.AddTask("POST", "/v1/embeddings", kOpenAiErrors,
+                 [&host](const HttpRequest& request, HttpResponder& responder) {
+                   return HandleEmbeddings(host, request, responder);
+                 });
 }
 
 }  // namespace weft::serve

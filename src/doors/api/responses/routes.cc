@@ -417,10 +417,10 @@ void HandleInputTokens(Host& host, const HttpRequest& request, HttpResponder& re
 
 void RegisterResponsesApi(Router& router, Host& host) {
   for (const char* path : {"/v1/responses", "/responses"}) {
-    router.AddTask("POST", path, kOpenAiErrors,
-                   [&host](const HttpRequest& request, HttpResponder& responder) {
-                     return HandleResponses(host, request, responder);
-                   });
+    router.AddStream("POST", path, kOpenAiErrors,
+                     [&host](const HttpRequest& request, HttpResponder& responder) {
+                       return HandleResponses(host, request, responder);
+                     });
   }
   for (const char* path : {"/v1/responses/input_tokens", "/responses/input_tokens"}) {
     router.Add("POST", path, kOpenAiErrors,

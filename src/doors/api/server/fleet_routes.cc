@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "async/signal.h"
+#include "async/task_pool.h"
 #include "base/clock.h"
 #include "base/strings.h"
 #include "doors/api/fields/support.h"
@@ -97,7 +99,8 @@ void HandleModels(FleetHost& host, ModelFleet& fleet, const HttpRequest& request
     data.push_back(ObjectOf(fleet, info, host.created_s(), OwnerFor(request)));
     entries.push_back(EntryOf(fleet, *info.model));
   }
-  const Json first = data.front()["id"], last = data.back()["id"];
+  const Json first = data.empty() ? Json() : data.front()["id"];
+  const Json last = data.empty() ? Json() : data.back()["id"];
   SendJson(responder, {{"object", "list"},
                        {"data", std::move(data)},
                        {"models", std::move(entries)},
@@ -116,6 +119,52 @@ void HandleModel(FleetHost& host, ModelFleet& fleet, const HttpRequest& request,
   const auto info = fleet.Find(request.path_arguments[0]);
   if (!info.ok()) return SendError(responder, Unknown(info.status()), kOpenAiErrors);
   SendJson(responder, ObjectOf(fleet, *info, host.created_s(), OwnerFor(request)));
+}
+
+// --- which models there are ------------------------------------------------------------------
+
+// What operators ask for, and the threads that it takes.
+struct Actions {
+  Actions(FleetHost& host, ModelFleet& fleet, FleetActions actions)
+      : read_again(std::move(actions.read_again)),
+        deleter(std::move(actions.deleter)),
+        pulls(&fleet, std::move(actions.pull), host.draining()) {}
+
+  const decltype(FleetActions::read_again) read_again;
+  const decltype(FleetActions::deleter) deleter;
+  ModelPulls pulls;
+  TaskPool reloading{{.max_threads = 2, .max_posted = 2, .max_waiting = 8}};
+};
+
+Status OnlyOperators(const HttpRequest& request) {
+  if (request.is_operators) return OkStatus();
+  return absl::PermissionDeniedError(
+      "models cannot be changed with one of several keys: they are everybody's");
+}
+
+Status Reload(ModelFleet& fleet, const Actions& actions) {
+  if (!actions.read_again) return Unimplemented("this server does not read its models again");
+  WEFT_ASSIGN_OR_RETURN(std::vector<FleetModel> models, actions.read_again());
+  return fleet.Replace(std::move(models));
+}
+
+// With ?reload=1 after the file or folder of the models has been read again.
+Task<void> HandleModelsAnew(FleetHost& host, ModelFleet& fleet, Actions& actions,
+                            const HttpRequest& request, HttpResponder& responder) {
+  const auto reload = request.query.find("reload");
+  if (reload != request.query.end() && !reload->second.empty()) {
+    Status status = OnlyOperators(request);
+    if (status.ok()) {
+      TaskPool::EntryInTurn turn = actions.reloading.EnterInTurn(request.Account());
+      const bool entered = co_await turn;
+      status = entered ? Reload(fleet, actions) : ResourceExhausted("too many ask for this");
+    }
+    if (!status.ok()) {
+      SendError(responder, status, kLlamaErrors);
+      co_return;
+    }
+  }
+  HandleModels(host, fleet, request, responder);
 }
 
 // --- the server ----------------------------------------------------------------------------
@@ -144,10 +193,10 @@ void HandleHealth(FleetHost& host, ModelFleet& fleet, HttpResponder& responder) 
 }
 
 // A model's metrics, as far as the request may see them.
-std::string TextOf(Host& host, const HttpRequest& request) {
+MetricFamilies MetricsOf(Host& host, const HttpRequest& request) {
   if (request.is_operators) return OperatorMetrics(host);
   const auto own = host.engine().ListSessions(request.domain);
-  return host.metrics().RenderOwn(request.domain, own.ok() ? *own : std::vector<SessionInfo>());
+  return host.metrics().CollectOwn(request.domain, own.ok() ? *own : std::vector<SessionInfo>());
 }
 
 void HandleMetrics(FleetHost& host, ModelFleet& fleet, const HttpRequest& request,
@@ -156,11 +205,13 @@ void HandleMetrics(FleetHost& host, ModelFleet& fleet, const HttpRequest& reques
   const std::vector<ModelFleet::Info> list = fleet.List();
   for (const ModelFleet::Info& info : list) {
     const ModelLease lease = fleet.Peek(info.model->name);
-    if (lease != nullptr) models.push_back({info.model->name, TextOf(lease->host(), request)});
+    if (lease != nullptr) models.push_back({info.model->name, MetricsOf(lease->host(), request)});
   }
-  const std::string own =
-      request.is_operators ? host.metrics().Render(nullptr) + FleetMetrics(list) : "";
-  responder.Send(200, "text/plain; version=0.0.4; charset=utf-8", MergeMetrics(own, models),
+  MetricFamilies families;
+  if (request.is_operators) families = host.metrics().Collect(nullptr);
+  families = MergeMetrics(std::move(families), std::move(models));
+  if (request.is_operators) AddFleetMetrics(list, &families);
+  responder.Send(200, "text/plain; version=0.0.4; charset=utf-8", TextOf(families),
                  {{"Process-Start-Time-Unix", StrCat(host.created_s())}});
 }
 
@@ -176,6 +227,35 @@ StatusOr<std::string> ReadName(const HttpRequest& request) {
   return *name;
 }
 
+// As llama-server answers for a model that is loaded, unloaded, or here already.
+void SendOutcome(HttpResponder& responder, Status status) {
+  if (status.ok()) return SendJson(responder, {{"success", true}});
+  if (status.code() == StatusCode::kNotFound) status = Unknown(status);
+  const bool is_done = status.code() == StatusCode::kFailedPrecondition ||
+                       status.code() == StatusCode::kAlreadyExists;
+  if (is_done) status = InvalidArgument(Message(status));
+  SendError(responder, status, kLlamaErrors);
+}
+
+void HandlePull(Actions& actions, const HttpRequest& request, HttpResponder& responder) {
+  Status status = OnlyOperators(request);
+  if (!status.ok()) return SendOutcome(responder, status);
+  const auto name = ReadName(request);
+  status = name.status();
+  if (status.ok()) status = actions.pulls.Begin(request.Account(), *name);
+  SendOutcome(responder, status);
+}
+
+Status Delete(ModelFleet& fleet, const Actions& actions, const HttpRequest& request) {
+  WEFT_RETURN_IF_ERROR(OnlyOperators(request));
+  const auto name = request.query.find("model");
+  if (name == request.query.end()) return InvalidArgument("?model= must name a model");
+  WEFT_ASSIGN_OR_RETURN(const ModelFleet::Info info, fleet.Find(name->second));
+  if (!actions.deleter) return Unimplemented("this server deletes no models; use 'weft rm NAME'");
+  WEFT_ASSIGN_OR_RETURN(std::function<void()> erase, actions.deleter(*info.model));
+  return fleet.Remove(info.model->name, std::move(erase));
+}
+
 using Action = Status (ModelFleet::*)(std::string_view);
 
 void HandleAction(ModelFleet& fleet, Action action, const HttpRequest& request,
@@ -183,22 +263,33 @@ void HandleAction(ModelFleet& fleet, Action action, const HttpRequest& request,
   const auto name = ReadName(request);
   Status status = name.status();
   if (status.ok()) status = (fleet.*action)(*name);
-  if (status.ok()) return SendJson(responder, {{"success", true}});
-  if (status.code() == StatusCode::kNotFound) status = Unknown(status);
-  // As llama-server answers for a model that is loaded, or unloaded, already.
-  if (status.code() == StatusCode::kFailedPrecondition) status = InvalidArgument(Message(status));
-  SendError(responder, status, kLlamaErrors);
+  SendOutcome(responder, status);
 }
 
 void HandleUnload(ModelFleet& fleet, const HttpRequest& request, HttpResponder& responder) {
-  if (request.is_operators) return HandleAction(fleet, &ModelFleet::Unload, request, responder);
-  SendError(responder,
-            absl::PermissionDeniedError("models cannot be unloaded with one of several keys: they "
-                                        "are everybody's"),
-            kLlamaErrors);
+  const Status status = OnlyOperators(request);
+  if (!status.ok()) return SendOutcome(responder, status);
+  HandleAction(fleet, &ModelFleet::Unload, request, responder);
+}
+
+Json DownloadJson(const ModelFleet::Event& event) {
+  using Happening = ModelFleet::Happening;
+  if (event.what == Happening::kRemoved) return {{"model", event.model}, {"event", "model_remove"}};
+  if (event.what == Happening::kDownloaded) {
+    return {{"model", event.model}, {"event", "download_finished"}, {"data", Json::object()}};
+  }
+  if (event.what == Happening::kDownloadFailed) {
+    return {{"model", event.model},
+            {"event", "download_failed"},
+            {"data", {{"reason", event.problem}}}};
+  }
+  return {{"model", event.model},
+          {"event", "download_progress"},
+          {"data", {{"done", event.done_bytes}, {"total", event.total_bytes}}}};
 }
 
 Json EventJson(const ModelFleet::Event& event) {
+  if (event.what != ModelFleet::Happening::kState) return DownloadJson(event);
   Json data = {{"status", event.state == State::kUnloading ? "unloading" : NameOf(event.state)}};
   if (event.state == State::kLoading) {
     data["progress"] = {{"stages", Json::array({"text_model"})},
@@ -240,6 +331,33 @@ Task<void> HandleEvents(FleetHost& host, ModelFleet& fleet, const HttpRequest&,
   stream.End();
 }
 
+void AddChanges(Router& router, FleetHost& host, ModelFleet& fleet,
+                const std::shared_ptr<Actions>& actions) {
+  router.Add({.method = "GET",
+              .pattern = "/models",
+              .shape = kLlamaErrors,
+              .task =
+                  [&host, &fleet, actions](const HttpRequest& request, HttpResponder& r) {
+                    return HandleModelsAnew(host, fleet, *actions, request, r);
+                  },
+              .needs_model = false,
+              .is_public = true});
+  router.Add({.method = "POST",
+              .pattern = "/models",
+              .shape = kLlamaErrors,
+              .handler = [actions](const HttpRequest& request,
+                                   HttpResponder& r) { HandlePull(*actions, request, r); },
+              .needs_model = false});
+  router.Add({.method = "DELETE",
+              .pattern = "/models",
+              .shape = kLlamaErrors,
+              .handler =
+                  [&fleet, actions](const HttpRequest& request, HttpResponder& r) {
+                    SendOutcome(r, Delete(fleet, *actions, request));
+                  },
+              .needs_model = false});
+}
+
 void AddActions(Router& router, FleetHost& host, ModelFleet& fleet) {
   router.Add({.method = "POST",
               .pattern = "/models/load",
@@ -267,16 +385,14 @@ void AddActions(Router& router, FleetHost& host, ModelFleet& fleet) {
 }
 
 void AddLists(Router& router, FleetHost& host, ModelFleet& fleet) {
-  for (const char* const path : {"/v1/models", "/models"}) {
-    router.Add(
-        {.method = "GET",
-         .pattern = path,
-         .handler = [&host, &fleet](const HttpRequest& request,
-                                    HttpResponder& r) { HandleModels(host, fleet, request, r); },
-         .needs_model = false,
-         .is_public = true,
-         .is_quick = true});
-  }
+  router.Add(
+      {.method = "GET",
+       .pattern = "/v1/models",
+       .handler = [&host, &fleet](const HttpRequest& request,
+                                  HttpResponder& r) { HandleModels(host, fleet, request, r); },
+       .needs_model = false,
+       .is_public = true,
+       .is_quick = true});
   for (const char* const path : {"/v1/models/{id}", "/models/{id}"}) {
     router.Add(
         {.method = "GET",
@@ -291,7 +407,7 @@ void AddLists(Router& router, FleetHost& host, ModelFleet& fleet) {
 
 }  // namespace
 
-void RegisterFleetApi(Router& router, FleetHost& host, ModelFleet& fleet, bool metrics) {
+void RegisterFleetApi(Router& router, FleetHost& host, ModelFleet& fleet, FleetActions actions) {
   for (const char* const path : {"/health", "/v1/health"}) {
     router.Add({.method = "GET",
                 .pattern = path,
@@ -303,7 +419,7 @@ void RegisterFleetApi(Router& router, FleetHost& host, ModelFleet& fleet, bool m
                 .is_quick = true,
                 .is_watched = true});
   }
-  if (metrics) {
+  if (actions.metrics) {
     router.Add(
         {.method = "GET",
          .pattern = "/metrics",
@@ -316,6 +432,7 @@ void RegisterFleetApi(Router& router, FleetHost& host, ModelFleet& fleet, bool m
          .is_watched = true});
   }
   AddActions(router, host, fleet);
+  AddChanges(router, host, fleet, std::make_shared<Actions>(host, fleet, std::move(actions)));
   AddLists(router, host, fleet);
 }
 

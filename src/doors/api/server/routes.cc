@@ -54,7 +54,7 @@ void HandleMetrics(Host& host, const HttpRequest& request, HttpResponder& respon
   if (host.phase() != Phase::kReady) {
     return responder.Send(200, kTextFormat, host.metrics().Render(nullptr), headers);
   }
-  responder.Send(200, kTextFormat, OperatorMetrics(host), headers);
+  responder.Send(200, kTextFormat, TextOf(OperatorMetrics(host)), headers);
 }
 
 // --- models --------------------------------------------------------------------------
@@ -93,11 +93,11 @@ Json Modalities(Host& host) {
 
 }  // namespace
 
-std::string OperatorMetrics(Host& host) {
+MetricFamilies OperatorMetrics(Host& host) {
   const EngineStats stats = host.engine().Stats();
   PictureStats pictures;
   if (host.answerer().sees()) pictures = host.answerer().pictures()->stats();
-  return host.metrics().Render(&stats, &pictures);
+  return host.metrics().Collect(&stats, &pictures);
 }
 
 Json ModelObject(Host& host, const char* owner) {

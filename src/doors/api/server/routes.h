@@ -25,8 +25,8 @@ struct ServerApiOptions {
 nlohmann::ordered_json ModelObject(Host& host, const char* owner);
 // In the form of Ollama's lists.
 nlohmann::ordered_json ModelEntry(Host& host);
-// All metrics of its model, in the Prometheus text format.
-std::string OperatorMetrics(Host& host);
+// All metrics of its model.
+MetricFamilies OperatorMetrics(Host& host);
 // The owner that the request's clients expect.
 const char* OwnerFor(const HttpRequest& request);
 
