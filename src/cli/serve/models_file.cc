@@ -118,6 +118,7 @@ Status ReadItems(Line* line, ModelTable::Value* value) {
 Status ReadValue(Line* line, ModelTable* table) {
   ModelTable::Value value{.line = line->number()};
   WEFT_ASSIGN_OR_RETURN(value.key, line->Name());
+  if (value.key.empty()) return line->Error("a key is empty");
   if (!line->Take('=')) {
     return line->Error(StrCat("\"", Printable(value.key), "\" is not followed by ="));
   }
