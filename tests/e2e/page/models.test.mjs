@@ -50,6 +50,36 @@ describe("the page of weft serve", () => {
     assert.equal(await server.stop(), 0);
   });
 
+  bounded("lets a conversation choose among the models of a server", async () => {
+    const [one, other] = ["served one.gguf", "another.gguf"].map((name) => path.join(folder, name));
+    const server = await startWeft("-m", one, "-m", other, "--port", "0");
+    const { page, context, faults } = await open(browser, server.url);
+    const generated = async (model) => {
+      const text = await (await fetch(`${server.url}/metrics`)).text();
+      return Number(text.match(new RegExp(`^weft_generated_tokens_total\\{model="${model}"\\} (\\d+)`, "m"))[1]);
+    };
+    await page.keyboard.press("Alt+s");
+    const settings = page.getByRole("dialog", { name: "Settings" });
+    const choice = settings.getByLabel("Model", { exact: true });
+    assert.equal(await choice.getAttribute("placeholder"), "served-one");
+    const offered = await settings.locator("datalist#models option").evaluateAll((all) => all.map(({ value }) => value));
+    assert.deepEqual(offered, ["served-one", "another"]);
+    await settings.getByLabel("Max tokens").fill("8");
+    await choice.fill("another");
+    await page.keyboard.press("Escape");
+    await startSeveral(page, ["Hello there."]);
+    await untilAnswered(page, 1);
+    assert.ok((await generated("another")) > 0);
+    assert.equal(await generated("served-one"), 0);
+    await page.keyboard.press("Alt+o");
+    const served = page.getByRole("dialog", { name: "Local models" }).locator(".served").first();
+    assert.match(await served.innerText(), /served-one\s*loaded[^]*another\s*loaded/i);
+    assert.deepEqual(await audit(page), []);
+    await context.close();
+    assert.deepEqual(faults, []);
+    assert.equal(await server.stop(), 0);
+  });
+
   bounded("says how much of the model is loaded, and answers after that", async () => {
     const server = await startWeft("--port", "0");
     const context = await browser.newContext();
