@@ -398,6 +398,7 @@ bool IsIn(const ChatRequest& chat, const AskedPicture& picture) {
 
 // One after the other, so that those of several asks take turns.
 Task<Status> Answerer::EncodePictures(Ask* ask) const {
+  int64_t n_rows = 0;
   for (AskedPicture& asked : ask->pictures) {
     if (!IsIn(ask->chat, asked)) continue;
     const auto encode = [&](std::function<void(StatusOr<Pictures::Encoded>)> done) {
@@ -406,6 +407,11 @@ Task<Status> Answerer::EncodePictures(Ask* ask) const {
     const auto encoded = co_await AnswerOf<StatusOr<Pictures::Encoded>>(encode);
     if (!encoded.ok()) {
       co_return WithParam(Annotate(encoded.status(), asked.place, ": "), asked.place);
+    }
+    for (const vision::Grid& view : (*encoded)->views) n_rows += view.count();
+    if (n_rows >= model().context_tokens()) {
+      co_return WithContext(OutOfRange("the pictures are longer than the context"), n_rows,
+                            model().context_tokens());
     }
     ask->rows.push_back(pictures()->RowsOf(std::move(asked.mark), **encoded));
     asked.file = nullptr;

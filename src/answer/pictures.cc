@@ -41,8 +41,11 @@ auto WithinMemory(Work work) -> decltype(work()) {
   }
 }
 
+// A file beyond the limits is so for good: asking again does not help.
 StatusOr<picture::Picture> Decode(const PictureFile& file) {
-  return picture::DecodePicture(std::as_bytes(std::span(file.bytes)), picture::Limits());
+  auto decoded = picture::DecodePicture(std::as_bytes(std::span(file.bytes)), picture::Limits());
+  if (decoded.status().code() != StatusCode::kResourceExhausted) return decoded;
+  return InvalidArgument(Message(decoded.status()));
 }
 
 }  // namespace

@@ -39,6 +39,13 @@ def png(seed, width=84, height=84):
             chunk(b"IEND", b""))
 
 
+def bomb():
+    """A picture that says it has 3.6 billion pixels."""
+    data = png(1)
+    head = data[12:16] + struct.pack(">II", 60000, 60000) + data[24:29]
+    return data[:12] + head + struct.pack(">I", zlib.crc32(head)) + data[33:]
+
+
 def coded(data):
     return base64.b64encode(data).decode()
 
@@ -103,21 +110,25 @@ class ApiTest(PicturesTest):
             self.assertEqual((usage["input_tokens"], usage["cache_read_input_tokens"]), (1, n - 1))
             count = self.ok(server, "/v1/messages/count_tokens", {"messages": messages})
             self.assertEqual(count["input_tokens"], n)
-            told = self.ok(server, "/api/chat", {"model": "x", "stream": False, "messages": [
-                {"role": "user", "content": "What is it?", "images": [coded(png(1))]}],
-                "options": {"num_predict": 4}} | {"model": self.name(server)})
+            told = self.ok(server, "/api/chat", {
+                "model": self.name(server), "stream": False, "options": {"num_predict": 4},
+                "messages": [{"role": "user", "content": "What is it?",
+                              "images": [coded(png(1))]}]})
             self.assertEqual(told["prompt_eval_count"], n)
             told = self.ok(server, "/api/generate", {
                 "model": self.name(server), "stream": False, "prompt": "What is it?",
                 "images": [coded(png(1))], "options": {"num_predict": 4}})
             self.assertEqual(told["prompt_eval_count"], n)
+            url = openai(png(1))["content"][0]["image_url"]["url"]
             usage = self.ok(server, "/v1/responses", {"max_output_tokens": 4, "input": [
-                {"role": "user", "content": [
-                    {"type": "input_image", "image_url": openai(png(1))["content"][0]["image_url"]["url"]},
-                    {"type": "input_text", "text": "What is it?"}]}]})["usage"]
+                {"role": "user", "content": [{"type": "input_image", "image_url": url},
+                                             {"type": "input_text", "text": "What is it?"}]}]})["usage"]
             self.assertEqual(usage["input_tokens"], n)
             self.assertEqual(usage["input_tokens_details"]["cached_tokens"], n - 1)
             self.assertEqual(server.metric("weft_pictures_encoded_total"), 1)
+            stream = server.ask("POST", "/v1/chat/completions",
+                                chat(openai(png(7, 300, 200)), stream=True))
+            self.assertTrue(stream.body.endswith(b"data: [DONE]\n\n"), stream)
 
     def name(self, server):
         return server.ask("GET", "/v1/models").json["data"][0]["id"]
@@ -171,7 +182,8 @@ class ApiTest(PicturesTest):
                              ("data:image/png,abc", "base64"),
                              (coded(b"no picture at all"), "messages[0].content[0]"),
                              (coded(png(1)[:-200]), "PNG"),
-                             (coded(png(1, 2000, 3)), "longer side")):
+                             (coded(png(1, 2000, 3)), "longer side"),
+                             (coded(bomb()), "60000")):
                 self.assertIn(why, refusal(server, openai(url)), url)
             many = openai(png(1))
             many["content"] = many["content"][:1] * 101
@@ -233,6 +245,15 @@ class CacheTest(PicturesTest):
                 {"role": "user", "content": "And now?"}))
             self.assertGreaterEqual(self.cached(longer)[1], n + 2)
 
+    def test_more_pictures_than_the_context_holds_are_refused(self):
+        with self.serve("--ctx", 1024) as server:
+            server.ready()
+            many = openai(png(1))
+            many["content"] *= 20
+            answer = server.ask("POST", "/v1/chat/completions", chat(many))
+            self.assertEqual(answer.status, 400, answer)
+            self.assertEqual(answer.json["error"]["code"], "context_length_exceeded", answer)
+
     def test_four_children_of_one_parent_encode_once(self):
         parent = openai(png(5, 200, 150), "You share this screenshot.")
         with self.serve() as server:
@@ -261,26 +282,36 @@ class CacheTest(PicturesTest):
                 self.assertEqual(likelihoods(answer), likelihoods(expected))
 
     def test_the_disk_keeps_pictures_apart(self):
-        with tempfile.TemporaryDirectory(dir=self.dir) as state:
-            flags = ("--state-dir", state, "--state-disk", "50M")
-            one = chat(openai(png(1, 300, 300)), session_id="kitchen")
-            with self.serve(*flags) as server:
-                server.ready()
-                first = self.ok(server, "/v1/chat/completions", one)
-                self.ok(server, "/v1/chat/completions", chat(openai(png(1, 300, 300))))
-                server.until(lambda: b"weft_state_disk_pending 0" in
-                             server.ask("GET", "/metrics").body, "it is never written")
+        for ends_well in (True, False):
+            with tempfile.TemporaryDirectory(dir=self.dir) as state:
+                self.check_disk(("--state-dir", state, "--state-disk", "50M"), ends_well)
+
+    def check_disk(self, flags, ends_well):
+        one = chat(openai(png(1, 300, 300)), session_id="kitchen")
+        with self.serve(*flags) as server:
+            server.ready()
+            first = self.ok(server, "/v1/chat/completions", one)
+            self.ok(server, "/v1/chat/completions", chat(openai(png(1, 300, 300))))
+            server.until(lambda: b"weft_state_disk_pending 0" in
+                         server.ask("GET", "/metrics").body, "it is never written")
+            if ends_well:
                 self.assertEqual(server.end(), 0, server.log)
-            with self.serve(*flags) as server:
-                server.ready()
-                other = self.ok(server, "/v1/chat/completions", chat(openai(png(2, 300, 300))))
-                n, found = self.cached(other)
-                self.assertLess(found, n // 2, "another picture of the same size")
-                self.assertNotEqual(likelihoods(other), likelihoods(first))
-                again = self.ok(server, "/v1/chat/completions", one)
+            else:
+                server.process.kill()
+                server.process.wait()
+        with self.serve(*flags) as server:
+            server.ready()
+            other = self.ok(server, "/v1/chat/completions", chat(openai(png(2, 300, 300))))
+            n, found = self.cached(other)
+            self.assertLess(found, n // 2, "another picture of the same size")
+            self.assertNotEqual(likelihoods(other), likelihoods(first))
+            again = self.ok(server, "/v1/chat/completions", one)
+            self.assertEqual(likelihoods(again), likelihoods(first))
+            if ends_well:
                 n, found = self.cached(again)
-                self.assertGreaterEqual(found, n - 40)
-                self.assertEqual(likelihoods(again), likelihoods(first))
+                self.assertGreaterEqual(found, n - 40, "the session's file has it")
+            listed = server.ask("GET", "/v1/sessions").json["data"]
+            self.assertIn("kitchen", [session["id"] for session in listed])
 
 
 class PixtralTest(PicturesTest):
