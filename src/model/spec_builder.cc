@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <iterator>
 #include <utility>
 
 #include "base/strings.h"
@@ -11,9 +10,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kMaxLayers = 1 << 16;
-constexpr int64_t kMaxHeads = 1 << 16;
-constexpr int64_t kMaxExperts = 1 << 16;
+constexpr int64_t kMaxLayers = 1 << 16, kMaxHeads = 1 << 16, kMaxExperts = 1 << 16;
 constexpr double kMaxScale = 1e9;
 
 std::string ShapeText(const TensorInfo& tensor) {
