@@ -332,6 +332,15 @@ std::vector<ModelFleet::Event> ModelFleet::EventsSince(int64_t number) const {
   return events;
 }
 
+std::shared_ptr<void> ModelFleet::WatchEvents(std::function<void()> wake) {
+  MutexLock lock(&mutex_);
+  const auto place = watchers_.insert(watchers_.end(), std::move(wake));
+  return {nullptr, [this, place](void*) {
+            MutexLock end(&mutex_);
+            watchers_.erase(place);
+          }};
+}
+
 bool ModelFleet::started() const {
   MutexLock lock(&mutex_);
   return started_;
@@ -353,6 +362,7 @@ void ModelFleet::Note(Event event) {
   event.number = ++last_event_;
   events_.push_back(std::move(event));
   if (events_.size() > kMaxEvents) events_.pop_front();
+  for (const auto& wake : watchers_) wake();
 }
 
 void ModelFleet::SetState(Member* member, State state) {

@@ -166,6 +166,9 @@ class ModelFleet {
   StatusOr<Info> Find(std::string_view name) const;
   // What happened after the event of that number; 0: all that is remembered.
   std::vector<Event> EventsSince(int64_t number) const;
+  // Calls `wake` at each event while the result lives. It must return at once, and not use the
+  // fleet.
+  [[nodiscard]] std::shared_ptr<void> WatchEvents(std::function<void()> wake);
   int64_t memory_bytes() const { return options_.memory_bytes; }
 
   // Lends and loads nothing more, and parks every model. A second call may give less grace.
@@ -244,6 +247,7 @@ class ModelFleet {
   std::deque<Member*> to_load_ WEFT_GUARDED_BY(mutex_);
   std::deque<Event> events_ WEFT_GUARDED_BY(mutex_);
   int64_t last_event_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::list<std::function<void()>> watchers_ WEFT_GUARDED_BY(mutex_);
   bool started_ WEFT_GUARDED_BY(mutex_) = false;
   bool draining_ WEFT_GUARDED_BY(mutex_) = false;
   bool is_working_ WEFT_GUARDED_BY(mutex_) = false;  // the thread

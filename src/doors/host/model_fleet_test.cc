@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -309,6 +310,20 @@ TEST_F(ModelFleetTest, AnOperatorLoadsAndUnloads) {
   }
   EXPECT_THAT(states, ElementsAre(State::kWaiting, State::kLoading, State::kLoaded,
                                   State::kUnloading, State::kUnloaded));
+}
+
+TEST_F(ModelFleetTest, AWatcherIsWokenByEachEventUntilItEnds) {
+  Start({Model("a")});
+  std::atomic<int> woken{0};
+  auto watch = fleet_->WatchEvents([&woken] { ++woken; });
+  UseAndLeave("a");
+  const int n_events = woken;
+  EXPECT_GE(n_events, 3);
+  EXPECT_EQ(n_events, std::ssize(fleet_->EventsSince(0)));
+  watch.reset();
+  EXPECT_TRUE(fleet_->Unload("a").ok());
+  Expect("a", State::kUnloaded);
+  EXPECT_EQ(woken, n_events);
 }
 
 TEST_F(ModelFleetTest, DrainingParksAllAndLendsNothingMore) {

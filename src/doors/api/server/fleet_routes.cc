@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,9 +24,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using State = ModelFleet::State;
 
-// How often a stream of events looks for new ones, and says that it is there.
-constexpr std::chrono::milliseconds kLook{100};
-constexpr int64_t kQuietUs = 15'000'000;
+// After this long without an event, a stream of events says that it is there.
+constexpr std::chrono::seconds kQuiet{15};
 
 // --- what each model is, and where it stands ----------------------------------------------
 
@@ -306,27 +306,23 @@ Json EventJson(const ModelFleet::Event& event) {
 // Streams what happens from now on, until the client leaves or the server shuts down.
 Task<void> HandleEvents(FleetHost& host, ModelFleet& fleet, const HttpRequest&,
                         HttpResponder& responder) {
-  const auto before = fleet.EventsSince(0);
-  int64_t last = before.empty() ? 0 : before.back().number;
   Signal wake;
   const std::function<void()> notify = wake.Notifier();
+  const std::shared_ptr<void> watch = fleet.WatchEvents(notify);
+  const auto before = fleet.EventsSince(0);
+  int64_t last = before.empty() ? 0 : before.back().number;
   const std::stop_callback<std::function<void()>> on_gone(responder.cancellation(), notify);
   const std::stop_callback<std::function<void()>> on_draining(host.draining(), notify);
   SseStream stream(responder);
   bool is_open = stream.Comment("open");
-  int64_t told_us = NowMicros();
   while (is_open && !responder.gone() && host.phase() != Phase::kDraining) {
     for (const ModelFleet::Event& event : fleet.EventsSince(last)) {
       last = event.number;
       is_open = stream.Data(EventJson(event));
-      told_us = NowMicros();
-    }
-    if (NowMicros() - told_us > kQuietUs) {
-      is_open = stream.Comment("still open");
-      told_us = NowMicros();
     }
     co_await responder.Room();
-    co_await wake.WaitUntil(std::chrono::steady_clock::now() + kLook);
+    const bool is_woken = co_await wake.WaitUntil(std::chrono::steady_clock::now() + kQuiet);
+    if (!is_woken) is_open = stream.Comment("still open");
   }
   stream.End();
 }
