@@ -44,7 +44,9 @@ LARGE = {
     "src/model/tokenizer/pretokenizer.cc": {"WordScanner": "a function per alternative of the patterns"},
 }
 
-BEGIN = re.compile(r"^( *)(class|struct) (?:\[\[[^]]*\]\] )?((?:\w+::)*\w+)(?: final)?(?: : [^;]*)?(?: \{.*)?$")
+BEGIN = re.compile(
+    r"^( *)(class|struct) (?:\[\[[^]]*\]\] |[A-Z][A-Z_]+(?:\([^)]*\))? |alignas\(\d+\) )*"
+    r"((?:\w+::)*\w+)(?:<[^{]*>)?(?: final)?(?: : [^;]*)?(?: \{.*)?$")
 TEST = re.compile(r"_test\.cc$|_test_util\.h$|_fuzz\.cc$|/testdata/")
 
 

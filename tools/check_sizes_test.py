@@ -30,7 +30,9 @@ class CheckSizesTest(unittest.TestCase):
     def test_large_ones_need_a_reason(self):
         many = "class Many {\n public:\n" + "".join(f"  int F{i}();\n" for i in range(26)) + "};\n"
         long = "namespace {\n  class Long final : public Base {\n" + "    int a;\n" * 200 + "  };\n}\n"
-        for text, name in ((many, "Many"), (long, "Long")):
+        macro = many.replace("class Many", 'class WEFT_CAPABILITY("mutex") Many')
+        special = many.replace("class Many", "class Many<int, char*>")
+        for text, name in ((many, "Many"), (long, "Long"), (macro, "Many"), (special, "Many")):
             self.assertIn(f"{name} has", self.problems(text)[0])
             self.assertEqual(self.problems(text, large={"src/a.h": {name: "why"}}), [])
         self.assertIn("501 lines", self.problems("\n" * 501)[0])

@@ -174,10 +174,17 @@ def package_of(file):
 def packages_of(files, sysroot):
     """Those of this system, or of an unpacked one, which tools/cross_sysroot.sh has listed."""
     if sysroot == pathlib.Path("/"):
-        return {package_of(file) for file in files} - {None}
+        return {owner_of(file, package_of(file)) for file in files}
     lines = (line.split(" ", 2) for line in (sysroot / ".owners").read_text().splitlines())
     owners = {path: (name, version) for name, version, path in lines}
-    return {owners[file.relative_to(sysroot.resolve()).as_posix()] for file in files}
+    return {owner_of(file, owners.get(file.relative_to(sysroot.resolve()).as_posix()))
+            for file in files}
+
+
+def owner_of(file, package):
+    if package is None:
+        sys.exit(f"make_dist: no package of Debian owns {file}")
+    return package
 
 
 def sbom(version, packages, date):

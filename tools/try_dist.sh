@@ -162,6 +162,7 @@ try_arm() {
 
 try_again() {
   local start=$EPOCHREALTIME file
+  [ -z "$(git status --porcelain)" ] || fail "again: commit first, then make dist: the second build is made of HEAD"
   git clone -q . "$work/again"
   mkdir "$work/again/build"
   # Compilers that tools/setup.sh has put there, and that decide what is built.

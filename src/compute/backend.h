@@ -271,10 +271,11 @@ class Executor {
   virtual StageStats stage_stats() const { return {}; }
 };
 
-// How a backend stores matrices of a type: a description, and the bits per weight.
+// How a backend stores matrices of a type.
 struct HeldAs {
-  std::string form;
+  std::string form;  // a description
   double bits_per_weight = 0;
+  int64_t row_multiple = 1;  // rows are padded to a multiple of so many weights
 };
 
 class Backend {

@@ -286,6 +286,23 @@ TEST_P(EngineDraftTest, ManyAtOnceInOneBudget) {
   EXPECT_OK(engine->CheckIntegrity());
 }
 
+// More texts draft at once than turns run.
+TEST_P(EngineDraftTest, TurnsWithChoicesAllDraft) {
+  EngineOptions options = Drafted(draft());
+  options.max_running = 2;
+  int n_notices = 0;
+  options.on_notice = [&](const std::string& notice) {
+    ADD_FAILURE() << notice;
+    ++n_notices;
+  };
+  auto engine = StartEngine(options, model());
+  std::vector<TurnOptions> turns = {DraftedTurn(0.7f, 20, 30, 1), DraftedTurn(0.7f, 30, 30, 2)};
+  for (TurnOptions& turn : turns) turn.n_choices = 2;
+  ExpectSameAnswersTogether(engine.get(), model(), turns);
+  EXPECT_GT(engine->Stats().guessed_tokens, 0);
+  EXPECT_EQ(n_notices, 0);
+}
+
 TEST_P(EngineDraftTest, WithoutForceThePlannerDecides) {
   for (const Speculation speculation : {Speculation::kDraft, Speculation::kAuto}) {
     EngineOptions options = Drafted(draft());

@@ -1,6 +1,6 @@
 // Prediction heads in files of their own, for example Gemma 4's assistants. Such a head has no
-// keys and values: it reads the KV cache of the model that it drafts for. It runs only with that
-// model, over its state.
+// KV cache of its own: it reads that of the model that it drafts for. It runs only with that model,
+// over its state.
 //
 // For a token that the model has not computed yet, a step of the head has the position before it,
 // the last one in the cache, and its ropes add 1. It continues its own draft at the same position.

@@ -72,9 +72,9 @@ HeldAs GpuBackend::FormOf(DType type, bool is_stack) const {
   const WeightForm* const form = gpu::FormOf(type);
   if (form == nullptr || !form->int8) return Backend::FormOf(type, is_stack);
   const PartBytes bytes = BytesOfRow(type, device::kSuperInputs);
-  return {
-      StrCat(NameOf(type), ", in bands of ", device::kBandOutputs, " rows"),
-      8.0 * static_cast<double>(bytes.levels + bytes.meta + bytes.super) / device::kSuperInputs};
+  return {StrCat(NameOf(type), ", in bands of ", device::kBandOutputs, " rows"),
+          8.0 * static_cast<double>(bytes.levels + bytes.meta + bytes.super) / device::kSuperInputs,
+          device::kChunkInputs};
 }
 
 StatusOr<std::unique_ptr<StateStore>> GpuBackend::NewState(const Weights& weights,

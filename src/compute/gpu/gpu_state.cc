@@ -287,7 +287,8 @@ Status GpuState::HoldFor(const Step& step) {
             pages_[group]->Hold(sequence.page_tables[group][static_cast<size_t>(i)]));
       }
     }
-    if (slots_ != nullptr) WEFT_RETURN_IF_ERROR(slots_->Hold(sequence.slot));
+    // A head that reads its model's state uses no slots.
+    if (sequence.slot != kNoSlot) WEFT_RETURN_IF_ERROR(slots_->Hold(sequence.slot));
   }
   return OkStatus();
 }

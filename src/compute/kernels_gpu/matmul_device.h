@@ -68,8 +68,7 @@ WEFT_DEVICE void AddDots(const int32_t* dot, const BlockMeta& x, const UnitScale
   }
 }
 
-// The same of the four blocks of a chunk, in shared memory: what `meta` has, without the sums that
-// the form does not need.
+// BlockMeta of a chunk's four blocks, in shared memory. It has only the sums that the form uses.
 constexpr int kFourMeta = 8;  // words
 template <typename Form>
 struct FourMeta {

@@ -228,8 +228,8 @@ struct TileInputs {
   WEFT_DEVICE static int MetaRow(int i) { return ThreadIndex() / kMetaLanes + i * kMetaRowsAtOnce; }
 };
 
-// Few rows: the warps of a block take the chunks of its band in turn. A last chunk of fewer units
-// is added behind the loop, which has code for whole ones alone.
+// Few rows: the warps of a block take the chunks of its band in turn. A shorter last chunk is added
+// after the loop, which handles only whole chunks.
 template <typename Form, int kMaxRows, typename Inputs, typename Parts>
 WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, Inputs& x,
                               const Parts& parts) {
@@ -304,8 +304,7 @@ WEFT_DEVICE void MultiplyBand(const MatmulArgs& a, const MatmulRows& rows, Input
   ActivateOutputs(a, rows, BlockX() * kBandOutputs, kBandOutputs, x.meta);
 }
 
-// Many rows: each warp has its own band. As above, a last chunk of fewer units is added behind the
-// loop.
+// Many rows: each warp has its own band. A shorter last chunk is added after the loop as well.
 template <typename Form, int kMaxRows, typename Inputs>
 WEFT_DEVICE void MultiplyBands(const MatmulArgs& a, const MatmulRows& rows, Inputs& x) {
   constexpr int kTiles = kMaxRows / kTileColumns;

@@ -11,9 +11,9 @@
 //   1-bit plane, 1 word:  bit g of every byte is group g's
 //   8 bits, 8 words:      signed, as they are
 // A band's chunk has word 0 of output 0's four units, then of output 1's ...; then word 1 of all.
-// Separate arrays, also in bands, hold `kMetaBytes` bytes of scales per unit, of the four units of
-// a chunk after each other, and, for super-blocks, a half (two with minima) per 256 inputs. So a
-// lane loads 16 bytes of a chunk at a time, and the lanes of a warp, which have adjacent outputs,
+// Separate arrays, also in bands, hold `kMetaBytes` bytes of scales per unit, those of a chunk's
+// four units after each other, and, for super-blocks, a half (two with minima) per 256 inputs. So a
+// lane loads 16 bytes of levels at a time, and the lanes of a warp, which have adjacent outputs,
 // adjacent ones: in products of one row (matmul_one_device.h) and in tensor-core tiles
 // (matmul_tiles_device.h).
 //

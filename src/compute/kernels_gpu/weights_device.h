@@ -67,14 +67,13 @@ WEFT_DEVICE uint32_t GroupOf(const uint32_t* words, int g) {
 WEFT_DEVICE constexpr float PowerOfHalf(int n) { return 1.0f / static_cast<float>(1 << n); }
 
 // From 2^23 to 2^24, floats are the whole numbers, and their bits count them. A dot product of a
-// block, of less than 2^22, begins with the bits of 1.5 * 2^23 (FirstDot): as a float it is the sum
-// and kDotStart, without a conversion, of which devices do a quarter to a half as many as
-// additions.
+// block, of less than 2^22, begins with the bits of 1.5 * 2^23 (FirstDot): read as a float, it is
+// kDotStart more than the sum. Conversions run at a quarter to half the rate of additions.
 constexpr int32_t kDotBits = 0x4B400000;
 constexpr float kDotStart = 12582912.0f;
 
 // The scales of a unit. All are exact products of a half, an integer and a power of two, of at
-// most 22 bits, so that `start` is exact too.
+// most 22 bits, so `start` is exact too, but for scales of 2^104 and more, which no model has.
 struct UnitScales {
   float scale[2];  // one per half; only [0] for whole units
   float start[2];  // -kDotStart * scale: what a dot product began with
@@ -82,8 +81,8 @@ struct UnitScales {
   int half_min[2];
 };
 
-// A byte of a word, and its exact product with a scale of few bits, both without a conversion: 2^23
-// and the byte, as the bits of a float, times the scale, less what 2^23 has added.
+// A byte of a word, and its exact product with a scale of few bits: scale * (2^23 + byte) less
+// scale * 2^23, so that nothing is converted.
 WEFT_DEVICE int ByteOf(uint32_t word, int i) { return static_cast<int>(word >> (8 * i) & 0xFF); }
 WEFT_DEVICE float TimesByte(float scale, uint32_t word, int i) {
   const float byte = FloatOf(PickBytes(word, 0x4B000000u, 0x7440u | static_cast<uint32_t>(i)));
@@ -153,8 +152,8 @@ struct ChunkAddress {
     const int64_t its_super = band * n_supers + chunk * kChunkInputs / kSuperInputs;
     super = m.super + (its_super * kBandOutputs + place) * Form::kSuperHalves;
   }
-  // Where a later chunk and output of the band is, and how many times 256 inputs lie between the
-  // beginnings of its 256 and of these. With constants, it costs no instruction.
+  // Where a later chunk and output of the band is; `supers` is the distance in super-blocks. With
+  // constants, it costs no instruction.
   WEFT_DEVICE ChunkAddress After(int chunks, int outputs, int supers = 0) const {
     ChunkAddress at = *this;
     at.words += chunks * LevelsAt(Form::kBits, 0) + LevelsAt(0, outputs);

@@ -17,9 +17,11 @@ constexpr int64_t kKvValueBytes = 2;
 
 int64_t BytesOf(const Backend& backend, const TensorInfo& tensor) {
   const bool is_matrix = tensor.n_dims >= 2 && CanDequantize(tensor.type);
-  const double bits =
-      is_matrix ? backend.FormOf(tensor.type, tensor.n_dims > 2).bits_per_weight : 32;
-  return static_cast<int64_t>(static_cast<double>(tensor.values()) * bits / 8);
+  if (!is_matrix) return tensor.values() * static_cast<int64_t>(sizeof(float));
+  const HeldAs held = backend.FormOf(tensor.type, tensor.n_dims > 2);
+  const int64_t width = tensor.dims[0], whole = held.row_multiple;
+  const int64_t n_values = tensor.values() / width * ((width + whole - 1) / whole * whole);
+  return static_cast<int64_t>(static_cast<double>(n_values) * held.bits_per_weight / 8);
 }
 
 int64_t WeightBytesOf(const Backend& backend, const ModelFile& file, const ModelSpec& spec) {

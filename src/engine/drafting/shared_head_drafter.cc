@@ -107,7 +107,14 @@ std::vector<Drafter::Draft> SharedHeadDrafter::Continue(std::span<const Ask> ask
         {.ask = i, .token = session.tokens[session.tokens.size() - 1], .hidden = text->hidden});
   }
   while (!rows.empty()) {
-    Status status = Step(asks, rows, &drafts);
+    Status status = OkStatus();
+    // A turn with several choices asks for each of them.
+    for (std::span<Row> left(rows); status.ok() && !left.empty();) {
+      const std::span<Row> step =
+          left.first(std::min(left.size(), static_cast<size_t>(options_.max_texts)));
+      status = Step(asks, step, &drafts);
+      left = left.subspan(step.size());
+    }
     if (status.ok()) status = model_->CheckFile();
     if (CountFailure(status)) return drafts;
     std::erase_if(rows, [&](const Row& row) {

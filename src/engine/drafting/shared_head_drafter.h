@@ -2,8 +2,9 @@
 // assistants. It keeps no state of a text but the hidden values of the last computed row, so it
 // has nothing to catch up with: it drafts whenever the model has just computed a row.
 //
-// Its steps read the pages of the asking session, in the engine's state. The engine computes
-// nothing meanwhile. Engine thread only.
+// Its steps read the pages of the asking session, in the engine's state. Meanwhile the engine
+// computes nothing; a long step of it may be paused, which writes pages of other sessions. Engine
+// thread only.
 #ifndef WEFT_ENGINE_DRAFTING_SHARED_HEAD_DRAFTER_H_
 #define WEFT_ENGINE_DRAFTING_SHARED_HEAD_DRAFTER_H_
 
@@ -26,7 +27,7 @@ class SharedHeadDrafter final : public Drafter {
     StateStore* state = nullptr;
     const Executor* executor = nullptr;
     int n_threads = 0;
-    int max_texts = 32;  // texts in one call of Continue
+    int max_texts = 32;  // texts in one step
     std::function<void(const std::string&)> on_notice = {};
   };
   // Also runs the first steps, which must succeed.
@@ -40,7 +41,9 @@ class SharedHeadDrafter final : public Drafter {
   void CatchUp(Drafter::Text* /*text*/, int64_t /*rows*/) override {}
   std::vector<Draft> Continue(std::span<const Ask> asks) override;
   Status MeasureStep() override;
-  int64_t budget_bytes() const override { return 0; }
+  int64_t budget_bytes() const override {
+    return page_->held_bytes() + executor_->later_bytes() + on_page_->later_bytes();
+  }
   void FillStats(EngineStats* stats) const override;
   void DropPrefixes() override {}
   Status CheckIntegrity() override { return OkStatus(); }
