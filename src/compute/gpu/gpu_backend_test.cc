@@ -389,6 +389,13 @@ TEST(GpuFormsTest, MatricesTakeTheBitsThatTheBackendNames) {
     EXPECT_EQ(backend.FormOf(type, false).bits_per_weight * 2048 / 8,
               static_cast<double>(bytes.levels + bytes.meta + bytes.super));
   }
+  for (const int64_t width : {576, 2880}) {
+    const HeldAs held = backend.FormOf(DType::kQ8_0, false);
+    const PartBytes bytes = BytesOfRow(DType::kQ8_0, width);
+    const int64_t n_chunks = device::CeilDiv(width, static_cast<int>(held.row_multiple));
+    EXPECT_EQ(held.bits_per_weight * static_cast<double>(n_chunks * held.row_multiple) / 8,
+              static_cast<double>(bytes.levels + bytes.meta + bytes.super));
+  }
 }
 
 // A prediction head that is loaded next to its model refers to the model's memory.
