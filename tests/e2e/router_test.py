@@ -169,6 +169,17 @@ class RouterTest(unittest.TestCase):
                              400)
             self.assertEqual(server.states()["a"], "loaded")
 
+    def test_what_operators_ask_names_a_model_exactly(self):
+        with Server(*self.models, "--memory", ONE) as server:
+            for query, wanted in (("", 400), ("?model=", 400), ("?model=a:latest", 404)):
+                self.assertEqual(server.ask("DELETE", f"/models{query}")[0], wanted, query)
+            for path in ("/models/load", "/models/unload"):
+                self.assertEqual(server.post(path, model="")[0], 400, path)
+                self.assertEqual(server.post(path, model="a:latest")[0], 404, path)
+            self.assertEqual(set(server.states()), {"a", "b", "c"})
+            # Requests may add the tag.
+            self.assertEqual(server.post("/tokenize", model="a:latest", content="x")[0], 200)
+
     def test_a_key_is_needed(self):
         keys = self.path / "keys"
         keys.write_text("sk-one one\nsk-two two\n")
@@ -256,6 +267,33 @@ class DownloadTest(unittest.TestCase):
             self.assertTrue(tiny.exists())
             self.assertEqual(len(self.files()), 1)
             self.assertEqual(set(server.states()), {"tiny", "box", name})
+
+    def test_a_file_that_another_name_serves_is_kept(self):
+        name = f"{REPO}:Q4_0"
+        file = pathlib.Path(self.folder.name, "models.toml")
+        file.write_text(f'[a]\nmodel = "{self.a}"\n')
+        with Server("--models", file, env=self.env) as server:
+            events = Events(server)
+            self.assertEqual(server.post("/models", model=name)[0], 200)
+            events.until("download_finished")
+            file.write_text(f'[a]\nmodel = "{self.a}"\n[same]\nmodel = "{name}"\n')
+            self.assertEqual(server.get("/models?reload=1")[0], 200)
+            status, answer = server.ask("DELETE", f"/models?model={name}")
+            self.assertEqual(status, 400)
+            self.assertIn("same", answer["error"]["message"])
+            self.assertEqual(set(server.states()), {"a", "same", name})
+            self.assertEqual(len(self.files()), 1)
+
+    def test_other_servers_are_not_asked(self):
+        with Server("-m", self.a, "-m", "box", env=self.env) as server:
+            for name in ("http://127.0.0.1:1/a/b.gguf", "https://internal.example/b.gguf",
+                         "ollama:localhost:5000/a/b:c"):
+                status, answer = server.post("/models", model=name)
+                self.assertEqual(status, 400, name)
+                self.assertIn("hf.co, not from", answer["error"]["message"])
+            for name in ("/etc/passwd", "../a.gguf", "~/a.gguf", "ollama:../a"):
+                self.assertEqual(server.post("/models", model=name)[0], 400, name)
+            self.assertEqual(set(server.states()), {"a", "box"})
 
     def test_a_download_that_fails_says_why(self):
         with Server("-m", self.a, "-m", "box", env=self.env) as server:

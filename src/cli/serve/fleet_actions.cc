@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -10,6 +11,8 @@
 #include "base/strings.h"
 #include "cli/flags/ollama_flags.h"
 #include "model/hub/model_source.h"
+#include "model/hub/names/model_name.h"
+#include "model/hub/net/http_client.h"
 #include "model/hub/places.h"
 #include "model/hub/remove_model.h"
 
@@ -20,6 +23,23 @@ hub::Places PlacesOf(const ServeFlags& flags) {
   hub::Places places = hub::ProcessPlaces();
   if (!flags.model.models_folder.empty()) places.models_folder = flags.model.models_folder;
   return places;
+}
+
+// Clients must not be able to make this server contact any other.
+Status MayPull(const std::string& name) {
+  constexpr std::string_view kOllama = "ollama:";
+  if (name.starts_with(kOllama)) {
+    return FromOllamaName(std::string_view(name).substr(kOllama.size())).status();
+  }
+  WEFT_ASSIGN_OR_RETURN(const hub::ModelName parsed,
+                        hub::ParseModelName(name, hub::ProcessPlaces().hub_endpoint));
+  if (parsed.kind == hub::ModelName::Kind::kFile) {
+    return InvalidArgument(Printable(name, 200), " is a file, so there is nothing to download");
+  }
+  if (parsed.kind != hub::ModelName::Kind::kAddress) return OkStatus();
+  return InvalidArgument("models come from ", hub::kOllamaHost, " or hf.co, not from ",
+                         Printable(hub::HostOf(name), 200), "; 'weft pull ", Printable(name, 200),
+                         "' can download from it");
 }
 
 serve::ModelPulls::Pull PullBy(const ServeFlags& flags, std::shared_ptr<const FleetParts> parts) {
@@ -39,8 +59,24 @@ serve::ModelPulls::Pull PullBy(const ServeFlags& flags, std::shared_ptr<const Fl
   };
 }
 
+bool IsSameFile(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return std::filesystem::equivalent(a, b, error);
+}
+
+// FAILED_PRECONDITION if a served model other than `except` is of this file.
+Status CheckUnused(const serve::ModelFleet& fleet, const std::string& path,
+                   const std::string& except) {
+  for (const serve::ModelFleet::Info& info : fleet.List()) {
+    if (info.model->name == except || !IsSameFile(info.model->path, path)) continue;
+    return FailedPrecondition("the model ", Printable(info.model->name, 200),
+                              " is served from the same file");
+  }
+  return OkStatus();
+}
+
 // Deletes the file once nobody uses it.
-StatusOr<std::function<void()>> DeleterOf(const ServeFlags& flags,
+StatusOr<std::function<void()>> DeleterOf(const ServeFlags& flags, const serve::ModelFleet& fleet,
                                           const serve::FleetModel& served) {
   const std::string& name = served.name;
   const hub::Places places = PlacesOf(flags);
@@ -48,14 +84,16 @@ StatusOr<std::function<void()>> DeleterOf(const ServeFlags& flags,
   const auto found = hub::FindToRemove(source, name);
   if (!found.ok()) return FailedPrecondition(Message(found.status()));
   // A part of a name may find another model.
-  const std::string path = served.source.substr(0, served.source.find('\n'));
-  std::error_code error;
-  if (!std::filesystem::equivalent(path, found->path, error)) {
-    return FailedPrecondition("Weft did not download ", Printable(path, 500),
+  if (!IsSameFile(served.path, found->path)) {
+    return FailedPrecondition("Weft did not download ", Printable(served.path, 500),
                               "; remove the file yourself");
   }
-  return std::function<void()>([places, model = *found, name] {
-    const auto freed = hub::RemoveModel(places, model);
+  WEFT_RETURN_IF_ERROR(CheckUnused(fleet, found->path, name));
+  return std::function<void()>([&fleet, places, model = *found, name] {
+    // A model that was added meanwhile may be of this file.
+    const Status unused = CheckUnused(fleet, model.path, /*except=*/"");
+    const StatusOr<int64_t> freed =
+        unused.ok() ? hub::RemoveModel(places, model) : StatusOr<int64_t>(unused);
     LogLine(freed.ok()
                 ? StrCat("deleted ", Printable(name, 200), ", ",
                          HumanBytes(static_cast<uint64_t>(*freed)))
@@ -66,12 +104,16 @@ StatusOr<std::function<void()>> DeleterOf(const ServeFlags& flags,
 }  // namespace
 
 serve::FleetActions FleetActionsFor(const ServeFlags& flags,
-                                    std::shared_ptr<const FleetParts> parts) {
+                                    std::shared_ptr<const FleetParts> parts,
+                                    serve::ModelFleet& fleet) {
   serve::FleetActions actions;
   actions.metrics = flags.server.metrics;
   actions.read_again = [&flags, parts] { return FleetModels(flags, parts); };
   actions.pull = PullBy(flags, parts);
-  actions.deleter = [&flags](const serve::FleetModel& model) { return DeleterOf(flags, model); };
+  actions.may_pull = MayPull;
+  actions.deleter = [&flags, &fleet](const serve::FleetModel& model) {
+    return DeleterOf(flags, fleet, model);
+  };
   return actions;
 }
 
@@ -81,6 +123,7 @@ serve::OllamaPull OllamaPullFor(const ServeFlags& flags, std::shared_ptr<const F
           pull = PullForOllama(flags.model.models_folder, flags.server.pull_bytes)](
              const std::string& name, const auto& tell, const auto& is_wanted) -> Status {
     if (fleet.Find(name).ok()) return OkStatus();
+    WEFT_RETURN_IF_ERROR(fleet.MayAdd(name));
     WEFT_RETURN_IF_ERROR(pull(name, tell, is_wanted));
     WEFT_ASSIGN_OR_RETURN(const std::string what, FromOllamaName(name));
     const hub::ModelSource source(PlacesOf(flags), hub::LoadHooks::Default());

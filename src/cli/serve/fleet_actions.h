@@ -12,12 +12,13 @@
 
 namespace weft::cli {
 
-// `flags` outlives them.
+// `flags` and `fleet` outlive them.
 serve::FleetActions FleetActionsFor(const ServeFlags& flags,
-                                    std::shared_ptr<const FleetParts> parts);
+                                    std::shared_ptr<const FleetParts> parts,
+                                    serve::ModelFleet& fleet);
 
-// As Ollama asks for a download. What it has pulled is served; a model that is served is not pulled
-// again. `flags` and `fleet` outlive it.
+// Ollama's /api/pull. What it has pulled is served; a model that is served is not pulled again.
+// `flags` and `fleet` outlive it.
 serve::OllamaPull OllamaPullFor(const ServeFlags& flags, std::shared_ptr<const FleetParts> parts,
                                 serve::ModelFleet& fleet);
 

@@ -5,6 +5,7 @@
 #include <future>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "answer/pictures.h"
@@ -57,6 +58,17 @@ struct Recipe {
   int64_t session_bytes = 0;
 };
 
+// The gate of the backend that a model computes with, which is known once the model is loaded. The
+// thread that loads it sets the gate and then starts the engine.
+class GateOfModel : public StepGate {
+ public:
+  void Set(std::shared_ptr<StepGate> gate) { gate_ = std::move(gate); }
+  std::unique_ptr<Place> NewPlace() override { return gate_->NewPlace(); }
+
+ private:
+  std::shared_ptr<StepGate> gate_;
+};
+
 class ServedModel : public serve::LoadedModel {
  public:
   static StatusOr<std::unique_ptr<LoadedModel>> Load(
@@ -89,13 +101,14 @@ class ServedModel : public serve::LoadedModel {
   ServedModel(ServeFlags flags, const Recipe& recipe, const FlaggedModel& model,
               std::string template_source, const std::function<void(double fraction)>& told)
       : flags_(std::move(flags)),
-        host_({.load = [this, shelf = recipe.parts->shelf.get(), file = model.file,
-                        told] { return shelf->Load(flags_.model, file, told); },
+        gate_(std::make_shared<GateOfModel>()),
+        host_({.load = [this, parts = recipe.parts.get(), file = model.file,
+                        told] { return LoadAtGate(*parts, file, told); },
                .load_draft = [this, shelf = recipe.parts->shelf.get()](
                                  const Model& of) { return shelf->LoadDraft(flags_.model, of); },
                .load_encoder =
                    [this](const Model& of) { return LoadFlaggedEncoder(flags_.model, of); },
-               .engine = EngineOf(recipe, flags_),
+               .engine = EngineOf(recipe, flags_, gate_),
                .template_source = std::move(template_source),
                .model_id = recipe.id,
                .defaults = DefaultsOf(recipe, flags_, model),
@@ -112,7 +125,15 @@ class ServedModel : public serve::LoadedModel {
     }
     return flags;
   }
-  static EngineOptions EngineOf(const Recipe& recipe, const ServeFlags& flags) {
+  StatusOr<std::shared_ptr<const Model>> LoadAtGate(
+      const FleetParts& parts, const std::shared_ptr<const ModelFile>& file,
+      const std::function<void(double fraction)>& told) {
+    WEFT_ASSIGN_OR_RETURN(auto model, parts.shelf->Load(flags_.model, file, told));
+    gate_->Set(parts.gates->Of(*model));
+    return model;
+  }
+  static EngineOptions EngineOf(const Recipe& recipe, const ServeFlags& flags,
+                                std::shared_ptr<StepGate> gate) {
     EngineOptions engine = recipe.parts->engine;
     if (const auto own = FlaggedEngineOptions(flags.model); own.ok()) {
       engine.n_threads = own->n_threads;
@@ -121,7 +142,7 @@ class ServedModel : public serve::LoadedModel {
       engine.max_guesses = own->max_guesses;
     }
     engine.memory_bytes = recipe.session_bytes;
-    engine.gate = recipe.parts->gates->Of(flags.model.backend);
+    engine.gate = std::move(gate);
     engine.state_dir = recipe.parts->state_dir.empty() ? ""
                                                        : StrCat(recipe.parts->state_dir, "/models/",
                                                                 serve::DefaultModelId(recipe.id));
@@ -141,6 +162,7 @@ class ServedModel : public serve::LoadedModel {
   }
 
   const ServeFlags flags_;
+  const std::shared_ptr<GateOfModel> gate_;
   std::promise<Status> loaded_;
   serve::ModelHost host_;
   serve::Router router_;  // destroyed before the host
@@ -271,6 +293,17 @@ std::string NameOfPath(const std::string& words) {
   return serve::DefaultModelId(is_file ? path.stem().string() : words);
 }
 
+void DescribeFile(const Wanted& wanted, const ModelFile& file, serve::FleetModel* model) {
+  model->path = file.path();
+  model->file_name = std::filesystem::path(file.path()).filename().string();
+  model->file_bytes = static_cast<int64_t>(file.file_bytes());
+  model->file_time_s = ChangeTime(file.path());
+  model->source =
+      StrCat(file.path(), "\n", model->file_bytes, "\n", model->file_time_s, "\n", wanted.said);
+  model->facts = FactsOf(file);
+  if (wanted.flags.model.context > 0) model->facts.context_tokens = wanted.flags.model.context;
+}
+
 StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const FleetParts> parts) {
   // A model that comes back is mapped, instead of packed again.
   std::string& packed = wanted.flags.model.packed_cache;
@@ -285,18 +318,12 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
     if (!wanted.may_be_broken) return opened.status();
     model.problem = Message(opened.status());
     model.source = model.problem;
+    model.path = wanted.flags.model.path;
     return model;
   }
-  const ModelFile& file = *opened->file;
   if (model.name.empty()) model.name = opened->name;
   if (model.name.empty()) model.name = NameOfPath(wanted.flags.model.path);
-  model.file_name = std::filesystem::path(file.path()).filename().string();
-  model.file_bytes = static_cast<int64_t>(file.file_bytes());
-  model.file_time_s = ChangeTime(file.path());
-  model.source =
-      StrCat(file.path(), "\n", model.file_bytes, "\n", model.file_time_s, "\n", wanted.said);
-  model.facts = FactsOf(file);
-  if (wanted.flags.model.context > 0) model.facts.context_tokens = wanted.flags.model.context;
+  DescribeFile(wanted, *opened->file, &model);
   const int64_t weights = model.facts.tensor_bytes;
   const int64_t session_bytes =
       wanted.session_bytes > 0
@@ -330,7 +357,25 @@ Status CheckNames(const std::vector<serve::FleetModel>& models) {
   return OkStatus();
 }
 
+// "cuda 0": what computes most of it. Of a divided model that is the card.
+std::string GateKeyOf(const Model& model) {
+  std::string_view key = "cpu";
+  const std::string_view name = model.backend_name();  // such as "cpu:12+cuda:20"
+  for (const std::string_view part : StrSplit(name, '+')) {
+    const std::string_view kind = part.substr(0, part.find_first_of(":-"));
+    if (kind != "cpu") key = kind;
+  }
+  return StrCat(key, " ", model.weights()->device());
+}
+
 }  // namespace
+
+std::shared_ptr<StepGate> StepGates::Of(const Model& model) {
+  MutexLock lock(&mutex_);
+  std::shared_ptr<StepGate>& gate = gates_[GateKeyOf(model)];
+  if (gate == nullptr) gate = NewStepGate();
+  return gate;
+}
 
 bool ServesSeveral(const ServeFlags& flags) {
   if (flags.models.size() > 1 || !flags.models_file.empty()) return true;

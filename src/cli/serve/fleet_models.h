@@ -16,6 +16,7 @@
 #include "cli/serve/serve_flags.h"
 #include "doors/host/model_fleet.h"
 #include "weft/engine.h"
+#include "weft/model.h"
 #include "weft/step_gate.h"
 
 namespace weft::cli {
@@ -23,15 +24,11 @@ namespace weft::cli {
 // Whether the flags ask for several models.
 bool ServesSeveral(const ServeFlags& flags);
 
-// Models that compute with the same backend take turns. Any thread.
+// Models that compute on the same device of a backend take turns. Any thread.
 class StepGates {
  public:
-  std::shared_ptr<StepGate> Of(const std::string& backend) {
-    MutexLock lock(&mutex_);
-    std::shared_ptr<StepGate>& gate = gates_[backend];
-    if (gate == nullptr) gate = NewStepGate();
-    return gate;
-  }
+  // The gate of the device that computes most of it.
+  std::shared_ptr<StepGate> Of(const Model& model);
 
  private:
   Mutex mutex_;

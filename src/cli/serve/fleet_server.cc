@@ -224,7 +224,7 @@ Status ServeFleet(const ServeFlags& flags, const EngineOptions& engine, FleetDoo
   serve::ModelFleet fleet(OptionsOf(flags, parts->memory_bytes), std::move(models));
   serve::Router router;
   RegisterModelsAtHand(flags, first_path, router);
-  serve::RegisterFleetApi(router, host, fleet, FleetActionsFor(flags, parts));
+  serve::RegisterFleetApi(router, host, fleet, FleetActionsFor(flags, parts, fleet));
   serve::RegisterFleetSessions(router, fleet);
   serve::RegisterOllamaFleet(router, fleet);
   RegisterApis(flags,

@@ -15,8 +15,8 @@
 namespace weft::serve {
 
 // Without a name if the request names none, or none that can be read. `keep_alive` is read where
-// the route's errors have Ollama's form. `may_load`: whether a request may have a model loaded that
-// says nothing of it (?autoload=false).
+// the route's errors have Ollama's form. `may_load`: whether a request without ?autoload may load a
+// model.
 ModelWish ReadModelWish(const HttpRequest& request, bool may_load = true);
 // Whether the body asks for a stream. Reads all of it.
 bool WantsStream(const HttpRequest& request);

@@ -6,6 +6,7 @@
 #include "async/signal.h"
 #include "base/clock.h"
 #include "base/strings.h"
+#include "doors/host/model_host.h"
 
 namespace weft::serve {
 namespace {
@@ -16,6 +17,7 @@ using std::chrono::milliseconds;
 // cost other models their place.
 constexpr std::chrono::seconds kRetryAfter{30};
 constexpr size_t kMaxEvents = 256;
+
 bool IsNameOf(std::string_view name, const FleetModel& model) {
   return name == model.name || std::ranges::count(model.aliases, name) > 0;
 }
@@ -47,10 +49,11 @@ class ModelFleet::Waiting {
     MutexLock lock(&fleet_.mutex_);
     place_ = member_.waiting.insert(member_.waiting.end(), std::move(waiter));
   }
-  // A lease that nobody took is given back.
+  // Gives back a lease that nobody took, after the lock: Release takes it again.
   ~Waiting() {
-    const ModelLease unused = Take();
+    ModelLease unused;
     MutexLock lock(&fleet_.mutex_);
+    unused = std::move(place_->lease);
     member_.waiting.erase(place_);
     fleet_.changed_.NotifyAll();
   }
@@ -81,11 +84,18 @@ ModelFleet::~ModelFleet() {
   if (thread_.joinable()) thread_.join();
 }
 
+ModelFleet::Member* ModelFleet::FindNamed(std::string_view name) const {
+  for (const auto& member : members_) {
+    if (!member->is_gone && IsNameOf(name, *member->model)) return member.get();
+  }
+  return nullptr;
+}
+
 ModelFleet::Member* ModelFleet::FindMember(std::string_view name) const {
   for (const auto& member : members_) {
-    if (member->is_gone) continue;
-    if (name.empty() || IsNameOf(name, *member->model)) return member.get();
+    if (name.empty() && !member->is_gone) return member.get();
   }
+  if (Member* const named = FindNamed(name)) return named;
   // Ollama's clients add the tag.
   constexpr std::string_view kLatest = ":latest";
   if (!name.ends_with(kLatest) || name.size() == kLatest.size()) return nullptr;
@@ -191,7 +201,7 @@ ModelLease ModelFleet::Peek(std::string_view name) {
 
 Status ModelFleet::Load(std::string_view name) {
   MutexLock lock(&mutex_);
-  Member* const member = FindMember(name);
+  Member* const member = FindNamed(name);
   if (member == nullptr) return UnknownName(name);
   if (!member->model->problem.empty()) {
     return FailedPrecondition("the model cannot be loaded: ", member->problem);
@@ -204,7 +214,7 @@ Status ModelFleet::Load(std::string_view name) {
 
 Status ModelFleet::Unload(std::string_view name) {
   MutexLock lock(&mutex_);
-  Member* const member = FindMember(name);
+  Member* const member = FindNamed(name);
   if (member == nullptr) return UnknownName(name);
   if (member->model->pinned) return FailedPrecondition("the model is pinned, and stays loaded");
   member->is_asked = false;
@@ -220,6 +230,7 @@ Status ModelFleet::Unload(std::string_view name) {
 void ModelFleet::AddMember(FleetModel model) {
   auto& member = members_.emplace_back(std::make_shared<Member>());
   member->problem = model.problem;
+  member->directory = DefaultModelId(model.name);
   member->model = std::make_shared<const FleetModel>(std::move(model));
 }
 
@@ -231,7 +242,19 @@ Status ModelFleet::CheckNames(const FleetModel& model) const {
     return absl::AlreadyExistsError(
         StrCat("a model called ", Printable(name, 200), " is served already"));
   }
+  const std::string directory = DefaultModelId(model.name);
+  for (const auto& member : members_) {
+    if (member->is_gone || member->directory != directory) continue;
+    return absl::AlreadyExistsError(StrCat("the name ", Printable(model.name, 200),
+                                           " differs too little from ",
+                                           Printable(member->model->name, 200)));
+  }
   return OkStatus();
+}
+
+Status ModelFleet::MayAdd(std::string_view name) const {
+  MutexLock lock(&mutex_);
+  return CheckNames({.name = std::string(name)});
 }
 
 Status ModelFleet::Add(FleetModel model) {
@@ -253,7 +276,7 @@ void ModelFleet::RemoveMember(Member* member) {
 
 Status ModelFleet::Remove(std::string_view name, std::function<void()> then) {
   MutexLock lock(&mutex_);
-  Member* const member = FindMember(name);
+  Member* const member = FindNamed(name);
   if (member == nullptr) return UnknownName(name);
   if (member->model->pinned) return FailedPrecondition("the model is pinned, and stays");
   member->when_gone = std::move(then);
@@ -320,6 +343,13 @@ std::vector<ModelFleet::Info> ModelFleet::List() const {
 StatusOr<ModelFleet::Info> ModelFleet::Find(std::string_view name) const {
   MutexLock lock(&mutex_);
   const Member* const member = FindMember(name);
+  if (member == nullptr) return UnknownName(name);
+  return InfoOf(*member);
+}
+
+StatusOr<ModelFleet::Info> ModelFleet::FindExactly(std::string_view name) const {
+  MutexLock lock(&mutex_);
+  const Member* const member = FindNamed(name);
   if (member == nullptr) return UnknownName(name);
   return InfoOf(*member);
 }
@@ -394,6 +424,20 @@ Status ModelFleet::ParkAll(milliseconds grace) {
   return OkStatus();
 }
 
+// Calls `when_gone` of the removed models that the thread did not get to before it ended.
+void ModelFleet::TellGone() {
+  std::vector<std::function<void()>> all;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& member : members_) {
+      if (member->is_gone) all.push_back(std::exchange(member->when_gone, nullptr));
+    }
+  }
+  for (const auto& then : all) {
+    if (then) then();
+  }
+}
+
 Status ModelFleet::Drain(milliseconds grace) {
   {
     MutexLock lock(&mutex_);
@@ -408,6 +452,7 @@ Status ModelFleet::Drain(milliseconds grace) {
     while (is_working_) changed_.Wait(&mutex_);
   }
   const Status rest = ParkAll(grace);
+  TellGone();
   return status.ok() ? rest : status;
 }
 

@@ -70,6 +70,7 @@ struct FleetModel {
   Load load;
   // What it was made of: file, flags. A model of the same name and source is the same.
   std::string source = {};
+  std::string path = {};  // of its file
   bool is_added = false;  // while the server ran: Replace keeps it
   // For lists, while it is not loaded.
   std::string file_name = {};
@@ -146,15 +147,18 @@ class ModelFleet {
   }
   // Without loading it and without counting as its use; null if it is not loaded.
   ModelLease Peek(std::string_view name);
-  // Begins to load or unload it. FAILED_PRECONDITION if it is that already, or must stay.
+  // Begins to load or unload it. FAILED_PRECONDITION if it is that already, or must stay. Load,
+  // Unload and Remove take an exact name or alias.
   Status Load(std::string_view name);
   Status Unload(std::string_view name);
 
-  // One more model. ALREADY_EXISTS if one of its names is taken.
+  // One more model. ALREADY_EXISTS if one of its names or its directory is taken.
   Status Add(FleetModel model);
+  // Whether Add would take a model of that name.
+  Status MayAdd(std::string_view name) const;
   // Takes a model out of the lists. Its running requests end, those that wait for it are refused,
-  // and when it is unloaded, `then` is called on the fleet's thread. FAILED_PRECONDITION if it is
-  // pinned.
+  // and when it is unloaded, `then` is called on the fleet's thread, or by Drain.
+  // FAILED_PRECONDITION if it is pinned.
   Status Remove(std::string_view name, std::function<void()> then = {});
   // Models that are not among these are removed, except for added ones, new ones are added, and
   // those of another source are replaced.
@@ -164,6 +168,8 @@ class ModelFleet {
 
   std::vector<Info> List() const;
   StatusOr<Info> Find(std::string_view name) const;
+  // By its exact name or alias.
+  StatusOr<Info> FindExactly(std::string_view name) const;
   // What happened after the event of that number; 0: all that is remembered.
   std::vector<Event> EventsSince(int64_t number) const;
   // Calls `wake` at each event while the result lives. It must return at once, and not use the
@@ -184,6 +190,7 @@ class ModelFleet {
   };
   struct Member : std::enable_shared_from_this<Member> {
     std::shared_ptr<const FleetModel> model;
+    std::string directory = {};            // the name of that of its sessions
     bool is_gone = false;                  // removed
     std::function<void()> when_gone = {};  // see Remove
     State state = State::kUnloaded;
@@ -201,6 +208,9 @@ class ModelFleet {
   };
   class Waiting;
 
+  // By its exact name or alias. Null if there is none.
+  Member* FindNamed(std::string_view name) const WEFT_REQUIRES(mutex_);
+  // The same for requests: an empty name is the first model, and a further ":latest" is ignored.
   Member* FindMember(std::string_view name) const WEFT_REQUIRES(mutex_);
   Status UnknownName(std::string_view name) const WEFT_REQUIRES(mutex_);
   void AddMember(FleetModel model) WEFT_REQUIRES(mutex_);
@@ -237,6 +247,7 @@ class ModelFleet {
   // Lends it to those that wait, if it is loaded, and wakes them.
   void ServeWaiting(Member* member) WEFT_REQUIRES(mutex_);
   Status ParkAll(std::chrono::milliseconds grace);
+  void TellGone() WEFT_EXCLUDES(mutex_);
   void Tell(const std::string& text) const;
 
   const Options options_;

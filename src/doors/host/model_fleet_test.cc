@@ -367,6 +367,48 @@ TEST_F(ModelFleetTest, AddsAModelWhileItRuns) {
   EXPECT_THAT(diary_.lines(), ElementsAre("+b"));
 }
 
+TEST_F(ModelFleetTest, ModelsOfOneDirectoryAreRefused) {
+  Start({Model("a-1")});
+  EXPECT_EQ(fleet_->MayAdd("a:1").code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(fleet_->Add(Model("a:1")).code(), StatusCode::kAlreadyExists);
+  EXPECT_TRUE(fleet_->MayAdd("a:2").ok());
+  // A model that replaces another waits until the directory is free.
+  StatusOr<ModelLease> lease = Use("a-1");
+  EXPECT_TRUE(fleet_->Replace({Model("a:1")}).ok());
+  auto next = UseLater("a:1");
+  EXPECT_EQ(next.wait_for(milliseconds(20)), std::future_status::timeout);
+  lease = absl::CancelledError("");
+  EXPECT_TRUE(next.get().ok());
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a-1", "-a-1", "+a:1"));
+}
+
+TEST_F(ModelFleetTest, OperatorsNameModelsExactly) {
+  FleetModel model = Model("a");
+  model.aliases = {"haiku"};
+  Start({std::move(model), Model("b")});
+  for (const char* const name : {"", "a:latest", "haiku:latest"}) {
+    EXPECT_TRUE(fleet_->Find(name).ok()) << name;
+    EXPECT_EQ(fleet_->FindExactly(name).status().code(), StatusCode::kNotFound) << name;
+    EXPECT_EQ(fleet_->Load(name).code(), StatusCode::kNotFound) << name;
+    EXPECT_EQ(fleet_->Unload(name).code(), StatusCode::kNotFound) << name;
+    EXPECT_EQ(fleet_->Remove(name).code(), StatusCode::kNotFound) << name;
+  }
+  EXPECT_EQ(fleet_->List().size(), 2u);
+  EXPECT_TRUE(fleet_->Remove("haiku").ok());
+  EXPECT_EQ(fleet_->List().size(), 1u);
+}
+
+TEST_F(ModelFleetTest, DrainingEndsWhatARemovalBegan) {
+  Start({Model("a"), Model("b")});
+  const auto lease = Use("a");
+  int n_gone = 0;
+  EXPECT_TRUE(fleet_->Remove("a", [&n_gone] { ++n_gone; }).ok());
+  EXPECT_EQ(n_gone, 0);
+  EXPECT_TRUE(fleet_->Drain(milliseconds(10)).ok());
+  EXPECT_TRUE(fleet_->Drain(milliseconds(0)).ok());
+  EXPECT_EQ(n_gone, 1);
+}
+
 TEST_F(ModelFleetTest, ARemovedModelAnswersWhatItHasBegun) {
   Start({Model("a"), Model("b")});
   StatusOr<ModelLease> lease = Use("a");

@@ -194,10 +194,10 @@ bool ModelFleet::UnloadOne() {
   return false;
 }
 
-// Whether a removed model of the same name still has the directory of its sessions.
+// Whether a removed model still has the directory of its sessions.
 bool ModelFleet::IsGoneUnloading(const Member& member) const {
   return std::ranges::any_of(members_, [&member](const auto& other) {
-    return other->is_gone && other->model->name == member.model->name &&
+    return other->is_gone && other->directory == member.directory &&
            other->state != State::kUnloaded;
   });
 }

@@ -30,7 +30,7 @@ ModelPulls::~ModelPulls() {
 
 Status ModelPulls::Begin(const std::string& account, const std::string& name) {
   if (!pull_) return Unimplemented("this server does not download models; use 'weft pull NAME'");
-  if (fleet_.Find(name).ok()) return absl::AlreadyExistsError("the model is served already");
+  WEFT_RETURN_IF_ERROR(fleet_.MayAdd(name));
   {
     MutexLock lock(&mutex_);
     if (!under_way_.insert(name).second) {

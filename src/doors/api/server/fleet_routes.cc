@@ -127,10 +127,12 @@ void HandleModel(FleetHost& host, ModelFleet& fleet, const HttpRequest& request,
 struct Actions {
   Actions(FleetHost& host, ModelFleet& fleet, FleetActions actions)
       : read_again(std::move(actions.read_again)),
+        may_pull(std::move(actions.may_pull)),
         deleter(std::move(actions.deleter)),
         pulls(&fleet, std::move(actions.pull), host.draining()) {}
 
   const decltype(FleetActions::read_again) read_again;
+  const decltype(FleetActions::may_pull) may_pull;
   const decltype(FleetActions::deleter) deleter;
   ModelPulls pulls;
   TaskPool reloading{{.max_threads = 2, .max_posted = 2, .max_waiting = 8}};
@@ -242,6 +244,7 @@ void HandlePull(Actions& actions, const HttpRequest& request, HttpResponder& res
   if (!status.ok()) return SendOutcome(responder, status);
   const auto name = ReadName(request);
   status = name.status();
+  if (status.ok() && actions.may_pull) status = actions.may_pull(*name);
   if (status.ok()) status = actions.pulls.Begin(request.Account(), *name);
   SendOutcome(responder, status);
 }
@@ -249,8 +252,10 @@ void HandlePull(Actions& actions, const HttpRequest& request, HttpResponder& res
 Status Delete(ModelFleet& fleet, const Actions& actions, const HttpRequest& request) {
   WEFT_RETURN_IF_ERROR(OnlyOperators(request));
   const auto name = request.query.find("model");
-  if (name == request.query.end()) return InvalidArgument("?model= must name a model");
-  WEFT_ASSIGN_OR_RETURN(const ModelFleet::Info info, fleet.Find(name->second));
+  if (name == request.query.end() || name->second.empty()) {
+    return InvalidArgument("?model= must name a model");
+  }
+  WEFT_ASSIGN_OR_RETURN(const ModelFleet::Info info, fleet.FindExactly(name->second));
   if (!actions.deleter) return Unimplemented("this server deletes no models; use 'weft rm NAME'");
   WEFT_ASSIGN_OR_RETURN(std::function<void()> erase, actions.deleter(*info.model));
   return fleet.Remove(info.model->name, std::move(erase));

@@ -22,7 +22,9 @@ struct FleetActions {
   // The models that the flags and files ask for now.
   std::function<StatusOr<std::vector<FleetModel>>()> read_again = {};
   ModelPulls::Pull pull = {};
-  // What deletes the model's file; an error if that is not the server's.
+  // Whether `pull` may ask for a model of that name.
+  std::function<Status(const std::string& name)> may_pull = {};
+  // What deletes the model's file; an error if that is not the server's, or another model's too.
   std::function<StatusOr<std::function<void()>>(const FleetModel& model)> deleter = {};
 };
 
