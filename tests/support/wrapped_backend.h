@@ -119,6 +119,7 @@ class WrappedBackend : public Backend {
 
   std::string_view name() const override { return inner_->name(); }
   const BackendCapabilities& capabilities() const override { return inner_->capabilities(); }
+  HeldAs FormOf(DType type, bool is_stack) const override { return inner_->FormOf(type, is_stack); }
   Status Available() const override { return inner_->Available(); }
   int device_count() const override { return inner_->device_count(); }
   StatusOr<MemoryInfo> MemoryOf(int device) const override { return inner_->MemoryOf(device); }
