@@ -282,8 +282,9 @@ std::vector<std::string> Answerer::AddOwnEnds(TurnOptions* turn) const {
 
 // Sets the turn's prompt, too.
 StatusOr<KnownPrompt> Answerer::SetPromptOf(const Ask& ask, std::vector<EmbeddedRows> rows,
-                                            TurnOptions* turn) const {
-  WEFT_ASSIGN_OR_RETURN(KnownPrompt known, prompts().Make(ask.domain, ask.chat, std::move(rows)));
+                                            int64_t row_width, TurnOptions* turn) const {
+  WEFT_ASSIGN_OR_RETURN(KnownPrompt known,
+                        prompts().Make(ask.domain, ask.chat, std::move(rows), row_width));
   turn->tokens = std::move(known.tokens);
   turn->parts = known.parts;
   return known;
@@ -319,7 +320,8 @@ Status Answerer::PrepareChat(Ask* ask, PromptRecord* record, AnswerPlan* plan) c
   TurnOptions& turn = ask->turn;
   const ToolChoice& choice = ask->tool_choice;
   plan->format_stops = AddOwnEnds(&turn);
-  WEFT_ASSIGN_OR_RETURN(KnownPrompt known, SetPromptOf(*ask, std::move(ask->rows), &turn));
+  WEFT_ASSIGN_OR_RETURN(KnownPrompt known,
+                        SetPromptOf(*ask, std::move(ask->rows), model().row_width(), &turn));
   ChatPrompt& prompt = known.prompt;
   prompt.tools = Callable(prompt.tools, choice);
   plan->reasoning_is_open = prompt.reasoning_is_open && ask->separate_reasoning;
@@ -394,10 +396,49 @@ bool IsIn(const ChatRequest& chat, const AskedPicture& picture) {
   });
 }
 
+// Adds the picture's embeddings to `n_rows`, which must stay below the context's size.
+Status AddRowsOf(const vision::EncodedPicture& picture, int64_t context_tokens, int64_t* n_rows) {
+  for (const vision::Grid& view : picture.views) *n_rows += view.count();
+  if (*n_rows < context_tokens) return OkStatus();
+  return WithContext(OutOfRange("the pictures are longer than the context"), *n_rows,
+                     context_tokens);
+}
+
+// The same number of embeddings, with one value for each.
+EmbeddedRows Narrow(const EmbeddedRows& rows, int64_t row_width) {
+  EmbeddedRows narrow{.mark = rows.mark, .is_picture = rows.is_picture};
+  for (const EmbeddedRows::Part& part : rows.parts) {
+    const size_t n = part.rows.size() / static_cast<size_t>(row_width);
+    narrow.parts.push_back({.text = part.text, .rows = std::vector<float>(n)});
+  }
+  return narrow;
+}
+
 }  // namespace
+
+// Refuses what Submit is certain to refuse, so that no pictures are encoded for it.
+Status Answerer::CheckAdmission(const Ask& ask) const {
+  if (parts_.may_run) WEFT_RETURN_IF_ERROR(parts_.may_run());
+  // A key's turns have a domain of their own. All others share one, and only the engine tells their
+  // tenants apart.
+  if (ask.domain.empty()) return OkStatus();
+  int64_t n_queued = 0, n_running = 0;
+  for (const TurnInfo& turn : engine().Turns()) {
+    if (turn.domain != ask.domain) continue;
+    ++(turn.stage == TurnInfo::Stage::kQueued ? n_queued : n_running);
+  }
+  const EngineOptions& limits = engine().options();
+  const int64_t places = std::max<int64_t>(0, limits.max_running - n_running);
+  if (n_queued < limits.max_queued + places) return OkStatus();
+  return ResourceExhausted("the queue is full: ", n_running, " turns run and ", n_queued,
+                           " wait; try again later");
+}
 
 // One after the other, so that those of several asks take turns.
 Task<Status> Answerer::EncodePictures(Ask* ask) const {
+  if (ask->pictures.empty()) co_return OkStatus();
+  const Status admitted = CheckAdmission(*ask);
+  if (!admitted.ok()) co_return admitted;
   int64_t n_rows = 0;
   for (AskedPicture& asked : ask->pictures) {
     if (!IsIn(ask->chat, asked)) continue;
@@ -408,11 +449,8 @@ Task<Status> Answerer::EncodePictures(Ask* ask) const {
     if (!encoded.ok()) {
       co_return WithParam(Annotate(encoded.status(), asked.place, ": "), asked.place);
     }
-    for (const vision::Grid& view : (*encoded)->views) n_rows += view.count();
-    if (n_rows >= model().context_tokens()) {
-      co_return WithContext(OutOfRange("the pictures are longer than the context"), n_rows,
-                            model().context_tokens());
-    }
+    const Status fits = AddRowsOf(**encoded, model().context_tokens(), &n_rows);
+    if (!fits.ok()) co_return fits;
     ask->rows.push_back(pictures()->RowsOf(std::move(asked.mark), **encoded));
     asked.file = nullptr;
   }
@@ -420,17 +458,20 @@ Task<Status> Answerer::EncodePictures(Ask* ask) const {
   co_return OkStatus();
 }
 
-// The conversation's prompt with embeddings of zeros for pictures.
+// The conversation's prompt with one value per embedding.
 StatusOr<TurnOptions> Answerer::MeasurePrompt(const Ask& ask) const {
-  std::vector<EmbeddedRows> rows = ask.rows;
+  std::vector<EmbeddedRows> rows;
+  for (const EmbeddedRows& own : ask.rows) rows.push_back(Narrow(own, model().row_width()));
+  int64_t n_rows = 0;
   for (const AskedPicture& asked : ask.pictures) {
     if (!IsIn(ask.chat, asked)) continue;
     const auto picture = pictures()->Measure(ask.domain, *asked.file);
     if (!picture.ok()) return WithParam(Annotate(picture.status(), asked.place, ": "), asked.place);
+    WEFT_RETURN_IF_ERROR(AddRowsOf(*picture, model().context_tokens(), &n_rows));
     rows.push_back(pictures()->RowsOf(asked.mark, *picture));
   }
   TurnOptions turn;
-  WEFT_RETURN_IF_ERROR(SetPromptOf(ask, std::move(rows), &turn).status());
+  WEFT_RETURN_IF_ERROR(SetPromptOf(ask, std::move(rows), /*row_width=*/1, &turn).status());
   return turn;
 }
 
@@ -447,7 +488,7 @@ StatusOr<std::string> Answerer::PromptText(const Ask& ask) const {
 
 StatusOr<int64_t> Answerer::CountTokens(const Ask& ask) const {
   WEFT_ASSIGN_OR_RETURN(const TurnOptions turn, MeasurePrompt(ask));
-  return turn.PromptSize(model().row_width());
+  return turn.PromptSize(/*row_width=*/1);
 }
 
 }  // namespace weft::serve

@@ -93,10 +93,11 @@ class Answerer {
  private:
   class CountedGeneration;
 
+  Status CheckAdmission(const Ask& ask) const;
   Task<Status> EncodePictures(Ask* ask) const;
   StatusOr<TurnOptions> MeasurePrompt(const Ask& ask) const;
   StatusOr<KnownPrompt> SetPromptOf(const Ask& ask, std::vector<EmbeddedRows> rows,
-                                    TurnOptions* turn) const;
+                                    int64_t row_width, TurnOptions* turn) const;
   std::vector<std::string> AddOwnEnds(TurnOptions* turn) const;
   StatusOr<std::optional<constraint::ConstraintState>> BeginReply(const Ask& ask,
                                                                   const ChatPrompt& prompt) const;

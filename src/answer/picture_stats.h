@@ -1,4 +1,4 @@
-// What became of the pictures of a model, since it was loaded. A value.
+// Counters of a model's pictures since it was loaded. A value.
 #ifndef WEFT_ANSWER_PICTURE_STATS_H_
 #define WEFT_ANSWER_PICTURE_STATS_H_
 

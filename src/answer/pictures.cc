@@ -41,7 +41,7 @@ auto WithinMemory(Work work) -> decltype(work()) {
   }
 }
 
-// A file beyond the limits is so for good: asking again does not help.
+// A file beyond the limits is refused for good.
 StatusOr<picture::Picture> Decode(const PictureFile& file) {
   auto decoded = picture::DecodePicture(std::as_bytes(std::span(file.bytes)), picture::Limits());
   if (decoded.status().code() != StatusCode::kResourceExhausted) return decoded;
@@ -82,6 +82,7 @@ struct Pictures::Shared {
   bool Enter(Job& job, const PictureKey& key);
   void Finish(const PictureKey& key, StatusOr<EncodedPicture> encoded, int64_t us);
 
+  Mutex measuring;  // held while a picture is decoded for its size; before `mutex`
   mutable Mutex mutex;
   CondVar arrived;
   bool ends WEFT_GUARDED_BY(mutex) = false;
@@ -264,8 +265,7 @@ void Pictures::Prepare(Job job) {
 
 StatusOr<std::pair<int, int>> Pictures::SizeOf(std::string_view tenant,
                                                const PictureFile& file) const {
-  static Mutex one_at_a_time;
-  MutexLock waits(&one_at_a_time);
+  MutexLock one_at_a_time(&shared_->measuring);
   const Shared::FileOf key = Shared::Of(file, tenant);
   {
     MutexLock lock(&shared_->mutex);
@@ -285,7 +285,7 @@ StatusOr<EncodedPicture> Pictures::Measure(std::string_view tenant, const Pictur
                         vision::PlanPicture(preparation, size.first, size.second));
   const auto view = [&](int64_t width, int64_t height) {
     return vision::Grid((height + preparation.unit - 1) / preparation.unit,
-                        (width + preparation.unit - 1) / preparation.unit, spec().width);
+                        (width + preparation.unit - 1) / preparation.unit, /*its_width=*/1);
   };
   EncodedPicture empty{.tile_rows = plan.tile_rows, .tile_columns = plan.tile_columns};
   const int64_t n_tiles = plan.tile_rows * plan.tile_columns, side = preparation.side;
@@ -297,7 +297,10 @@ StatusOr<EncodedPicture> Pictures::Measure(std::string_view tenant, const Pictur
 
 EmbeddedRows Pictures::RowsOf(std::string mark, const EncodedPicture& picture) const {
   EmbeddedRows rows{.mark = std::move(mark), .is_picture = true};
-  for (vision::SpanPart& part : ArrangeSpan(spec().frame, encoder_->row_end(), picture)) {
+  std::span<const float> row_end = encoder_->row_end();
+  // As wide as the embeddings: a measured picture has one value for each.
+  if (!row_end.empty()) row_end = row_end.first(static_cast<size_t>(picture.views[0].width));
+  for (vision::SpanPart& part : ArrangeSpan(spec().frame, row_end, picture)) {
     rows.parts.push_back({std::move(part.text), std::move(part.rows)});
   }
   return rows;

@@ -46,9 +46,9 @@ class Pictures {
   // INVALID_ARGUMENT and RESOURCE_EXHAUSTED say what is wrong with the file.
   void Encode(std::string_view tenant, const std::shared_ptr<const PictureFile>& file,
               std::function<void(StatusOr<Encoded>)> done);
-  // Its embeddings, all zero: for lengths.
+  // Zeros, one value per embedding: for lengths.
   StatusOr<vision::EncodedPicture> Measure(std::string_view tenant, const PictureFile& file) const;
-  // A picture in a prompt.
+  // A picture in a prompt, with as many values per embedding as it has.
   EmbeddedRows RowsOf(std::string mark, const vision::EncodedPicture& picture) const;
 
   PictureStats stats() const;

@@ -190,6 +190,7 @@ TEST_F(PicturesTest, AreMeasuredWithoutBeingEncoded) {
       for (size_t i = 0; i < measured->views.size(); ++i) {
         EXPECT_EQ(measured->views[i].rows, (*encoded[0])->views[i].rows);
         EXPECT_EQ(measured->views[i].columns, (*encoded[0])->views[i].columns);
+        EXPECT_EQ(std::ssize(measured->views[i].values), measured->views[i].count());
       }
     }
   }
@@ -247,7 +248,7 @@ TEST_F(PicturesTest, StandInAPromptBetweenTheirTexts) {
   int64_t n_rows = 0;
   for (const PromptPart& part : *parts) {
     text += model.Decode(part.tokens, /*render_special=*/false);
-    n_rows += std::ssize(part.rows) / model.row_width();
+    n_rows += std::ssize(part.rows);  // of one value each
   }
   EXPECT_THAT(text, HasSubstr("before <fake_token_around_image><row_1_col_1>"));
   EXPECT_THAT(text, HasSubstr("<fake_token_around_image> after"));

@@ -52,7 +52,8 @@ std::vector<int32_t> PromptMaker::Encode(std::string_view domain, std::string_vi
 }
 
 StatusOr<KnownPrompt> PromptMaker::Make(std::string_view domain, ChatRequest chat,
-                                        std::vector<EmbeddedRows> rows) {
+                                        std::vector<EmbeddedRows> rows, int64_t row_width) {
+  if (row_width == 0) row_width = model_->row_width();
   KnownPrompt known;
   for (const EmbeddedRows& entry : rows) {
     if (entry.is_picture) chat.pictures.push_back(entry.mark);
@@ -70,26 +71,30 @@ StatusOr<KnownPrompt> PromptMaker::Make(std::string_view domain, ChatRequest cha
   }
   while (true) {
     WEFT_ASSIGN_OR_RETURN(known.prompt, Render(chat));
-    WEFT_ASSIGN_OR_RETURN(const int64_t size, SetTokens(domain, rows, &known));
+    // Copied only if a second try may need them.
+    WEFT_ASSIGN_OR_RETURN(
+        const int64_t size,
+        SetTokens(domain, chat.keep_hidden_reasoning ? rows : std::exchange(rows, {}), row_width,
+                  &known));
     if (size < model_->context_tokens() || !std::exchange(chat.keep_hidden_reasoning, false)) break;
   }
   known.chat = std::move(chat);
   return known;
 }
 
-StatusOr<int64_t> PromptMaker::SetTokens(std::string_view domain,
-                                         const std::vector<EmbeddedRows>& rows,
-                                         KnownPrompt* known) {
+StatusOr<int64_t> PromptMaker::SetTokens(std::string_view domain, std::vector<EmbeddedRows> rows,
+                                         int64_t row_width, KnownPrompt* known) {
   const ChatPrompt& prompt = known->prompt;
   if (rows.empty()) {
     known->tokens = Encode(domain, prompt.text, prompt.own);
     return static_cast<int64_t>(known->tokens.size());
   }
-  WEFT_ASSIGN_OR_RETURN(auto parts, PartsOfPrompt(*model_, prompt.text, prompt.own, rows));
+  WEFT_ASSIGN_OR_RETURN(auto parts,
+                        PartsOfPrompt(*model_, prompt.text, prompt.own, std::move(rows)));
   TurnOptions turn;
   turn.parts = std::make_shared<const std::vector<PromptPart>>(std::move(parts));
   known->parts = turn.parts;
-  return turn.PromptSize(model_->row_width());
+  return turn.PromptSize(row_width);
 }
 
 PromptRecord PromptMaker::Track(std::string_view domain, std::string text, const ChatRequest& chat,

@@ -68,9 +68,10 @@ class PromptMaker {
   // and tokens, unless the operator turned that off. In a conversation with tools they also keep
   // reasoning that the template would drop, so that nothing after it has to be computed again; but
   // not if the prompt only fits without it. `rows` stand for texts of the conversation; where they
-  // are no pictures, nothing is known of what the model said.
+  // are no pictures, nothing is known of what the model said. `row_width`: values per embedding in
+  // `rows`; 0: the model's.
   StatusOr<KnownPrompt> Make(std::string_view domain, ChatRequest chat,
-                             std::vector<EmbeddedRows> rows = {});
+                             std::vector<EmbeddedRows> rows = {}, int64_t row_width = 0);
 
   // `text`, which Encode has encoded and was rendered from `chat`, is going to be submitted.
   PromptRecord Track(std::string_view domain, std::string text, const ChatRequest& chat,
@@ -86,8 +87,8 @@ class PromptMaker {
 
  private:
   // Encodes the rendered text. Returns the prompt's length.
-  StatusOr<int64_t> SetTokens(std::string_view domain, const std::vector<EmbeddedRows>& rows,
-                              KnownPrompt* known);
+  StatusOr<int64_t> SetTokens(std::string_view domain, std::vector<EmbeddedRows> rows,
+                              int64_t row_width, KnownPrompt* known);
 
   const std::shared_ptr<const Model> model_;
   const std::shared_ptr<const ChatFormat> chat_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "engine/engine_core.h"
@@ -280,7 +281,7 @@ class EngineThread : public Engine {
       RunMessages();
       if (EnterGate()) RunMessages();
       const bool advanced = core_->RunOnce([this] { return MustPause() || beside_.IsDue(); });
-      const bool worked = beside_.Advance(core_->executor(), [this] { return MustPause(); });
+      const bool worked = AdvanceBeside(advanced);
       LeaveGate(advanced || worked);
       turns_waiting_ = core_->turns().waiting();
       if (advanced || worked || ShouldStop()) {
@@ -306,6 +307,17 @@ class EngineThread : public Engine {
     beside_.Clear();
     core_->publisher().Close();
     core_.reset();
+  }
+
+  // A piece of others' work, which takes no time from a paused step's slice. False if there was
+  // none. After a part of a long step it waits until it is due, so that decoding sessions do not
+  // wait for two pieces.
+  bool AdvanceBeside(bool advanced) {
+    if (advanced && !core_->steps().last_was_short() && !beside_.IsDue()) return false;
+    const int64_t begin_us = NowMicros();
+    const bool worked = beside_.Advance(core_->executor(), [this] { return MustPause(); });
+    if (worked) core_->steps().NoteSideWork(NowMicros() - begin_us);
+    return worked;
   }
 
   // --- in turn with other engines ---

@@ -210,6 +210,7 @@ StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(std::shared_ptr<const M
   if (drafter != nullptr) memory_options.budget_bytes -= drafter->budget_bytes();
   WEFT_ASSIGN_OR_RETURN(auto memory,
                         StateMemory::Create(model->spec(), store.get(), memory_options));
+  options.max_row_bytes = std::min(options.max_row_bytes, memory->max_row_bytes());
   std::unique_ptr<EngineCore> core(new EngineCore(std::move(model), options, post_back,
                                                   std::move(store), std::move(executor),
                                                   std::move(memory), std::move(drafter)));

@@ -72,6 +72,36 @@ TEST_F(EngineLongStepTest, WhoeverDecodesGoesOnBetweenTheParts) {
   EXPECT_EQ(said.tokens(), SaidAlone(talk));
 }
 
+// Computes until it has to pause, and never ends.
+class EndlessWork : public SideWork {
+ public:
+  bool Advance(const Executor&, const std::function<bool()>& pause) override {
+    while (!pause()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    return false;
+  }
+};
+
+// A piece of other work is longer than what a paused step gets between two short ones.
+TEST_F(EngineLongStepTest, OtherWorkBesideADecodingSessionDoesNotStopAPrompt) {
+  EngineOptions options = Options();
+  options.step_ms = 20;
+  Start(options);
+  engine_->RunBeside(std::make_shared<EndlessWork>());
+  const TurnOptions talk = Greedy(RandomTokens(4, 2), 450);
+  auto decoding = SubmitTurn(engine_.get(), NewSession(engine_.get()), talk);
+  TurnOutcome said;
+  ReadToFirstToken(decoding.get(), &said);
+  faults().part_delay_us = 1000;
+  auto long_turn = SubmitTurn(engine_.get(), NewSession(engine_.get()), long_turn_);
+  const int64_t before = engine_->Stats().prompt_tokens;
+  for (int i = 0; i < 40; ++i) EXPECT_TRUE(decoding->Next().has_value());
+  EXPECT_GE(engine_->Stats().prompt_tokens, before + 32);
+  faults().part_delay_us = 0;
+  decoding->Cancel();
+  EXPECT_EQ(Collect(long_turn.get()).tokens(), SaidAlone(long_turn_));
+  EXPECT_OK(engine_->CheckIntegrity());
+}
+
 TEST_F(EngineLongStepTest, ACancelledStepIsGivenUpBetweenTwoParts) {
   Start();
   const SessionId session = NewSession(engine_.get());

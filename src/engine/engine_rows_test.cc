@@ -298,6 +298,15 @@ TurnOptions RowsFrom(float value, int64_t n_rows) {
   return turn;
 }
 
+TEST(EngineRows, ThatCanNeverFitAreRefusedForGood) {
+  EngineOptions options = SmallEngine();
+  options.memory_bytes = int64_t{256} << 10;
+  auto engine = StartEngine(options);
+  EXPECT_EQ(engine->options().max_row_bytes, options.memory_bytes / 2);
+  EXPECT_THAT(engine->Submit(NewSession(engine.get()), RowsFrom(1, 400)).status(),
+              IsError(StatusCode::kOutOfRange, "that a session may hold"));
+}
+
 TEST(EngineRows, TakeHalfOfTheMemoryAtMost) {
   EngineOptions options = SmallEngine();
   options.memory_bytes = int64_t{1} << 20;

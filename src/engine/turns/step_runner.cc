@@ -43,7 +43,9 @@ bool StepRunner::Plan() {
 
 bool StepRunner::Run(FunctionRef<bool()> interrupted) {
   if (HasNothingToRun()) return false;
-  if (!short_parts_.empty()) {
+  last_was_short_ = !short_parts_.empty();
+  long_is_owed_ = false;
+  if (last_was_short_) {
     RunShort();
   } else {
     // If no short step waits for it, the slice continues.
@@ -55,7 +57,7 @@ bool StepRunner::Run(FunctionRef<bool()> interrupted) {
 // --- plan ----------------------------------------------------------------------------
 
 bool StepRunner::ShortStepIsDue() const {
-  return long_step_ == nullptr || NowMicros() >= slice_end_us_;
+  return long_step_ == nullptr || (!long_is_owed_ && NowMicros() >= slice_end_us_);
 }
 
 LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {

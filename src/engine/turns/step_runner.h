@@ -79,6 +79,14 @@ class StepRunner {
     planner_.SetOthers(n);
     slice_end_us_ += waited_us;
   }
+  // Of the last Run.
+  bool last_was_short() const { return last_was_short_; }
+  // The thread did other work for this long. If it followed a short step, a part of the long one
+  // comes next, however short its slice is.
+  void NoteSideWork(int64_t us) {
+    slice_end_us_ += us;
+    long_is_owed_ = last_was_short_;
+  }
 
   // Ends the long step if nobody wants its results any more. Its rows count as never begun.
   void AbandonIfUnwanted();
@@ -143,6 +151,8 @@ class StepRunner {
   std::unique_ptr<OpenStep> long_step_;  // begun but not ended; may be paused
   std::vector<StepPart> short_parts_;    // prepared for the next Run
   bool short_is_due_ = false;
+  bool last_was_short_ = false;
+  bool long_is_owed_ = false;  // a part of the long step, before the next short one
   int64_t slice_end_us_ = 0;   // when the long step must make way for a short one
   std::vector<float> logits_;  // for short steps
   int64_t steps_ = 0, step_us_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
