@@ -287,8 +287,10 @@ Status GpuState::HoldFor(const Step& step) {
             pages_[group]->Hold(sequence.page_tables[group][static_cast<size_t>(i)]));
       }
     }
-    // A head that reads its model's state uses no slots.
-    if (sequence.slot != kNoSlot) WEFT_RETURN_IF_ERROR(slots_->Hold(sequence.slot));
+    // A part of a divided model may have none, and a head that reads its model's state names none.
+    if (slots_ != nullptr && sequence.slot != kNoSlot) {
+      WEFT_RETURN_IF_ERROR(slots_->Hold(sequence.slot));
+    }
   }
   return OkStatus();
 }
