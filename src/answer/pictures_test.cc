@@ -18,7 +18,6 @@ namespace weft::serve {
 namespace {
 
 using ::testing::HasSubstr;
-using vision::EncodedPicture;
 
 // A BMP of one pattern per seed, with 24 bits per pixel.
 std::shared_ptr<const PictureFile> Drawn(int seed, int width = 84, int height = 84) {

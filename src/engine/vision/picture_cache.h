@@ -24,7 +24,7 @@ namespace weft::vision {
 // the tenant: none can find another's pictures. Not of the encoder: each has a cache of its own.
 struct PictureKey {
   uint64_t high = 0, low = 0;
-  auto operator<=>(const PictureKey&) const = default;
+  auto operator<=>(const PictureKey&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 PictureKey KeyOf(const picture::Picture& picture, const PicturePreparation& preparation,
                  std::string_view tenant);
