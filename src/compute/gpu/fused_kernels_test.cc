@@ -1,6 +1,7 @@
 // Fused kernels give the same bits as the launches that they replace, and quantized activations
 // those of a plain loop.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -54,11 +55,11 @@ void QuantizeInOrder(const float* x, int8_t* q, uint32_t* meta) {
     q[i] = scaled ? static_cast<int8_t>(std::nearbyint(x[i] * (127.0f / max))) : int8_t{0};
     halves[i / 16] += q[i];
   }
-  meta[0] = device::BitsOf(scaled   ? max / 127.0f
-                           : finite ? 0.0f
-                                    : std::numeric_limits<float>::quiet_NaN());
+  meta[0] = std::bit_cast<uint32_t>(scaled   ? max / 127.0f
+                                    : finite ? 0.0f
+                                             : std::numeric_limits<float>::quiet_NaN());
   meta[4] = static_cast<uint32_t>(halves[1]) << 16 | (static_cast<uint32_t>(halves[0]) & 0xFFFF);
-  meta[8] = device::BitsOf(static_cast<float>(halves[0] + halves[1]));
+  meta[8] = std::bit_cast<uint32_t>(static_cast<float>(halves[0] + halves[1]));
 }
 
 class FusedKernelsTest : public ::testing::Test {

@@ -2,6 +2,7 @@
 // for any number of rows and lanes.
 #include "compute/gpu/weight_forms.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -128,7 +129,7 @@ class WeightFormTest : public ::testing::TestWithParam<Form> {
   double XAt(int64_t row, int64_t i) const {
     if (!FormOf(GetParam().type)->int8) return x_[row * n_in_ + i];
     const auto at = device::MetaAt(static_cast<int>(n_in_ / 32), row, static_cast<int>(i / 32));
-    return double{device::FloatOf(q_meta_[static_cast<size_t>(at)])} * q_[row * n_in_ + i];
+    return double{std::bit_cast<float>(q_meta_[static_cast<size_t>(at)])} * q_[row * n_in_ + i];
   }
 
   const int64_t n_in_ = GetParam().n_in;

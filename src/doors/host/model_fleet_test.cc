@@ -215,6 +215,7 @@ TEST_F(ModelFleetTest, ManyWaitForOneLoad) {
   gates_["a"] = open.get_future().share();
   Start({Model("a")});
   std::vector<std::future<StatusOr<ModelLease>>> waiting;
+  waiting.reserve(4);
   for (int i = 0; i < 4; ++i) waiting.push_back(UseLater("a"));
   Expect("a", State::kLoading);
   EXPECT_EQ(fleet_->Find("a")->loaded_share, 0.5);
@@ -341,6 +342,7 @@ TEST_F(ModelFleetTest, ManyRequestsForManyModelsKeepWithinTheMemory) {
   Start({Model("a", 7), Model("b", 9), Model("c", 5), Model("d", 12)});
   std::atomic<int> n_served{0};
   std::vector<std::thread> clients;
+  clients.reserve(4);
   for (int client = 0; client < 4; ++client) {
     clients.emplace_back([&, client] {
       for (int i = 0; i < 30; ++i) {
