@@ -57,6 +57,7 @@ TEST(StepPlannerTest, EveryDecodingSequenceGetsItsRowThoseThatWaitedLongestFirst
   EXPECT_THAT(planner.PlanShort(std::vector{Decoding(), Decoding()}, nullptr), ElementsAre(1, 1));
   EXPECT_THAT(planner.PlanLong(std::vector{Decoding(), Decoding()}), Each(0));
   std::vector<LaneView> many;
+  many.reserve(20);
   for (int i = 0; i < 20; ++i) many.push_back(Decoding(i));
   const auto rows = planner.PlanShort(many, nullptr);
   EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), int64_t{0}), 8);

@@ -1,5 +1,7 @@
 #include "doors/api/server/routes.h"
 
+#include <prometheus/metric_family.h>
+
 #include <string>
 #include <utility>
 #include <vector>
