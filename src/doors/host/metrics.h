@@ -6,6 +6,8 @@
 #ifndef WEFT_DOORS_HOST_METRICS_H_
 #define WEFT_DOORS_HOST_METRICS_H_
 
+#include <prometheus/metric_family.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,10 +17,6 @@
 #include "answer/picture_stats.h"
 #include "doors/http/load.h"
 #include "weft/engine.h"
-
-namespace prometheus {
-struct MetricFamily;
-}
 
 namespace weft::serve {
 

@@ -1,7 +1,5 @@
 #include "doors/api/server/routes.h"
 
-#include <prometheus/metric_family.h>
-
 #include <string>
 #include <utility>
 #include <vector>
