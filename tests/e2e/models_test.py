@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +19,18 @@ from weft_process import TIMEOUT_S, make_model, peak_kib, weft
 
 # Room for one of the tiny models, which need about 100 MB to be loaded, and for two.
 ONE, TWO = "160M", "240M"
+# Tokens of an answer that does not fit between the server and a client that reads nothing.
+LONG = 2500
+
+
+def lines_of(stream, server):
+    """The lines of a stream that has not ended, for as long as a test may wait for one of them."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        line = stream.readline()
+        assert line, f"the stream ended: {server.log}"
+        assert time.monotonic() < deadline, f"the wanted line does not come: {server.log}"
+        yield line.decode()
 
 
 class Server(serve_test.Server):
@@ -59,6 +72,26 @@ class Server(serve_test.Server):
         while any(self.states()[name] != state for name, state in states.items()):
             assert time.monotonic() < deadline, (states, self.states(), self.log)
             time.sleep(0.01)
+
+    def wait_for_waiting(self, model, n):
+        wanted = f'weft_model_waiting_requests{{model="{model}"}} {n}'
+        self.until(lambda: wanted in self.get("/metrics")[1], f"{wanted} does not come")
+
+    @contextlib.contextmanager
+    def busy(self, model):
+        """While the model writes an answer, which must then come in full: its client has begun to
+        read it, and reads on only at the end."""
+        body = {"model": model, "prompt": "x", "n_predict": LONG, "n_probs": 20,
+                "ignore_eos": True, "stream": True}
+        with self.send("/completion", body) as connection:
+            stream = http.client.HTTPResponse(connection)
+            stream.begin()
+            assert stream.status == 200, (stream.status, stream.read(), self.log)
+            next(line for line in lines_of(stream, self) if line.startswith("data: "))
+            yield
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+            last = stream.read().splitlines()[-2]
+            assert json.loads(last[6:])["tokens_predicted"] == LONG, (last, self.log)
 
     def complete(self, model, prompt, **more):
         status, answer = self.post("/v1/completions", model=model, prompt=prompt, temperature=0,
@@ -253,15 +286,9 @@ model = "{self.b}"
 
     def test_a_request_in_flight_is_not_cut_by_an_unload(self):
         with Server("-m", self.a, "-m", self.b, "--memory", ONE) as server:
-            with concurrent.futures.ThreadPoolExecutor(2) as pool:
-                long = pool.submit(server.post, "/completion", model="a", prompt="x",
-                                   n_predict=400, ignore_eos=True)
-                while server.get("/v1/models/a")[1]["requests"] == 0:
-                    time.sleep(0.005)
+            with server.busy("a"):
                 self.assertEqual(server.post("/models/unload", model="a"),
                                  (200, {"success": True}))
-                status, answer = long.result()
-                self.assertEqual((status, answer["tokens_predicted"]), (200, 400))
             server.wait_for(a="unloaded")
 
     def test_llama_servers_routes_load_and_unload(self):
@@ -278,13 +305,15 @@ model = "{self.b}"
             self.assertEqual(server.post("/models/load", model="b")[0], 400)
             self.assertEqual(server.post("/models/load", model="x")[0], 404)
             seen = []
-            while seen[-1:] != ["loaded"]:
-                line = stream.readline().decode()
-                if line.startswith("data: "):
-                    event = json.loads(line[6:])
-                    self.assertEqual((event["model"], event["event"]), ("b", "model_status"))
-                    if seen[-1:] != [event["data"]["status"]]:
-                        seen.append(event["data"]["status"])
+            for line in lines_of(stream, server):
+                if not line.startswith("data: "):
+                    continue
+                event = json.loads(line[6:])
+                self.assertEqual((event["model"], event["event"]), ("b", "model_status"))
+                if seen[-1:] != [event["data"]["status"]]:
+                    seen.append(event["data"]["status"])
+                if seen[-1] == "loaded":
+                    break
             self.assertEqual(seen, ["unloading", "unloaded", "loading", "loaded"])
             connection.close()
 

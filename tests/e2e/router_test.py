@@ -3,7 +3,6 @@
 and the routes that add, read again and delete models."""
 
 import concurrent.futures
-import contextlib
 import http.client
 import json
 import pathlib
@@ -12,7 +11,7 @@ import time
 import unittest
 
 from fake_hub import FakeHub
-from models_test import ONE, TWO, Server
+from models_test import ONE, TWO, Server, lines_of
 from weft_process import TIMEOUT_S, make_model
 
 REPO = "weaver/tiny-GGUF"
@@ -22,6 +21,7 @@ class Events:
     """Those of /models/sse from now on."""
 
     def __init__(self, server):
+        self.server = server
         self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
         self.connection.request("GET", "/models/sse")
         self.stream = self.connection.getresponse()
@@ -30,13 +30,13 @@ class Events:
     def until(self, wanted):
         """All events up to the wanted kind."""
         events = []
-        while not events or events[-1]["event"] != wanted:
-            line = self.stream.readline().decode()
-            assert line, events
-            if line.startswith("data: "):
-                events.append(json.loads(line[6:]))
-        self.connection.close()
-        return events
+        for line in lines_of(self.stream, self.server):
+            if not line.startswith("data: "):
+                continue
+            events.append(json.loads(line[6:]))
+            if events[-1]["event"] == wanted:
+                self.connection.close()
+                return events
 
 
 class RouterTest(unittest.TestCase):
@@ -58,26 +58,7 @@ class RouterTest(unittest.TestCase):
         self.addCleanup(self.pool.shutdown)
 
     def tokenize(self, server, model):
-        done = server.post("/tokenize", model=model, content="hello world")
-        self.done.append(model)
-        return done
-
-    @contextlib.contextmanager
-    def busy(self, server, model):
-        """While the model writes a long answer, which must come in full."""
-        self.done = []
-        answer = self.pool.submit(server.post, "/completion", model=model, prompt="x",
-                                  n_predict=400, ignore_eos=True)
-        while server.get(f"/v1/models/{model}")[1]["requests"] == 0:
-            time.sleep(0.005)
-        yield
-        status, body = answer.result()
-        self.assertEqual((status, body["tokens_predicted"]), (200, 400), server.log)
-
-    def wait_for_waiting(self, server, model, n):
-        wanted = f'weft_model_waiting_requests{{model="{model}"}} {n}'
-        while wanted not in server.get("/metrics")[1]:
-            time.sleep(0.005)
+        return server.post("/tokenize", model=model, content="hello world")
 
     def test_a_stream_comes_from_the_model_that_is_named(self):
         with Server(*self.models, "--memory", ONE) as server:
@@ -104,14 +85,15 @@ class RouterTest(unittest.TestCase):
 
     def test_a_busy_model_ends_its_answer_before_another_takes_its_place(self):
         with Server(*self.models, "--memory", ONE) as server:
-            with self.busy(server, "a"):
+            with server.busy("a"):
                 waiting = self.pool.submit(self.tokenize, server, "b")
+                server.wait_for_waiting("b", 1)
             self.assertEqual(waiting.result()[0], 200)
             server.wait_for(a="unloaded", b="loaded")
 
     def test_several_requests_for_one_model_cost_one_other_its_place(self):
         with Server(*self.models, "--memory", TWO) as server:
-            with self.busy(server, "a"):
+            with server.busy("a"):
                 waiting = [self.pool.submit(self.tokenize, server, "c") for _ in range(3)]
                 for one in waiting:
                     self.assertEqual(one.result()[0], 200)
@@ -119,35 +101,34 @@ class RouterTest(unittest.TestCase):
 
     def test_a_client_that_leaves_costs_nobody_its_place(self):
         with Server(*self.models, "--memory", ONE) as server:
-            with self.busy(server, "a"):
+            with server.busy("a"):
                 leaving = http.client.HTTPConnection("127.0.0.1", server.port)
                 leaving.request("POST", "/tokenize", json.dumps({"model": "b", "content": "x"}))
-                self.wait_for_waiting(server, "b", 1)
+                server.wait_for_waiting("b", 1)
                 leaving.close()
-                self.wait_for_waiting(server, "b", 0)
+                server.wait_for_waiting("b", 0)
             server.wait_for(a="loaded", b="unloaded")
             self.assertEqual(server.post("/tokenize", model="a", content="x")[0], 200)
             self.assertNotIn("loaded b", server.log)
 
     def test_who_comes_first_is_served_first(self):
         with Server(*self.models, "--memory", ONE) as server:
-            with self.busy(server, "a"):
+            with server.busy("a"):
                 first = self.pool.submit(self.tokenize, server, "b")
-                self.wait_for_waiting(server, "b", 1)
+                server.wait_for_waiting("b", 1)
                 second = self.pool.submit(self.tokenize, server, "c")
-                self.wait_for_waiting(server, "c", 1)
+                server.wait_for_waiting("c", 1)
             self.assertEqual((first.result()[0], second.result()[0]), (200, 200))
-            self.assertEqual(self.done, ["b", "c"])
+            server.until(lambda: "loaded c" in server.log, "c is not loaded")
+            self.assertLess(server.log.index("loaded b"), server.log.index("loaded c"))
 
     def test_two_that_want_the_same_place_are_both_served(self):
-        self.done = []
         with Server(*self.models, "--memory", ONE) as server:
             for _ in range(5):
                 waiting = [self.pool.submit(self.tokenize, server, model) for model in "abcbca"]
                 self.assertEqual([one.result()[0] for one in waiting], [200] * 6)
 
     def test_a_model_that_is_going_comes_back_for_a_request(self):
-        self.done = []
         with Server(*self.models, "--memory", ONE) as server:
             for _ in range(5):
                 self.assertEqual(server.post("/models/unload", model="a")[0], 200)

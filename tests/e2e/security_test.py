@@ -339,7 +339,9 @@ class LimitsTest(serve_test.ServeTest):
             self.assertEqual(sent.status, 202, sent)
             frames = b""
             while b'"ended"' not in frames:
-                frames += channel.readline()
+                frame = channel.readline()
+                self.assertTrue(frame, f"it ended after {frames}: {server.log}")
+                frames += frame
             self.assertIn(b"cannot be used", frames)
             self.assertNotIn(folder, frames)
 

@@ -637,7 +637,9 @@ class LeavingTest(ServeTest):
                                                      "stream": True}) as stream:
                     answer = b""
                     while b"[DONE]" not in answer:
-                        answer += stream.recv(4096)
+                        piece = stream.recv(4096)
+                        self.assertTrue(piece, f"it ended after {answer}: {server.log}")
+                        answer += piece
             server.until(lambda: server.log.count("POST /v1/completions 200") == 8, "not logged")
             self.assertNotIn(" gone ", server.log)
 
