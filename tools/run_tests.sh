@@ -41,5 +41,14 @@ if [ "${skipped:-0}" -gt 0 ]; then
   echo "$skipped cases were skipped, $without_data of them for want of reference data" \
     "(WEFT_GOLDENS); $log has each reason"
 fi
+# The reasons once more, since the output of all tests is long: the end of what each failed case says.
+if [ "$(cat "$status")" -ne 0 ]; then
+  echo "What failed, in short:"
+  awk '/^(FAIL|ERROR): |^\[ RUN / { text = ""; lines = 0; is_failed = !/^\[/ }
+    /^\[  FAILED  \] .* ms\)$/ { is_failed = 1 }
+    { text = text substr($0, 1, 300) "\n"; lines++ }
+    lines > 40 { sub(/[^\n]*\n/, "", text); lines-- }
+    is_failed && /^$|^\[  FAILED/ { print text; is_failed = 0 }' "$log" | head -n 150
+fi
 grep '% tests passed' "$report" || true
 exit "$(cat "$status")"

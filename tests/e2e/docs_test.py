@@ -29,6 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 OWN = {"weft": WEFT, "weft-make-model": MAKE_MODEL,
        "weft-quantize": os.environ.get("WEFT_QUANTIZE", "build/release/weft-quantize")}
 SHOWN = "http://127.0.0.1:8080"
+COMMAND_S = 400  # the longest runs 48 conversations twice, perhaps beside other tests
 # What the documents take for granted, as weft-make-model makes it: name, shape and type.
 MODELS = [("model-f16.gguf", "tiny-llama", "F16"), ("minilm.gguf", "tiny-bert", "F16"),
           ("reranker.gguf", "tiny-reranker", "F16")]
@@ -145,7 +146,7 @@ class DocsTest(unittest.TestCase):
         else:
             words = None  # the shell's own syntax counts
         done = subprocess.run(words or ["bash", "-c", command], cwd=self.folder.name, env=self.env,
-                              capture_output=True, text=True, timeout=TIMEOUT_S,
+                              capture_output=True, text=True, timeout=COMMAND_S,
                               stdin=subprocess.DEVNULL)
         self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
         return None
