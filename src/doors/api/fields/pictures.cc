@@ -6,6 +6,7 @@
 
 #include "answer/row_file.h"
 #include "base/strings.h"
+#include "doors/api/fields/content_parts.h"
 #include "doors/api/fields/support.h"
 
 namespace weft::serve {
@@ -106,32 +107,13 @@ bool IsPicture(const ordered_json& part) {
   return type == "image_url" || type == "input_image";
 }
 
-bool HavePictures(const ordered_json& messages) {
-  if (!messages.is_array()) return false;
-  return std::any_of(messages.begin(), messages.end(), [](const ordered_json& message) {
-    const ordered_json& content = ValueIn(message, "content");
-    return content.is_array() && std::any_of(content.begin(), content.end(), IsPicture);
-  });
-}
+bool HavePictures(const ordered_json& messages) { return HaveParts(messages, IsPicture); }
 
 StatusOr<ordered_json> TakePictures(PictureReader& reader, const ordered_json& messages) {
-  ordered_json taken = ordered_json::array();
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const ordered_json& content = ValueIn(messages[i], "content");
-    if (!content.is_array() || std::none_of(content.begin(), content.end(), IsPicture)) {
-      taken.push_back(messages[i]);
-      continue;
-    }
-    WEFT_ASSIGN_OR_RETURN(ordered_json parts,
-                          TakeFrom(reader, content, StrCat("messages[", i, "].content")));
-    ordered_json message = ordered_json::object();
-    for (const auto& [name, value] : messages[i].items()) {
-      if (name != "content") message[name] = value;
-    }
-    message["content"] = std::move(parts);
-    taken.push_back(std::move(message));
-  }
-  return taken;
+  return RewriteContents(messages, IsPicture,
+                         [&](const ordered_json& content, const std::string& place) {
+                           return TakeFrom(reader, content, place);
+                         });
 }
 
 StatusOr<std::string> TakeImages(PictureReader& reader, const ordered_json& images,

@@ -1,11 +1,11 @@
 #include "doors/api/fields/prompt_embeds.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "answer/row_file.h"
 #include "base/strings.h"
+#include "doors/api/fields/content_parts.h"
 #include "doors/api/fields/support.h"
 
 namespace weft::serve {
@@ -57,31 +57,15 @@ StatusOr<std::vector<float>> ReadPromptEmbeds(Host& host, const ordered_json& va
   return rows;
 }
 
-bool HavePromptEmbeds(const ordered_json& messages) {
-  if (!messages.is_array()) return false;
-  return std::any_of(messages.begin(), messages.end(), [](const ordered_json& message) {
-    const ordered_json& content = ValueIn(message, "content");
-    return content.is_array() && std::any_of(content.begin(), content.end(), IsEmbeds);
-  });
-}
+bool HavePromptEmbeds(const ordered_json& messages) { return HaveParts(messages, IsEmbeds); }
 
 StatusOr<MessagesWithRows> TakePromptEmbeds(Host& host, const ordered_json& messages) {
-  MessagesWithRows read{.messages = ordered_json::array()};
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const ordered_json& content = ValueIn(messages[i], "content");
-    if (!content.is_array()) {
-      read.messages.push_back(messages[i]);
-      continue;
-    }
-    WEFT_ASSIGN_OR_RETURN(ordered_json parts,
-                          TakeFrom(host, content, StrCat("messages[", i, "].content"), &read));
-    ordered_json message = ordered_json::object();
-    for (const auto& [name, value] : messages[i].items()) {
-      if (name != "content") message[name] = value;
-    }
-    message["content"] = std::move(parts);
-    read.messages.push_back(std::move(message));
-  }
+  MessagesWithRows read;
+  WEFT_ASSIGN_OR_RETURN(read.messages,
+                        RewriteContents(messages, IsEmbeds,
+                                        [&](const ordered_json& content, const std::string& place) {
+                                          return TakeFrom(host, content, place, &read);
+                                        }));
   return read;
 }
 
