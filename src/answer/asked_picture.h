@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include "base/status.h"
 
 namespace weft::serve {
 
@@ -28,6 +31,11 @@ struct AskedPicture {
 // The text that stands for the file's `n`-th occurrence in a conversation: always the same one,
 // which nobody outside of this process can guess.
 std::string MarkOf(const PictureFile& file, size_t n);
+
+// Adds a picture to those of a request, and returns its mark. `bytes`: its file's. `place`: see
+// AskedPicture. INVALID_ARGUMENT if the request has kMaxPictures already.
+StatusOr<std::string> AddPicture(std::string bytes, std::string place,
+                                 std::vector<AskedPicture>* pictures);
 
 }  // namespace weft::serve
 

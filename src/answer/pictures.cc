@@ -1,7 +1,6 @@
 #include "answer/pictures.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <deque>
 #include <map>
 #include <new>
@@ -49,19 +48,6 @@ StatusOr<picture::Picture> Decode(const PictureFile& file) {
 }
 
 }  // namespace
-
-PictureFile::PictureFile(std::string its_bytes) : bytes(std::move(its_bytes)) {
-  const PictureKey key = vision::KeyOf(std::as_bytes(std::span(bytes)));
-  hash_high = key.high, hash_low = key.low;
-}
-
-std::string MarkOf(const PictureFile& file, size_t n) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "<picture-%016llx%016llx-%zu>",
-                static_cast<unsigned long long>(file.hash_high),
-                static_cast<unsigned long long>(file.hash_low), n);
-  return text;
-}
 
 // --- shared with the work that the engine does ---------------------------------------------
 

@@ -9,6 +9,9 @@
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "model/formats/model_file.h"
 #include "tests/support/engine_harness.h"
@@ -219,6 +222,24 @@ TEST_F(PicturesTest, MarksAreTheSameForTheSamePictures) {
   EXPECT_EQ(MarkOf(*Drawn(1), 0), MarkOf(*Drawn(1), 0));
   EXPECT_NE(MarkOf(*Drawn(1), 0), MarkOf(*Drawn(1), 1));
   EXPECT_NE(MarkOf(*Drawn(1), 0), MarkOf(*Drawn(2), 0));
+}
+
+TEST_F(PicturesTest, ARequestHasAMarkForEachOfItsPictures) {
+  std::vector<AskedPicture> pictures;
+  std::set<std::string> marks;
+  for (size_t i = 0; i < kMaxPictures; ++i) {
+    const auto mark = AddPicture(i % 2 == 0 ? "one" : "other", "here", &pictures);
+    ASSERT_TRUE(mark.ok()) << mark.status();
+    marks.insert(*mark);
+    EXPECT_EQ(pictures.back().mark, *mark);
+    EXPECT_EQ(pictures.back().place, "here");
+  }
+  EXPECT_EQ(marks.size(), kMaxPictures);
+  EXPECT_TRUE(marks.contains(MarkOf(PictureFile("one"), 0)));
+  EXPECT_TRUE(marks.contains(MarkOf(PictureFile("other"), kMaxPictures / 2 - 1)));
+  const Status refused = AddPicture("one more", "there", &pictures).status();
+  EXPECT_THAT(std::string(Message(refused)), HasSubstr("there: a request may have at most 100"));
+  EXPECT_EQ(pictures.size(), kMaxPictures);
 }
 
 TEST_F(PicturesTest, ProjectorsOfOtherModelsAreRefused) {

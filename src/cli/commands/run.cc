@@ -125,15 +125,12 @@ StatusOr<std::vector<float>> RowsOf(const RunFlags& flags, const Model& model) {
 StatusOr<std::string> TakePictures(const RunFlags& flags, serve::Ask* ask) {
   constexpr size_t kMaxBytes = size_t{64} << 20;
   std::string marks;
-  if (flags.images.size() > serve::kMaxPictures) {
-    return InvalidArgument("--image: at most ", serve::kMaxPictures, " pictures");
-  }
   for (const std::string& path : flags.images) {
     WEFT_ASSIGN_OR_RETURN(std::string bytes, ReadFile(path, kMaxBytes));
-    const auto file = std::make_shared<const serve::PictureFile>(std::move(bytes));
-    ask->pictures.push_back(
-        {serve::MarkOf(*file, ask->pictures.size()), Printable(path, 200), file});
-    marks += ask->pictures.back().mark;
+    WEFT_ASSIGN_OR_RETURN(
+        const std::string mark,
+        serve::AddPicture(std::move(bytes), Printable(path, 200), &ask->pictures));
+    marks += mark;
   }
   return marks;
 }

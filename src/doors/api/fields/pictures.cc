@@ -1,9 +1,9 @@
 #include "doors/api/fields/pictures.h"
 
-#include <algorithm>
-#include <memory>
+#include <optional>
 #include <utility>
 
+#include "answer/asked_picture.h"
 #include "answer/row_file.h"
 #include "base/strings.h"
 #include "doors/api/fields/content_parts.h"
@@ -52,18 +52,9 @@ PictureReader::PictureReader(Host& host, Ask* ask)
     : sees_(host.answerer().pictures() != nullptr), ask_(*ask) {}
 
 StatusOr<std::string> PictureReader::Keep(std::string_view base64, std::string_view place) {
-  if (ask_.pictures.size() == kMaxPictures) {
-    return Misshapen(place, StrCat("a request may have at most ", kMaxPictures, " pictures"));
-  }
   std::optional<std::string> bytes = DecodeBase64(base64);
   if (!bytes || bytes->empty()) return Misshapen(place, "must be a picture's file in base64");
-  const auto file = std::make_shared<const PictureFile>(*std::move(bytes));
-  const auto is_same = [&](const AskedPicture& other) {
-    return other.file->hash_high == file->hash_high && other.file->hash_low == file->hash_low;
-  };
-  const auto n = static_cast<size_t>(std::ranges::count_if(ask_.pictures, is_same));
-  ask_.pictures.push_back({MarkOf(*file, n), std::string(place), file});
-  return ask_.pictures.back().mark;
+  return AddPicture(*std::move(bytes), std::string(place), &ask_.pictures);
 }
 
 StatusOr<std::string> PictureReader::Take(const ordered_json& source, std::string_view place) {
