@@ -305,6 +305,9 @@ class Engine {
   virtual void Tokens(SessionId session, Done<absl::StatusOr<std::vector<int32_t>>> done) = 0;
   // The turn moves into the engine: its prompt is not copied.
   virtual void SubmitNamed(NamedTurnRequest request, Done<absl::StatusOr<NamedTurn>> done) = 0;
+  // Whether a turn of the tenant (TurnOptions::tenant) would be queued now, for callers with work
+  // to do before they submit it. RESOURCE_EXHAUSTED if not: counted as a refused turn.
+  virtual void CheckQueue(std::string_view tenant, Done<absl::Status> done) = 0;
 
   // Queues work that is done in pieces of about EngineOptions::step_ms, between steps, so that
   // decoding sessions wait no longer than for a piece of a prompt. It is destroyed when it is done,

@@ -417,27 +417,22 @@ EmbeddedRows Narrow(const EmbeddedRows& rows, int64_t row_width) {
 }  // namespace
 
 // Refuses what Submit is certain to refuse, so that no pictures are encoded for it.
-Status Answerer::CheckAdmission(const Ask& ask) const {
-  if (parts_.may_run) WEFT_RETURN_IF_ERROR(parts_.may_run());
-  // A key's turns have a domain of their own. All others share one, and only the engine tells their
-  // tenants apart.
-  if (ask.domain.empty()) return OkStatus();
-  int64_t n_queued = 0, n_running = 0;
-  for (const TurnInfo& turn : engine().Turns()) {
-    if (turn.domain != ask.domain) continue;
-    ++(turn.stage == TurnInfo::Stage::kQueued ? n_queued : n_running);
-  }
-  const EngineOptions& limits = engine().options();
-  const int64_t places = std::max<int64_t>(0, limits.max_running - n_running);
-  if (n_queued < limits.max_queued + places) return OkStatus();
-  return ResourceExhausted("the queue is full: ", n_running, " turns run and ", n_queued,
-                           " wait; try again later");
+Task<Status> Answerer::CheckAdmission(const Ask& ask) const {
+  const Status may_run = parts_.may_run ? parts_.may_run() : OkStatus();
+  if (!may_run.ok()) co_return may_run;
+  const auto check = [&](std::function<void(Status)> done) {
+    const std::string& tenant = ask.turn.tenant;
+    engine().CheckQueue(tenant.empty() ? ask.domain : tenant, std::move(done));
+  };
+  const Status admitted = co_await AnswerOf<Status>(check);
+  co_return admitted;
 }
 
 // One after the other, so that those of several asks take turns.
 Task<Status> Answerer::EncodePictures(Ask* ask) const {
   if (ask->pictures.empty()) co_return OkStatus();
-  const Status admitted = CheckAdmission(*ask);
+  auto admitting = CheckAdmission(*ask);
+  const Status admitted = co_await admitting;
   if (!admitted.ok()) co_return admitted;
   int64_t n_rows = 0;
   for (AskedPicture& asked : ask->pictures) {

@@ -93,7 +93,7 @@ class Answerer {
  private:
   class CountedGeneration;
 
-  Status CheckAdmission(const Ask& ask) const;
+  Task<Status> CheckAdmission(const Ask& ask) const;
   Task<Status> EncodePictures(Ask* ask) const;
   StatusOr<TurnOptions> MeasurePrompt(const Ask& ask) const;
   StatusOr<KnownPrompt> SetPromptOf(const Ask& ask, std::vector<EmbeddedRows> rows,

@@ -182,6 +182,12 @@ class EngineThread : public Engine {
             }));
   }
 
+  void CheckQueue(std::string_view tenant, Done<Status> done) override {
+    Ask([this, tenant = std::string(tenant)](
+            const auto& reply) { reply(core_->turns().CheckQueue(tenant)); },
+        std::move(done));
+  }
+
   void RunBeside(std::shared_ptr<SideWork> work) override {
     mailbox_->Post([this, work = std::move(work)] { beside_.Add(work); });
   }

@@ -1,6 +1,7 @@
 // Turns through the public interface: prompts, options, ends, cancellation, queues.
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <set>
 
 #include "engine/engine_test_util.h"
@@ -343,6 +344,13 @@ TEST_F(EngineTurnsTest, AFullQueueRefuses) {
   }
   EXPECT_THAT(Refusal(Greedy({5}, 1)), IsError(StatusCode::kResourceExhausted, "queue"));
   EXPECT_EQ(engine_->Stats().turns_refused, 1);
+  const auto check = [this](const char* tenant) {
+    std::promise<Status> answer;
+    engine_->CheckQueue(tenant, [&](const Status& status) { answer.set_value(status); });
+    return answer.get_future().get();
+  };
+  EXPECT_THAT(check(""), IsError(StatusCode::kResourceExhausted, "queue"));
+  EXPECT_EQ(check("another").code(), StatusCode::kOk);
   for (auto& turn : turns) EXPECT_THAT(Collect(turn.get()).tokens(), SizeIs(10));
   EXPECT_TRUE(engine_->SubmitOnce("", Greedy({5}, 1)).ok());
 }

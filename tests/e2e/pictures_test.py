@@ -10,7 +10,7 @@ import tempfile
 import unittest
 import zlib
 
-from serve_test import Server
+from serve_test import Server, ServeTest
 from weft_process import add_metadata, make_model, weft
 
 # As a model that sees has it: what it writes for a picture is not a text of the conversation.
@@ -253,6 +253,16 @@ class CacheTest(PicturesTest):
             answer = server.ask("POST", "/v1/chat/completions", chat(many))
             self.assertEqual(answer.status, 400, answer)
             self.assertEqual(answer.json["error"]["code"], "context_length_exceeded", answer)
+
+    def test_a_full_queue_refuses_pictures_before_they_are_encoded(self):
+        with self.serve(*ServeTest.ROOM, "--max-running", 1, "--max-queue", 0) as server:
+            server.ready()
+            with server.open("POST", "/completion", ServeTest.ENDLESS) as stream:
+                self.assertIn(b"data:", stream.readline())
+                answer = server.ask("POST", "/v1/chat/completions", chat(openai(png(1))))
+                self.assertEqual(answer.status, 429, answer)
+                self.assertIn("the queue is full", answer.json["error"]["message"])
+            self.assertEqual(server.metric("weft_pictures_encoded_total"), 0)
 
     def test_four_children_of_one_parent_encode_once(self):
         parent = openai(png(5, 200, 150), "You share this screenshot.")

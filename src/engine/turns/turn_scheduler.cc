@@ -77,6 +77,13 @@ Status TurnScheduler::CheckSize(const Session& session, const TurnOptions& optio
   return OkStatus();
 }
 
+Status TurnScheduler::CheckQueue(std::string_view tenant) {
+  if (!accepting_) return Unavailable("the engine is shutting down");
+  Status room = places_.CheckQueue(tenant);
+  if (!room.ok()) ++refused_;
+  return room;
+}
+
 StatusOr<SubmittedTurn> TurnScheduler::SubmitOnce(std::string_view domain, TurnOptions options) {
   WEFT_ASSIGN_OR_RETURN(Session* const session, parts_.sessions->CreateForTurn(domain));
   auto submitted = Submit(session, std::move(options), /*closes_session=*/true);
@@ -91,10 +98,7 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, TurnOptions opti
   WEFT_RETURN_IF_ERROR(Validate(*session, options));
   const EngineOptions& limits = *parts_.options;
   if (options.tenant.empty()) options.tenant = session->domain;
-  if (const Status room = places_.CheckQueue(options.tenant); !room.ok()) {
-    ++refused_;
-    return room;
-  }
+  WEFT_RETURN_IF_ERROR(CheckQueue(options.tenant));
   const int64_t row_width = parts_.model->row_width();
   if (const int64_t n_rows = options.PromptRows(row_width); n_rows > 0) {
     WEFT_RETURN_IF_ERROR(

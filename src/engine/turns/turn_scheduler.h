@@ -59,6 +59,8 @@ class TurnScheduler {
   StatusOr<SubmittedTurn> Submit(Session* session, TurnOptions options, bool closes_session);
   // The same on a session of its own.
   StatusOr<SubmittedTurn> SubmitOnce(std::string_view domain, TurnOptions options);
+  // OK if a turn of the tenant would be queued now; otherwise it counts as refused.
+  Status CheckQueue(std::string_view tenant);
   // From now on no turn is accepted.
   void StopAccepting() { accepting_ = false; }
 

@@ -112,9 +112,12 @@ TEST(TurnSchedulerTest, AFullQueueRefuses) {
   parts.Submit(Greedy({6}, 2));
   EXPECT_THAT(parts.turns->SubmitOnce("", Greedy({7}, 2)).status(),
               IsError(StatusCode::kResourceExhausted, "the queue is full"));
+  EXPECT_THAT(parts.turns->CheckQueue(""),
+              IsError(StatusCode::kResourceExhausted, "the queue is full"));
   EngineStats stats;
   parts.turns->FillStats(&stats);
-  EXPECT_EQ(stats.turns_refused, 1);
+  EXPECT_EQ(stats.turns_refused, 2);
+  EXPECT_OK(parts.turns->CheckQueue("another tenant"));
   EXPECT_EQ(parts.table->size(), 0);  // none of these sessions counts
 }
 
@@ -185,9 +188,11 @@ TEST(TurnSchedulerTest, ATurnThatIsCutInItsPromptLeavesTheSessionAsItWas) {
 
 TEST(TurnSchedulerTest, NothingIsAcceptedAfterTheEnd) {
   TurnParts parts;
+  EXPECT_OK(parts.turns->CheckQueue(""));
   parts.turns->StopAccepting();
   EXPECT_THAT(parts.turns->SubmitOnce("", Greedy({5}, 2)).status(),
               IsError(StatusCode::kUnavailable, "shutting down"));
+  EXPECT_THAT(parts.turns->CheckQueue(""), IsError(StatusCode::kUnavailable, "shutting down"));
 }
 
 }  // namespace
