@@ -58,17 +58,6 @@ struct Recipe {
   int64_t session_bytes = 0;
 };
 
-// The gate of the backend that a model computes with, which is known once the model is loaded. The
-// thread that loads it sets the gate and then starts the engine.
-class GateOfModel : public StepGate {
- public:
-  void Set(std::shared_ptr<StepGate> gate) { gate_ = std::move(gate); }
-  std::unique_ptr<Place> NewPlace() override { return gate_->NewPlace(); }
-
- private:
-  std::shared_ptr<StepGate> gate_;
-};
-
 class ServedModel : public serve::LoadedModel {
  public:
   static StatusOr<std::unique_ptr<LoadedModel>> Load(
@@ -101,14 +90,15 @@ class ServedModel : public serve::LoadedModel {
   ServedModel(ServeFlags flags, const Recipe& recipe, const FlaggedModel& model,
               std::string template_source, const std::function<void(double fraction)>& told)
       : flags_(std::move(flags)),
-        gate_(std::make_shared<GateOfModel>()),
-        host_({.load = [this, parts = recipe.parts.get(), file = model.file,
-                        told] { return LoadAtGate(*parts, file, told); },
+        host_({.load = [this, shelf = recipe.parts->shelf.get(), file = model.file,
+                        told] { return shelf->Load(flags_.model, file, told); },
                .load_draft = [this, shelf = recipe.parts->shelf.get()](
                                  const Model& of) { return shelf->LoadDraft(flags_.model, of); },
                .load_encoder =
                    [this](const Model& of) { return LoadFlaggedEncoder(flags_.model, of); },
-               .engine = EngineOf(recipe, flags_, gate_),
+               .gate_for =
+                   [gates = recipe.parts->gates.get()](const Model& of) { return gates->Of(of); },
+               .engine = EngineOf(recipe, flags_),
                .template_source = std::move(template_source),
                .model_id = recipe.id,
                .defaults = DefaultsOf(recipe, flags_, model),
@@ -125,15 +115,7 @@ class ServedModel : public serve::LoadedModel {
     }
     return flags;
   }
-  StatusOr<std::shared_ptr<const Model>> LoadAtGate(
-      const FleetParts& parts, const std::shared_ptr<const ModelFile>& file,
-      const std::function<void(double fraction)>& told) {
-    WEFT_ASSIGN_OR_RETURN(auto model, parts.shelf->Load(flags_.model, file, told));
-    gate_->Set(parts.gates->Of(*model));
-    return model;
-  }
-  static EngineOptions EngineOf(const Recipe& recipe, const ServeFlags& flags,
-                                std::shared_ptr<StepGate> gate) {
+  static EngineOptions EngineOf(const Recipe& recipe, const ServeFlags& flags) {
     EngineOptions engine = recipe.parts->engine;
     if (const auto own = FlaggedEngineOptions(flags.model); own.ok()) {
       engine.n_threads = own->n_threads;
@@ -142,7 +124,6 @@ class ServedModel : public serve::LoadedModel {
       engine.max_guesses = own->max_guesses;
     }
     engine.memory_bytes = recipe.session_bytes;
-    engine.gate = std::move(gate);
     engine.state_dir = recipe.parts->state_dir.empty() ? ""
                                                        : StrCat(recipe.parts->state_dir, "/models/",
                                                                 serve::DefaultModelId(recipe.id));
@@ -162,7 +143,6 @@ class ServedModel : public serve::LoadedModel {
   }
 
   const ServeFlags flags_;
-  const std::shared_ptr<GateOfModel> gate_;
   std::promise<Status> loaded_;
   serve::ModelHost host_;
   serve::Router router_;  // destroyed before the host

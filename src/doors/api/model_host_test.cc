@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <memory>
 #include <stop_token>
@@ -18,6 +19,7 @@
 #include "engine/engine_test_util.h"
 #include "tests/support/await.h"
 #include "tests/support/engine_harness.h"
+#include "weft/step_gate.h"
 
 namespace weft::serve {
 namespace {
@@ -96,12 +98,41 @@ class ModelHostTest : public ::testing::Test {
   std::promise<Status> release_, loaded_;
 };
 
+class CountingGate : public StepGate {
+ public:
+  std::unique_ptr<Place> NewPlace() override {
+    ++n_places;
+    return inner_->NewPlace();
+  }
+  std::atomic<int> n_places = 0;
+
+ private:
+  const std::shared_ptr<StepGate> inner_ = NewStepGate();
+};
+
 TEST(DefaultModelIdTest, HasNoSpaces) {
   EXPECT_EQ(DefaultModelId("Qwen2.5 Coder 1.5B Instruct"), "Qwen2.5-Coder-1.5B-Instruct");
   EXPECT_EQ(DefaultModelId("tiny_llama-3.gguf"), "tiny_llama-3.gguf");
   EXPECT_EQ(DefaultModelId("  Qwen/Qwen 3 - (GGUF) "), "Qwen-Qwen-3-GGUF");
   EXPECT_EQ(DefaultModelId("m\xc3\xbcller"), "m-ller");
   for (const char* name : {"", " ", "..", "\xe7\xbb\x87"}) EXPECT_EQ(DefaultModelId(name), "model");
+}
+
+TEST_F(ModelHostTest, TheEngineTakesTurnsAtTheGateOfItsModel) {
+  const auto gate = std::make_shared<CountingGate>();
+  std::string model;
+  ModelHost::Options options = Options();
+  options.gate_for = [&](const Model& of) {
+    model = of.name();
+    return gate;
+  };
+  ModelHost host(std::move(options));
+  ASSERT_TRUE(Load(&host).ok());
+  EXPECT_EQ(model, host.model().name());
+  auto generation = Submit(host, Request("", {5, 6}, 2));
+  ASSERT_TRUE(generation.ok()) << generation.status();
+  EXPECT_EQ(Read(generation->get()).tokens.size(), 2u);
+  EXPECT_EQ(gate->n_places, 1);
 }
 
 TEST_F(ModelHostTest, UntilItIsLoadedRequestsAreTurnedAway) {

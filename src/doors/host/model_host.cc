@@ -73,6 +73,7 @@ Status ModelHost::TryLoad() {
   defaults_.ends = EndsOf(defaults_.advice, *model_->tokenizer());
   if (model_id_.empty()) model_id_ = DefaultModelId(model_->name());
   EngineOptions engine = options_.engine;
+  if (options_.gate_for) engine.gate = options_.gate_for(*model_);
   if (options_.load_draft) {
     WEFT_ASSIGN_OR_RETURN(engine.draft_model, options_.load_draft(*model_));
   }

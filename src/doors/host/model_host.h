@@ -27,6 +27,7 @@
 #include "answer/reply_log.h"
 #include "base/mutex.h"
 #include "doors/host/host.h"
+#include "weft/step_gate.h"
 
 namespace weft::vision {
 class PictureEncoder;
@@ -44,6 +45,8 @@ class ModelHost : public Host {
     // Loads the encoder of the model's pictures, or returns null for none; may be empty.
     std::function<StatusOr<std::shared_ptr<const vision::PictureEncoder>>(const Model&)>
         load_encoder = {};
+    // The gate at which the model's engine waits for its turn; may be empty, and return null.
+    std::function<std::shared_ptr<StepGate>(const Model&)> gate_for = {};
     EngineOptions engine;
     // A Jinja template instead of the model's own; empty: the model's.
     std::string template_source;
