@@ -322,9 +322,7 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
 Status CheckNames(const std::vector<serve::FleetModel>& models) {
   std::set<std::string> names, folders;
   for (const serve::FleetModel& model : models) {
-    std::vector<std::string> all = model.aliases;
-    all.push_back(model.name);
-    for (const std::string& name : all) {
+    for (const std::string& name : model.AllNames()) {
       if (names.insert(name).second) continue;
       return InvalidArgument("two models are called ", Printable(name, 200),
                              "; name them in a file for --models");

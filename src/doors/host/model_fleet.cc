@@ -24,6 +24,12 @@ bool IsNameOf(std::string_view name, const FleetModel& model) {
 
 }  // namespace
 
+std::vector<std::string> FleetModel::AllNames() const {
+  std::vector<std::string> names = {name};
+  names.insert(names.end(), aliases.begin(), aliases.end());
+  return names;
+}
+
 std::string_view NameOf(ModelFleet::State state) {
   switch (state) {
     case ModelFleet::State::kUnloaded:
@@ -235,9 +241,7 @@ void ModelFleet::AddMember(FleetModel model) {
 }
 
 Status ModelFleet::CheckNames(const FleetModel& model) const {
-  std::vector<std::string> names = model.aliases;
-  names.push_back(model.name);
-  for (const std::string& name : names) {
+  for (const std::string& name : model.AllNames()) {
     if (FindMember(name) == nullptr) continue;
     return absl::AlreadyExistsError(
         StrCat("a model called ", Printable(name, 200), " is served already"));

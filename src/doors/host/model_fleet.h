@@ -59,6 +59,9 @@ struct FleetModel {
   using Load = std::function<StatusOr<std::unique_ptr<LoadedModel>>(
       const std::function<void(double fraction)>& told)>;
 
+  // The name, then the aliases.
+  std::vector<std::string> AllNames() const;
+
   std::string name;
   std::vector<std::string> aliases = {};
   bool pinned = false;  // loaded at the start, never unloaded

@@ -184,9 +184,7 @@ std::string DigestOf(const FleetModel& model) {
 
 // Under each of its names.
 void AddEntries(const FleetModel& model, const Json& rest, Json* list) {
-  std::vector<std::string> names = {model.name};
-  names.insert(names.end(), model.aliases.begin(), model.aliases.end());
-  for (const std::string& name : names) {
+  for (const std::string& name : model.AllNames()) {
     Json entry = {{"name", WithTag(name)}, {"model", WithTag(name)}};
     entry.update(rest);
     list->push_back(std::move(entry));

@@ -40,12 +40,6 @@ Json StatusJson(State state, double share, const std::string& problem) {
   return status;
 }
 
-Json Names(const FleetModel& model) {
-  Json names = Json::array({model.name});
-  for (const std::string& alias : model.aliases) names.push_back(alias);
-  return names;
-}
-
 // What its file says of a model that is not loaded.
 Json ObjectFromFile(const FleetModel& model, int64_t created_s, const char* owner) {
   const ModelFacts& facts = model.facts;
@@ -60,7 +54,7 @@ Json ObjectFromFile(const FleetModel& model, int64_t created_s, const char* owne
           {"context_window", facts.context_tokens},
           {"max_input_tokens", facts.context_tokens},
           {"max_tokens", facts.context_tokens},
-          {"aliases", Names(model)},
+          {"aliases", model.AllNames()},
           {"tags", Json::array()},
           {"type", "model"},
           {"name", model.name},
