@@ -28,14 +28,17 @@ StatusOr<const Backend*> BackendFor(const Model& model) {
   return FindBackend("cpu");
 }
 
-StatusOr<PictureSpec> SpecOf(const ModelFile& file, const Model& model) {
-  WEFT_ASSIGN_OR_RETURN(PictureSpec spec, BuildPictureSpec(file));
+// `is_named`: by the flag, so it is used although the vocabulary casts doubt on it.
+StatusOr<Encoder> LoadEncoder(const std::string& path, bool is_named, const Model& model,
+                              const ModelFlags& flags) {
+  WEFT_ASSIGN_OR_RETURN(auto file, ModelFile::Open(path));
+  WEFT_ASSIGN_OR_RETURN(PictureSpec spec, BuildPictureSpec(*file));
   WEFT_RETURN_IF_ERROR(serve::CheckProjector(spec, model));
-  return spec;
-}
-
-StatusOr<Encoder> LoadEncoder(std::shared_ptr<const ModelFile> file, PictureSpec spec,
-                              const Model& model, const ModelFlags& flags) {
+  const Status fits = serve::CheckVocabulary(spec, model);
+  if (!fits.ok() && !is_named) return fits;
+  if (!fits.ok()) {
+    LogLine(StrCat("--mmproj ", Printable(path, 300), " may be of another model: ", Message(fits)));
+  }
   WEFT_ASSIGN_OR_RETURN(const Backend* const backend, BackendFor(model));
   LoadOptions options;
   options.n_threads = flags.threads;
@@ -62,13 +65,7 @@ std::vector<std::string> ProjectorsNextTo(const std::string& model_path) {
 Encoder FindEncoder(const ModelFlags& flags, const Model& model) {
   if (!std::filesystem::is_regular_file(model.path())) return nullptr;
   for (const std::string& path : ProjectorsNextTo(model.path())) {
-    const auto load = [&]() -> StatusOr<Encoder> {
-      WEFT_ASSIGN_OR_RETURN(const auto file, ModelFile::Open(path));
-      WEFT_ASSIGN_OR_RETURN(PictureSpec spec, SpecOf(*file, model));
-      WEFT_RETURN_IF_ERROR(serve::CheckVocabulary(spec, model));
-      return LoadEncoder(file, std::move(spec), model, flags);
-    };
-    auto encoder = load();
+    auto encoder = LoadEncoder(path, /*is_named=*/false, model, flags);
     if (encoder.ok()) {
       LogLine(StrCat("pictures by ", Printable(path, 300), "; --mmproj none turns them off"));
       return *std::move(encoder);
@@ -93,16 +90,7 @@ StatusOr<Encoder> LoadFlaggedEncoder(const ModelFlags& flags, const Model& model
   const std::string& path = flags.projector_path;
   if (path == kNone) return Encoder();
   if (path.empty()) return FindEncoder(flags, model);
-  const auto load = [&]() -> StatusOr<Encoder> {
-    WEFT_ASSIGN_OR_RETURN(const auto file, ModelFile::Open(path));
-    WEFT_ASSIGN_OR_RETURN(PictureSpec spec, SpecOf(*file, model));
-    if (const Status has = serve::CheckVocabulary(spec, model); !has.ok()) {
-      LogLine(
-          StrCat("--mmproj ", Printable(path, 300), " may be of another model: ", Message(has)));
-    }
-    return LoadEncoder(file, std::move(spec), model, flags);
-  };
-  auto encoder = load();
+  auto encoder = LoadEncoder(path, /*is_named=*/true, model, flags);
   WEFT_RETURN_IF_ERROR(Annotate(encoder.status(), "--mmproj ", Printable(path, 300), ": "));
   return encoder;
 }
