@@ -85,7 +85,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   void Send(int status, std::string_view content_type, std::string body,
             HttpHeaders headers) override {
     status_ = status;
-    if (has_signs_) return SendInStream(body);
+    if (signs_) return SendInStream(body);
     Keep(body);
     answer_ = WholeAnswer{std::string(content_type), std::move(body), WithOurs(std::move(headers))};
     // An accepted request is still being worked on.
@@ -101,18 +101,14 @@ class FrontDoor::CountingResponder : public HttpResponder {
   }
   bool Begin(int status, std::string_view content_type, HttpHeaders headers) override {
     status_ = status;
-    if (has_signs_) return !gone();
+    if (signs_) return !gone();
     return inner_.Begin(status, content_type, WithOurs(std::move(headers)));
   }
   // Before the handler runs, which will answer with server-sent events: a comment, which clients
   // ignore.
   void SendSign(std::string_view text) {
-    if (!std::exchange(has_signs_, true)) {
-      SseStream begin(inner_, WithOurs({}));
-      begin.Comment(text);
-    } else {
-      inner_.Write(StrCat(": ", text, "\n\n"));
-    }
+    if (!signs_) signs_.emplace(inner_, WithOurs({}));
+    signs_->Comment(text);
   }
   bool Write(std::string_view data) override {
     left_before_last_ = inner_.gone();
@@ -197,7 +193,7 @@ class FrontDoor::CountingResponder : public HttpResponder {
   ByteBudget::Hold hold_;
   bool is_large_ = false;
   std::optional<WholeAnswer> answer_;  // until Leave
-  bool has_signs_ = false;             // the response has begun with signs of life
+  std::optional<SseStream> signs_;     // if the response has begun with signs of life
   bool ended_ = false;
   bool left_before_last_ = false;
   int status_ = 500;
