@@ -160,7 +160,13 @@ TEST(ConversationStore, IsAMapWithVersions) {
   std::map<std::string, ConversationStore::Conversation> expected;
   auto store = std::make_unique<ConversationStore>(folder.path());
   int64_t largest = 0;
+  const auto tag_of = [&] {
+    const auto listing = store->List("");
+    EXPECT_TRUE(listing.ok()) << listing.status();
+    return listing.ok() ? listing->tag : "";
+  };
   for (int i = 0; i < 250; ++i) {
+    SCOPED_TRACE(i);
     const std::string id = StrCat("c", random() % 5);
     const bool is_there = expected.contains(id);
     const bool is_stale = random() % 4 == 0;
@@ -168,9 +174,10 @@ TEST(ConversationStore, IsAMapWithVersions) {
     if (random() % 20 == 0) {
       store = std::make_unique<ConversationStore>(folder.path());
     } else if (random() % 6 == 0) {
-      const std::string tag = store->List("")->tag;
-      ASSERT_TRUE(store->Delete("", id).ok());
-      EXPECT_EQ(store->List("")->tag == tag, !is_there);
+      const std::string tag = tag_of();
+      const Status deleted = store->Delete("", id);
+      ASSERT_TRUE(deleted.ok()) << deleted;
+      EXPECT_EQ(tag_of() == tag, !is_there);
       expected.erase(id);
     } else {
       const std::string text = StrCat("{\"i\":", i, "}");
@@ -185,8 +192,12 @@ TEST(ConversationStore, IsAMapWithVersions) {
     ASSERT_TRUE(listing.ok()) << listing.status();
     ASSERT_EQ(listing->items.size(), expected.size());
     for (const auto& [name, conversation] : expected) {
-      EXPECT_EQ(listing->items.at(name).version, conversation.version);
-      EXPECT_EQ(store->Get("", name)->text, conversation.text);
+      const auto item = listing->items.find(name);
+      ASSERT_NE(item, listing->items.end()) << name;
+      EXPECT_EQ(item->second.version, conversation.version);
+      const auto kept = store->Get("", name);
+      ASSERT_TRUE(kept.ok()) << name << ": " << kept.status();
+      EXPECT_EQ(kept->text, conversation.text);
     }
   }
 }
