@@ -280,7 +280,7 @@ std::vector<std::string> Answerer::AddOwnEnds(TurnOptions* turn) const {
   return added;
 }
 
-// Sets the turn's prompt, too.
+// Also sets the turn's prompt.
 StatusOr<KnownPrompt> Answerer::SetPromptOf(const Ask& ask, std::vector<EmbeddedRows> rows,
                                             int64_t row_width, TurnOptions* turn) const {
   WEFT_ASSIGN_OR_RETURN(KnownPrompt known,
@@ -388,7 +388,7 @@ Task<StatusOr<std::unique_ptr<Answer>>> Answerer::Begin(Ask ask, AnswerReader re
 
 namespace {
 
-// Whether a message has the picture: clients of some APIs let the oldest messages go.
+// Whether a message still has the picture: some APIs drop a conversation's oldest messages.
 bool IsIn(const ChatRequest& chat, const AskedPicture& picture) {
   const auto has = [&](const std::string& part) { return part.find(picture.mark) != part.npos; };
   return std::ranges::any_of(chat.conversation.messages, [&](const ChatMessage& message) {
@@ -404,7 +404,7 @@ Status AddRowsOf(const vision::EncodedPicture& picture, int64_t context_tokens, 
                      context_tokens);
 }
 
-// The same number of embeddings, with one value for each.
+// The same embeddings with one value each, for lengths.
 EmbeddedRows Narrow(const EmbeddedRows& rows, int64_t row_width) {
   EmbeddedRows narrow{.mark = rows.mark, .is_picture = rows.is_picture};
   for (const EmbeddedRows::Part& part : rows.parts) {
@@ -416,7 +416,7 @@ EmbeddedRows Narrow(const EmbeddedRows& rows, int64_t row_width) {
 
 }  // namespace
 
-// Refuses what Submit is certain to refuse, so that no pictures are encoded for it.
+// Refuses an ask that Submit would refuse, before its pictures are encoded.
 Task<Status> Answerer::CheckAdmission(const Ask& ask) const {
   const Status may_run = parts_.may_run ? parts_.may_run() : OkStatus();
   if (!may_run.ok()) co_return may_run;
@@ -428,7 +428,7 @@ Task<Status> Answerer::CheckAdmission(const Ask& ask) const {
   co_return admitted;
 }
 
-// One after the other, so that those of several asks take turns.
+// One picture at a time, so that the pictures of several asks alternate.
 Task<Status> Answerer::EncodePictures(Ask* ask) const {
   if (ask->pictures.empty()) co_return OkStatus();
   auto admitting = CheckAdmission(*ask);

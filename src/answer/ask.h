@@ -80,7 +80,7 @@ struct Ask {
   ChatRequest chat = {};
   // Input embeddings in place of texts of the conversation.
   std::vector<EmbeddedRows> rows = {};
-  // Likewise; they become rows before the conversation is rendered.
+  // Each becomes an entry of `rows` before the conversation is rendered.
   std::vector<AskedPicture> pictures = {};
   // Tokens before the conversation, for example an earlier answer's context.
   std::vector<int32_t> before = {};

@@ -12,13 +12,13 @@
 
 namespace weft::serve {
 
-// What one request may have; lib/picture limits the size of each.
+// Per request. lib/picture limits the size of each.
 inline constexpr size_t kMaxPictures = 100;
 
 struct PictureFile {
   explicit PictureFile(std::string its_bytes);
   const std::string bytes;
-  uint64_t hash_high = 0, hash_low = 0;  // of the bytes; another one in every process
+  uint64_t hash_high = 0, hash_low = 0;  // of the bytes; differs between processes
 };
 
 // A picture of a conversation.
@@ -28,8 +28,8 @@ struct AskedPicture {
   std::shared_ptr<const PictureFile> file;
 };
 
-// The text that stands for the file's `n`-th occurrence in a conversation: always the same one,
-// which nobody outside of this process can guess.
+// The text that stands for the file's `n`-th occurrence in a conversation. It is always the same,
+// and nobody outside this process can guess it.
 std::string MarkOf(const PictureFile& file, size_t n);
 
 // Adds a picture to those of a request, and returns its mark. `bytes`: its file's. `place`: see

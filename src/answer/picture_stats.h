@@ -9,8 +9,8 @@ namespace weft::serve {
 struct PictureStats {
   int64_t encoded = 0;    // pictures
   int64_t found = 0;      // in the cache
-  int64_t shared = 0;     // asked for while another ask's encoding was under way
-  int64_t encode_us = 0;  // of the engine's thread
+  int64_t shared = 0;     // waited for an encoding that another ask had begun
+  int64_t encode_us = 0;  // time on the engine thread
   int64_t weight_bytes = 0;
   int64_t cached = 0, cached_bytes = 0;  // pictures and their embeddings
 };

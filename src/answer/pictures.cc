@@ -25,12 +25,12 @@ using vision::PictureKey;
 
 // Patches of a step: enough for the kernels, and few enough that a step's blocks are short.
 constexpr int64_t kStepRows = 1024;
-// Files that are remembered, of which nothing but a hash is kept.
+// Max files that are remembered, each by its hash.
 constexpr size_t kMaxKnown = 4096;
 
 constexpr char kShutDown[] = "the server is shutting down";
 
-// What `work` returns, or that there is not enough memory for it.
+// Returns the result of `work`, or an error if memory runs out.
 template <typename Work>
 auto WithinMemory(Work work) -> decltype(work()) {
   try {
@@ -40,7 +40,7 @@ auto WithinMemory(Work work) -> decltype(work()) {
   }
 }
 
-// A file beyond the limits is refused for good.
+// A file beyond the limits is INVALID_ARGUMENT, because trying again cannot help.
 StatusOr<picture::Picture> Decode(const PictureFile& file) {
   auto decoded = picture::DecodePicture(std::as_bytes(std::span(file.bytes)), picture::Limits());
   if (decoded.status().code() != StatusCode::kResourceExhausted) return decoded;
@@ -61,10 +61,10 @@ struct Pictures::Shared {
 
   explicit Shared(int64_t cache_bytes) : cache(cache_bytes) {}
 
-  // True if `done` was answered or will be: the picture is at hand or under way.
+  // True if `done` was called or will be: the picture is in the cache or being encoded.
   bool Answer(const PictureKey& key, Done& done);
-  // Remembers the file's picture. True if the job was answered or will be; otherwise its encoding
-  // is now under way.
+  // Remembers the file's picture. True if the job's `done` was called or will be; otherwise the
+  // caller must encode the picture.
   bool Enter(Job& job, const PictureKey& key);
   void Finish(const PictureKey& key, StatusOr<EncodedPicture> encoded, int64_t us);
 
@@ -127,7 +127,7 @@ void Pictures::Shared::Finish(const PictureKey& key, StatusOr<EncodedPicture> en
   for (const Done& done : waiting) done(result);
 }
 
-// One picture's encoding. If the engine shuts down first, those who wait hear of that.
+// One picture's encoding. If the engine shuts down first, those who wait get an error.
 class Pictures::Work : public SideWork {
  public:
   Work(std::shared_ptr<const vision::PictureEncoder> encoder, std::shared_ptr<Shared> shared,
@@ -284,7 +284,7 @@ StatusOr<EncodedPicture> Pictures::Measure(std::string_view tenant, const Pictur
 EmbeddedRows Pictures::RowsOf(std::string mark, const EncodedPicture& picture) const {
   EmbeddedRows rows{.mark = std::move(mark), .is_picture = true};
   std::span<const float> row_end = encoder_->row_end();
-  // As wide as the embeddings: a measured picture has one value for each.
+  // Cut to the embeddings' width: a measured picture has one value per embedding.
   if (!row_end.empty()) row_end = row_end.first(static_cast<size_t>(picture.views[0].width));
   for (vision::SpanPart& part : ArrangeSpan(spec().frame, row_end, picture)) {
     rows.parts.push_back({std::move(part.text), std::move(part.rows)});

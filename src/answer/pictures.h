@@ -2,8 +2,8 @@
 //
 // One thread decodes and prepares a picture at a time. The engine's thread encodes it in pieces
 // between its steps (Engine::RunBeside), so decoding sessions keep their rhythm. A picture that a
-// tenant has several times at once, or that the cache still holds, is encoded once. In a prompt it
-// is what its embeddings are: the engine compares these bit by bit, in memory and on disk.
+// tenant has several times at once, or that the cache still holds, is encoded once. The prefix
+// cache knows a picture by its embeddings, which are compared bit by bit, in memory and on disk.
 //
 // One per loaded model. Any thread.
 #ifndef WEFT_ANSWER_PICTURES_H_
@@ -37,18 +37,18 @@ class Pictures {
   // `engine` must outlive it.
   Pictures(std::shared_ptr<const vision::PictureEncoder> encoder, Engine* engine,
            int64_t cache_bytes);
-  // Asks that are not answered yet get an error.
+  // Pending calls of Encode get an error.
   ~Pictures();
   Pictures(const Pictures&) = delete;
   Pictures& operator=(const Pictures&) = delete;
 
   // `done` is called from any thread and must do nothing but wake somebody or copy.
-  // INVALID_ARGUMENT and RESOURCE_EXHAUSTED say what is wrong with the file.
+  // INVALID_ARGUMENT if the file cannot be used, RESOURCE_EXHAUSTED if memory runs out.
   void Encode(std::string_view tenant, const std::shared_ptr<const PictureFile>& file,
               std::function<void(StatusOr<Encoded>)> done);
-  // Zeros, one value per embedding: for lengths.
+  // For lengths, without encoding: zeros, one value per embedding.
   StatusOr<vision::EncodedPicture> Measure(std::string_view tenant, const PictureFile& file) const;
-  // A picture in a prompt, with as many values per embedding as it has.
+  // The picture as a part of a prompt. A measured one has one value per embedding there, too.
   EmbeddedRows RowsOf(std::string mark, const vision::EncodedPicture& picture) const;
 
   PictureStats stats() const;
@@ -73,13 +73,13 @@ class Pictures {
   std::thread thread_;
 };
 
-// Most bytes of embeddings in one session: enough for a context of pictures, within reason.
+// Max bytes of embeddings in one session: enough for a context of pictures, at most 1 GiB.
 int64_t RowBytesFor(const Model& model, int64_t at_least);
 
-// OK if the projector belongs to the model and the engine can place its pictures; otherwise a
-// sentence that says why not.
+// OK if the projector belongs to the model and the engine can place its pictures; otherwise the
+// reason.
 Status CheckProjector(const PictureSpec& spec, const Model& model);
-// OK if the model's vocabulary has the tokens between which the projector's pictures stand.
+// OK if the model's vocabulary has the tokens that the projector puts around pictures.
 Status CheckVocabulary(const PictureSpec& spec, const Model& model);
 
 }  // namespace weft::serve

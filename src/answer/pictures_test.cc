@@ -1,5 +1,5 @@
-// Pictures before a tiny model and a tiny projector of random weights: encoded once for everybody
-// who asks, with the same bits whatever else the engine does.
+// Pictures with a tiny model and a tiny projector of random weights: each is encoded once, and its
+// bits do not depend on the engine's other work.
 #include "answer/pictures.h"
 
 #include <gmock/gmock.h>

@@ -67,9 +67,9 @@ class PromptMaker {
   // Renders and encodes. Messages that say what the model said are given in the model's own words
   // and tokens, unless the operator turned that off. In a conversation with tools they also keep
   // reasoning that the template would drop, so that nothing after it has to be computed again; but
-  // not if the prompt only fits without it. `rows` stand for texts of the conversation; where they
-  // are no pictures, nothing is known of what the model said. `row_width`: values per embedding in
-  // `rows`; 0: the model's.
+  // not if the prompt only fits without it. `rows` stand for texts of the conversation; unless all
+  // are pictures, the model's own words are not used. `row_width`: values per embedding in `rows`;
+  // 0: the model's.
   StatusOr<KnownPrompt> Make(std::string_view domain, ChatRequest chat,
                              std::vector<EmbeddedRows> rows = {}, int64_t row_width = 0);
 

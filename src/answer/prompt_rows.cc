@@ -48,7 +48,7 @@ class PartMaker {
   }
 
   const PromptEncoder encoder_;
-  PromptEncoder inside_;  // of texts that embeddings precede
+  PromptEncoder inside_;  // for texts after the first embeddings
   const std::string_view whole_;
   const std::span<const TokenSpan> known_;
   std::string text_;

@@ -289,7 +289,7 @@ StatusOr<ChatPrompt> ChatFormatImpl::RenderWhole(const Messages& messages,
   return prompt;
 }
 
-// The marks of pictures stand in place of what the template writes for them.
+// Replaces the template's own texts for pictures with the pictures' marks.
 void ChatFormatImpl::TakePictureTexts(const std::vector<std::string>& marks,
                                       std::string* text) const {
   const std::string& picture = traits_.picture;

@@ -51,8 +51,8 @@ struct ChatRequest {
   std::vector<OwnWords> own = {};
   // Replies keep their reasoning also where the template would drop it.
   bool keep_hidden_reasoning = false;
-  // Texts that stand for pictures in the messages. Each comes out where the template puts a
-  // picture, in place of what it writes for one.
+  // Texts that stand for pictures in the messages. Where the template writes its own text for a
+  // picture, the prompt has this one instead.
   std::vector<std::string> pictures = {};
 };
 

@@ -276,8 +276,8 @@ Value ConversationView::Content(const ShownMessage& message, Meter* meter) const
   return Parts(text, with_pictures, meter);
 }
 
-// The mark of a picture follows it, at the beginning of a text: that tells where in the rendered
-// text the picture is.
+// The text after a picture begins with the picture's mark, which shows where the picture is in the
+// rendered text.
 Value ConversationView::Parts(std::string_view text, bool with_pictures, Meter* meter) const {
   std::vector<Value> parts;
   const auto add = [&](std::string_view type, std::string_view said) {

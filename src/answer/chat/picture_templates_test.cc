@@ -1,4 +1,4 @@
-// Where templates put pictures: what they write for one gives way to its mark.
+// Where templates put pictures: a mark replaces the template's own text for one.
 #include "answer/chat/chat_format_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -6,12 +6,12 @@
 namespace weft {
 namespace {
 
-// As SmolVLM's: a picture at the beginning changes what comes before it.
+// Like SmolVLM's: a picture at the beginning changes what comes before it.
 constexpr char kOfParts[] =
     "{% for m in messages %}{{ m.role }}{% if m.content[0]['type'] == 'image' %}:{% else %}: "
     "{% endif %}{% for line in m.content %}{% if line['type'] == 'text' %}{{ line['text'] }}"
     "{% elif line['type'] == 'image' %}<image>{% endif %}{% endfor %}\n{% endfor %}";
-// As Qwen's: texts as they are, or lists.
+// Like Qwen's: a content is a text or a list of parts.
 constexpr char kOfBoth[] =
     "{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for part in m.content %}{% if part.type == 'image' or 'image' in part %}"
@@ -40,7 +40,7 @@ TEST(PictureTemplatesTest, ATemplateWithoutPicturesShowsTheMarkAsText) {
   EXPECT_EQ(Shown(kOfTexts, "See <#1>!"), "[user]See <#1>!\n");
 }
 
-// What a user writes is no picture.
+// A text from the user is never taken for a picture.
 TEST(PictureTemplatesTest, TextThatLooksLikeAPictureStays) {
   EXPECT_EQ(Shown(kOfBoth, "<image> <#1> <|image_pad|> <#9>"),
             "[user]<image> <#1> <|image_pad|> <#9>");

@@ -24,7 +24,7 @@ struct TemplateTraits {
   bool system_before_answer = false;
   bool developer = false;  // accepts the role "developer"
   bool parts = false;      // accepts content only as a list of parts
-  // What it writes for a part {"type": "image"} between two texts of a user; empty: nothing.
+  // Its output for a part {"type": "image"} between two texts of a user; may be empty.
   std::string picture = {};
   bool tools = false;             // shows the offered tools
   bool omits_no_tools = false;    // without tools, the variable must be absent

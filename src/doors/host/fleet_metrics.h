@@ -17,14 +17,14 @@ namespace weft::serve {
 
 struct ModelMetrics {
   std::string model;
-  MetricFamilies families;  // of its Metrics
+  MetricFamilies families;  // from its Metrics
 };
 
-// `own`: the server's, of which those of HTTP count. They keep their labels, and are left out of
-// the models' metrics: requests come through the server.
+// `own`: the server's. Its HTTP metrics keep their labels, and those of the models are left out,
+// because all requests come through the server.
 MetricFamilies MergeMetrics(MetricFamilies own, std::vector<ModelMetrics> models);
 
-// Adds which models are loaded, and the memory that each counts for.
+// Adds which models are loaded, and each model's memory.
 void AddFleetMetrics(const std::vector<ModelFleet::Info>& models, MetricFamilies* families);
 
 }  // namespace weft::serve

@@ -55,7 +55,7 @@ class ModelFleet::Waiting {
     MutexLock lock(&fleet_.mutex_);
     place_ = member_.waiting.insert(member_.waiting.end(), std::move(waiter));
   }
-  // Gives back a lease that nobody took, after the lock: Release takes it again.
+  // Releases a lease that nobody took, after unlocking: Release locks again.
   ~Waiting() {
     ModelLease unused;
     MutexLock lock(&fleet_.mutex_);
@@ -268,7 +268,7 @@ Status ModelFleet::Add(FleetModel model) {
   return OkStatus();
 }
 
-// Of those that wait for it, each is woken and finds that it is gone.
+// Wakes the requests that wait for it, which then find that it is gone.
 void ModelFleet::RemoveMember(Member* member) {
   member->is_gone = true;
   member->is_asked = member->yields = false;
@@ -428,7 +428,7 @@ Status ModelFleet::ParkAll(milliseconds grace) {
   return OkStatus();
 }
 
-// Calls `when_gone` of the removed models that the thread did not get to before it ended.
+// Calls `when_gone` for removed models that the thread had not erased when it ended.
 void ModelFleet::TellGone() {
   std::vector<std::function<void()>> all;
   {

@@ -71,10 +71,10 @@ struct FleetModel {
   int64_t needs_bytes = 0;   // an estimate of LoadedModel::memory_bytes
   std::string problem = {};  // why it can never be loaded; empty: it can
   Load load;
-  // What it was made of: file, flags. A model of the same name and source is the same.
+  // Its file and flags as text: models of the same name and source are the same model.
   std::string source = {};
-  std::string path = {};  // of its file
-  bool is_added = false;  // while the server ran: Replace keeps it
+  std::string path = {};  // its file's
+  bool is_added = false;  // after the start, so Replace keeps it
   // For lists, while it is not loaded.
   std::string file_name = {};
   int64_t file_bytes = 0;
@@ -88,7 +88,7 @@ struct ModelWish {
   // Replaces its idle_unload from now on; 0: unload it when this request has ended.
   std::optional<std::chrono::milliseconds> keep_alive = std::nullopt;
   bool may_load = true;  // false: refused unless it is loaded
-  bool counts = true;    // false: not loaded by it, and not kept by it
+  bool counts = true;    // false: neither loads the model nor keeps it loaded
 };
 
 class ModelFleet {
@@ -124,7 +124,7 @@ class ModelFleet {
     State state = State::kUnloaded;
     double loaded_share = 0;
     std::string problem = {};
-    int64_t done_bytes = 0, total_bytes = 0;  // of a download
+    int64_t done_bytes = 0, total_bytes = 0;  // for downloads
   };
 
   ModelFleet(Options options, std::vector<FleetModel> models);
@@ -135,8 +135,7 @@ class ModelFleet {
   // Whether the models that are loaded at the start are, as far as they can be.
   bool started() const;
 
-  // What a request hears while it waits: `tell` is called after `first`, then every `interval`,
-  // with the reason.
+  // Tells a waiting request why it waits: `tell` is called after `first`, then every `interval`.
   struct Signs {
     std::chrono::milliseconds first{0}, interval{0};
     std::function<void(std::string_view why)> tell = {};
@@ -150,8 +149,8 @@ class ModelFleet {
   }
   // Without loading it and without counting as its use; null if it is not loaded.
   ModelLease Peek(std::string_view name);
-  // Begins to load or unload it. FAILED_PRECONDITION if it is that already, or must stay. Load,
-  // Unload and Remove take an exact name or alias.
+  // Begins to load or unload it. FAILED_PRECONDITION if that is done already, or cannot be: its
+  // file is broken, or it is pinned. Load, Unload and Remove take an exact name or alias.
   Status Load(std::string_view name);
   Status Unload(std::string_view name);
 
@@ -163,10 +162,10 @@ class ModelFleet {
   // and when it is unloaded, `then` is called on the fleet's thread, or by Drain.
   // FAILED_PRECONDITION if it is pinned.
   Status Remove(std::string_view name, std::function<void()> then = {});
-  // Models that are not among these are removed, except for added ones, new ones are added, and
-  // those of another source are replaced.
+  // Adds new models, replaces those of another source, and removes those that are not in the list,
+  // except added ones.
   Status Replace(std::vector<FleetModel> models);
-  // Tells those who read events.
+  // Adds an event about a download.
   void NoteDownload(Event event);
 
   std::vector<Info> List() const;
@@ -193,7 +192,7 @@ class ModelFleet {
   };
   struct Member : std::enable_shared_from_this<Member> {
     std::shared_ptr<const FleetModel> model;
-    std::string directory = {};            // the name of that of its sessions
+    std::string directory = {};            // of its sessions: a name
     bool is_gone = false;                  // removed
     std::function<void()> when_gone = {};  // see Remove
     State state = State::kUnloaded;
@@ -213,7 +212,7 @@ class ModelFleet {
 
   // By its exact name or alias. Null if there is none.
   Member* FindNamed(std::string_view name) const WEFT_REQUIRES(mutex_);
-  // The same for requests: an empty name is the first model, and a further ":latest" is ignored.
+  // The same for requests: an empty name means the first model, and a final ":latest" is ignored.
   Member* FindMember(std::string_view name) const WEFT_REQUIRES(mutex_);
   Status UnknownName(std::string_view name) const WEFT_REQUIRES(mutex_);
   void AddMember(FleetModel model) WEFT_REQUIRES(mutex_);
@@ -255,8 +254,8 @@ class ModelFleet {
 
   const Options options_;
   mutable Mutex mutex_;
-  CondVar changed_;  // something for the thread to do
-  // The thread alone removes members, when nothing points to them any more.
+  CondVar changed_;  // there is work for the thread
+  // Only the thread erases members, when nothing points to them any more.
   std::vector<std::shared_ptr<Member>> members_ WEFT_GUARDED_BY(mutex_);
   std::deque<Member*> to_load_ WEFT_GUARDED_BY(mutex_);
   std::deque<Event> events_ WEFT_GUARDED_BY(mutex_);

@@ -194,7 +194,7 @@ bool ModelFleet::UnloadOne() {
   return false;
 }
 
-// Whether a removed model still has the directory of its sessions.
+// Whether a removed model still uses the directory of the member's sessions.
 bool ModelFleet::IsGoneUnloading(const Member& member) const {
   return std::ranges::any_of(members_, [&member](const auto& other) {
     return other->is_gone && other->directory == member.directory &&
@@ -202,7 +202,7 @@ bool ModelFleet::IsGoneUnloading(const Member& member) const {
   });
 }
 
-// One removed model that is unloaded. False if there is none.
+// Erases one removed model that is unloaded. False if there is none.
 bool ModelFleet::ForgetGone() {
   const auto gone = std::ranges::find_if(members_, [](const auto& member) {
     return member->is_gone && member->state == State::kUnloaded;

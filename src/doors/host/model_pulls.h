@@ -1,5 +1,5 @@
-// Downloads of models that are served from then on, a few at a time. What happens is told by the
-// fleet's events.
+// Downloads models, a few at a time, and adds them to the fleet. The fleet's events tell how far
+// each is.
 //
 // Any thread.
 #ifndef WEFT_DOORS_HOST_MODEL_PULLS_H_
@@ -21,16 +21,17 @@ namespace weft::serve {
 class ModelPulls {
  public:
   using Tell = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
-  // Downloads what is not here yet, and opens it. Blocks; gives up when `is_wanted` returns false.
+  // Downloads the model unless it is here, and opens it. Blocks. Gives up when `is_wanted` returns
+  // false.
   using Pull = std::function<StatusOr<FleetModel>(const std::string& name, const Tell& tell,
                                                   const std::function<bool()>& is_wanted)>;
 
   // `fleet` outlives it. Gives up when `draining` is requested.
   ModelPulls(ModelFleet* fleet, Pull pull, std::stop_token draining);
-  ~ModelPulls();  // gives up, and waits for that
+  ~ModelPulls();  // cancels downloads and waits for their threads
 
-  // Begins, on a thread of its own. ALREADY_EXISTS if the model is served or being downloaded,
-  // RESOURCE_EXHAUSTED if too many are. `account` is who asks.
+  // Starts a download on a thread of its own. ALREADY_EXISTS if the model is served or being
+  // downloaded, RESOURCE_EXHAUSTED if too many are. `account` is who asks.
   Status Begin(const std::string& account, const std::string& name);
 
  private:

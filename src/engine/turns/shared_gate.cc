@@ -4,7 +4,7 @@
 
 namespace weft {
 
-// What follows "of the holder" is touched by the thread that has the turn, without the mutex.
+// The thread that has the turn reads clock_us and since_us without the mutex.
 class SharedGate::Member : public StepGate::Place {
  public:
   explicit Member(std::shared_ptr<SharedGate> gate) : gate_(std::move(gate)) {}
@@ -20,7 +20,7 @@ class SharedGate::Member : public StepGate::Place {
   int others() const override { return gate_->n_busy_ - (is_busy ? 1 : 0); }
 
   int64_t clock_us = 0;
-  int64_t since_us = 0;  // of the holder: its clock stood at clock_us then
+  int64_t since_us = 0;  // when the holder's clock was last set, to clock_us
   bool is_busy = false;  // between Enter and Leave
   CondVar woken;
 
@@ -85,11 +85,11 @@ void SharedGate::Charge(Member* member) {
   const int64_t now_us = now_us_();
   member->clock_us += std::max<int64_t>(now_us - member->since_us, 0);
   member->since_us = now_us;
-  // What it computes alone costs it nothing.
+  // Computing alone costs nothing: whoever comes next starts at this clock.
   if (n_busy_ == 1) step_clock_us_ = std::max(step_clock_us_, member->clock_us);
 }
 
-// To the place that has computed for the shortest time; of equal ones the first that came.
+// To the waiting place that has computed for the shortest time; if two have, to the first.
 void SharedGate::HandOver() {
   holder_ = nullptr;
   const auto next = std::ranges::min_element(

@@ -1,8 +1,8 @@
 // The StepGate that gives each engine the same time, by its measured use of it.
 //
 // Each place has a clock: the time that it has computed. Of those that wait, the place with the
-// earliest clock goes next. A place that comes back from idleness starts at the clock of the step
-// that runs now, so that it goes next but has saved nothing up.
+// earliest clock goes next. A place that was idle starts at the clock of the current step: it goes
+// next, but idle time earns it no more than that.
 //
 // Any thread.
 #ifndef WEFT_ENGINE_TURNS_SHARED_GATE_H_

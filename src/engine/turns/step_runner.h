@@ -74,15 +74,15 @@ class StepRunner {
   LaneView ViewOf(const ActiveTurn& turn, const Lane& lane) const;
   const StepPlanner& planner() const { return planner_; }
 
-  // Other engines had the processor for this long, and so many may want it again.
+  // Other engines computed for `waited_us`. `n` of them may want to compute again.
   void NoteOthers(int n, int64_t waited_us) {
     planner_.SetOthers(n);
     slice_end_us_ += waited_us;
   }
-  // Of the last Run.
+  // Whether the last Run computed a short step.
   bool last_was_short() const { return last_was_short_; }
-  // The thread did other work for this long. If it followed a short step, a part of the long one
-  // comes next, however short its slice is.
+  // The thread spent this long on side work. After a short step, the next step is then a part of
+  // the long one, even if no time is left for it.
   void NoteSideWork(int64_t us) {
     slice_end_us_ += us;
     long_is_owed_ = last_was_short_;
