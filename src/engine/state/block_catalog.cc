@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
-#include "xxhash.h"
+#include "engine/state/fields.h"
 
 namespace weft {
 namespace {
@@ -17,67 +17,22 @@ constexpr int64_t kMaxDepthFactor = 4;
 
 Fingerprint HashAfter(const Fingerprint& parent, BlockInfo::Kind kind,
                       std::span<const TokenId> tokens) {
-  std::vector<uint64_t> head = {parent.low, parent.high, static_cast<uint64_t>(kind),
-                                tokens.size()};
-  XXH3_state_t* state = XXH3_createState();
-  XXH3_128bits_reset(state);
-  XXH3_128bits_update(state, head.data(), head.size() * sizeof(uint64_t));
-  XXH3_128bits_update(state, tokens.data(), tokens.size_bytes());
-  const XXH128_hash_t digest = XXH3_128bits_digest(state);
-  XXH3_freeState(state);
-  return {.low = digest.low64, .high = digest.high64};
+  FieldWriter out;
+  for (const uint64_t number :
+       {parent.low, parent.high, static_cast<uint64_t>(kind), uint64_t{tokens.size()}}) {
+    out.Put(number);
+  }
+  for (const TokenId token : tokens) out.Put(token);
+  return FingerprintOf(out.bytes());
 }
 
 }  // namespace
 
-struct BlockCatalog::Block {
-  BlockInfo info;
+struct BlockCatalog::Block : BlockInfo {
   uint64_t serial = 0;
   bool written = false;
-  std::optional<std::pair<int64_t, uint64_t>> place;  // in the order
+  std::optional<OrderKey> place;  // in the order
 };
-
-namespace {
-
-bool Less(std::span<const TokenId> a, std::span<const TokenId> b) {
-  return std::ranges::lexicographical_compare(a, b);
-}
-
-}  // namespace
-
-bool BlockCatalog::ByTokens::operator()(const Block* a, const Block* b) const {
-  return Less(a->info.tokens, b->info.tokens);
-}
-
-bool BlockCatalog::ByTokens::operator()(const Block* a, std::span<const TokenId> b) const {
-  return Less(a->info.tokens, b);
-}
-
-bool BlockCatalog::ByTokens::operator()(std::span<const TokenId> a, const Block* b) const {
-  return Less(a, b->info.tokens);
-}
-
-int64_t BlockCatalog::Common(const Block* block, std::span<const TokenId> tokens) const {
-  ++visits_;
-  return CommonLength(block->info.tokens, tokens);
-}
-
-template <typename Visit>
-void BlockCatalog::ForEachBeginning(const Ordered& blocks, std::span<const TokenId> tokens,
-                                    Visit visit) const {
-  while (true) {
-    const auto after = blocks.upper_bound(tokens);
-    if (after == blocks.begin()) return;
-    Block* const block = *std::prev(after);
-    // A sibling that shares more of the tokens would sort after the block.
-    int64_t common = Common(block, tokens);
-    if (common == std::ssize(block->info.tokens)) {
-      if (visit(block) || common == 0) return;
-      --common;
-    }
-    tokens = tokens.first(static_cast<size_t>(common));
-  }
-}
 
 Fingerprint BlockRoot(std::string_view domain) {
   return FingerprintOf(StrCat("blocks of domain ", domain));
@@ -98,79 +53,108 @@ BlockCatalog::BlockCatalog(Options options) : options_(std::move(options)) {
 
 BlockCatalog::~BlockCatalog() = default;
 
+bool BlockCatalog::Children::has_end() const {
+  return !slots.empty() && !slots.Last()->tokens.empty();
+}
+
+// --- the tree ---------------------------------------------------------------------------
+
+BlockCatalog::Block* BlockCatalog::BlockOf(const Fingerprint& key) const {
+  const auto found = blocks_.find(key);
+  return found != blocks_.end() ? found->second.get() : nullptr;
+}
+
+const BlockCatalog::Children* BlockCatalog::ChildrenOf(const Fingerprint& parent) const {
+  const auto found = children_.find(parent);
+  return found != children_.end() ? &found->second : nullptr;
+}
+
+BlockCatalog::Block* BlockCatalog::Insert(BlockInfo info) {
+  auto owned = std::make_unique<Block>();
+  Block* const block = owned.get();
+  static_cast<BlockInfo&>(*block) = std::move(info);
+  block->serial = next_serial_++;
+  bytes_ += block->bytes;
+  children_.try_emplace(block->parent, &compared_tokens_)
+      .first->second.of(block->kind)
+      .Insert(block);
+  blocks_.emplace(block->key, std::move(owned));
+  return block;
+}
+
+void BlockCatalog::Erase(const Fingerprint& key) {
+  const auto found = blocks_.find(key);
+  if (found == blocks_.end()) return;
+  const std::unique_ptr<Block> block = std::move(found->second);
+  blocks_.erase(found);
+  Unplace(block.get());
+  bytes_ -= block->bytes;
+  const auto siblings = children_.find(block->parent);
+  Children& children = siblings->second;
+  const bool had_end = children.has_end();
+  children.of(block->kind).Erase(block.get());
+  if (children.pages.empty() && children.slots.empty()) {
+    children_.erase(siblings);
+  } else if (had_end && !children.has_end()) {
+    // Its sibling pages may have become useless.
+    for (Block* const page : children.pages) {
+      Unplace(page);
+      Place(page);
+    }
+  }
+  Place(BlockOf(block->parent));
+}
+
 // --- eviction order ---------------------------------------------------------------------
 
-int64_t BlockCatalog::KeepUntil(const Block& block) const {
-  const BlockInfo& info = block.info;
-  const bool lost = info.first_token > 0 && !blocks_.contains(info.parent);
-  if (lost || IsEndless(info)) return info.used_s;
+int64_t BlockCatalog::KeepUntil(const BlockInfo& info) const {
+  const Children* const siblings = ChildrenOf(info.parent);
+  const bool is_lost = info.first_token > 0 && BlockOf(info.parent) == nullptr;
+  // For models with recurrent state the last pages are useless without a slot after them.
+  const bool is_endless = options_.slots && info.kind == BlockInfo::Kind::kPage &&
+                          (siblings == nullptr || !siblings->has_end());
+  if (is_lost || is_endless) return info.used_s;
   const int64_t uses = std::bit_width(static_cast<uint64_t>(info.uses) + 1);
   const int64_t depth = std::min(info.first_token, (kMaxDepthFactor - 1) * kCostlyDepth);
   const int64_t worth = kWorthSeconds * uses * (kCostlyDepth + depth) / kCostlyDepth;
   return info.used_s + (info.session ? 2 * worth : worth);
 }
 
-// For models with recurrent state the last pages are useless without a slot after them.
-bool BlockCatalog::IsEndless(const BlockInfo& info) const {
-  if (!options_.slots || info.kind != BlockInfo::Kind::kPage) return false;
-  const auto siblings = children_.find(info.parent);
-  if (siblings == children_.end() || siblings->second.slots.empty()) return true;
-  return (*siblings->second.slots.rbegin())->info.tokens.empty();
-}
-
-bool BlockCatalog::IsLeaf(const Block& block) const { return !children_.contains(block.info.key); }
+bool BlockCatalog::IsLeaf(const Block& block) const { return ChildrenOf(block.key) == nullptr; }
 
 void BlockCatalog::Place(Block* block) {
-  if (block->place.has_value() || !block->written || !IsLeaf(*block)) return;
+  if (block == nullptr || block->place.has_value() || !block->written || !IsLeaf(*block)) return;
   block->place.emplace(KeepUntil(*block), block->serial);
-  order_.insert(*block->place);
-  evictable_[block->serial] = {.block = block, .foreign = {}};
+  order_[*block->place].block = block;
 }
 
 void BlockCatalog::Unplace(Block* block) {
-  if (!block->place.has_value()) return;
+  if (block == nullptr || !block->place.has_value()) return;
   order_.erase(*block->place);
-  evictable_.erase(block->serial);
   block->place.reset();
-}
-
-void BlockCatalog::PlaceByKey(const Fingerprint& key) {
-  if (const auto found = blocks_.find(key); found != blocks_.end()) Place(found->second.get());
-}
-
-void BlockCatalog::UnplaceByKey(const Fingerprint& key) {
-  if (const auto found = blocks_.find(key); found != blocks_.end()) Unplace(found->second.get());
 }
 
 bool BlockCatalog::MakeRoom(int64_t bytes, int64_t worth_until, const Fingerprint& parent,
                             Victims* victims) {
   if (bytes > std::max<int64_t>(0, room())) return false;
-  std::vector<std::pair<int64_t, uint64_t>> spared;
-  bool fits = true;
-  while (fits && bytes_ + bytes > room()) {
-    if (order_.empty() || order_.begin()->first > worth_until) {
-      fits = false;
-      break;
-    }
-    const auto first = *order_.begin();
-    const Evictable least = evictable_.at(first.second);
-    if (least.block == nullptr) {
-      order_.erase(order_.begin());
-      evictable_.erase(first.second);
-      bytes_ -= least.foreign.bytes;
-      victims->push_back(least.foreign.path);
-    } else if (least.block->info.key == parent) {
-      spared.push_back(first);
-      order_.erase(order_.begin());
+  for (auto least = order_.begin(); bytes_ + bytes > room();) {
+    if (least == order_.end() || least->first.first > worth_until) return false;
+    const auto& [block, foreign] = least->second;
+    if (block == nullptr) {
+      bytes_ -= foreign.bytes;
+      victims->push_back(foreign.path);
+      order_.erase(least);
+    } else if (block->key == parent) {
+      ++least;
       continue;
     } else {
-      victims->push_back(PathOf(least.block->info.key));
-      Erase(least.block->info.key);
+      victims->push_back(PathOf(block->key));
+      Erase(block->key);
     }
     ++evicted_;
+    least = order_.begin();  // a parent may be the next
   }
-  for (const auto& place : spared) order_.insert(place);
-  return fits;
+  return true;
 }
 
 void BlockCatalog::SetOtherBytes(int64_t bytes, Victims* victims) {
@@ -182,51 +166,16 @@ bool BlockCatalog::MakeRoomForOthers(int64_t bytes, Victims* victims) {
   return MakeRoom(bytes, INT64_MAX, {}, victims);
 }
 
-void BlockCatalog::Erase(const Fingerprint& key) {
-  const auto found = blocks_.find(key);
-  if (found == blocks_.end()) return;
-  Block* const block = found->second.get();
-  Unplace(block);
-  const Fingerprint parent = block->info.parent;
-  const auto siblings = children_.find(parent);
-  auto& [pages, slots] = siblings->second;
-  siblings->second.of(block->info.kind).erase(block);
-  const bool was_last_end = block->info.kind == BlockInfo::Kind::kSlot &&
-                            !block->info.tokens.empty() &&
-                            (slots.empty() || (*slots.rbegin())->info.tokens.empty());
-  if (pages.empty() && slots.empty()) {
-    children_.erase(siblings);
-  } else if (was_last_end) {
-    // Its sibling pages may have become useless.
-    for (Block* page : pages) {
-      Unplace(page);
-      Place(page);
-    }
-  }
-  bytes_ -= block->info.bytes;
-  blocks_.erase(found);
-  PlaceByKey(parent);
-}
-
 // --- contents ---------------------------------------------------------------------------
 
 BlockCatalog::Victims BlockCatalog::Load(std::vector<BlockInfo> own,
                                          std::vector<ForeignFile> foreign) {
-  for (BlockInfo& info : own) {
-    auto block = std::make_unique<Block>();
-    block->info = std::move(info);
-    block->serial = next_serial_++;
-    block->written = true;
-    bytes_ += block->info.bytes;
-    children_[block->info.parent].of(block->info.kind).insert(block.get());
-    blocks_.emplace(block->info.key, std::move(block));
-  }
+  for (BlockInfo& info : own) Insert(std::move(info))->written = true;
   for (auto& [key, block] : blocks_) Place(block.get());
   for (ForeignFile& file : foreign) {
-    const uint64_t serial = next_serial_++;
     bytes_ += file.bytes;
-    order_.emplace(file.used_s, serial);
-    evictable_[serial] = {.block = nullptr, .foreign = std::move(file)};
+    const OrderKey place = {file.used_s, next_serial_++};
+    order_[place].foreign = std::move(file);
   }
   Victims victims;
   (void)MakeRoom(0, INT64_MAX, {}, &victims);
@@ -234,39 +183,32 @@ BlockCatalog::Victims BlockCatalog::Load(std::vector<BlockInfo> own,
 }
 
 bool BlockCatalog::Add(BlockInfo info, Victims* victims) {
-  if (const BlockInfo* const known = Find(info.key); known != nullptr) {
-    WEFT_CHECK(IsWritten(info.key) && (known->groups & ~info.groups) == 0,
+  if (const Block* const known = BlockOf(info.key); known != nullptr) {
+    WEFT_CHECK(known->written && (known->groups & ~info.groups) == 0,
                "a block is replaced by one that holds more");
     info.uses = known->uses;
   }
-  auto block = std::make_unique<Block>();
-  block->info = std::move(info);
   // As if it had its slot already.
-  int64_t worth_until = block->info.used_s + kWorthSeconds;
-  if (block->info.session) worth_until += kWorthSeconds;
-  worth_until = std::max(worth_until, KeepUntil(*block));
+  const int64_t worth_until =
+      std::max(info.used_s + (info.session ? 2 : 1) * kWorthSeconds, KeepUntil(info));
   // A previous block counts until the new one has replaced its file.
-  if (!MakeRoom(block->info.bytes, worth_until, block->info.parent, victims)) return false;
-  Erase(block->info.key);
-  block->serial = next_serial_++;
-  bytes_ += block->info.bytes;
-  UnplaceByKey(block->info.parent);
-  children_[block->info.parent].of(block->info.kind).insert(block.get());
-  blocks_.emplace(block->info.key, std::move(block));
+  if (!MakeRoom(info.bytes, worth_until, info.parent, victims)) return false;
+  Erase(info.key);
+  Unplace(BlockOf(info.parent));
+  Insert(std::move(info));
   return true;
 }
 
 void BlockCatalog::SetWritten(const Fingerprint& key, Victims* victims) {
-  const auto found = blocks_.find(key);
-  if (found == blocks_.end()) return;
-  Block* const block = found->second.get();
+  Block* const block = BlockOf(key);
+  if (block == nullptr) return;
   block->written = true;
   Place(block);
-  if (block->info.kind != BlockInfo::Kind::kPage) return;
+  if (block->kind != BlockInfo::Kind::kPage) return;
   std::vector<Fingerprint> superfluous;
-  ForEachBeginning(children_.at(block->info.parent).pages, block->info.tokens, [&](Block* other) {
-    const bool adds = (other->info.groups & ~block->info.groups) != 0;
-    if (other != block && other->written && !adds) superfluous.push_back(other->info.key);
+  children_.at(block->parent).pages.ForEachBeginning(block->tokens, [&](const Block* other) {
+    const bool adds = (other->groups & ~block->groups) != 0;
+    if (other != block && other->written && !adds) superfluous.push_back(other->key);
     return false;
   });
   for (const Fingerprint& shorter : superfluous) {
@@ -277,85 +219,45 @@ void BlockCatalog::SetWritten(const Fingerprint& key, Victims* victims) {
 
 void BlockCatalog::Remove(const Fingerprint& key) { Erase(key); }
 
-const BlockInfo* BlockCatalog::Find(const Fingerprint& key) const {
-  const auto found = blocks_.find(key);
-  return found != blocks_.end() ? &found->second->info : nullptr;
-}
+const BlockInfo* BlockCatalog::Find(const Fingerprint& key) const { return BlockOf(key); }
 
 bool BlockCatalog::IsWritten(const Fingerprint& key) const {
-  const auto found = blocks_.find(key);
-  return found != blocks_.end() && found->second->written;
+  const Block* const block = BlockOf(key);
+  return block != nullptr && block->written;
 }
 
 bool BlockCatalog::Covers(const Fingerprint& parent, std::span<const TokenId> tokens,
                           uint64_t groups) const {
-  const auto found = children_.find(parent);
-  if (found == children_.end()) return false;
-  const Ordered& pages = found->second.pages;
-  for (auto it = pages.lower_bound(tokens); it != pages.end(); ++it) {
-    if (Common(*it, tokens) < std::ssize(tokens)) return false;
-    if ((groups & ~(*it)->info.groups) == 0) return true;
+  bool covered = false;
+  if (const Children* const children = ChildrenOf(parent)) {
+    children->pages.ForEachLonger(tokens, [&](const Block* longer) {
+      covered = (groups & ~longer->groups) == 0;
+      return covered;
+    });
   }
-  return false;
+  return covered;
 }
 
-void BlockCatalog::Use(const BlockMatch& match, int64_t now_s) { Use(match, now_s, 1); }
-
-void BlockCatalog::Refresh(const BlockMatch& match, int64_t now_s) { Use(match, now_s, 0); }
+void BlockCatalog::NoteUse(const Fingerprint& key, int64_t now_s, int64_t n_uses, bool session) {
+  Block* const block = BlockOf(key);
+  if (block == nullptr) return;
+  Unplace(block);
+  block->used_s = std::max(block->used_s, now_s);
+  block->uses += n_uses;
+  block->session = block->session || session;
+  Place(block);
+}
 
 void BlockCatalog::Use(const BlockMatch& match, int64_t now_s, int64_t n_uses) {
-  const auto use = [&](const Fingerprint& key) {
-    const auto found = blocks_.find(key);
-    if (found == blocks_.end()) return;
-    Unplace(found->second.get());
-    found->second->info.used_s = std::max(found->second->info.used_s, now_s);
-    found->second->info.uses += n_uses;
-    Place(found->second.get());
-  };
-  for (const Fingerprint& key : match.pages) use(key);
-  if (match.slot.has_value()) use(*match.slot);
+  for (const Fingerprint& key : match.pages) NoteUse(key, now_s, n_uses, /*session=*/false);
+  if (match.slot.has_value()) NoteUse(*match.slot, now_s, n_uses, /*session=*/false);
 }
 
 void BlockCatalog::UseForSession(const Fingerprint& key, int64_t now_s) {
-  const auto found = blocks_.find(key);
-  if (found == blocks_.end()) return;
-  Unplace(found->second.get());
-  found->second->info.used_s = std::max(found->second->info.used_s, now_s);
-  found->second->info.session = true;
-  Place(found->second.get());
+  NoteUse(key, now_s, 0, /*session=*/true);
 }
 
 // --- matching a prompt ------------------------------------------------------------------
-
-// The page blocks with a common beginning and how far they agree, the longest agreement first; they
-// are on both sides of where the tokens would be inserted.
-std::vector<std::pair<const BlockCatalog::Block*, int64_t>> BlockCatalog::PagesAfter(
-    const Fingerprint& parent, std::span<const TokenId> tokens) const {
-  std::vector<std::pair<const Block*, int64_t>> found;
-  const auto siblings = children_.find(parent);
-  if (siblings == children_.end()) return found;
-  const Ordered& pages = siblings->second.pages;
-  auto right = pages.lower_bound(tokens);
-  auto left = right;
-  const auto left_common = [&] {
-    return left != pages.begin() ? Common(*std::prev(left), tokens) : 0;
-  };
-  const auto right_common = [&] { return right != pages.end() ? Common(*right, tokens) : 0; };
-  int64_t before = left_common(), behind = right_common();
-  for (size_t i = 0; i < kMaxTried && std::max(before, behind) > 0; ++i) {
-    const bool takes_right = behind >= before;
-    const Block* const block = takes_right ? *right : *std::prev(left);
-    if (block->written) found.emplace_back(block, std::max(before, behind));
-    if (takes_right) {
-      ++right;
-      behind = right_common();
-    } else {
-      --left;
-      before = left_common();
-    }
-  }
-  return found;
-}
 
 // Whether the pages include everything that the token at `n_tokens` sees.
 bool BlockCatalog::SeesEnough(const std::vector<const Block*>& pages, int64_t n_tokens) const {
@@ -364,92 +266,73 @@ bool BlockCatalog::SeesEnough(const std::vector<const Block*>& pages, int64_t n_
     const int64_t window = options_.windows[g];
     const int64_t from = window > 0 && n_tokens >= window ? n_tokens - window + 1 : 0;
     for (int64_t i = from / options_.page_tokens; i < end; ++i) {
-      if ((pages[static_cast<size_t>(i)]->info.groups >> g & 1) == 0) return false;
+      if ((pages[static_cast<size_t>(i)]->groups >> g & 1) == 0) return false;
     }
   }
   return true;
 }
 
-BlockMatch BlockCatalog::MatchOf(const std::vector<const Block*>& pages, int64_t n_tokens) {
-  BlockMatch match{.n_tokens = n_tokens, .pages = {}, .slot = std::nullopt};
-  for (const Block* block : pages) match.pages.push_back(block->info.key);
-  return match;
-}
-
-// The longest prefix of `pages`, all complete, plus part of the page after them.
-std::optional<BlockMatch> BlockCatalog::MatchAfter(const Fingerprint& parent,
-                                                   std::vector<const Block*> pages,
-                                                   std::span<const TokenId> rest) const {
-  const auto n_whole = static_cast<int64_t>(pages.size()) * options_.page_tokens;
-  std::optional<BlockMatch> best;
-  if (n_whole > 0 && SeesEnough(pages, n_whole)) best = MatchOf(pages, n_whole);
-  for (const auto& [last, n_common] : PagesAfter(parent, rest)) {
-    pages.push_back(last);
-    const int64_t n_tokens = n_whole + n_common;
-    if ((!best.has_value() || best->n_tokens < n_tokens) && SeesEnough(pages, n_tokens)) {
-      best = MatchOf(pages, n_tokens);
+BlockMatch BlockCatalog::MatchAfter(const Fingerprint& parent, std::vector<const Block*>* pages,
+                                    std::span<const TokenId> rest) const {
+  const int64_t n_whole = std::ssize(*pages) * options_.page_tokens;
+  BlockMatch match;
+  const auto ends = [&](const Block* tail, int64_t n) {
+    if (n_whole + n == 0) return false;
+    if (tail != nullptr) pages->push_back(tail);
+    if (SeesEnough(*pages, n_whole + n)) {
+      match.n_tokens = n_whole + n;
+      for (const Block* const page : *pages) match.pages.push_back(page->key);
     }
-    pages.pop_back();
+    if (tail != nullptr) pages->pop_back();
+    return match.n_tokens > 0;
+  };
+  const Children* const children = ChildrenOf(parent);
+  std::vector<std::pair<const Block*, int64_t>> tails;
+  if (children != nullptr) {
+    children->pages.ForEachAlike(rest, [&](const Block* page, int64_t common) {
+      if (page->written) tails.emplace_back(page, common);
+      return false;
+    });
   }
-  return best;
-}
-
-// The longest state that begins with `pages`, all complete, plus less than a page of `rest`.
-std::optional<BlockMatch> BlockCatalog::MatchSlotAfter(const Fingerprint& parent,
-                                                       std::vector<const Block*> pages,
-                                                       std::span<const TokenId> rest) const {
-  const auto found = children_.find(parent);
-  if (found == children_.end()) return std::nullopt;
-  const auto n_whole = static_cast<int64_t>(pages.size()) * options_.page_tokens;
-  auto tails = PagesAfter(parent, rest);
-  tails.emplace_back(nullptr, 0);  // a slot at the end of a whole page needs none
-  std::optional<BlockMatch> match;
-  ForEachBeginning(found->second.slots, rest, [&](const Block* slot) {
-    const auto n = std::ssize(slot->info.tokens);
-    if (!slot->written || n_whole + n == 0) return false;
-    for (const auto& [tail, n_common] : tails) {
-      if (n_common < n || (n > 0) != (tail != nullptr)) continue;
-      if (tail != nullptr) pages.push_back(tail);
-      if (SeesEnough(pages, n_whole + n)) {
-        match = MatchOf(pages, n_whole + n);
-        match->slot = slot->info.key;
-      }
-      if (tail != nullptr) pages.pop_back();
-      if (match.has_value()) return true;
-    }
-    return false;
-  });
+  tails.emplace_back(nullptr, 0);  // the end of a whole page needs none
+  if (!options_.slots) {
+    (void)std::ranges::any_of(tails,
+                              [&](const auto& tail) { return ends(tail.first, tail.second); });
+  } else if (children != nullptr) {
+    children->slots.ForEachBeginning(rest, [&](const Block* slot) {
+      const int64_t n = std::ssize(slot->tokens);
+      const bool found =
+          slot->written && std::ranges::any_of(tails, [&](const auto& tail) {
+            return tail.second >= n && (n > 0) == (tail.first != nullptr) && ends(tail.first, n);
+          });
+      if (found) match.slot = slot->key;
+      return found;
+    });
+  }
   return match;
 }
 
 BlockMatch BlockCatalog::Match(std::string_view domain, std::span<const TokenId> tokens,
                                int64_t max_tokens) const {
-  tokens =
-      tokens.first(std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(0, max_tokens))));
-  const auto page = static_cast<size_t>(options_.page_tokens);
+  tokens = PartOf(tokens, 0, max_tokens);
+  const Fingerprint root = BlockRoot(domain);
   std::vector<const Block*> pages;
-  std::vector<Fingerprint> parents = {BlockRoot(domain)};
-  size_t at = 0;
-  for (; at + page <= tokens.size(); at += page) {
-    const auto whole = tokens.subspan(at, page);
-    const auto found = blocks_.find(PageBlockKey(parents.back(), whole));
-    if (found == blocks_.end() || !found->second->written ||
-        !std::ranges::equal(found->second->info.tokens, whole)) {
-      break;
-    }
-    pages.push_back(found->second.get());
-    parents.push_back(found->first);
+  const auto parent = [&] { return pages.empty() ? root : pages.back()->key; };
+  const auto rest = [&] {
+    const int64_t at = std::ssize(pages) * options_.page_tokens;
+    return PartOf(tokens, at, options_.page_tokens);
+  };
+  while (std::ssize(rest()) == options_.page_tokens) {
+    const Children* const children = ChildrenOf(parent());
+    const Block* const whole = children != nullptr ? children->pages.Find(rest()) : nullptr;
+    if (whole == nullptr || !whole->written) break;
+    pages.push_back(whole);
   }
   // From the longest prefix backwards, to the first at which a session can resume.
   while (true) {
-    at = pages.size() * page;
-    const auto rest = tokens.subspan(at, std::min(page, tokens.size() - at));
-    auto match = options_.slots ? MatchSlotAfter(parents.back(), pages, rest)
-                                : MatchAfter(parents.back(), pages, rest);
-    if (match.has_value()) return *std::move(match);
-    if (pages.empty()) return {};
+    BlockMatch match = MatchAfter(parent(), &pages, rest());
+    if (match.n_tokens > 0 || pages.empty()) return match;
     pages.pop_back();
-    parents.pop_back();
   }
 }
 
@@ -462,29 +345,32 @@ std::string BlockCatalog::PathOf(const Fingerprint& key) const {
 std::vector<BlockInfo> BlockCatalog::Blocks() const {
   std::vector<BlockInfo> infos;
   for (const auto& [key, block] : blocks_) {
-    if (block->written) infos.push_back(block->info);
+    if (block->written) infos.push_back(*block);
   }
   return infos;
 }
 
 Status BlockCatalog::CheckIntegrity() const {
   int64_t bytes = 0;
-  size_t n_children = 0;
+  size_t n_children = 0, n_blocks_placed = 0;
   for (const auto& [parent, children] : children_) {
     n_children += children.pages.size() + children.slots.size();
   }
   if (n_children != blocks_.size()) return Internal("the catalog lost a child of a block");
   for (const auto& [key, block] : blocks_) {
-    bytes += block->info.bytes;
-    const bool evictable = block->written && IsLeaf(*block);
-    if (evictable != block->place.has_value() || (evictable && !order_.contains(*block->place))) {
+    bytes += block->bytes;
+    const bool is_evictable = block->written && IsLeaf(*block);
+    n_blocks_placed += is_evictable ? 1 : 0;
+    if (is_evictable != block->place.has_value() ||
+        (is_evictable && !order_.contains(*block->place))) {
       return Internal("a block of the catalog is not where it belongs in the order");
     }
   }
-  for (const auto& [serial, evictable] : evictable_) {
+  for (const auto& [place, evictable] : order_) {
     if (evictable.block == nullptr) bytes += evictable.foreign.bytes;
+    n_blocks_placed -= evictable.block != nullptr ? 1 : 0;
   }
-  if (order_.size() != evictable_.size()) return Internal("the catalog's order has a stranger");
+  if (n_blocks_placed != 0) return Internal("the catalog's order has a stranger");
   if (bytes != bytes_) return Internal("the catalog's bytes do not add up");
   if (bytes_ > options_.budget_bytes) return Internal("the catalog is over its budget");
   return OkStatus();

@@ -20,9 +20,9 @@
 #define WEFT_ENGINE_STATE_BLOCK_CATALOG_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +33,7 @@
 #include "base/status.h"
 #include "base/tokens.h"
 #include "engine/state/session_file.h"
+#include "engine/state/siblings.h"
 
 namespace weft {
 
@@ -112,15 +113,13 @@ class BlockCatalog {
   bool IsWritten(const Fingerprint& key) const;
   // Whether a block after `parent`, written or being written, begins with these tokens.
   bool Covers(const Fingerprint& parent, std::span<const TokenId> tokens, uint64_t groups) const;
-  // Records a use of the match and its prefix.
-  void Use(const BlockMatch& match, int64_t now_s);
-  // The same, but does not count it.
-  void Refresh(const BlockMatch& match, int64_t now_s);
+  // Records a use of the match and its prefix, as this many.
+  void Use(const BlockMatch& match, int64_t now_s, int64_t n_uses = 1);
   void UseForSession(const Fingerprint& key, int64_t now_s);
 
   // The longest part of the first `max_tokens` tokens after which a session can resume. If windowed
-  // pages are missing it may miss the longest, because it tries at most kMaxTried blocks with the
-  // same beginning.
+  // pages are missing it may miss the longest, because of the blocks with the same beginning it
+  // tries Siblings::kMaxTried at most.
   BlockMatch Match(std::string_view domain, std::span<const TokenId> tokens,
                    int64_t max_tokens) const;
 
@@ -130,8 +129,8 @@ class BlockCatalog {
   int64_t budget_bytes() const { return options_.budget_bytes; }
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t evicted() const { return evicted_; }
-  // Sibling blocks visited so far, as a measure of cost.
-  int64_t visits() const { return visits_; }
+  // By all look-ups so far, as a measure of cost.
+  int64_t compared_tokens() const { return compared_tokens_; }
   Status CheckIntegrity() const;
 
  private:
@@ -139,65 +138,49 @@ class BlockCatalog {
   struct KeyHash {
     size_t operator()(const Fingerprint& key) const { return static_cast<size_t>(key.low); }
   };
-  // In order of eviction: the time until which the block is worth keeping, and a number that makes
-  // the order total.
-  using Order = std::set<std::pair<int64_t, uint64_t>>;
-
-  // Sorts blocks with a common beginning next to each other, and a prefix before its extensions.
-  struct ByTokens {
-    using is_transparent = void;
-    bool operator()(const Block* a, const Block* b) const;
-    bool operator()(const Block* a, std::span<const TokenId> b) const;
-    bool operator()(std::span<const TokenId> a, const Block* b) const;
-  };
-  using Ordered = std::set<Block*, ByTokens>;
   // The blocks with the same parent.
-  struct Siblings {
-    Ordered pages, slots;
-    Ordered& of(BlockInfo::Kind kind) { return kind == BlockInfo::Kind::kPage ? pages : slots; }
+  struct Children {
+    explicit Children(int64_t* compared) : pages(compared), slots(compared) {}
+    Siblings<Block>& of(BlockInfo::Kind kind) {
+      return kind == BlockInfo::Kind::kPage ? pages : slots;
+    }
+    // Whether a slot lies beyond the parent's end.
+    bool has_end() const;
+    Siblings<Block> pages, slots;
   };
-  static constexpr size_t kMaxTried = 32;
-
-  // Calls visit(block) for blocks whose tokens are a prefix of `tokens`, the longest first, until
-  // it returns true.
-  template <typename Visit>
-  void ForEachBeginning(const Ordered& blocks, std::span<const TokenId> tokens, Visit visit) const;
-  void Use(const BlockMatch& match, int64_t now_s, int64_t n_uses);
-  int64_t Common(const Block* block, std::span<const TokenId> tokens) const;
-  int64_t KeepUntil(const Block& block) const;
-  bool IsEndless(const BlockInfo& info) const;
-  bool IsLeaf(const Block& block) const;
-  void Place(Block* block);    // adds it to the order, if it is a leaf
-  void Unplace(Block* block);  // removes it from the order
-  void PlaceByKey(const Fingerprint& key);
-  void UnplaceByKey(const Fingerprint& key);
-  int64_t room() const { return options_.budget_bytes - other_bytes_; }
-  bool MakeRoom(int64_t bytes, int64_t worth_until, const Fingerprint& parent, Victims* victims);
-  void Erase(const Fingerprint& key);
-  std::vector<std::pair<const Block*, int64_t>> PagesAfter(const Fingerprint& parent,
-                                                           std::span<const TokenId> tokens) const;
-  bool SeesEnough(const std::vector<const Block*>& pages, int64_t n_tokens) const;
-  static BlockMatch MatchOf(const std::vector<const Block*>& pages, int64_t n_tokens);
-  std::optional<BlockMatch> MatchAfter(const Fingerprint& parent, std::vector<const Block*> pages,
-                                       std::span<const TokenId> rest) const;
-  std::optional<BlockMatch> MatchSlotAfter(const Fingerprint& parent,
-                                           std::vector<const Block*> pages,
-                                           std::span<const TokenId> rest) const;
-
-  const Options options_;
-  std::unordered_map<Fingerprint, std::unique_ptr<Block>, KeyHash> blocks_;
-  std::unordered_map<Fingerprint, Siblings, KeyHash> children_;  // by parent
   struct Evictable {
     Block* block = nullptr;  // null: a foreign file
     ForeignFile foreign;
   };
-  std::unordered_map<uint64_t, Evictable> evictable_;  // by the number in order_
-  Order order_;
+  // In order of eviction: the time until which it is worth keeping, and a number that makes the
+  // order total.
+  using OrderKey = std::pair<int64_t, uint64_t>;
+
+  Block* BlockOf(const Fingerprint& key) const;
+  const Children* ChildrenOf(const Fingerprint& parent) const;
+  Block* Insert(BlockInfo info);
+  void Erase(const Fingerprint& key);
+  void NoteUse(const Fingerprint& key, int64_t now_s, int64_t n_uses, bool session);
+  int64_t KeepUntil(const BlockInfo& info) const;
+  bool IsLeaf(const Block& block) const;
+  void Place(Block* block);  // adds it to the order, if it is a leaf and not null
+  void Unplace(Block* block);
+  int64_t room() const { return options_.budget_bytes - other_bytes_; }
+  bool MakeRoom(int64_t bytes, int64_t worth_until, const Fingerprint& parent, Victims* victims);
+  bool SeesEnough(const std::vector<const Block*>& pages, int64_t n_tokens) const;
+  // The longest that begins with `pages`, all whole, and goes on with less than a page of `rest`.
+  BlockMatch MatchAfter(const Fingerprint& parent, std::vector<const Block*>* pages,
+                        std::span<const TokenId> rest) const;
+
+  const Options options_;
+  std::unordered_map<Fingerprint, std::unique_ptr<Block>, KeyHash> blocks_;
+  std::unordered_map<Fingerprint, Children, KeyHash> children_;  // by parent
+  std::map<OrderKey, Evictable> order_;
   uint64_t next_serial_ = 1;
   int64_t bytes_ = 0;
   int64_t other_bytes_ = 0;
   int64_t evicted_ = 0;
-  mutable int64_t visits_ = 0;
+  mutable int64_t compared_tokens_ = 0;
 };
 
 }  // namespace weft

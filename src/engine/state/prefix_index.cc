@@ -36,25 +36,44 @@ PrefixIndex::Node* PrefixIndex::FindRoot(std::string_view domain) const {
   return found != roots_.end() ? found->second.get() : nullptr;
 }
 
-int64_t PrefixIndex::Common(const Node* node, std::span<const TokenId> page) const {
-  const int64_t common = CommonLength(node->tokens, page);
-  compared_tokens_ += common + 1;
-  return common;
+std::span<const TokenId> PrefixIndex::PageAfter(const Node* node,
+                                                std::span<const TokenId> tokens) const {
+  return PartOf(tokens, node->end(options_.page_tokens), options_.page_tokens);
 }
 
-std::vector<PrefixIndex::Node*> PrefixIndex::KnownPath(std::string_view domain,
-                                                       std::span<const TokenId> tokens,
-                                                       int64_t max_tokens) const {
-  std::vector<Node*> path;
-  const Node* node = FindRoot(domain);
-  const size_t page_tokens = static_cast<size_t>(options_.page_tokens);
-  const size_t limit =
-      std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(max_tokens, 0)));
-  for (size_t at = 0; node != nullptr && at + page_tokens <= limit; at += page_tokens) {
-    const auto child = node->children.find(tokens.subspan(at, page_tokens));
-    if (child == node->children.end()) break;
-    path.push_back(*child);
-    node = *child;
+PrefixIndex::Node* PrefixIndex::LastWhole(std::string_view domain,
+                                          std::span<const TokenId> tokens) const {
+  Node* node = FindRoot(domain);
+  while (node != nullptr) {
+    const auto page = PageAfter(node, tokens);
+    Node* const child =
+        std::ssize(page) == options_.page_tokens ? node->children.Find(page) : nullptr;
+    if (child == nullptr) break;
+    node = child;
+  }
+  return node;
+}
+
+PrefixIndex::Node* PrefixIndex::LastKnown(std::string_view domain,
+                                          std::span<const TokenId> tokens) const {
+  Node* const whole = LastWhole(domain, tokens);
+  if (whole == nullptr) return nullptr;
+  // A last page that is partly filled.
+  if (Node* const part = whole->children.Find(PageAfter(whole, tokens))) return part;
+  return whole->is_root() ? nullptr : whole;
+}
+
+PrefixIndex::Node* PrefixIndex::FindEnd(std::string_view domain,
+                                        std::span<const TokenId> tokens) const {
+  Node* const last = LastKnown(domain, tokens);
+  const bool is_end = last != nullptr && last->end(options_.page_tokens) == std::ssize(tokens);
+  return is_end ? last : nullptr;
+}
+
+std::vector<PrefixIndex::Node*> PrefixIndex::PathTo(Node* end) {
+  std::vector<Node*> path(static_cast<size_t>(end->depth));
+  for (Node* node = end; !node->is_root(); node = node->parent) {
+    path[static_cast<size_t>(node->depth - 1)] = node;
   }
   return path;
 }
@@ -63,78 +82,38 @@ std::pair<PrefixIndex::Node*, int64_t> PrefixIndex::BestChild(const Node* parent
                                                               std::span<const TokenId> page) const {
   std::pair<Node*, int64_t> best = {nullptr, 0};
   const int64_t from = parent->end(options_.page_tokens);
-  if (options_.slots != nullptr) {
-    ForEachBeginning(parent, page, [&](Node* child) {
-      if (child->slot == kNoSlot) return false;
-      const int64_t n = std::ssize(child->tokens);
-      if (LastAbsent(child, from + n) < 0) best = {child, n};
-      return best.first != nullptr;
-    });
-    return best;
-  }
-  // In both directions from where the page would be inserted, children have less and less in common
-  // with it.
-  const Node::Children& children = parent->children;
-  auto right = children.lower_bound(page);
-  auto left = right;
-  const auto left_common = [&] {
-    return left != children.begin() ? Common(*std::prev(left), page) : 0;
+  const auto try_child = [&](Node* child, int64_t n) {
+    if (LastAbsent(child, from + n) < 0) best = {child, n};
+    return best.first != nullptr;
   };
-  const auto right_common = [&] { return right != children.end() ? Common(*right, page) : 0; };
-  int64_t before = left_common(), behind = right_common();
-  for (int i = 0; i < kMaxTried && std::max(before, behind) > 0; ++i) {
-    const int64_t n = std::max(before, behind);
-    Node* const child = behind >= before ? *right : *std::prev(left);
-    if (LastAbsent(child, from + n) < 0) return {child, n};
-    if (behind >= before) {
-      ++right;
-      behind = right_common();
-    } else {
-      --left;
-      before = left_common();
-    }
+  if (options_.slots == nullptr) {
+    parent->children.ForEachAlike(page, try_child);
+  } else {
+    parent->children.ForEachBeginning(page, [&](Node* child) {
+      return child->slot != kNoSlot && try_child(child, std::ssize(child->tokens));
+    });
   }
   return best;
 }
 
 PrefixIndex::Found PrefixIndex::FindPath(std::string_view domain, std::span<const TokenId> tokens,
                                          int64_t max_tokens) const {
-  Found found{KnownPath(domain, tokens, max_tokens), 0};
-  const Node* const root = FindRoot(domain);
-  const int64_t limit = std::min<int64_t>(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
+  tokens = PartOf(tokens, 0, max_tokens);
   // From the end of the known path upwards.
-  while (root != nullptr) {
-    const Node* const node = found.path.empty() ? root : found.path.back();
+  for (Node* node = LastWhole(domain, tokens); node != nullptr;) {
     const int64_t at = node->end(options_.page_tokens);
-    const int64_t rest = std::min<int64_t>(limit - at, options_.page_tokens);
-    const auto [child, n] =
-        BestChild(node, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(rest)));
-    if (child != nullptr) {
-      found.path.push_back(child);
-      found.n_tokens = at + n;
-      return found;
-    }
-    if (node == root) break;
+    const auto [child, n] = BestChild(node, PageAfter(node, tokens));
+    if (child != nullptr) return {PathTo(child), at + n};
+    if (node->is_root()) break;
     const int64_t absent = LastAbsent(node, at);
     if (absent < 0 && (options_.slots == nullptr || node->slot != kNoSlot)) {
-      found.n_tokens = at;
-      return found;
+      return {PathTo(node), at};
     }
     // Any position after an absent page in the window would see that page too.
-    found.path.resize(static_cast<size_t>(absent >= 0 ? absent : node->depth - 1));
+    const int64_t depth = absent >= 0 ? absent : node->depth - 1;
+    while (node->depth > depth) node = node->parent;
   }
-  return found;
-}
-
-PrefixIndex::Node* PrefixIndex::FindEnd(std::string_view domain,
-                                        std::span<const TokenId> tokens) const {
-  const std::vector<Node*> path = KnownPath(domain, tokens, std::ssize(tokens));
-  const Node* const node = path.empty() ? FindRoot(domain) : path.back();
-  if (node == nullptr) return nullptr;
-  const auto rest = tokens.subspan(static_cast<size_t>(node->end(options_.page_tokens)));
-  if (rest.empty()) return path.empty() ? nullptr : path.back();
-  const auto child = node->children.find(rest);
-  return child != node->children.end() ? *child : nullptr;
+  return {};
 }
 
 int64_t PrefixIndex::LastAbsent(const Node* node, int64_t n_tokens) const {
@@ -190,48 +169,35 @@ int64_t PrefixIndex::MatchLength(std::string_view domain, std::span<const TokenI
 
 int64_t PrefixIndex::KnownLength(std::string_view domain, std::span<const TokenId> tokens,
                                  int64_t max_tokens) const {
-  const std::vector<Node*> path = KnownPath(domain, tokens, max_tokens);
-  const Node* const node = path.empty() ? FindRoot(domain) : path.back();
+  tokens = PartOf(tokens, 0, max_tokens);
+  const Node* const node = LastWhole(domain, tokens);
   if (node == nullptr) return 0;
-  const int64_t at = node->end(options_.page_tokens);
-  const int64_t limit = std::min<int64_t>(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
-  const auto page =
-      tokens.subspan(static_cast<size_t>(at),
-                     static_cast<size_t>(std::min<int64_t>(limit - at, options_.page_tokens)));
-  // The child with the most in common is next to where the page would be inserted.
-  const auto right = node->children.lower_bound(page);
-  int64_t common = right != node->children.end() ? Common(*right, page) : 0;
-  if (right != node->children.begin()) common = std::max(common, Common(*std::prev(right), page));
-  return at + common;
+  int64_t common = 0;
+  node->children.ForEachAlike(PageAfter(node, tokens), [&](const Node*, int64_t n) {
+    common = n;
+    return true;
+  });
+  return node->end(options_.page_tokens) + common;
 }
 
 std::vector<PageId> PrefixIndex::PagesAtEnd(std::string_view domain,
                                             std::span<const TokenId> tokens) const {
-  const std::vector<Node*> path = KnownPath(domain, tokens, std::ssize(tokens));
-  const bool known = !path.empty() && path.back()->end(options_.page_tokens) == std::ssize(tokens);
-  return known ? path.back()->pages : std::vector<PageId>();
+  const Node* const end = FindEnd(domain, tokens);
+  return end != nullptr ? end->pages : std::vector<PageId>();
 }
 
 std::vector<PrefixIndex::Checkpoint> PrefixIndex::Checkpoints(std::string_view domain,
                                                               std::span<const TokenId> tokens,
                                                               int64_t max_tokens) const {
   std::vector<Checkpoint> found;
-  const int64_t limit = std::min<int64_t>(std::ssize(tokens), std::max<int64_t>(max_tokens, 0));
-  const auto add = [&](const Node* parent) {
-    const int64_t at = parent->end(options_.page_tokens);
-    const int64_t n = std::min<int64_t>(limit - at, options_.page_tokens);
-    const auto first = std::ssize(found);
-    ForEachBeginning(parent, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(n)),
-                     [&](const Node* child) {
-                       if (child->slot != kNoSlot) {
-                         found.push_back({child->end(options_.page_tokens), child->slot});
-                       }
-                       return false;
-                     });
-    std::reverse(found.begin() + first, found.end());
-  };
-  if (const Node* const root = FindRoot(domain)) add(root);
-  for (const Node* node : KnownPath(domain, tokens, max_tokens)) add(node);
+  tokens = PartOf(tokens, 0, max_tokens);
+  for (const Node* node = LastWhole(domain, tokens); node != nullptr; node = node->parent) {
+    node->children.ForEachBeginning(PageAfter(node, tokens), [&](const Node* child) {
+      if (child->slot != kNoSlot) found.push_back({child->end(options_.page_tokens), child->slot});
+      return false;
+    });
+  }
+  std::ranges::reverse(found);
   return found;
 }
 
@@ -264,37 +230,34 @@ PrefixIndex::Node* PrefixIndex::AddChild(Node* parent, std::span<const TokenId> 
   node->depth = parent->depth + 1;
   SetTokens(node, page);
   node->pages.assign(options_.groups.size(), kNoPage);
-  node->used = node->window_used = clock_;
+  node->used.fill(clock_);
   nodes_.emplace(node->serial, std::move(owned));
-  if (!parent->is_root() && parent->is_leaf()) {
-    PutBack(parent, /*windowed=*/false);
-    leaves_.erase(parent->leaf_key());
-  }
-  parent->children.insert(node);
-  leaves_.emplace(node->leaf_key(), node);
+  PutBack(parent, kLeaves);
+  Leave(parent, kLeaves);
+  parent->children.Insert(node);
+  Enter(node, kLeaves);
   return node;
 }
 
 PrefixIndex::Node* PrefixIndex::PlaceChild(Node* parent, std::span<const TokenId> page,
                                            std::span<PageTable* const> tables, int64_t entry,
                                            bool ends_here, PrefixInsert* result) {
-  const auto same = parent->children.find(page);
-  if (same != parent->children.end()) return *same;
+  if (Node* const same = parent->children.Find(page)) return same;
   const auto theirs = [&](size_t g) { return tables[g]->pages()[static_cast<size_t>(entry)]; };
   Node* place = nullptr;
   int tried = 0;
   if (!ends_here) {
-    ForEachLonger(parent, page, [&](Node* longer) {
+    parent->children.ForEachLonger(page, [&](Node* longer) {
       bool enough = true;
       for (size_t g = 0; g < tables.size(); ++g) {
         enough = enough && (theirs(g) == kNoPage || longer->pages[g] != kNoPage);
       }
       if (enough) place = longer;
-      return enough || ++tried == kMaxTried;
+      return enough || ++tried == Siblings<Node>::kMaxTried;
     });
     if (place != nullptr) return place;
   }
-  ForEachBeginning(parent, page, [&](Node* shorter) {
+  parent->children.ForEachBeginning(page, [&](Node* shorter) {
     bool loses = shorter->slot != kNoSlot;
     for (size_t g = 0; g < tables.size(); ++g) {
       loses = loses || (theirs(g) == kNoPage && shorter->pages[g] != kNoPage);
@@ -312,11 +275,10 @@ PrefixIndex::Node* PrefixIndex::PlaceChild(Node* parent, std::span<const TokenId
 
 void PrefixIndex::Grow(Node* node, std::span<const TokenId> page,
                        std::span<PageTable* const> tables, int64_t entry) {
-  for (const bool windowed : {false, true}) PutBack(node, windowed);
-  Node::Children& siblings = node->parent->children;
-  siblings.erase(node);
+  for (const Order order : {kLeaves, kWindows}) PutBack(node, order);
+  node->parent->children.Erase(node);
   SetTokens(node, page);
-  siblings.insert(node);
+  node->parent->children.Insert(node);
   for (size_t g = 0; g < tables.size(); ++g) {
     const PageId fuller = tables[g]->pages()[static_cast<size_t>(entry)];
     const PageId former = node->pages[g];
@@ -327,13 +289,12 @@ void PrefixIndex::Grow(Node* node, std::span<const TokenId> page,
 }
 
 void PrefixIndex::HoldPage(Node* node, size_t group, PageId page) {
-  const bool windowed = options_.groups[group].window > 0;
-  PutBack(node, windowed);
+  PutBack(node, OrderOf(group));
   options_.groups[group].pool->Ref(page);
   node->pages[group] = page;
   AddCount(&holders_[group], page);
   if (holders_[group][static_cast<size_t>(page)] == 1) ++n_pages_[group];
-  if (windowed) windowed_.try_emplace(node->window_key(), node);
+  if (OrderOf(group) == kWindows) Enter(node, kWindows);
 }
 
 bool PrefixIndex::UnholdPage(size_t group, PageId page) {
@@ -361,8 +322,8 @@ int64_t PrefixIndex::TakePages(Node* node, std::span<PageTable* const> tables, i
 void PrefixIndex::TakeCheckpoint(Node* node, SlotId slot) {
   options_.slots->Ref(slot);
   node->slot = slot;
-  node->slot_used = clock_;
-  checkpointed_.emplace(node->slot_key(), node);
+  node->used[kCheckpoints] = clock_;
+  Enter(node, kCheckpoints);
 }
 
 PrefixInsert PrefixIndex::Insert(std::string_view domain, std::span<const TokenId> tokens,
@@ -410,36 +371,34 @@ PrefixInsert PrefixIndex::Insert(std::string_view domain, std::span<const TokenI
   return result;
 }
 
-void PrefixIndex::SetUsed(Node* node, uint64_t used) {
-  // Only leaves are in the order.
-  const bool ordered = node->is_leaf() && leaves_.erase(node->leaf_key()) > 0;
-  node->used = used;
-  if (ordered) leaves_.emplace(node->leaf_key(), node);
+void PrefixIndex::Enter(Node* node, Order order) {
+  if (std::exchange(node->standing[order], Standing::kInOrder) == Standing::kInOrder) return;
+  orders_[order].emplace(node->key(order), node);
 }
 
-void PrefixIndex::SetWindowUsed(Node* node, uint64_t used) {
-  const bool ordered = windowed_.erase(node->window_key()) > 0;
-  node->window_used = used;
-  if (ordered) windowed_.emplace(node->window_key(), node);
+void PrefixIndex::Leave(Node* node, Order order) {
+  if (std::exchange(node->standing[order], Standing::kOutside) != Standing::kInOrder) return;
+  orders_[order].erase(node->key(order));
 }
 
-void PrefixIndex::SetSlotUsed(Node* node, uint64_t used) {
-  checkpointed_.erase(node->slot_key());
-  node->slot_used = used;
-  checkpointed_.emplace(node->slot_key(), node);
+void PrefixIndex::SetUsed(Node* node, Order order, uint64_t used) {
+  const bool is_ordered = node->standing[order] == Standing::kInOrder;
+  if (is_ordered) Leave(node, order);
+  node->used[order] = used;
+  if (is_ordered) Enter(node, order);
 }
 
 void PrefixIndex::Use(const Found& found) {
   if (found.path.empty()) return;
   Tick();
-  for (Node* node : found.path) SetUsed(node, clock_);
+  for (Node* node : found.path) SetUsed(node, kLeaves, clock_);
   const GroupShape widest{options_.page_tokens, max_window_};
   const size_t first =
       max_window_ > 0
           ? static_cast<size_t>(widest.VisibleFrom(found.n_tokens) / options_.page_tokens)
           : found.path.size();
-  for (size_t i = first; i < found.path.size(); ++i) SetWindowUsed(found.path[i], clock_);
-  if (Node* end = found.path.back(); end->slot != kNoSlot) SetSlotUsed(end, clock_);
+  for (size_t i = first; i < found.path.size(); ++i) SetUsed(found.path[i], kWindows, clock_);
+  if (Node* end = found.path.back(); end->slot != kNoSlot) SetUsed(end, kCheckpoints, clock_);
 }
 
 }  // namespace weft

@@ -12,8 +12,7 @@
 //   token can see, and, for models with slots, it is the end of a node with a checkpoint.
 //
 // Without slots, positions inside a node's page qualify too. So a prompt that diverges from known
-// tokens in the middle of a page finds everything up to there: children are ordered by their
-// tokens, and the one with the longest common prefix is next to where the prompt would be inserted.
+// tokens in the middle of a page finds everything up to there (siblings.h).
 //
 // Match finds the deepest resume point of a prompt and returns page tables that share its pages; a
 // session that continues in the middle of a page copies it first, as forks do
@@ -31,6 +30,8 @@
 #ifndef WEFT_ENGINE_STATE_PREFIX_INDEX_H_
 #define WEFT_ENGINE_STATE_PREFIX_INDEX_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -108,8 +109,9 @@ class PrefixIndex {
 
   // The longest resume point among the first `max_tokens` of `tokens`. Linear in its length, plus
   // per page the logarithm of the number of siblings. If windowed pages were evicted it may miss
-  // the longest, because it tries at most kMaxTried pages with the same beginning. A caller that
-  // needs logits passes max_tokens = tokens.size() - 1, so that one token is left to compute.
+  // the longest, because of the pages with the same beginning it tries Siblings::kMaxTried at most.
+  // A caller that needs logits passes max_tokens = tokens.size() - 1, so that one token is left to
+  // compute.
   PrefixMatch Match(std::string_view domain, std::span<const TokenId> tokens, int64_t max_tokens);
 
   // The length of that match, without taking references or counting as a use.
@@ -223,6 +225,11 @@ class PrefixIndex {
   struct Node;
   struct Claim;
   struct Family;
+  // What is evicted from the least recently used on: nodes without children; windowed pages, by
+  // their last use as visible pages; checkpoints, by their last use as resume points.
+  enum Order : size_t { kLeaves, kWindows, kCheckpoints };
+  static constexpr size_t kOrders = 3;
+  enum class Standing : uint8_t { kOutside, kInOrder, kAside };
   // The last use, and a number that makes the order total.
   using LruKey = std::pair<uint64_t, uint64_t>;
   using LruOrder = std::map<LruKey, Node*>;
@@ -232,18 +239,19 @@ class PrefixIndex {
     std::vector<Node*> path;
     int64_t n_tokens = 0;
   };
-  static constexpr int kMaxTried = 32;
 
   Node* FindRoot(std::string_view domain) const;
   Node* MakeRoot(std::string_view domain);
-  int64_t Common(const Node* node, std::span<const TokenId> page) const;
-  // Calls visit(child) for children whose tokens are a prefix of `page`, the longest first, until
-  // it returns true.
-  template <typename Visit>
-  void ForEachBeginning(const Node* parent, std::span<const TokenId> page, Visit visit) const;
-  // The same for children whose tokens begin with all of `page`, the shortest or smallest first.
-  template <typename Visit>
-  void ForEachLonger(const Node* parent, std::span<const TokenId> page, Visit visit) const;
+  // Of these tokens, the page that follows a node's.
+  std::span<const TokenId> PageAfter(const Node* node, std::span<const TokenId> tokens) const;
+  // The last known whole page of the tokens, or the root; null if there is none.
+  Node* LastWhole(std::string_view domain, std::span<const TokenId> tokens) const;
+  // The deepest known node of the tokens, or null.
+  Node* LastKnown(std::string_view domain, std::span<const TokenId> tokens) const;
+  // The node that ends exactly with the tokens, or null.
+  Node* FindEnd(std::string_view domain, std::span<const TokenId> tokens) const;
+  // The nodes from the first page to this one.
+  static std::vector<Node*> PathTo(Node* end);
   void SetTokens(Node* node, std::span<const TokenId> page) const;
   Node* AddChild(Node* parent, std::span<const TokenId> page);
   // The child for a page of the tables: an existing one, which may extend beyond their tokens, or a
@@ -255,16 +263,11 @@ class PrefixIndex {
   // Gives the node the pages it lacks; returns how many of the tables' pages were exchanged.
   int64_t TakePages(Node* node, std::span<PageTable* const> tables, int64_t entry, bool adopt);
   void TakeCheckpoint(Node* node, SlotId slot);
-  // The known nodes of the whole pages among the first `max_tokens`.
-  std::vector<Node*> KnownPath(std::string_view domain, std::span<const TokenId> tokens,
-                               int64_t max_tokens) const;
   // Finds the deepest resume point.
   Found FindPath(std::string_view domain, std::span<const TokenId> tokens,
                  int64_t max_tokens) const;
   // The child in which the most of `page`, which follows its parent, can be resumed, and how much.
   std::pair<Node*, int64_t> BestChild(const Node* parent, std::span<const TokenId> page) const;
-  // The node that ends exactly with the tokens, or null.
-  Node* FindEnd(std::string_view domain, std::span<const TokenId> tokens) const;
 
   // The last entry without a page in some group, among those that the token after the first
   // `n_tokens` sees or is written to; -1: none. `node` holds the last of the n_tokens.
@@ -280,12 +283,10 @@ class PrefixIndex {
   uint64_t Tick() { return clock_ += kUseStep; }
   // Records a use of the nodes, and of the last one as a resume point.
   void Use(const Found& found);
-  void SetUsed(Node* node, uint64_t used);
-  void SetWindowUsed(Node* node, uint64_t used);
-  void SetSlotUsed(Node* node, uint64_t used);
+  void SetUsed(Node* node, Order order, uint64_t used);
+  void Enter(Node* node, Order order);
+  void Leave(Node* node, Order order);
 
-  // The deepest known node of the tokens, or null.
-  Node* LastKnown(std::string_view domain, std::span<const TokenId> tokens) const;
   Family* FindFamily(std::string_view domain) const;
   void AddClaim(std::string_view domain, Claim claim);
   void DropClaim(Claim* claim);
@@ -300,14 +301,18 @@ class PrefixIndex {
   bool EvictingHelps(const Node* node, const EvictionWish& wish, const EvictionWish& freed) const;
   // A leaf, or a node with windowed pages, is set aside from its order while others hold all of its
   // relevant pages, so that evictions need not visit it again and again.
-  bool MayBeSetAside(const Node* node, bool windowed) const;
-  void SetAside(Node* node, bool windowed);
-  void PutBack(Node* node, bool windowed);
+  bool MayBeSetAside(const Node* node, Order order) const;
+  void SetAside(Node* node, Order order);
+  void PutBack(Node* node, Order order);
   // Puts back nodes of whose pages another owner has let go.
   void PutReleasedBack();
-  bool CountsIn(bool windowed, size_t group) const {
-    return (options_.groups[group].window > 0) == windowed;
+  // The one in which a node with pages of the group stands for their sake.
+  Order OrderOf(size_t group) const {
+    return options_.groups[group].window > 0 ? kWindows : kLeaves;
   }
+  // Visits its nodes from the least recently used on, until `visit` returns false; it may remove
+  // nodes.
+  void ForEachOldest(Order order, FunctionRef<bool(Node*)> visit);
   void EvictLeaves(const EvictionWish& wish, EvictionWish* freed);
   void EvictWindowed(const EvictionWish& wish, EvictionWish* freed);
   void EvictCheckpoints(const EvictionWish& wish, EvictionWish* freed);
@@ -337,10 +342,7 @@ class PrefixIndex {
   uint64_t next_serial_ = 1;
   std::unordered_map<std::string, std::unique_ptr<Node>> roots_;
   std::unordered_map<uint64_t, std::unique_ptr<Node>> nodes_;  // all except the roots, by serial
-  LruOrder leaves_;    // nodes without children, by last use; excludes those set aside
-  LruOrder windowed_;  // nodes with windowed pages, by last use as visible pages; excludes those
-                       // set aside
-  LruOrder checkpointed_;  // nodes with checkpoints, by last use as resume points
+  std::array<LruOrder, kOrders> orders_;                       // without the nodes set aside
   // Per group and page, how many nodes hold it (nodes that share a page have a common beginning);
   // and the number of pages held.
   std::vector<std::vector<int32_t>> holders_;
@@ -351,9 +353,8 @@ class PrefixIndex {
   std::map<std::string, std::unique_ptr<Family>, std::less<>> families_;
   std::vector<Family*> used_families_;
   std::unordered_multimap<const Node*, Claim*> claims_at_;
-  int64_t eviction_visits_ = 0;
   mutable int64_t compared_tokens_ = 0;
-  int64_t evicted_nodes_ = 0, evicted_pages_ = 0, evicted_checkpoints_ = 0;
+  PrefixIndexStats since_start_;  // its counters
 };
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 // Eviction from a PrefixIndex, and its integrity checks.
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -14,39 +15,39 @@ void PrefixIndex::DropPage(Node* node, size_t group, EvictionWish* freed) {
   if (page == kNoPage) return;
   if (UnholdPage(group, page)) {
     ++freed->pages[group];
-    ++evicted_pages_;
+    ++since_start_.evicted_pages;
   }
   if (options_.groups[group].window == 0) return;
   for (size_t g = 0; g < node->pages.size(); ++g) {
     if (options_.groups[g].window > 0 && node->pages[g] != kNoPage) return;
   }
-  windowed_.erase(node->window_key());
+  Leave(node, kWindows);
 }
 
 void PrefixIndex::DropCheckpoint(Node* node, EvictionWish* freed) {
   if (node->slot == kNoSlot) return;
-  checkpointed_.erase(node->slot_key());
+  Leave(node, kCheckpoints);
   if (options_.slots->Unref(std::exchange(node->slot, kNoSlot))) ++freed->slots;
 }
 
 PrefixIndex::Node* PrefixIndex::RemoveLeaf(Node* node, EvictionWish* freed) {
   WEFT_CHECK(node->is_leaf() && !node->is_root(), "a loose leaf");
-  for (const bool windowed : {false, true}) PutBack(node, windowed);
+  for (const Order order : {kLeaves, kWindows}) PutBack(node, order);
   for (size_t g = 0; g < node->pages.size(); ++g) DropPage(node, g, freed);
-  if (node->slot != kNoSlot) ++evicted_checkpoints_;
+  if (node->slot != kNoSlot) ++since_start_.evicted_checkpoints;
   DropCheckpoint(node, freed);
-  leaves_.erase(node->leaf_key());
+  Leave(node, kLeaves);
   Node* parent = node->parent;
   if (!claims_at_.empty()) MoveClaims(node, parent);
-  parent->children.erase(node);
+  parent->children.Erase(node);
   nodes_.erase(node->serial);
-  ++evicted_nodes_;
+  ++since_start_.evicted_nodes;
   if (!parent->is_leaf()) return parent->is_root() ? nullptr : parent;
   if (parent->is_root()) {
     roots_.erase(roots_.find(*parent->domain));
     return nullptr;
   }
-  leaves_.emplace(parent->leaf_key(), parent);
+  Enter(parent, kLeaves);
   return parent;
 }
 
@@ -61,42 +62,42 @@ bool PrefixIndex::IsLone(size_t group, PageId page) const {
   return options_.groups[group].pool->use_count(page) == holders_[group][static_cast<size_t>(page)];
 }
 
-bool PrefixIndex::MayBeSetAside(const Node* node, bool windowed) const {
+bool PrefixIndex::MayBeSetAside(const Node* node, Order order) const {
   bool held = false;
   for (size_t g = 0; g < node->pages.size(); ++g) {
-    if (!CountsIn(windowed, g) || node->pages[g] == kNoPage) continue;
+    if (OrderOf(g) != order || node->pages[g] == kNoPage) continue;
     if (IsLone(g, node->pages[g])) return false;
     held = true;
   }
   return held;
 }
 
-void PrefixIndex::SetAside(Node* node, bool windowed) {
-  (windowed ? windowed_ : leaves_).erase(windowed ? node->window_key() : node->leaf_key());
-  node->aside[windowed] = true;
+void PrefixIndex::SetAside(Node* node, Order order) {
+  Leave(node, order);
+  node->standing[order] = Standing::kAside;
   for (size_t g = 0; g < node->pages.size(); ++g) {
-    if (!CountsIn(windowed, g) || node->pages[g] == kNoPage) continue;
+    if (OrderOf(g) != order || node->pages[g] == kNoPage) continue;
     options_.groups[g].pool->Watch(node->pages[g]);
     aside_[g].emplace(node->pages[g], node);
   }
 }
 
-void PrefixIndex::PutBack(Node* node, bool windowed) {
-  if (!std::exchange(node->aside[windowed], false)) return;
+void PrefixIndex::PutBack(Node* node, Order order) {
+  if (node->standing[order] != Standing::kAside) return;
   for (size_t g = 0; g < node->pages.size(); ++g) {
-    if (!CountsIn(windowed, g) || node->pages[g] == kNoPage) continue;
+    if (OrderOf(g) != order || node->pages[g] == kNoPage) continue;
     const auto [begin, end] = aside_[g].equal_range(node->pages[g]);
     aside_[g].erase(
         std::find_if(begin, end, [node](const auto& entry) { return entry.second == node; }));
   }
-  (windowed ? windowed_ : leaves_).emplace(windowed ? node->window_key() : node->leaf_key(), node);
+  Enter(node, order);
 }
 
 void PrefixIndex::PutReleasedBack() {
   for (size_t g = 0; g < options_.groups.size(); ++g) {
     for (const PageId page : options_.groups[g].pool->TakeReleased()) {
       for (auto it = aside_[g].find(page); it != aside_[g].end(); it = aside_[g].find(page)) {
-        PutBack(it->second, options_.groups[g].window > 0);
+        PutBack(it->second, OrderOf(g));
       }
     }
   }
@@ -113,6 +114,15 @@ bool PrefixIndex::EvictingHelps(const Node* node, const EvictionWish& wish,
   return false;
 }
 
+void PrefixIndex::ForEachOldest(Order order, FunctionRef<bool(Node*)> visit) {
+  LruOrder& nodes = orders_[order];
+  for (auto it = nodes.begin(); it != nodes.end();) {
+    const LruKey key = it->first;
+    if (!visit(it->second)) return;
+    it = nodes.upper_bound(key);
+  }
+}
+
 void PrefixIndex::EvictLeaves(const EvictionWish& wish, EvictionWish* freed) {
   const auto fulfilled = [&] {
     for (size_t g = 0; g < options_.groups.size(); ++g) {
@@ -120,22 +130,23 @@ void PrefixIndex::EvictLeaves(const EvictionWish& wish, EvictionWish* freed) {
     }
     return true;
   };
-  for (auto it = leaves_.begin(); it != leaves_.end() && !fulfilled();) {
+  LruOrder& leaves = orders_[kLeaves];
+  for (auto it = leaves.begin(); it != leaves.end() && !fulfilled();) {
     const LruKey key = it->first;
     Node* node = it->second;
-    ++eviction_visits_;
+    ++since_start_.eviction_visits;
     if (!EvictingHelps(node, wish, *freed)) {
       ++it;
-      if (MayBeSetAside(node, /*windowed=*/false)) SetAside(node, /*windowed=*/false);
+      if (MayBeSetAside(node, kLeaves)) SetAside(node, kLeaves);
       continue;
     }
     // Without its child's checkpoint a node may be useless.
     const Node* parent = PruneDeadLeaf(RemoveLeaf(node, freed), freed);
-    it = leaves_.upper_bound(key);
+    it = leaves.upper_bound(key);
     // A parent that became a leaf was used no earlier than its child but has a smaller serial
     // number, so it may sort before the next one.
-    if (parent != nullptr && parent->is_leaf() && parent->leaf_key() < key) {
-      it = leaves_.find(parent->leaf_key());
+    if (parent != nullptr && parent->is_leaf() && parent->key(kLeaves) < key) {
+      it = leaves.find(parent->key(kLeaves));
     }
   }
 }
@@ -144,10 +155,8 @@ void PrefixIndex::EvictWindowed(const EvictionWish& wish, EvictionWish* freed) {
   const auto wants = [&](size_t g) {
     return options_.groups[g].window > 0 && freed->pages[g] < wish.pages[g];
   };
-  for (auto it = windowed_.begin(); it != windowed_.end();) {
-    const LruKey key = it->first;
-    Node* node = it->second;
-    ++eviction_visits_;
+  ForEachOldest(kWindows, [&](Node* node) {
+    ++since_start_.eviction_visits;
     bool dropped = false;
     bool wanting = false;
     for (size_t g = 0; g < node->pages.size(); ++g) {
@@ -158,40 +167,38 @@ void PrefixIndex::EvictWindowed(const EvictionWish& wish, EvictionWish* freed) {
       DropPage(node, g, freed);
       dropped = true;
     }
-    if (!wanting) return;
     if (dropped) {
       PruneDeadLeaf(node, freed);
-    } else if (MayBeSetAside(node, /*windowed=*/true)) {
-      SetAside(node, /*windowed=*/true);
+    } else if (wanting && MayBeSetAside(node, kWindows)) {
+      SetAside(node, kWindows);
     }
-    it = windowed_.upper_bound(key);
-  }
+    return wanting;
+  });
 }
 
 void PrefixIndex::EvictCheckpoints(const EvictionWish& wish, EvictionWish* freed) {
-  for (auto it = checkpointed_.begin(); it != checkpointed_.end() && freed->slots < wish.slots;) {
-    const LruKey key = it->first;
-    Node* node = it->second;
+  ForEachOldest(kCheckpoints, [&](Node* node) {
+    if (freed->slots >= wish.slots) return false;
     if (options_.slots->use_count(node->slot) == 1) EvictCheckpoint(node, freed);
-    it = checkpointed_.upper_bound(key);
-  }
+    return true;
+  });
 }
 
 void PrefixIndex::EvictCheckpoint(Node* node, EvictionWish* freed) {
   DropCheckpoint(node, freed);
-  ++evicted_checkpoints_;
+  ++since_start_.evicted_checkpoints;
   PruneDeadLeaf(node, freed);
 }
 
 void PrefixIndex::LimitCheckpoints(int64_t most) {
-  if (static_cast<int64_t>(checkpointed_.size()) > most) UseClaimed();
+  const auto too_many = [&] { return std::ssize(orders_[kCheckpoints]) > most; };
+  if (!too_many()) return;
+  UseClaimed();
   EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
-  for (auto it = checkpointed_.begin();
-       it != checkpointed_.end() && static_cast<int64_t>(checkpointed_.size()) > most;) {
-    const LruKey key = it->first;
-    EvictCheckpoint(it->second, &freed);
-    it = checkpointed_.upper_bound(key);
-  }
+  ForEachOldest(kCheckpoints, [&](Node* node) {
+    if (too_many()) EvictCheckpoint(node, &freed);
+    return too_many();
+  });
 }
 
 void PrefixIndex::ForgetCheckpoint(std::string_view domain, std::span<const TokenId> tokens) {
@@ -204,11 +211,10 @@ void PrefixIndex::ForgetCheckpoint(std::string_view domain, std::span<const Toke
 
 void PrefixIndex::GiveBackTail(std::string_view domain, std::span<const TokenId> tokens,
                                std::span<PageTable* const> tables, bool at_any_price) {
-  const int64_t n_whole = std::ssize(tokens) / options_.page_tokens;
-  const auto rest = tokens.subspan(static_cast<size_t>(n_whole * options_.page_tokens));
-  const std::vector<Node*> path = KnownPath(domain, tokens, std::ssize(tokens));
-  Node* const parent = path.empty() ? FindRoot(domain) : path.back();
-  if (parent == nullptr || parent->depth != n_whole || rest.empty()) return;
+  Node* const parent = LastWhole(domain, tokens);
+  if (parent == nullptr) return;
+  const auto rest = tokens.subspan(static_cast<size_t>(parent->end(options_.page_tokens)));
+  if (rest.empty()) return;
   const auto is_tail = [&](const Node* node) {
     for (size_t g = 0; g < tables.size(); ++g) {
       const PageId last = tables[g]->pages().back();
@@ -217,20 +223,15 @@ void PrefixIndex::GiveBackTail(std::string_view domain, std::span<const TokenId>
     return false;
   };
   std::vector<Node*> tails;
-  const auto same = parent->children.find(rest);
-  if (same != parent->children.end() && is_tail(*same)) tails.push_back(*same);
-  if (!at_any_price) {
-    std::erase_if(tails, [](const Node* node) { return node->slot != kNoSlot; });
-  } else {
-    ForEachLonger(parent, rest, [&](Node* node) {
-      if (is_tail(node)) tails.push_back(node);
-      return false;
-    });
-  }
+  parent->children.ForEachLonger(rest, [&](Node* node) {
+    const bool loses = node->tokens.size() > rest.size() || node->slot != kNoSlot;
+    if (is_tail(node) && (at_any_price || !loses)) tails.push_back(node);
+    return !at_any_price;
+  });
   EvictionWish freed{std::vector<int64_t>(options_.groups.size())};
   for (Node* const tail : tails) {
     PruneDeadLeaf(RemoveLeaf(tail, &freed), &freed);
-    --evicted_nodes_;  // not an eviction: it comes back with more
+    --since_start_.evicted_nodes;  // not an eviction: it comes back with more
   }
 }
 
@@ -251,13 +252,12 @@ void PrefixIndex::EvictRows(FunctionRef<bool()> enough) {
   UseClaimed();
   EvictionWish freed;
   freed.pages.resize(options_.groups.size());
-  for (auto it = leaves_.begin(); it != leaves_.end() && !enough();) {
-    const LruKey key = it->first;
-    Node* node = it->second;
+  ForEachOldest(kLeaves, [&](Node* node) {
+    if (enough()) return false;
     while (node != nullptr && node->is_leaf() && node->behind_rows) node = RemoveLeaf(node, &freed);
     PruneDeadLeaf(node, &freed);
-    it = leaves_.upper_bound(key);
-  }
+    return true;
+  });
 }
 
 int64_t PrefixIndex::Clear() {
@@ -280,11 +280,11 @@ int64_t PrefixIndex::Clear() {
 // --- accounting ---------------------------------------------------------------------
 
 PrefixIndexStats PrefixIndex::Stats() const {
-  PrefixIndexStats stats;
+  PrefixIndexStats stats = since_start_;
   stats.domains = static_cast<int64_t>(roots_.size());
   stats.nodes = static_cast<int64_t>(nodes_.size());
-  stats.checkpoints = static_cast<int64_t>(checkpointed_.size());
-  for (const auto& [key, node] : checkpointed_) {
+  stats.checkpoints = std::ssize(orders_[kCheckpoints]);
+  for (const auto& [key, node] : orders_[kCheckpoints]) {
     if (options_.slots->use_count(node->slot) == 1) ++stats.lone_checkpoints;
   }
   for (const auto& [domain, family] : families_) {
@@ -297,10 +297,6 @@ PrefixIndexStats PrefixIndex::Stats() const {
                             sizeof(PageId) * options_.groups.size() + 2 * 64;
   stats.memory_bytes = static_cast<int64_t>(node_bytes * (nodes_.size() + roots_.size()));
   stats.compared_tokens = compared_tokens_;
-  stats.eviction_visits = eviction_visits_;
-  stats.evicted_nodes = evicted_nodes_;
-  stats.evicted_pages = evicted_pages_;
-  stats.evicted_checkpoints = evicted_checkpoints_;
   return stats;
 }
 
@@ -321,7 +317,7 @@ void PrefixIndex::AddSlotCounts(std::vector<int32_t>* counts) const {
 Status PrefixIndex::CheckAside(const Node* node) const {
   for (size_t g = 0; g < node->pages.size(); ++g) {
     const PageId page = node->pages[g];
-    const bool counts = page != kNoPage && node->aside[options_.groups[g].window > 0];
+    const bool counts = page != kNoPage && node->standing[OrderOf(g)] == Standing::kAside;
     const auto [begin, end] = aside_[g].equal_range(page);
     const auto n = std::count_if(begin, end, [node](const auto& e) { return e.second == node; });
     if (n != (counts ? 1 : 0) ||
@@ -336,10 +332,6 @@ Status PrefixIndex::CheckNode(const Node* node) const {
   const auto wrong = [node](std::string_view what) {
     return Internal("prefix index node ", node->serial, " at depth ", node->depth, ": ", what);
   };
-  const auto in = [node](const LruOrder& order, const LruKey& key) {
-    const auto found = order.find(key);
-    return found != order.end() && found->second == node;
-  };
   if (node->parent == nullptr || node->depth != node->parent->depth + 1 ||
       node->root != node->parent->root || node->serial <= node->parent->serial) {
     return wrong("does not fit its parent");
@@ -347,18 +339,16 @@ Status PrefixIndex::CheckNode(const Node* node) const {
   const int64_t n_tokens = std::ssize(node->tokens);
   if (n_tokens < 1 || n_tokens > options_.page_tokens) return wrong("does not fit a page");
   if (n_tokens < options_.page_tokens && !node->is_leaf()) return wrong("goes on after a gap");
-  const auto place = node->parent->children.find(const_cast<Node*>(node));
-  if (place == node->parent->children.end() || *place != node) return wrong("not in its place");
+  if (node->parent->children.Find(node->tokens) != node) return wrong("not in its place");
   const bool all_needed = options_.slots == nullptr && max_window_ == 0;
-  if (const auto next = std::next(place); all_needed && next != node->parent->children.end() &&
-                                          Common(*next, node->tokens) == n_tokens) {
-    return wrong("another one has it and more");
-  }
-  if (!node->parent->is_root() && node->used > node->parent->used) {
+  bool has_longer = false;
+  node->parent->children.ForEachLonger(node->tokens, [&](const Node* longer) {
+    has_longer = has_longer || longer != node;
+    return has_longer;
+  });
+  if (all_needed && has_longer) return wrong("another one has it and more");
+  if (!node->parent->is_root() && node->used[kLeaves] > node->parent->used[kLeaves]) {
     return wrong("used later than its parent");
-  }
-  if (in(leaves_, node->leaf_key()) != (node->is_leaf() && !node->aside[false])) {
-    return wrong("leaf order");
   }
   WEFT_RETURN_IF_ERROR(CheckAside(node));
   bool windowed = false;
@@ -371,30 +361,32 @@ Status PrefixIndex::CheckNode(const Node* node) const {
     }
     windowed = windowed || (page != kNoPage && group.window > 0);
   }
-  if (in(windowed_, node->window_key()) != (windowed && !node->aside[true])) {
-    return wrong("window order");
-  }
   const bool has_slot = node->slot != kNoSlot;
-  if (in(checkpointed_, node->slot_key()) != has_slot) return wrong("checkpoint order");
   if (has_slot && options_.slots->use_count(node->slot) < 1) return wrong("its slot is free");
+  const std::array<bool, kOrders> belongs = {node->is_leaf(), windowed, has_slot};
+  for (const Order order : {kLeaves, kWindows, kCheckpoints}) {
+    const auto found = orders_[order].find(node->key(order));
+    const bool is_there = found != orders_[order].end() && found->second == node;
+    if ((node->standing[order] != Standing::kOutside) != belongs[order] ||
+        (node->standing[order] == Standing::kInOrder) != is_there) {
+      return wrong("not in its place in an order of eviction");
+    }
+  }
   return OkStatus();
 }
 
 Status PrefixIndex::CheckTotals() const {
   std::unordered_map<const Node*, size_t> children;
   std::vector<std::vector<int32_t>> holders(options_.groups.size());
-  size_t leaves = 0, windowed = 0, checkpoints = 0;
+  std::array<size_t, kOrders> ordered{};
   for (const auto& [serial, node] : nodes_) {
     ++children[node->parent];
-    leaves += node->is_leaf() && !node->aside[false] ? 1 : 0;
-    checkpoints += node->slot != kNoSlot ? 1 : 0;
-    bool has_windowed = false;
-    for (size_t g = 0; g < holders.size(); ++g) {
-      const bool present = node->pages[g] != kNoPage;
-      if (present) AddCount(&holders[g], node->pages[g]);
-      has_windowed = has_windowed || (present && options_.groups[g].window > 0);
+    for (size_t order = 0; order < kOrders; ++order) {
+      ordered[order] += node->standing[order] == Standing::kInOrder ? 1 : 0;
     }
-    windowed += has_windowed && !node->aside[true] ? 1 : 0;
+    for (size_t g = 0; g < holders.size(); ++g) {
+      if (node->pages[g] != kNoPage) AddCount(&holders[g], node->pages[g]);
+    }
   }
   for (const auto& [serial, node] : nodes_) {
     if (node->children.size() != children[node.get()]) {
@@ -413,9 +405,10 @@ Status PrefixIndex::CheckTotals() const {
       return Internal("the prefix index miscounts its pages of group ", g);
     }
   }
-  if (leaves != leaves_.size() || windowed != windowed_.size() ||
-      checkpoints != checkpointed_.size()) {
-    return Internal("the totals of the prefix index do not add up");
+  for (size_t order = 0; order < kOrders; ++order) {
+    if (ordered[order] != orders_[order].size()) {
+      return Internal("the totals of the prefix index do not add up");
+    }
   }
   return OkStatus();
 }

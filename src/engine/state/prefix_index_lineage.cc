@@ -15,18 +15,6 @@ Fingerprint FingerprintOfTokens(std::span<const TokenId> tokens) {
 
 }  // namespace
 
-PrefixIndex::Node* PrefixIndex::LastKnown(std::string_view domain,
-                                          std::span<const TokenId> tokens) const {
-  const std::vector<Node*> path = KnownPath(domain, tokens, std::ssize(tokens));
-  const Node* const last = path.empty() ? FindRoot(domain) : path.back();
-  if (last == nullptr) return nullptr;
-  // A last page that is partly filled.
-  const auto rest = tokens.subspan(static_cast<size_t>(last->end(options_.page_tokens)));
-  const auto child = last->children.find(rest);
-  if (!rest.empty() && child != last->children.end()) return *child;
-  return path.empty() ? nullptr : path.back();
-}
-
 PrefixIndex::Family* PrefixIndex::FindFamily(std::string_view domain) const {
   const auto found = families_.find(domain);
   return found != families_.end() ? found->second.get() : nullptr;
@@ -149,13 +137,9 @@ void PrefixIndex::ForEachParent(std::string_view domain, uint64_t begun,
   for (const Claim& claim : family->turns) {
     if (!claim.expects || claim.since >= begun) continue;
     visit(claim.owner, [&claim] {
-      std::vector<const Node*> path;
-      for (const Node* node = claim.end; !node->is_root(); node = node->parent) {
-        path.push_back(node);
-      }
       std::vector<TokenId> tokens;
-      for (; !path.empty(); path.pop_back()) {
-        tokens.insert(tokens.end(), path.back()->tokens.begin(), path.back()->tokens.end());
+      for (const Node* node : PathTo(claim.end)) {
+        tokens.insert(tokens.end(), node->tokens.begin(), node->tokens.end());
       }
       return tokens;
     });
@@ -202,19 +186,19 @@ void PrefixIndex::UseClaimed() {
 
 void PrefixIndex::UseAt(Node* end, uint64_t used) {
   // A node's parents count as used no earlier than the node.
-  for (Node* node = end; !node->is_root() && node->used < used; node = node->parent) {
-    SetUsed(node, used);
+  for (Node* node = end; !node->is_root() && node->used[kLeaves] < used; node = node->parent) {
+    SetUsed(node, kLeaves, used);
   }
   if (max_window_ > 0) {
     const GroupShape widest{options_.page_tokens, max_window_};
     const int64_t first = widest.VisibleFrom(end->end(options_.page_tokens)) / options_.page_tokens;
     for (Node* node = end; node->depth > first; node = node->parent) {
-      if (node->window_used < used) SetWindowUsed(node, used);
+      if (node->used[kWindows] < used) SetUsed(node, kWindows, used);
     }
   }
   Node* last = end;
   while (!last->is_root() && last->slot == kNoSlot) last = last->parent;
-  if (!last->is_root() && last->slot_used < used) SetSlotUsed(last, used);
+  if (!last->is_root() && last->used[kCheckpoints] < used) SetUsed(last, kCheckpoints, used);
 }
 
 Status PrefixIndex::CheckClaims() const {

@@ -2,42 +2,20 @@
 #ifndef WEFT_ENGINE_STATE_PREFIX_INDEX_NODE_H_
 #define WEFT_ENGINE_STATE_PREFIX_INDEX_NODE_H_
 
-#include <algorithm>
+#include <array>
 #include <cstdint>
-#include <set>
-#include <span>
+#include <list>
 #include <string>
 #include <vector>
 
 #include "engine/state/prefix_index.h"
 #include "engine/state/session_file.h"
+#include "engine/state/siblings.h"
 
 namespace weft {
 
 struct PrefixIndex::Node {
-  // Children are in lexicographic order of their tokens: those with a common beginning are
-  // adjacent, and a prefix comes before its extensions.
-  class ByTokens {
-   public:
-    using is_transparent = void;
-    // `compared` counts the compared tokens.
-    explicit ByTokens(int64_t* compared) : compared_(compared) {}
-    bool operator()(const Node* a, const Node* b) const { return Less(a->tokens, b->tokens); }
-    bool operator()(const Node* a, std::span<const TokenId> b) const { return Less(a->tokens, b); }
-    bool operator()(std::span<const TokenId> a, const Node* b) const { return Less(a, b->tokens); }
-
-   private:
-    bool Less(std::span<const TokenId> a, std::span<const TokenId> b) const {
-      const size_t common = static_cast<size_t>(CommonLength(a, b));
-      *compared_ += static_cast<int64_t>(common) + 1;
-      if (common == b.size()) return false;
-      return common == a.size() || a[common] < b[common];
-    }
-    int64_t* compared_;
-  };
-  using Children = std::set<Node*, ByTokens>;
-
-  explicit Node(int64_t* compared) : children(ByTokens(compared)) {}
+  explicit Node(int64_t* compared) : children(compared) {}
 
   Node* parent = nullptr;  // null for a root
   Node* root = nullptr;
@@ -49,11 +27,10 @@ struct PrefixIndex::Node {
   bool behind_rows = false;             // it or a node above it has rows
   std::vector<PageId> pages;            // per group; kNoPage in windowed groups only
   SlotId slot = kNoSlot;
-  Children children;
-  uint64_t used = 0;  // never later than the parent's
-  uint64_t window_used = 0;
-  uint64_t slot_used = 0;
-  bool aside[2] = {false, false};  // from leaves_, from windowed_
+  Siblings<Node> children;
+  // By Order. As a leaf it was never used later than its parent.
+  std::array<uint64_t, kOrders> used{};
+  std::array<Standing, kOrders> standing{};
 
   bool is_root() const { return parent == nullptr; }
   bool is_leaf() const { return children.empty(); }
@@ -61,11 +38,9 @@ struct PrefixIndex::Node {
   int64_t end(int page_tokens) const {
     return is_root() ? 0 : (depth - 1) * page_tokens + std::ssize(tokens);
   }
-  LruKey leaf_key() const { return {used, serial}; }
-  // Among pages used at the same time, deeper ones are evicted first: that leaves a shorter prefix
-  // that can still be resumed, not a longer one that cannot.
-  LruKey window_key() const { return {window_used, ~serial}; }
-  LruKey slot_key() const { return {slot_used, serial}; }
+  // Among windowed pages used at the same time, deeper ones are evicted first: that leaves a
+  // shorter prefix that can still be resumed, not a longer one that cannot.
+  LruKey key(Order order) const { return {used[order], order == kWindows ? ~serial : serial}; }
 };
 
 // A claim on the prefix that ends with a node.
@@ -95,31 +70,6 @@ struct PrefixIndex::Family {
   std::list<Claim> marks, turns;
   bool is_used = false;  // it is among used_families_
 };
-
-template <typename Visit>
-void PrefixIndex::ForEachBeginning(const Node* parent, std::span<const TokenId> page,
-                                   Visit visit) const {
-  while (!page.empty()) {
-    const auto after = parent->children.upper_bound(page);
-    if (after == parent->children.begin()) return;
-    Node* const child = *std::prev(after);
-    // A sibling that shares more of the page would sort after the child.
-    int64_t common = Common(child, page);
-    if (common == std::ssize(child->tokens)) {
-      if (visit(child)) return;
-      --common;
-    }
-    page = page.first(static_cast<size_t>(common));
-  }
-}
-
-template <typename Visit>
-void PrefixIndex::ForEachLonger(const Node* parent, std::span<const TokenId> page,
-                                Visit visit) const {
-  for (auto it = parent->children.upper_bound(page); it != parent->children.end(); ++it) {
-    if (Common(*it, page) < std::ssize(page) || visit(*it)) return;
-  }
-}
 
 }  // namespace weft
 

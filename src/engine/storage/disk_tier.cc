@@ -99,7 +99,7 @@ void DiskTier::Use(const BlockMatch& match) {
   ++changes_;
 }
 
-void DiskTier::Refresh(const BlockMatch& match) { catalog_.Refresh(match, NowSeconds()); }
+void DiskTier::Refresh(const BlockMatch& match) { catalog_.Use(match, NowSeconds(), /*n_uses=*/0); }
 
 void DiskTier::Read(const std::string& tenant, const std::string& domain,
                     std::span<const Fingerprint> keys,
