@@ -1,21 +1,19 @@
-// A tree of the prompts in prefill, by their tokens; the prefix cache holds finished ones. Through
-// it a turn finds those that compute the beginning of its own prompt, without comparing tokens
-// again. Engine thread only.
+// The prompts in prefill, in lexicographic order; the prefix cache holds finished ones. Through it
+// a turn finds those that compute the beginning of its own prompt, without comparing tokens again.
+// Engine thread only.
 //
-// A node stands for a run of tokens and knows the prompts that pass through it. Adding a prompt
-// compares its tokens once, along one path; a look-up climbs that path and compares none.
+// Between two prompts, the least that neighbours have in common is what the two have in common. So
+// adding a prompt compares its tokens with as many as the logarithm of their number, and a look-up
+// compares none.
 #ifndef WEFT_ENGINE_TURNS_PROMPTS_UNDER_WAY_H_
 #define WEFT_ENGINE_TURNS_PROMPTS_UNDER_WAY_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/function_ref.h"
@@ -27,14 +25,13 @@ struct ActiveTurn;
 
 class PromptsUnderWay {
  public:
-  // Domains share a tree only if they may share prefixes.
-  explicit PromptsUnderWay(bool share_across_domains);
-  ~PromptsUnderWay();
-  PromptsUnderWay(const PromptsUnderWay&) = delete;
-  PromptsUnderWay& operator=(const PromptsUnderWay&) = delete;
+  // Domains meet only if they may share prefixes.
+  explicit PromptsUnderWay(bool share_across_domains)
+      : share_across_domains_(share_across_domains) {}
 
-  // REQUIRES: the turn is not there.
-  void Add(ActiveTurn* turn, std::string_view domain, std::span<const TokenId> tokens);
+  // REQUIRES: the turn is not there; until it is removed, the tokens stay, and others come only
+  // after them.
+  void Add(ActiveTurn* turn, std::string_view domain, const std::vector<TokenId>& tokens);
   // Does nothing if it is not there.
   void Remove(const ActiveTurn* turn);
 
@@ -44,25 +41,23 @@ class PromptsUnderWay {
   bool AnyEarlier(const ActiveTurn* turn,
                   FunctionRef<bool(ActiveTurn* earlier, int64_t common)> visit) const;
 
-  size_t size() const { return leaves_.size(); }
-  size_t n_nodes() const { return n_nodes_; }  // the roots aside
+  size_t n_domains() const { return domains_.size(); }
 
  private:
-  struct Node;
-  struct Place {
-    Node* leaf = nullptr;
-    uint64_t order = 0;
-  };
+  struct Prompt {
+    std::span<const TokenId> tokens() const { return std::span(*text).first(n_tokens); }
 
-  // Cuts the node's run after `n` tokens; the rest becomes its only child.
-  void Split(Node* node, size_t n);
-  Node* AddChild(Node* parent, std::span<const TokenId> tokens);
+    ActiveTurn* turn = nullptr;
+    const std::vector<TokenId>* text = nullptr;  // the prompt, and what is said after it
+    size_t n_tokens = 0;
+    uint64_t number = 0;    // in the order of addition
+    int64_t in_common = 0;  // with the next one
+  };
+  using Ordered = std::vector<Prompt>;  // never empty
 
   const bool share_across_domains_;
-  std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;
-  std::unordered_map<const ActiveTurn*, Place> leaves_;
+  std::map<std::string, Ordered, std::less<>> domains_;
   uint64_t n_added_ = 0;
-  size_t n_nodes_ = 0;
 };
 
 }  // namespace weft
