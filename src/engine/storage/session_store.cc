@@ -97,11 +97,6 @@ StatusOr<std::vector<SavedSession>> SessionStore::ListAll(std::vector<std::strin
   return saved;
 }
 
-void SessionStore::PostJob(std::vector<SessionJobs::File> files, std::function<void()> job) {
-  jobs_.Post(std::move(files), std::move(job));
-  worker_.Post([this] { jobs_.RunNext(); });
-}
-
 // --- files ------------------------------------------------------------------------------
 
 SessionHead SessionStore::MakeHead(const std::string& domain, const std::string& name,
@@ -137,7 +132,7 @@ void SessionStore::Save(const std::string& domain, const std::string& name,
   // Until the new file has replaced the former one, both are there.
   const int64_t most = BytesOfFile(*shared);
   AddFileBytes(most);
-  PostJob({{domain, name}}, [this, domain, name, shared, most, done = std::move(done)] {
+  const auto save = [this, domain, name, shared, most, done = std::move(done)] {
     Status status = abandoned_ ? OutOfTime() : OkStatus();
     if (status.ok()) {
       status = directory_->Save(MakeHead(domain, name, *shared), SourceOf(*shared, abandoned_));
@@ -149,7 +144,8 @@ void SessionStore::Save(const std::string& domain, const std::string& name,
       if (status.ok()) written_bytes_ += bytes;
       done(status);
     });
-  });
+  };
+  worker_.Post(save, {{domain, name}});
 }
 
 // A program that was allowed more may have written the file.
@@ -224,23 +220,24 @@ StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain, const
 void SessionStore::Load(const std::string& tenant, const std::string& domain,
                         const std::string& name,
                         std::function<void(StatusOr<SessionSnapshot>)> done) {
-  jobs_.PostRestore(tenant, {domain, name}, [this, domain, name, done = std::move(done)] {
+  const auto load = [this, domain, name, done = std::move(done)] {
     auto loaded = std::make_shared<StatusOr<SessionSnapshot>>(LoadNow(domain, name, &rows_));
     post_back_([done, loaded] { done(std::move(*loaded)); });
-  });
-  worker_.Post([this] { jobs_.RunNext(); });
+  };
+  worker_.PostFirst(tenant, load, Worker::File(domain, name));
 }
 
 void SessionStore::Remove(const std::string& domain, const std::string& name,
                           std::function<void(Status)> done) {
-  PostJob({{domain, name}}, [this, domain, name, done = std::move(done)] {
+  const auto remove = [this, domain, name, done = std::move(done)] {
     const Status status = directory_->Remove(domain, name);
     const int64_t bytes = directory_->FileBytes(domain, name);
     post_back_([this, domain, name, bytes, done, status] {
       SetFile(domain, name, bytes);
       done(status);
     });
-  });
+  };
+  worker_.Post(remove, {{domain, name}});
 }
 
 Status SessionStore::RenameNow(const std::string& domain, const std::string& from,
@@ -256,7 +253,7 @@ void SessionStore::Rename(const std::string& domain, const std::string& from, co
   const auto found = files_.find({domain, from});
   const int64_t most = found != files_.end() ? found->second : 0;
   AddFileBytes(most);
-  PostJob({{domain, from}, {domain, to}}, [this, domain, from, to, most, done = std::move(done)] {
+  const auto rename = [this, domain, from, to, most, done = std::move(done)] {
     const Status status = RenameNow(domain, from, to);
     const int64_t from_bytes = directory_->FileBytes(domain, from);
     const int64_t to_bytes = directory_->FileBytes(domain, to);
@@ -267,7 +264,8 @@ void SessionStore::Rename(const std::string& domain, const std::string& from, co
       if (status.ok()) written_bytes_ += to_bytes;
       done(status);
     });
-  });
+  };
+  worker_.Post(rename, {{domain, from}, {domain, to}});
 }
 
 }  // namespace weft

@@ -20,7 +20,6 @@
 #include "engine/sessions/state_memory.h"
 #include "engine/state/session_file.h"
 #include "engine/state/state_directory.h"
-#include "engine/storage/session_jobs.h"
 #include "engine/storage/worker.h"
 
 namespace weft {
@@ -52,8 +51,7 @@ class SessionStore {
                                                       RowTable* rows, PostBack post_back);
 
   const std::string& path() const { return directory_->path(); }
-  // For other work that must not block a step. This store's jobs that were posted earlier run
-  // earlier, but for those that a restore went before.
+  // For other work that must not block a step.
   Worker* worker() { return &worker_; }
 
   // The directory's sessions. Call only before the first operation.
@@ -92,7 +90,6 @@ class SessionStore {
         rows_(*rows),
         post_back_(std::move(post_back)) {}
 
-  void PostJob(std::vector<SessionJobs::File> files, std::function<void()> job);
   // On the worker thread.
   SessionHead MakeHead(const std::string& domain, const std::string& name,
                        const SessionSnapshot& snapshot) const;
@@ -116,7 +113,6 @@ class SessionStore {
   int64_t file_bytes_ = 0;
   int64_t written_bytes_ = 0;
   std::function<void(int64_t)> changed_;
-  SessionJobs jobs_;
   Worker worker_;  // last, so that it ends first
 };
 

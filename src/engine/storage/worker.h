@@ -1,21 +1,24 @@
-// One thread for the engine's file work, so that disk access never delays a step. Session files go
-// before blocks of state, which can be recomputed: each kind runs in the order of posting.
+// One thread for the engine's file work, so that disk access never delays a step. The order is the
+// queue's (work_queue.h).
 #ifndef WEFT_ENGINE_STORAGE_WORKER_H_
 #define WEFT_ENGINE_STORAGE_WORKER_H_
 
-#include <deque>
-#include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/mutex.h"
-#include "engine/storage/tenant_turns.h"
+#include "engine/storage/work_queue.h"
 
 namespace weft {
 
 class Worker {
  public:
+  using Job = WorkQueue::Job;
+  using File = WorkQueue::File;
+
   Worker() : thread_([this] { Loop(); }) {}
   // Runs all posted jobs, then ends.
   ~Worker() {
@@ -27,73 +30,47 @@ class Worker {
     thread_.join();
   }
 
-  void Post(std::function<void()> job) WEFT_EXCLUDES(mutex_) {
-    {
-      MutexLock lock(&mutex_);
-      jobs_.push_back(std::move(job));
-    }
+  void PostFirst(const std::string& tenant, Job job, const std::optional<File>& file = {})
+      WEFT_EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    queue_.PushFirst(tenant, std::move(job), file);
     arrived_.NotifyAll();
   }
-  // Runs the job once no other is queued. A long one calls RunOthers now and then.
-  void PostLast(std::function<void()> job) WEFT_EXCLUDES(mutex_) {
-    {
-      MutexLock lock(&mutex_);
-      last_jobs_.push_back(std::move(job));
-    }
+  void Post(Job job, std::vector<File> files = {}) WEFT_EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    queue_.Push(std::move(job), std::move(files));
     arrived_.NotifyAll();
   }
-  // Runs the job before all of the other kinds, because the tenant is waiting for it. Tenants take
-  // turns.
-  void PostFirst(const std::string& tenant, std::function<void()> job) WEFT_EXCLUDES(mutex_) {
-    {
-      MutexLock lock(&mutex_);
-      first_jobs_.Push(tenant, std::move(job));
-    }
+  // A long one calls RunOthers now and then.
+  void PostLast(Job job) WEFT_EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    queue_.PushLast(std::move(job));
     arrived_.NotifyAll();
   }
 
   // Runs all other jobs posted meanwhile. Only in a job of PostLast.
   void RunOthers() WEFT_EXCLUDES(mutex_) {
-    while (true) {
-      std::function<void()> job;
-      {
-        MutexLock lock(&mutex_);
-        if (first_jobs_.empty() && jobs_.empty()) return;
-        job = Take();
-      }
-      job();
-    }
+    while (const Job job = TakeOther()) job();
   }
 
  private:
-  bool HasJobs() const WEFT_REQUIRES(mutex_) {
-    return !first_jobs_.empty() || !jobs_.empty() || !last_jobs_.empty();
+  Job TakeOther() WEFT_EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    return queue_.has_only_last() ? nullptr : queue_.Pop();
   }
-  std::function<void()> Take() WEFT_REQUIRES(mutex_) {
-    if (!first_jobs_.empty()) return first_jobs_.Pop();
-    auto& next = jobs_.empty() ? last_jobs_ : jobs_;
-    std::function<void()> job = std::move(next.front());
-    next.pop_front();
-    return job;
+  // Null at the end.
+  Job Take() WEFT_EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    while (queue_.empty() && !stopping_) arrived_.Wait(&mutex_);
+    return queue_.empty() ? nullptr : queue_.Pop();
   }
   void Loop() WEFT_EXCLUDES(mutex_) {
-    while (true) {
-      std::function<void()> job;
-      {
-        MutexLock lock(&mutex_);
-        while (!HasJobs() && !stopping_) arrived_.Wait(&mutex_);
-        if (!HasJobs()) return;
-        job = Take();
-      }
-      job();
-    }
+    while (const Job job = Take()) job();
   }
 
   Mutex mutex_;
   CondVar arrived_;
-  TenantTurns first_jobs_ WEFT_GUARDED_BY(mutex_);
-  std::deque<std::function<void()>> jobs_ WEFT_GUARDED_BY(mutex_);
-  std::deque<std::function<void()>> last_jobs_ WEFT_GUARDED_BY(mutex_);
+  WorkQueue queue_ WEFT_GUARDED_BY(mutex_);
   bool stopping_ WEFT_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
