@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/files/file_io.h"
 
@@ -58,7 +57,7 @@ StatusOr<std::unique_ptr<DiskTier>> DiskTier::Open(Options options, Worker* work
   }
   std::unique_ptr<DiskTier> tier(new DiskTier(std::move(options), std::move(files),
                                               std::move(catalog), worker, std::move(post_back)));
-  tier->stats_.foreign_blocks = std::ssize(listing.foreign);
+  tier->foreign_blocks_ = std::ssize(listing.foreign);
   tier->RemoveFiles(std::move(listing.useless));
   tier->RemoveFiles(tier->catalog_.Load(std::move(listing.own), std::move(listing.foreign)));
   tier->SetFileBytes(tier->options_.file_bytes);
@@ -119,7 +118,7 @@ void DiskTier::Read(const std::string& tenant, const std::string& domain,
   }
   const auto answer = [this, alive = std::weak_ptr<bool>(alive_), job, done = std::move(done)] {
     if (alive.expired()) return;
-    for (const Loaded& block : job->blocks) stats_.read_bytes += std::ssize(block.payload);
+    for (const Loaded& block : job->blocks) read_bytes_ += std::ssize(block.payload);
     if (job->n_good < job->blocks.size()) {
       FailRead(job->blocks[job->n_good].info.key, job->status);
       job->blocks.resize(job->n_good);
@@ -148,7 +147,7 @@ void DiskTier::FailRead(const Fingerprint& key, const Status& status) {
                Message(status)));
   }
   if (catalog_.Find(key) == nullptr) return;
-  ++stats_.damaged_blocks;
+  ++damaged_blocks_;
   Notice(StrCat("a block of saved state is damaged and will be recomputed: ", Message(status)));
   Remove(key);
 }
@@ -167,7 +166,7 @@ DiskTier::Answer DiskTier::Ask(BlockInfo info, const std::string& domain) {
   const int64_t payload_bytes = PayloadBytes(info);
   const int64_t now_us = NowMicros();
   if (now_us < resting_until_us_ || !MayWrite(payload_bytes, info.session)) {
-    stats_.skipped_bytes += payload_bytes;
+    skipped_bytes_ += payload_bytes;
     return Answer::kNo;
   }
   const bool busy = in_flight_bytes_ > 0 && in_flight_bytes_ + payload_bytes > kMaxInFlightBytes;
@@ -180,7 +179,7 @@ DiskTier::Answer DiskTier::Ask(BlockInfo info, const std::string& domain) {
   // Blocks being written cannot be evicted yet, but may be worth less.
   if (!added && in_flight_bytes_ > 0) return Answer::kLater;
   if (!added) {
-    stats_.skipped_bytes += payload_bytes;
+    skipped_bytes_ += payload_bytes;
     return Answer::kNo;
   }
   in_flight_bytes_ += payload_bytes;
@@ -191,20 +190,32 @@ DiskTier::Answer DiskTier::Ask(BlockInfo info, const std::string& domain) {
   return Answer::kYes;
 }
 
-void DiskTier::Write(const Fingerprint& key, const std::string& domain,
+DiskTier::Answer DiskTier::Keep(BlockInfo info, const std::string& domain,
+                                FunctionRef<Payload()> read) {
+  const Fingerprint key = info.key;
+  if (const Answer answer = Ask(std::move(info), domain); answer != Answer::kYes) return answer;
+  const BlockInfo& added = *catalog_.Find(key);
+  auto payload = read();
+  if (payload.ok()) {
+    Write(added, domain, *std::move(payload));
+    return Answer::kYes;
+  }
+  in_flight_bytes_ -= PayloadBytes(added);
+  catalog_.Remove(key);
+  return Answer::kNo;
+}
+
+void DiskTier::Write(const BlockInfo& info, const std::string& domain,
                      std::vector<std::byte> payload) {
-  const BlockInfo* const info = catalog_.Find(key);
-  WEFT_CHECK(info != nullptr, "Ask comes before Write");
   auto bytes = std::make_shared<std::vector<std::byte>>(std::move(payload));
-  ++stats_.writes_under_way;
+  ++writes_under_way_;
   // The worker's job does not touch this object, which may be gone by then.
   const auto finish = [this, alive = std::weak_ptr<bool>(alive_)](const Fingerprint& key, int64_t n,
                                                                   const Status& status) {
     if (!alive.expired()) FinishWrite(key, n, status);
   };
-  worker_->PostLast([files = files_, info = *info, tree = TreeName(domain), bytes, finish,
-                     writes = writes_, given_up = given_up_, post_back = post_back_,
-                     worker = worker_] {
+  worker_->PostLast([files = files_, info, tree = TreeName(domain), bytes, finish, writes = writes_,
+                     given_up = given_up_, post_back = post_back_, worker = worker_] {
     Status status = *given_up ? Cancelled("its write was cancelled") : files->RecordWrites(writes);
     if (status.ok()) status = files->Write(info, tree, *bytes, [worker] { worker->RunOthers(); });
     post_back([finish, key = info.key, n = std::ssize(*bytes), status] { finish(key, n, status); });
@@ -213,11 +224,11 @@ void DiskTier::Write(const Fingerprint& key, const std::string& domain,
 
 void DiskTier::FinishWrite(const Fingerprint& key, int64_t bytes, const Status& status) {
   in_flight_bytes_ -= bytes;
-  --stats_.writes_under_way;
+  --writes_under_way_;
   if (*given_up_ && !status.ok()) return Remove(key);
   if (!status.ok()) {
     Remove(key);
-    ++stats_.failed_writes;
+    ++failed_writes_;
     resting_until_us_ = NowMicros() + kRestMicros;
     if (!std::exchange(told_failure_, true)) {
       Notice(StrCat("computed state is not being written to disk for now: ", Message(status)));
@@ -225,7 +236,7 @@ void DiskTier::FinishWrite(const Fingerprint& key, int64_t bytes, const Status& 
     return;
   }
   told_failure_ = false;
-  stats_.written_bytes += bytes;
+  written_bytes_ += bytes;
   BlockCatalog::Victims victims;
   catalog_.SetWritten(key, &victims);
   RemoveFiles(std::move(victims));
@@ -243,13 +254,6 @@ void DiskTier::Remove(const Fingerprint& key) {
   // Its write may still be queued.
   ++changes_;
   worker_->PostLast([files = files_, path = catalog_.PathOf(key)] { files->Remove(path); });
-}
-
-void DiskTier::Withdraw(const Fingerprint& key) {
-  const BlockInfo* const info = catalog_.Find(key);
-  WEFT_CHECK(info != nullptr, "Ask comes before Withdraw");
-  in_flight_bytes_ -= PayloadBytes(*info);
-  catalog_.Remove(key);
 }
 
 void DiskTier::RemoveUnused(const Fingerprint& key) {
@@ -287,14 +291,19 @@ void DiskTier::WriteIndex() {
   });
 }
 
-DiskTier::Stats DiskTier::stats() const {
-  Stats stats = stats_;
-  stats.bytes = catalog_.bytes() + file_bytes_;
-  stats.file_bytes = file_bytes_;
-  stats.budget_bytes = catalog_.budget_bytes();
-  stats.blocks = catalog_.size();
-  stats.evicted_blocks = catalog_.evicted();
-  return stats;
+void DiskTier::FillStats(EngineStats* stats) const {
+  stats->disk_bytes = catalog_.bytes() + file_bytes_;
+  stats->disk_file_bytes = file_bytes_;
+  stats->disk_pending += writes_under_way_;
+  stats->disk_budget_bytes = catalog_.budget_bytes();
+  stats->disk_blocks = catalog_.size();
+  stats->disk_read_bytes = read_bytes_;
+  stats->disk_written_bytes = written_bytes_;
+  stats->disk_skipped_bytes = skipped_bytes_;
+  stats->disk_evicted_blocks = catalog_.evicted();
+  stats->disk_damaged_blocks = damaged_blocks_;
+  stats->disk_failed_writes = failed_writes_;
+  stats->disk_foreign_blocks = foreign_blocks_;
 }
 
 }  // namespace weft

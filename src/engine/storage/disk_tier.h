@@ -3,7 +3,7 @@
 //
 // The catalogue is here; the files belong to the worker. Room in the budget is made before a block
 // is handed over, and the worker works in order, so the disk never exceeds the budget. The bytes in
-// the worker's hands are bounded too: when Ask returns kLater, the caller keeps the block where it
+// the worker's hands are bounded too: when Keep returns kLater, the caller keeps the block where it
 // is. A failed write loses only that block; after a full disk, writing pauses for a while.
 // Engine thread only.
 #ifndef WEFT_ENGINE_STORAGE_DISK_TIER_H_
@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "base/tokens.h"
 #include "compute/state_store.h"
@@ -26,6 +27,7 @@
 #include "engine/state/block_files.h"
 #include "engine/state/hourly_writes.h"
 #include "engine/storage/worker.h"
+#include "weft/engine.h"
 
 namespace weft {
 
@@ -41,13 +43,6 @@ class DiskTier {
     int64_t bytes_per_hour = 0;  // 0: half of the budget
     int64_t file_bytes = 0;      // see SetFileBytes
     std::function<void(const std::string&)> notice;
-  };
-  struct Stats {
-    int64_t bytes = 0, file_bytes = 0, budget_bytes = 0, blocks = 0, evicted_blocks = 0;
-    int64_t written_bytes = 0, read_bytes = 0, skipped_bytes = 0;
-    int64_t damaged_blocks = 0, failed_writes = 0;
-    int64_t writes_under_way = 0;
-    int64_t foreign_blocks = 0;  // other models' or KV types', found at opening
   };
   using PostBack = std::function<void(std::function<void()>)>;
 
@@ -89,13 +84,13 @@ class DiskTier {
   }
   void UseForSession(const Fingerprint& key);
   enum class Answer {
-    kYes,    // room is reserved; Write must follow
+    kYes,    // it will be written
     kLater,  // too much is in flight, for the worker or for the budget
-    kNo,     // worth less than the blocks to evict, hourly limit reached, or disk full
+    kNo,     // worth less than the blocks to evict, hourly limit reached, disk full, or not read
   };
-  Answer Ask(BlockInfo info, const std::string& domain);
-  void Write(const Fingerprint& key, const std::string& domain, std::vector<std::byte> payload);
-  void Withdraw(const Fingerprint& key);  // instead of Write
+  using Payload = StatusOr<std::vector<std::byte>>;
+  // Writes a new block. `read` copies it, once there is room.
+  Answer Keep(BlockInfo info, const std::string& domain, FunctionRef<Payload()> read);
   // Drops the blocks that the worker has not begun to write; their state will be recomputed.
   void GiveUpWrites() { *given_up_ = true; }
   // Removes the block unless a prompt has used it.
@@ -104,14 +99,14 @@ class DiskTier {
   void SetFileBytes(int64_t bytes);
   // RESOURCE_EXHAUSTED if a new file of `bytes` would not fit next to the others.
   Status MakeRoomForFile(int64_t bytes);
-  // When Ask may stop returning kLater without an answer from the worker; in NowMicros time.
+  // When Keep may stop returning kLater without an answer from the worker; in NowMicros time.
   int64_t next_write_us() const { return next_write_us_; }
   bool awaits_answers() const { return in_flight_bytes_ > 0; }
 
   // Writes an index of all blocks, so that the next start is fast.
   void WriteIndex();
   int64_t PayloadBytes(const BlockInfo& info) const;
-  Stats stats() const;
+  void FillStats(EngineStats* stats) const;
   Status CheckIntegrity() const { return catalog_.CheckIntegrity(); }
 
  private:
@@ -120,6 +115,9 @@ class DiskTier {
   std::string TreeName(std::string_view domain) const {
     return options_.share_across_domains ? std::string() : std::string(domain);
   }
+  // With kYes, room is reserved.
+  Answer Ask(BlockInfo info, const std::string& domain);
+  void Write(const BlockInfo& info, const std::string& domain, std::vector<std::byte> payload);
   void Remove(const Fingerprint& key);
   void RemoveFiles(BlockCatalog::Victims victims);
   void FinishWrite(const Fingerprint& key, int64_t bytes, const Status& status);
@@ -143,7 +141,11 @@ class DiskTier {
   bool told_failure_ = false, told_failed_read_ = false;
   int64_t changes_ = 0;  // since the index was written
   int64_t index_us_ = 0;
-  Stats stats_;
+  // Since the start.
+  int64_t written_bytes_ = 0, read_bytes_ = 0, skipped_bytes_ = 0;
+  int64_t damaged_blocks_ = 0, failed_writes_ = 0;
+  int64_t writes_under_way_ = 0;
+  int64_t foreign_blocks_ = 0;  // other models' or KV types', found at opening
 };
 
 }  // namespace weft

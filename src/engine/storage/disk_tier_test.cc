@@ -42,6 +42,11 @@ class DiskTierTest : public ::testing::Test {
     EXPECT_TRUE(tier.ok()) << tier.status();
     return *std::move(tier);
   }
+  EngineStats Stats(const DiskTier* tier = nullptr) const {
+    EngineStats stats;
+    (tier != nullptr ? tier : tier_.get())->FillStats(&stats);
+    return stats;
+  }
   DiskTier::Answer Ask(DiskTier* tier, TokenId first, bool session) {
     BlockInfo info;
     info.parent = tier->Root("");
@@ -49,11 +54,7 @@ class DiskTierTest : public ::testing::Test {
     info.key = PageBlockKey(info.parent, info.tokens);
     info.groups = 1;
     info.session = session;
-    const DiskTier::Answer answer = tier->Ask(info, "");
-    if (answer == DiskTier::Answer::kYes) {
-      tier->Write(info.key, "", std::vector<std::byte>(1000));
-    }
-    return answer;
+    return tier->Keep(info, "", [] { return std::vector<std::byte>(1000); });
   }
   void Write(TokenId first) {
     ASSERT_EQ(Ask(tier_.get(), first, /*session=*/false), DiskTier::Answer::kYes);
@@ -77,23 +78,23 @@ TEST_F(DiskTierTest, WhatIsGivenUpIsNotWrittenAndNoFault) {
   std::promise<void> disk;
   worker_->Post([&disk] { disk.get_future().wait(); });
   for (TokenId token = 0; token < 5; ++token) Write(10 * token);
-  EXPECT_EQ(tier_->stats().writes_under_way, 5);
+  EXPECT_EQ(Stats().disk_pending, 5);
   tier_->GiveUpWrites();
   disk.set_value();
   Finish();
-  const DiskTier::Stats stats = tier_->stats();
-  EXPECT_EQ(stats.blocks, 0);
-  EXPECT_EQ(stats.written_bytes, 0);
-  EXPECT_EQ(stats.writes_under_way, 0);
-  EXPECT_EQ(stats.failed_writes, 0);
+  const EngineStats stats = Stats();
+  EXPECT_EQ(stats.disk_blocks, 0);
+  EXPECT_EQ(stats.disk_written_bytes, 0);
+  EXPECT_EQ(stats.disk_pending, 0);
+  EXPECT_EQ(stats.disk_failed_writes, 0);
   EXPECT_TRUE(notices_.empty());
 }
 
 TEST_F(DiskTierTest, WhatIsNotGivenUpIsWritten) {
   for (TokenId token = 0; token < 5; ++token) Write(10 * token);
   Finish();
-  EXPECT_EQ(tier_->stats().blocks, 5);
-  EXPECT_EQ(tier_->stats().written_bytes, 5000);
+  EXPECT_EQ(Stats().disk_blocks, 5);
+  EXPECT_EQ(Stats().disk_written_bytes, 5000);
 }
 
 struct ReadResult {
@@ -137,7 +138,7 @@ TEST_F(DiskTierTest, OnlyAMissingOrDamagedBlockIsForgotten) {
   permit(std::filesystem::perms::owner_all);
   ASSERT_EQ(notices_.size(), 1u) << "told once";
   EXPECT_NE(notices_[0].find("could not be read"), notices_[0].npos) << notices_[0];
-  EXPECT_EQ(tier_->stats().damaged_blocks, 0);
+  EXPECT_EQ(Stats().disk_damaged_blocks, 0);
   const ReadResult with = read();
   EXPECT_EQ(with.n_blocks, 3u);
   EXPECT_TRUE(with.status.ok()) << with.status;
@@ -146,8 +147,8 @@ TEST_F(DiskTierTest, OnlyAMissingOrDamagedBlockIsForgotten) {
   const ReadResult missing = read();
   EXPECT_EQ(missing.n_blocks, 1u);
   EXPECT_EQ(missing.status.code(), StatusCode::kDataLoss);
-  EXPECT_EQ(tier_->stats().damaged_blocks, 1);
-  EXPECT_EQ(tier_->stats().blocks, 2);
+  EXPECT_EQ(Stats().disk_damaged_blocks, 1);
+  EXPECT_EQ(Stats().disk_blocks, 2);
 }
 
 // As after kill -9: the tier before is not asked.
@@ -159,8 +160,8 @@ TEST_F(DiskTierTest, ANewProcessContinuesTheHour) {
   EXPECT_EQ(Ask(next.get(), 70, /*session=*/false), DiskTier::Answer::kNo) << "half is left";
   EXPECT_EQ(Ask(next.get(), 70, /*session=*/true), DiskTier::Answer::kYes);
   Finish();
-  EXPECT_EQ(next->stats().written_bytes, 2000);
-  EXPECT_EQ(next->stats().skipped_bytes, 1000);
+  EXPECT_EQ(Stats(next.get()).disk_written_bytes, 2000);
+  EXPECT_EQ(Stats(next.get()).disk_skipped_bytes, 1000);
   const auto last = Open("a model", /*bytes_per_hour=*/7000);
   EXPECT_EQ(Ask(last.get(), 80, /*session=*/true), DiskTier::Answer::kNo);
 }

@@ -252,20 +252,7 @@ void SessionFiles::FillStats(EngineStats* stats) const {
     stats->disk_pending = keeper_->pending();
     keeper_->FillStats(stats);
   }
-  if (disk_ == nullptr) return;
-  const DiskTier::Stats disk = disk_->stats();
-  stats->disk_bytes = disk.bytes;
-  stats->disk_file_bytes = disk.file_bytes;
-  stats->disk_pending += disk.writes_under_way;
-  stats->disk_budget_bytes = disk.budget_bytes;
-  stats->disk_blocks = disk.blocks;
-  stats->disk_read_bytes = disk.read_bytes;
-  stats->disk_written_bytes = disk.written_bytes;
-  stats->disk_skipped_bytes = disk.skipped_bytes;
-  stats->disk_evicted_blocks = disk.evicted_blocks;
-  stats->disk_damaged_blocks = disk.damaged_blocks;
-  stats->disk_failed_writes = disk.failed_writes;
-  stats->disk_foreign_blocks = disk.foreign_blocks;
+  if (disk_ != nullptr) disk_->FillStats(stats);
 }
 
 Status SessionFiles::CheckIntegrity() const {

@@ -140,7 +140,11 @@ StateKeeper::Job* StateKeeper::JobOf(SessionId owner) {
 }
 
 StateKeeper::Job* StateKeeper::NewJob(SessionId owner) {
-  if (jobs_.size() >= kMaxJobs && !of_prompts_.empty()) EndJob(&jobs_.at(*of_prompts_.begin()));
+  if (jobs_.size() >= kMaxJobs) {
+    if (const auto prompt = FirstJob(/*named=*/false); prompt != jobs_.end()) {
+      EndJob(&prompt->second);
+    }
+  }
   const uint64_t number = ++next_job_;
   job_of_[owner.value] = number;
   Job* const job = &jobs_[number];
@@ -152,10 +156,8 @@ StateKeeper::Job* StateKeeper::NewJob(SessionId owner) {
 void StateKeeper::EndJob(Job* job) {
   LetGo(job);
   for (auto& then : job->waiting) store_->AfterBlocks(std::move(then));
-  const uint64_t number = job->number;
-  of_prompts_.erase(number);
   job_of_.erase(job->owner.value);
-  jobs_.erase(number);
+  jobs_.erase(job->number);
 }
 
 // Creates a session that shares the state of the first tokens, so that nothing evicts it, to be
@@ -173,7 +175,6 @@ void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
   memory_->CountAsKeeper(**holder, 1);
   job->n_tokens = (*holder)->computed();
   job->holder = (*holder)->id;
-  holding_.insert(job->number);
 }
 
 void StateKeeper::LetGo(Job* job) {
@@ -183,7 +184,6 @@ void StateKeeper::LetGo(Job* job) {
     sessions_->Remove(holder);
   }
   job->holder = {};
-  holding_.erase(job->number);
 }
 
 void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
@@ -193,11 +193,6 @@ void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
   Job* job = JobOf(session->id);
   if (job == nullptr) job = NewJob(session->id);
   job->named = !session->name.empty();
-  if (job->named) {
-    of_prompts_.erase(job->number);
-  } else {
-    of_prompts_.insert(job->number);
-  }
   job->domain = session->domain;
   Hold(*session, n_tokens, job);
 }
@@ -222,8 +217,11 @@ void StateKeeper::StopWaiting() {
 }
 
 bool StateKeeper::ReleaseMemory() {
-  const bool any = !holding_.empty();
-  while (!holding_.empty()) LetGo(&jobs_.at(*holding_.begin()));
+  bool any = false;
+  for (auto& [number, job] : jobs_) {
+    any = any || job.holder.value != 0;
+    LetGo(&job);
+  }
   return any;
 }
 
@@ -241,11 +239,9 @@ Session* StateKeeper::HolderOf(Job* job) {
   return holder != nullptr && holder->computed() >= job->n_tokens ? holder : nullptr;
 }
 
-// Sessions were promised to be kept; prompts may be computed again.
-StateKeeper::Job* StateKeeper::NextJob() {
-  const auto is_session = [this](const auto& job) { return !of_prompts_.contains(job.first); };
-  const auto first = std::find_if(jobs_.begin(), jobs_.end(), is_session);
-  return first != jobs_.end() ? &first->second : &jobs_.begin()->second;
+std::map<uint64_t, StateKeeper::Job>::iterator StateKeeper::FirstJob(bool named) {
+  return std::ranges::find_if(jobs_,
+                              [named](const auto& job) { return job.second.named == named; });
 }
 
 bool StateKeeper::Pump() {
@@ -256,11 +252,14 @@ bool StateKeeper::Pump() {
   bool any = false;
   const int64_t end_us = now_us + std::clamp(since_us / kPumpShare, kPumpMicros, kMaxPumpMicros);
   while (!jobs_.empty() && NowMicros() < end_us) {
-    Job* const job = NextJob();
+    // Sessions were promised to be kept; prompts may be computed again.
+    auto next = FirstJob(/*named=*/true);
+    if (next == jobs_.end()) next = jobs_.begin();
+    Job* const job = &next->second;
     const Progress progress = Advance(job);
     if (progress == Progress::kLater) break;
     any = true;
-    if (progress == Progress::kDone) EndJob(job);
+    if (progress == Progress::kNo) EndJob(job);
   }
   if (any) memory_->ReturnFreed();
   return any;
@@ -277,7 +276,7 @@ std::optional<int64_t> StateKeeper::NextWake() const {
 
 StateKeeper::Progress StateKeeper::Advance(Job* job) {
   const Session* const holder = HolderOf(job);
-  if (holder == nullptr || job->n_tokens == 0) return Progress::kDone;
+  if (holder == nullptr || job->n_tokens == 0) return Progress::kNo;
   const int64_t page = memory_->page_tokens();
   if (job->next_entry * page < job->n_tokens) return KeepPage(job, *holder);
   return KeepSlot(job, *holder);
@@ -296,30 +295,30 @@ StateKeeper::Progress StateKeeper::KeepPage(Job* job, const Session& holder) {
   info.key = PageBlockKey(info.parent, tokens);
   info.groups = memory_->GroupsAt(holder, job->next_entry);
   info.session = job->named;
-  if ((info.groups & needed) != needed) return Progress::kDone;
+  if ((info.groups & needed) != needed) return Progress::kNo;
   const Fingerprint key = info.key;
   if (disk_->Has(key, info.groups) ||
       (n < page && disk_->Covers(info.parent, tokens, info.groups))) {
     if (job->named) disk_->UseForSession(key);
   } else {
     const auto read = [&] { return memory_->ReadBlock(holder, job->next_entry, info.groups); };
-    const Progress progress = KeepBlock(*job, info, read);
-    if (progress != Progress::kCopied) return progress;
+    const Progress progress = disk_->Keep(info, job->domain, read);
+    if (progress != Progress::kYes) return progress;
   }
   if (n == page) job->parent = key;
   ++job->next_entry;
-  return Progress::kCopied;
+  return Progress::kYes;
 }
 
 // Recurrent state: after all tokens, and at the earlier checkpoints.
 StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
-  if (!holder.state.slot()) return Progress::kDone;
+  if (!holder.state.slot()) return Progress::kNo;
   if (!job->slots.has_value()) {
     job->slots = memory_->CheckpointsToKeep(holder);
     const bool has_end = !job->slots->empty() && job->slots->back().n_tokens == job->n_tokens;
     if (job->named && !has_end) job->slots->push_back({job->n_tokens, holder.state.slot().id()});
   }
-  if (job->slots->empty()) return Progress::kDone;
+  if (job->slots->empty()) return Progress::kNo;
   const int64_t n_tokens = job->slots->back().n_tokens;
   const int64_t page = memory_->page_tokens();
   BlockInfo info;
@@ -341,15 +340,16 @@ StateKeeper::Progress StateKeeper::KeepSlot(Job* job, const Session& holder) {
     if (slot == kNoSlot && checkpoint.n_tokens == n_tokens) slot = checkpoint.slot;
   }
   if (slot != kNoSlot && !disk_->Has(info.key, 0)) {
-    const Progress progress = KeepBlock(*job, info, [&] { return memory_->ReadSlot(slot); });
-    if (progress != Progress::kCopied) return progress;
+    const auto read = [&] { return memory_->ReadSlot(slot); };
+    const Progress progress = disk_->Keep(info, job->domain, read);
+    if (progress != Progress::kYes) return progress;
   }
   Session* const owner = sessions_->Find(job->owner);
   if (job->named && n_tokens == job->n_tokens && owner != nullptr) {
     SetKeptSlot(owner, info.key);
   }
   job->slots->pop_back();
-  return Progress::kCopied;
+  return Progress::kYes;
 }
 
 // Returns the previous one if no session has it as its last any more.
@@ -372,26 +372,6 @@ void StateKeeper::SetKeptSlot(Session* session, const Fingerprint& key) {
   const bool has_tokens =
       session->keep.n_under_way_ == 0 && session->keep.version_ == session->changes;
   if (has_tokens) disk_->RemoveUnused(*former);
-}
-
-StateKeeper::Progress StateKeeper::KeepBlock(
-    const Job& job, BlockInfo info, const std::function<StatusOr<std::vector<std::byte>>()>& read) {
-  const Fingerprint key = info.key;
-  switch (disk_->Ask(std::move(info), job.domain)) {
-    case DiskTier::Answer::kLater:
-      return Progress::kLater;
-    case DiskTier::Answer::kNo:
-      return Progress::kDone;
-    case DiskTier::Answer::kYes:
-      break;
-  }
-  auto payload = read();
-  if (!payload.ok()) {
-    disk_->Withdraw(key);
-    return Progress::kDone;
-  }
-  disk_->Write(key, job.domain, *std::move(payload));
-  return Progress::kCopied;
 }
 
 }  // namespace weft

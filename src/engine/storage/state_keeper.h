@@ -85,11 +85,11 @@ class StateKeeper {
     std::optional<std::vector<PrefixIndex::Checkpoint>> slots;  // still to be written
     std::vector<std::function<void()>> waiting;                 // for its end
   };
-  enum class Progress { kCopied, kLater, kDone };
+  using Progress = DiskTier::Answer;  // kNo: there is no more to copy
 
   Job* JobOf(SessionId owner);
   Job* NewJob(SessionId owner);
-  Job* NextJob();
+  std::map<uint64_t, Job>::iterator FirstJob(bool named);
   void EndJob(Job* job);
   void Hold(const Session& session, int64_t n_tokens, Job* job);
   void LetGo(Job* job);
@@ -97,8 +97,6 @@ class StateKeeper {
   Progress Advance(Job* job);
   Progress KeepPage(Job* job, const Session& holder);
   Progress KeepSlot(Job* job, const Session& holder);
-  Progress KeepBlock(const Job& job, BlockInfo info,
-                     const std::function<StatusOr<std::vector<std::byte>>()>& read);
   std::optional<Fingerprint> ExchangeKeptSlot(Session* session,
                                               const std::optional<Fingerprint>& key);
   void SetKeptSlot(Session* session, const Fingerprint& key);
@@ -111,14 +109,12 @@ class StateKeeper {
   DiskTier* const disk_;
   const std::function<void(Session*)> touched_;
   const std::function<void(const std::string&)> notice_;
-  // All jobs in order of arrival, jobs by owner, the jobs of prompts, and those that hold memory.
+  // In order of arrival, and by owner.
   std::map<uint64_t, Job> jobs_;
   uint64_t next_job_ = 0;
   std::unordered_map<uint64_t, uint64_t> job_of_;
-  std::set<uint64_t> of_prompts_;
   int64_t pumped_us_ = 0;
   bool stopped_waiting_ = false;
-  std::set<uint64_t> holding_;
   int64_t token_writes_ = 0;
   // Sessions whose last change could not be written, and the one that was last tried again.
   std::set<uint64_t> unsaved_;
