@@ -39,6 +39,7 @@ inline EngineOptions SmallEngine() {
   options.page_tokens = 16;
   options.memory_bytes = int64_t{16} << 20;
   options.max_step_tokens = 64;
+  options.state_disk_bytes = int64_t{1} << 30;  // whatever is free where the test runs
   return options;
 }
 
