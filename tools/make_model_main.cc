@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "tools/make_adapter.h"
 #include "tools/make_encoder.h"
 #include "tools/make_model.h"
 #include "tools/make_projector.h"
@@ -42,7 +43,8 @@ std::string Examples() {
          "\nExamples:\n"
          "  weft-make-model --shape qwen3-0.6b --type Q4_0 --out qwen3-0.6b.gguf\n"
          "  weft-make-model --shape llama-8b --type Q4_K_M --layers 8 --out quarter.gguf\n"
-         "  weft-make-model --shape tiny-llama --type F32 --seed 7 --out tiny.gguf\n";
+         "  weft-make-model --shape tiny-llama --type F32 --seed 7 --out tiny.gguf\n"
+         "  weft-make-model --lora-of tiny.gguf --rank 4 --out adapter.gguf\n";
 }
 
 void ShowProgress(uint64_t done, uint64_t total) {
@@ -73,6 +75,20 @@ int EndSmall(const weft::StatusOr<weft::tools::MadeModel>& made, const std::stri
   return 0;
 }
 
+int WriteAdapter(const std::string& base, weft::tools::MakeAdapterOptions adapter,
+                 const weft::tools::MakeModelOptions& options, const std::string& out) {
+  adapter.seed = options.seed;
+  if (options.type != weft::tools::MakeModelOptions().type) adapter.type = options.type;
+  const weft::Status made = weft::tools::MakeAdapter(base, adapter, out);
+  if (!made.ok()) {
+    ShowFailure(made);
+    return 1;
+  }
+  std::fprintf(stderr, "wrote %s: an adapter of rank %lld\n", out.c_str(),
+               static_cast<long long>(adapter.rank));
+  return 0;
+}
+
 int WriteModel(const ModelShape& shape, weft::tools::MakeModelOptions options,
                const std::string& out) {
   const bool terminal = isatty(STDERR_FILENO) == 1;
@@ -99,7 +115,15 @@ int main(int argc, char** argv) {
   app.footer(Examples());
   std::string shape_name, out;
   weft::tools::MakeModelOptions options;
-  app.add_option("--shape", shape_name, "one of the shapes below")->required();
+  CLI::Option* const shape_option =
+      app.add_option("--shape", shape_name, "one of the shapes below");
+  std::string base;
+  weft::tools::MakeAdapterOptions adapter;
+  CLI::Option* const base_option =
+      app.add_option("--lora-of", base,
+                     "write a LoRA adapter for this model instead: a GGUF file (--type F16 or F32)")
+          ->excludes(shape_option);
+  app.add_option("--rank", adapter.rank, "of the adapter")->needs(base_option);
   app.add_option("--type", options.type,
                  "of the matrices: F32, F16, BF16, Q8_0, Q4_0, NVFP4, ... or Q4_K_M, Q5_K_M")
       ->capture_default_str();
@@ -129,6 +153,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (shape_name.empty() && base.empty()) {
+    ShowFailure(weft::InvalidArgument("give --shape or --lora-of; --help lists the shapes"));
+    return 2;
+  }
+  if (!base.empty()) return WriteAdapter(base, adapter, options, out);
   if (const auto* const encoder = weft::tools::FindEncoder(shape_name); encoder != nullptr) {
     return EndSmall(weft::tools::MakeEncoder(*encoder, options, out), out);
   }

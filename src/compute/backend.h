@@ -28,6 +28,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/adapter_use.h"
 #include "base/best_tokens.h"
 #include "base/dtype.h"
 #include "base/function_ref.h"
@@ -35,6 +36,7 @@
 #include "base/status.h"
 #include "base/tokens.h"
 #include "compute/state_store.h"
+#include "model/adapter_spec.h"
 #include "model/formats/model_file.h"
 #include "model/model_spec.h"
 
@@ -53,6 +55,7 @@ struct BackendCapabilities {
   bool prediction_heads = false;     // StepSequence::hidden, and hidden values as vectors
   bool same_bits = false;
   bool host_experts = false;  // ExecutorOptions::experts
+  bool adapters = false;      // LoadOptions::adapters, StepSequence::adapters
 };
 
 // A device's memory at the moment.
@@ -90,6 +93,8 @@ struct LoadOptions {
   std::shared_ptr<const Weights> beside = {};
   bool beside_is_same_file = true;
   PackedCopyOptions packed_copies = {};
+  // Adapters that steps may use, by their number. Those of `beside` are not shared.
+  std::vector<Adapter> adapters = {};
   // Called from time to time with the fraction done; may be empty.
   std::function<void(double fraction)> progress;
 };
@@ -174,6 +179,9 @@ struct StepSequence {
   // With ModelSpec::hidden_input: HiddenWidth(spec) values for each token, row after row. Otherwise
   // empty.
   std::span<const float> hidden = {};
+  // The adapters of the weights that its rows are computed with, ascending and each once. Their
+  // changes are added in this order. Input embeddings are taken as they are.
+  std::span<const AdapterUse> adapters = {};
   int64_t position = 0;  // absolute position of tokens[0]
   // Per KvGroup, the session's page table: entry i holds the positions [i * page_tokens, (i + 1) *
   // page_tokens). Every page that the tokens are written to or can see must be present; entries

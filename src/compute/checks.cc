@@ -63,6 +63,12 @@ Status CheckNoHiddenInput(const Backend& backend, const ModelSpec& spec) {
   return Unimplemented("the ", backend.name(), " backend computes no prediction heads");
 }
 
+Status CheckNoAdapters(const Backend& backend, const LoadOptions& options) {
+  if (options.adapters.empty()) return OkStatus();
+  return Unimplemented("the ", backend.name(),
+                       " backend computes no LoRA adapters; use --backend cpu, or no --lora");
+}
+
 Status CheckNoRowInput(const Backend& backend, const ModelSpec& spec) {
   if (!spec.row_input) return OkStatus();
   return Unimplemented("the ", backend.name(), " backend computes no models without tokens");
@@ -227,6 +233,7 @@ class StepValidator {
     }
     WEFT_RETURN_IF_ERROR(CheckChanges(s, limits));
     WEFT_RETURN_IF_ERROR(CheckHidden(s, limits));
+    WEFT_RETURN_IF_ERROR(CheckAdapters(s, limits));
     if (sequence.n_logits > 0 && !spec_.output) {
       return InvalidArgument("sequence ", s, " of the step wants logits of a model without them");
     }
@@ -293,6 +300,22 @@ class StepValidator {
     }
     if ((spec_.hidden_input || sequence.vectors_before_norm) && !limits.prediction_heads) {
       return Unimplemented("this backend computes no prediction heads");
+    }
+    return OkStatus();
+  }
+
+  Status CheckAdapters(size_t s, const StepLimits& limits) const {
+    int64_t former = -1;
+    for (const AdapterUse& use : step_.sequences[s].adapters) {
+      if (use.adapter <= former || use.adapter >= limits.adapters) {
+        return InvalidArgument("sequence ", s, " of the step uses adapter ", use.adapter, " of ",
+                               limits.adapters, ", out of order or not there");
+      }
+      if (!std::isfinite(use.scale)) {
+        return InvalidArgument("sequence ", s, " of the step uses adapter ", use.adapter,
+                               " at scale ", use.scale);
+      }
+      former = use.adapter;
     }
     return OkStatus();
   }

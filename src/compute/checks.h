@@ -24,6 +24,8 @@ StatusOr<MemoryInfo> HostMemory(const Backend& backend, int device);
 Status CheckHostHolds(int64_t weight_bytes);
 // Refuses prediction heads, for backends without them.
 Status CheckNoHiddenInput(const Backend& backend, const ModelSpec& spec);
+// Refuses adapters, for backends without them.
+Status CheckNoAdapters(const Backend& backend, const LoadOptions& options);
 // Refuses models without tokens, for backends without them.
 Status CheckNoRowInput(const Backend& backend, const ModelSpec& spec);
 // False for gated queries that differ in width from the values or are normed, but not by head.
@@ -32,7 +34,7 @@ bool GatesByHead(const Attention& op);
 // ValidateStep checks sizes, that page tables are long enough, that ids are inside the pools and
 // tokens inside the vocabulary, that no page is written by two sequences, that texts are whole if
 // the model sees later tokens, that input embeddings and hidden values appear only if backend and
-// model take them, and that the results have room.
+// model take them, that the adapters are the weights', and that the results have room.
 struct StepLimits {
   int64_t tokens = 0;
   int64_t best = 0;   // BackendCapabilities::max_best
@@ -41,6 +43,7 @@ struct StepLimits {
   bool changes = false;  // BackendCapabilities::changes_rows
   bool row_input = false;
   bool mutual = false;
+  int64_t adapters = 0;  // of the weights
 };
 Status ValidateStep(const ModelSpec& spec, const StateStore& state, const StepLimits& limits,
                     const Step& step);

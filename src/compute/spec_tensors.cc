@@ -72,6 +72,16 @@ Status CheckWeightTypes(const ModelFile& file, const ModelSpec& spec) {
   return OkStatus();
 }
 
+Status CheckAdapterTypes(const Adapter& adapter) {
+  for (const TensorInfo& tensor : adapter.file->tensors()) {
+    if (CanDequantize(tensor.type)) continue;
+    return Unimplemented(Message(adapter.file->TensorError(
+        tensor.name, StrCat("it has type ", NameOf(tensor.type),
+                            ", which cannot be computed with; convert the adapter to F16"))));
+  }
+  return OkStatus();
+}
+
 void Decode(const TensorInfo& tensor, float* out) {
   for (int64_t row = 0; row < tensor.rows(); ++row) {
     Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "base/tokens.h"
+#include "model/adapter_spec.h"
 #include "model/formats/model_file.h"
 #include "model/model_spec.h"
 
@@ -19,6 +20,9 @@ std::vector<TensorRef> TensorsOf(const ModelSpec& spec);
 
 // An error naming the first tensor whose type cannot be decoded.
 Status CheckWeightTypes(const ModelFile& file, const ModelSpec& spec);
+
+// The same for an adapter's tensors.
+Status CheckAdapterTypes(const Adapter& adapter);
 
 // All values of a tensor: values() of them. REQUIRES: CanDequantize(type).
 void Decode(const TensorInfo& tensor, float* out);

@@ -14,13 +14,15 @@ std::vector<std::string_view> UsableBackends() {
 }
 
 StatusOr<LoadedModel> LoadModel(std::string_view backend, const std::string& path,
-                                int64_t context_tokens) {
+                                int64_t context_tokens, std::vector<Adapter> adapters) {
   LoadedModel model;
   WEFT_ASSIGN_OR_RETURN(model.backend, FindBackend(backend));
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const ModelFile> file, ModelFile::Open(path));
   WEFT_ASSIGN_OR_RETURN(ModelSpec spec, BuildModelSpec(*file, {.context_tokens = context_tokens}));
+  LoadOptions options{.n_threads = 1};
+  options.adapters = std::move(adapters);
   WEFT_ASSIGN_OR_RETURN(model.weights,
-                        model.backend->Load(std::move(file), std::move(spec), {.n_threads = 1}));
+                        model.backend->Load(std::move(file), std::move(spec), options));
   return model;
 }
 
@@ -146,6 +148,7 @@ StatusOr<ModelRunner::Results> ModelRunner::StepFor(std::span<const Part> parts,
     entry.rows = part.rows;
     entry.axes = part.axes;
     entry.mutual = part.mutual;
+    entry.adapters = part.adapters;
     entry.position = sequence.position;
     entry.page_tables.assign(sequence.tables.begin(), sequence.tables.end());
     entry.slot = sequence.slot;

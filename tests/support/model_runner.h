@@ -25,7 +25,7 @@ struct LoadedModel {
 // The backends that are available on this machine.
 std::vector<std::string_view> UsableBackends();
 StatusOr<LoadedModel> LoadModel(std::string_view backend, const std::string& path,
-                                int64_t context_tokens);
+                                int64_t context_tokens, std::vector<Adapter> adapters = {});
 
 struct RunnerOptions {
   StateOptions state{.kv_type = DType::kF32};
@@ -61,6 +61,7 @@ class ModelRunner {
     // As StepSequence::axes and mutual.
     std::span<const AxisPositions> axes = {};
     std::span<const TokenRun> mutual = {};
+    std::span<const AdapterUse> adapters = {};
   };
   // Runs one step. Returns logits, row after row in the order of parts and tokens. With `between`,
   // the step pauses wherever it can and calls it, for example to run a step of other sequences.

@@ -23,6 +23,11 @@ ActivationRows Compute::Input(const RowsView& x, int64_t n_rows,
 
 void Compute::Multiply(std::span<const Product> products) {
   if (observe_) observe_(products);
+  MultiplyAlone(products);
+  if (!adapters_.is_idle()) adapters_.Add(products, this);
+}
+
+void Compute::MultiplyAlone(std::span<const Product> products) {
   const auto start = std::chrono::steady_clock::now();
   int64_t tiles = 0;
   for (const Product& product : products) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "compute/cpu/adapter_sums.h"
 #include "compute/cpu/cpu_backend.h"
 #include "compute/cpu/cpu_weights.h"
 #include "compute/cpu/scratch.h"
@@ -68,11 +69,16 @@ class Compute {
   ActivationRows Input(const RowsView& x, int64_t n_rows,
                        std::initializer_list<const BoundLinear*> linears, const Int8View& int8);
 
-  // Computes all products as one parallel loop over their tiles.
+  // Computes all products as one parallel loop over their tiles, and adds what the rows' adapters
+  // change.
   void Multiply(std::span<const Product> products);
   void Multiply(std::initializer_list<Product> products) {
     Multiply(std::span<const Product>(products.begin(), products.size()));
   }
+  // The same without what adapters change.
+  void MultiplyAlone(std::span<const Product> products);
+  AdapterSums& adapters() { return adapters_; }
+  const AdapterSums& adapters() const { return adapters_; }
 
   // Calls `observe` with all products before they are computed.
   void Observe(std::function<void(std::span<const Product>)> observe) {
@@ -114,6 +120,7 @@ class Compute {
   const VectorKernels& vec_;
   const MatmulKernels& mat_;
   StageStats stats_;
+  AdapterSums adapters_;
   std::function<void(std::span<const Product>)> observe_;  // may be empty
 };
 

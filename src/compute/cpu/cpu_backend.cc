@@ -24,6 +24,7 @@ const BackendCapabilities& Capabilities() {
       .mutual = true,
       .prediction_heads = true,
       .same_bits = true,
+      .adapters = true,
   };
   return capabilities;
 }

@@ -57,8 +57,10 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const CpuWeights> weights, CpuState* st
       beside_scratch_(std::move(beside)),
       compute_(PoolOf(options), weights_->isa()),
       workspaces_(static_cast<size_t>(compute_.n_threads())),
-      context_{weights_->spec(), compute_, scratch_, state_, workspaces_, logits_},
-      beside_{weights_->spec(), compute_, beside_scratch_, state_, workspaces_, logits_} {
+      context_{weights_->spec(),    compute_, scratch_, state_, workspaces_, logits_,
+               weights_->adapters()},
+      beside_{weights_->spec(), compute_, beside_scratch_,     state_,
+              workspaces_,      logits_,  weights_->adapters()} {
   scratch_bytes_ = scratch_.bytes() + beside_scratch_.bytes();
   const BoundModel& model = weights_->model();
   // A model without a table or attention has no use for it, and gets a byte.
@@ -84,7 +86,8 @@ StatusOr<std::unique_ptr<StepRun>> CpuExecutor::Begin(const Step& step) {
                           /*prediction_heads=*/true,
                           /*changes=*/false,
                           /*row_input=*/true,
-                          /*mutual=*/true};
+                          /*mutual=*/true,
+                          /*adapters=*/std::ssize(weights_->adapters())};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   return CpuStepRun::Begin(*weights_, is_beside ? &beside_ : &context_, step);
 }

@@ -32,7 +32,8 @@ class CpuExecutor : public Executor {
     return static_cast<int>(weights_->model().blocks.size()) - 1;
   }
   int64_t scratch_bytes() const override {
-    return scratch_bytes_ + static_cast<int64_t>(logits_.capacity() * sizeof(float));
+    return scratch_bytes_ + compute_.adapters().scratch_bytes() +
+           static_cast<int64_t>(logits_.capacity() * sizeof(float));
   }
   StageStats stage_stats() const override { return compute_.stats(); }
 

@@ -39,6 +39,8 @@ StatusOr<bool> CpuStepRun::Advance(FunctionRef<bool()> pause) {
 }
 
 StatusOr<bool> CpuStepRun::ComputeUntil(FunctionRef<bool()> pause) {
+  // A step that ran while this one paused had other rows.
+  compute_.adapters().Use(context_->adapted);
   if (next_block_ == 0) WEFT_RETURN_IF_ERROR(ComputeInputs());
   const auto& blocks = weights_.model().blocks;
   while (next_block_ < blocks.size()) {
@@ -113,6 +115,7 @@ Status CpuStepRun::Embed() {
   }
   if (!weights_.model().embedding) return OkStatus();
   WEFT_RETURN_IF_ERROR(ReadTable(weights_.model().embedding, kTokenOf, stream));
+  WEFT_RETURN_IF_ERROR(AdaptEmbeddings());
   for (int64_t row = 0; row < context_->n_rows(); ++row) {
     const float* const vector = context_->rows[row].vector;
     if (vector != nullptr) std::copy_n(vector, stream.width, stream.row(row));
@@ -124,6 +127,13 @@ Status CpuStepRun::Embed() {
     });
   }
   return AddPositionsAndTypes();
+}
+
+Status CpuStepRun::AdaptEmbeddings() {
+  if (context_->adapted.empty()) return OkStatus();
+  std::vector<TokenId> tokens;
+  for (const StepRow& row : context_->rows) tokens.push_back(row.token);
+  return compute_.adapters().AddToEmbeddings(tokens, context_->scratch.stream, &compute_);
 }
 
 Status CpuStepRun::AddPositionsAndTypes() {
@@ -293,6 +303,7 @@ void CpuStepRun::ComputeLogitsOf(const RowsView& vectors, int64_t first, int64_t
   Arena arena = context_->scratch.ForRows(n);
   const LogitsScratch scratch{spec, &arena};
   const ActivationRows input = compute_.Input(x, n, {&model.output}, scratch.input);
+  compute_.adapters().Use(context_->adapted, first);
   compute_.Multiply({MakeProduct(model.output, input, n, out)});
   if (spec.logit_scale != 1 || spec.logit_softcap > 0) {
     compute_.ForEach(n, out.width * kExp, [&](int64_t i, int) {

@@ -31,6 +31,7 @@ class CpuStepRun : public StepRun {
   Status ReadTable(const BoundTable& table, FunctionRef<int64_t(const StepRow&)> index,
                    const RowsView& to);
   Status Embed();
+  Status AdaptEmbeddings();
   void ReadRowInput(const BoundRowInput& input);
   Status AddPositionsAndTypes();
   void JoinHidden();

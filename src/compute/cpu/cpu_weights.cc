@@ -115,6 +115,9 @@ BoundLinear Binder::Of(const Linear& linear) {
   bound.matrix = {Info(linear.weight).type, linear.n_in, linear.n_out, MatrixOf(RowsOf(linear))};
   if (const float* bias = Of(linear.bias)) bound.bias = bias + linear.first_row;
   bound.scale = Of(linear.scale);
+  for (CpuAdapter& adapter : weights_.adapters_) {
+    if (status_.ok()) Fail(adapter.Bind(linear, bound.matrix.tiles));
+  }
   return bound;
 }
 
@@ -154,6 +157,10 @@ void Binder::Check(const Convolution& convolution) {
 Status Binder::Bind() {
   WEFT_RETURN_IF_ERROR(BindSpec(&weights_.model_));
   weights_.model_.token_types = Of(spec_.token_types.table);
+  for (CpuAdapter& adapter : weights_.adapters_) {
+    WEFT_RETURN_IF_ERROR(adapter.BindEmbedding());
+    weights_.memory_bytes_ += adapter.memory_bytes();
+  }
   return CheckHostHolds(weights_.memory_bytes_);
 }
 
@@ -227,11 +234,14 @@ StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<con
                                                              const LoadOptions& options, Isa isa) {
   try {
     ThreadPool pool(options.n_threads);
+    for (const Adapter& adapter : options.adapters) {
+      WEFT_RETURN_IF_ERROR(CheckAdapterTypes(adapter));
+    }
     WEFT_ASSIGN_OR_RETURN(const PackedCopies copies,
                           PackedCopies::Open(options.packed_copies, *file));
     if (auto copy = copies.Find(&pool)) {
       std::shared_ptr<CpuWeights> weights(
-          new CpuWeights(file, spec, isa, std::move(copy), nullptr));
+          new CpuWeights(file, spec, options, isa, std::move(copy), nullptr));
       Binder binder(weights.get());
       WEFT_RETURN_IF_ERROR(binder.Bind());
       if (binder.CopyFits()) return weights;
@@ -240,7 +250,7 @@ StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<con
     auto beside = std::dynamic_pointer_cast<const CpuWeights>(
         options.beside_is_same_file ? options.beside : nullptr);
     std::shared_ptr<CpuWeights> weights(
-        new CpuWeights(std::move(file), std::move(spec), isa, nullptr, std::move(beside)));
+        new CpuWeights(std::move(file), std::move(spec), options, isa, nullptr, std::move(beside)));
     Binder binder(weights.get());
     WEFT_RETURN_IF_ERROR(binder.Bind());
     WEFT_RETURN_IF_ERROR(binder.PackWith(options, &pool));

@@ -10,12 +10,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/aligned_buffer.h"
 #include "compute/backend.h"
 #include "compute/bound_spec.h"
+#include "compute/cpu/adapters.h"
 #include "compute/cpu/packed_copy.h"
 #include "compute/kernels/isa.h"
 #include "compute/kernels/matmul/matmul.h"
@@ -101,6 +103,7 @@ class CpuWeights : public Weights {
   }
 
   const BoundModel& model() const { return model_; }
+  std::span<const CpuAdapter> adapters() const { return adapters_; }
   // What was packed: the rows of a tensor, or of each of its matrices, from `first_row` on.
   struct PackedRows {
     const TensorInfo* tensor;
@@ -112,19 +115,22 @@ class CpuWeights : public Weights {
 
  private:
   friend class Binder;
-  CpuWeights(std::shared_ptr<const ModelFile> file, ModelSpec spec, Isa isa,
-             std::unique_ptr<const PackedCopy> copy, std::shared_ptr<const CpuWeights> beside)
+  CpuWeights(std::shared_ptr<const ModelFile> file, ModelSpec spec, const LoadOptions& options,
+             Isa isa, std::unique_ptr<const PackedCopy> copy,
+             std::shared_ptr<const CpuWeights> beside)
       : file_(std::move(file)),
         spec_(std::move(spec)),
         isa_(isa),
         copy_(std::move(copy)),
-        beside_(std::move(beside)) {}
+        beside_(std::move(beside)),
+        adapters_(options.adapters.begin(), options.adapters.end()) {}
 
   const std::shared_ptr<const ModelFile> file_;
   const ModelSpec spec_;
   const Isa isa_;
   const std::unique_ptr<const PackedCopy> copy_;    // holds all matrices; may be null
   const std::shared_ptr<const CpuWeights> beside_;  // holds some of our matrices; may be null
+  std::vector<CpuAdapter> adapters_;
   BoundTensors<Packed> tensors_;
   int64_t memory_bytes_ = 0;
   std::vector<AlignedBuffer> matrices_;

@@ -95,6 +95,24 @@ void StepContext::Begin(const Step& new_step) {
     n_wanted += sequence.n_wanted();
   }
   ropes.Fill(spec, rows, &compute);
+  SortByAdapter();
+}
+
+void StepContext::SortByAdapter() {
+  adapted.clear();
+  if (adapters.empty()) return;
+  std::vector<AdaptedRows> all(adapters.size());
+  for (int64_t row = 0; row < n_rows(); ++row) {
+    for (const AdapterUse& use : step->sequences[rows[row].sequence].adapters) {
+      AdaptedRows& own = all[static_cast<size_t>(use.adapter)];
+      own.adapter = &adapters[static_cast<size_t>(use.adapter)];
+      own.rows.push_back(row);
+      own.scales.push_back(use.scale);
+    }
+  }
+  for (AdaptedRows& own : all) {
+    if (own.adapter != nullptr) adapted.push_back(std::move(own));
+  }
 }
 
 void StepContext::KeepWantedRows() {
@@ -121,6 +139,8 @@ void StepContext::KeepWantedRows() {
   rows.resize(static_cast<size_t>(n_kept));
   chosen.resize(static_cast<size_t>(n_kept) * n_chosen);
   ropes.Fill(spec, rows, &compute);
+  SortByAdapter();
+  compute.adapters().Use(adapted);
 }
 
 void SizeWorkspaces(StepContext* context, int64_t n_tiles, int64_t heads_per_kv_head) {

@@ -4,6 +4,7 @@
 #define WEFT_COMPUTE_CPU_STEP_CONTEXT_H_
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -112,11 +113,13 @@ struct StepContext {
   CpuState& state;
   std::vector<Workspace>& workspaces;  // one per thread
   std::vector<float>& logits;          // rows of logits whose best tokens are wanted
+  std::span<const CpuAdapter> adapters;
   const Step* step = nullptr;
   std::vector<StepRow> rows;
   std::vector<int64_t> first_rows;  // per sequence, and the end
   int64_t n_wanted = 0;             // rows that have a result
   RopeTables ropes;
+  std::vector<AdaptedRows> adapted;  // by adapter, those that have rows
   // Positions that each row attends to, ascending, by row and then by key head. See KeyChoice.
   std::vector<std::vector<int64_t>> chosen;
   AlignedBuffer text_tiles, attention_parts;  // used by one operation at a time; grow
@@ -127,6 +130,8 @@ struct StepContext {
   // Drops rows without a wanted result, here and in the scratch memory. Call it once no operation
   // is left that writes state.
   void KeepWantedRows();
+  // Finds the rows of each adapter anew.
+  void SortByAdapter();
   bool has_unwanted_rows() const { return n_rows() > n_wanted; }
 
   int64_t n_rows() const { return static_cast<int64_t>(rows.size()); }

@@ -73,6 +73,7 @@ class CudaBackendImpl : public GpuBackend {
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
     WEFT_RETURN_IF_ERROR(CheckNoRowInput(*this, spec));
+    WEFT_RETURN_IF_ERROR(CheckNoAdapters(*this, options));
     std::shared_ptr<device::Device> device = GpuWeights::DeviceOf(options.beside.get());
     if (device == nullptr) {
       WEFT_ASSIGN_OR_RETURN(const device::KernelImages images, images_);

@@ -50,6 +50,7 @@ class EmulatedBackendImpl : public gpu::GpuBackend {
                                                 const LoadOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
     WEFT_RETURN_IF_ERROR(CheckNoRowInput(*this, spec));
+    WEFT_RETURN_IF_ERROR(CheckNoAdapters(*this, options));
     auto device = gpu::GpuWeights::DeviceOf(options.beside.get());
     if (device == nullptr) device = std::make_shared<device::EmulatedDevice>();
     return gpu::LoadTo(std::move(device), options.device, std::move(file), std::move(spec),

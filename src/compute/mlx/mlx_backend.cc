@@ -73,6 +73,7 @@ class MlxBackendImpl : public Backend {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
     WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
     WEFT_RETURN_IF_ERROR(CheckNoRowInput(*this, spec));
+    WEFT_RETURN_IF_ERROR(CheckNoAdapters(*this, options));
     return mlx::WithoutExceptions("weights", [&]() -> StatusOr<std::shared_ptr<const Weights>> {
       mlx::LimitCache();
       WEFT_ASSIGN_OR_RETURN(std::shared_ptr<const Weights> weights,

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "compute/reference/adapters.h"
 
 namespace weft::reference {
 
@@ -41,13 +42,14 @@ double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::
 
 Rows ApplyLinear(const Tensors& tensors, const Linear& linear, const Rows& x) {
   WEFT_CHECK(x.width() == linear.n_in, "a linear's input has its n_in values");
+  const std::vector<std::vector<double>> changes = ChangesOf(tensors, linear, x);
   const std::vector<float> bias = tensors.Vector(linear.bias);
   const double scale = linear.scale ? tensors.Vector(linear.scale)[0] : 1;
   Rows out(x.count(), linear.n_out);
   for (int64_t o = 0; o < linear.n_out; ++o) {
     const std::vector<float> weights = tensors.Row(linear.weight, linear.first_row + o);
     for (int64_t i = 0; i < x.count(); ++i) {
-      const double sum = Dot(weights, x.row(i)) * scale;
+      const double sum = Dot(weights, x.row(i)) * scale + (changes.empty() ? 0 : changes[i][o]);
       out.row(i)[o] = static_cast<float>(bias.empty() ? sum : sum + bias[linear.first_row + o]);
     }
   }
@@ -421,8 +423,7 @@ Rows Embed(const StepContext& context) {
     if (IsRow(origin.token)) {
       std::ranges::transform(origin.vector, out.row(i).begin(), scaled);
     } else if (spec.embedding) {
-      std::ranges::transform(context.tensors.Row(spec.embedding, origin.token), out.row(i).begin(),
-                             scaled);
+      std::ranges::transform(EmbeddingOf(context, i), out.row(i).begin(), scaled);
     }
     add(spec.positions, origin.position, i);
     add(spec.token_types.table, origin.type, i);
@@ -487,7 +488,9 @@ Rows ComputeOutputs(const StepContext& context, const Rows& stream) {
   Rows h = WantedRows(context.step, stream, &StepSequence::n_logits);
   if (h.count() == 0) return h;
   ApplyNorm(context.tensors, spec.output_norm, &h);
-  Rows logits = ApplyLinear(context.tensors, spec.output, h);
+  const Tensors tensors =
+      context.tensors.ForRows(AdaptersOfWanted(context.step, &StepSequence::n_logits));
+  Rows logits = ApplyLinear(tensors, spec.output, h);
   for (float& v : logits.values()) {
     v = Softcap(spec.logit_softcap, double{v} * spec.logit_scale);
   }

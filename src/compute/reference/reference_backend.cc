@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "compute/checks.h"
 #include "compute/reference/blocks.h"
@@ -16,17 +18,20 @@ namespace {
 
 class ReferenceWeights : public Weights {
  public:
-  ReferenceWeights(std::shared_ptr<const ModelFile> file, ModelSpec spec)
-      : file_(std::move(file)), spec_(std::move(spec)) {}
+  ReferenceWeights(std::shared_ptr<const ModelFile> file, ModelSpec spec,
+                   std::vector<Adapter> adapters)
+      : file_(std::move(file)), spec_(std::move(spec)), adapters_(std::move(adapters)) {}
 
   const ModelSpec& spec() const override { return spec_; }
   int device() const override { return 0; }
   int64_t memory_bytes() const override { return 0; }
   const ModelFile& file() const { return *file_; }
+  std::span<const Adapter> adapters() const { return adapters_; }
 
  private:
   const std::shared_ptr<const ModelFile> file_;
   const ModelSpec spec_;
+  const std::vector<Adapter> adapters_;
 };
 
 // A page size outside the list is refused, not rounded.
@@ -42,6 +47,7 @@ const BackendCapabilities& ReferenceCapabilities() {
       .mutual = true,
       .prediction_heads = true,
       .same_bits = true,
+      .adapters = true,
   };
   return capabilities;
 }
@@ -70,7 +76,11 @@ class ReferenceExecutor : public Executor {
  private:
   void Compute(const Step& step) {
     const ModelSpec& spec = weights_->spec();
-    const reference::Tensors tensors(weights_->file());
+    reference::RowAdapters adapters{.adapters = weights_->adapters()};
+    for (const StepSequence& sequence : step.sequences) {
+      adapters.rows.insert(adapters.rows.end(), sequence.tokens.size(), sequence.adapters);
+    }
+    const reference::Tensors tensors(weights_->file(), std::move(adapters));
     reference::StepContext context{.spec = spec, .tensors = tensors, .step = step, .state = state_};
     for (size_t s = 0; s < step.sequences.size(); ++s) {
       int64_t position = step.sequences[s].position;
@@ -125,7 +135,11 @@ class ReferenceBackendImpl : public Backend {
     WEFT_RETURN_IF_ERROR(CheckDevice(*this, options.device));
     WEFT_RETURN_IF_ERROR(CheckWeightTypes(*file, spec));
     if (options.progress) options.progress(1);
-    return std::make_shared<const ReferenceWeights>(std::move(file), std::move(spec));
+    for (const Adapter& adapter : options.adapters) {
+      WEFT_RETURN_IF_ERROR(CheckAdapterTypes(adapter));
+    }
+    return std::make_shared<const ReferenceWeights>(std::move(file), std::move(spec),
+                                                    options.adapters);
   }
 
   StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
@@ -139,13 +153,17 @@ class ReferenceBackendImpl : public Backend {
                                                   StateStore* state,
                                                   const ExecutorOptions& options) const override {
     WEFT_RETURN_IF_ERROR(CheckOptions(*this, options));
-    return std::make_unique<ReferenceExecutor>(
-        std::static_pointer_cast<const ReferenceWeights>(std::move(weights)),
-        static_cast<ReferenceState*>(state),
-        StepLimits{options.max_step_tokens, ReferenceCapabilities().max_best,
-                   ReferenceCapabilities().rows, ReferenceCapabilities().prediction_heads,
-                   ReferenceCapabilities().changes_rows, ReferenceCapabilities().row_input,
-                   ReferenceCapabilities().mutual});
+    auto own = std::static_pointer_cast<const ReferenceWeights>(std::move(weights));
+    const StepLimits limits{options.max_step_tokens,
+                            ReferenceCapabilities().max_best,
+                            ReferenceCapabilities().rows,
+                            ReferenceCapabilities().prediction_heads,
+                            ReferenceCapabilities().changes_rows,
+                            ReferenceCapabilities().row_input,
+                            ReferenceCapabilities().mutual,
+                            std::ssize(own->adapters())};
+    return std::make_unique<ReferenceExecutor>(std::move(own), static_cast<ReferenceState*>(state),
+                                               limits);
   }
 };
 

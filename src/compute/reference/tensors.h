@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "base/adapter_use.h"
 #include "compute/kernels/quants/quants.h"
+#include "model/adapter_spec.h"
 #include "model/formats/model_file.h"
 #include "model/model_spec.h"
 
@@ -31,10 +34,23 @@ class Rows {
   std::vector<float> values_;
 };
 
-// The tensors of a file as floats. A view: the file outlives it.
+// Which adapters each row of a step is computed with; empty: none. Views.
+struct RowAdapters {
+  std::span<const Adapter> adapters = {};
+  std::vector<std::span<const AdapterUse>> rows = {};
+};
+
+// The tensors of a file as floats, as a step's rows see them. A view: the file outlives it.
 class Tensors {
  public:
-  explicit Tensors(const ModelFile& file) : file_(file) {}
+  explicit Tensors(const ModelFile& file, RowAdapters adapters = {})
+      : file_(file), adapters_(std::move(adapters)) {}
+
+  const RowAdapters& adapters() const { return adapters_; }
+  // The same with the adapters of other rows.
+  Tensors ForRows(std::vector<std::span<const AdapterUse>> rows) const {
+    return Tensors(file_, {adapters_.adapters, std::move(rows)});
+  }
 
   const TensorInfo& info(TensorRef ref) const { return file_.tensors()[ref.index]; }
 
@@ -64,6 +80,7 @@ class Tensors {
 
  private:
   const ModelFile& file_;
+  const RowAdapters adapters_;
 };
 
 }  // namespace weft::reference

@@ -94,6 +94,7 @@ StatusOr<std::shared_ptr<const Weights>> ExpertBackend::Load(std::shared_ptr<con
                                                              const LoadOptions& options) const {
   WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
   WEFT_RETURN_IF_ERROR(CheckNoRowInput(*this, spec));
+  WEFT_RETURN_IF_ERROR(CheckNoAdapters(*this, options));
   ExpertSplit parts = SplitExperts(spec, n_layers_);
   if (parts.host.layers.empty()) {
     return InvalidArgument("the backend ", name_, " is for models with mixtures of experts");

@@ -131,6 +131,7 @@ StatusOr<std::shared_ptr<const Weights>> SplitBackend::Load(std::shared_ptr<cons
                                                             const LoadOptions& options) const {
   WEFT_RETURN_IF_ERROR(CheckNoHiddenInput(*this, spec));
   WEFT_RETURN_IF_ERROR(CheckNoRowInput(*this, spec));
+  WEFT_RETURN_IF_ERROR(CheckNoAdapters(*this, options));
   if (spec.layers.size() != n_layers_) {
     return InvalidArgument("the backend ", name_, " is for another model");
   }
