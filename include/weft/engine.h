@@ -64,8 +64,11 @@ struct SessionInfo {
   int64_t slot_bytes = 0;   // recurrent state's part of that
   int64_t idle_us = 0;      // since its last turn, across restarts
   bool saved = false;       // the state directory has a file for it
-  std::string note;         // what went wrong with it, e.g. a damaged file
-  std::string unsaved;      // why its last change could not be written; empty: it could
+  // Those that its tokens are computed with. Of a session from an earlier start they are known once
+  // it is restored.
+  std::vector<AdapterScale> adapters = {};
+  std::string note;     // what went wrong with it, e.g. a damaged file
+  std::string unsaved;  // why its last change could not be written; empty: it could
 };
 
 // Counters since the start, and gauges, in one consistent snapshot.
@@ -160,7 +163,8 @@ struct NamedTurnPolicy {
   };
   // Another turn of the session is queued or running: FAILED_PRECONDITION.
   Otherwise busy = Otherwise::kRefuse;
-  // The session is poisoned, or its file cannot be read: FAILED_PRECONDITION.
+  // The session is poisoned, its file cannot be read, or it runs with other adapters:
+  // FAILED_PRECONDITION.
   Otherwise unusable = Otherwise::kRefuse;
   // The session is new and the limit on sessions is reached: RESOURCE_EXHAUSTED.
   Otherwise full = Otherwise::kRefuse;

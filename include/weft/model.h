@@ -35,6 +35,13 @@ struct ModelUses {
   bool scores = false;   // scores how well the two texts of a pair match
 };
 
+// A LoRA adapter of a model, loaded with it.
+struct LoadedAdapter {
+  std::string name;
+  std::string path;
+  std::string fingerprint;  // equal for equal files
+};
+
 struct ModelOptions {
   // For device_layers and expert_layers.
   static constexpr int kAllLayers = -1, kLayersThatFit = -2;
@@ -67,6 +74,13 @@ struct ModelOptions {
   // them take at most `packed_cache_bytes`. Backends other than "cpu" keep none.
   std::string packed_cache = {};
   int64_t packed_cache_bytes = int64_t{32} << 30;
+  // LoRA adapters in GGUF form, which turns may use (TurnOptions::adapters). Names are unique and
+  // not empty.
+  struct AdapterFile {
+    std::string name = {};
+    std::string path = {};
+  };
+  std::vector<AdapterFile> adapters = {};
   // Called with the fraction loaded so far; may be empty.
   std::function<void(double fraction)> progress = {};
 };
@@ -103,6 +117,9 @@ class Model {
   int64_t context_tokens() const;
   // Identifies the weights and how they are used; equal for equal files. Session files record it.
   const std::string& fingerprint() const;
+  // In an order that their contents decide: sums of several have the same bits after a restart with
+  // other options.
+  const std::vector<LoadedAdapter>& adapters() const;
   int64_t weight_bytes() const;
   // What computes ("cpu"), and whether its results have the same bits whatever else it computes.
   // A model that is divided names both, and how many layers are where: "cpu:12+cuda:20", or

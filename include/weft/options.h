@@ -193,6 +193,12 @@ struct PrefixMark {
   std::chrono::seconds keep_for{300};  // at most a week
 };
 
+// A LoRA adapter of the model (ModelOptions::adapters), and how strongly it acts. 0: not at all.
+struct AdapterScale {
+  std::string name = {};
+  float scale = 1;
+};
+
 struct TurnOptions {
   std::vector<int32_t> tokens = {};
   // What follows them. Shared, because options are copied.
@@ -214,6 +220,11 @@ struct TurnOptions {
   // False: tokens and parts are appended to the session. True: they are the whole context; the
   // session keeps their common prefix and discards the rest.
   bool tokens_are_whole_context = false;
+
+  // The adapters that the session's tokens are computed with. A session that has tokens keeps its
+  // own; if these are more than a default, and others, the turn is FAILED_PRECONDITION.
+  std::vector<AdapterScale> adapters = {};
+  bool adapters_are_default = true;
 
   // Report the text's vector (ModelUses) in StartedEvent. Requires max_tokens 0.
   bool vector = false;

@@ -173,6 +173,14 @@ StatusOr<std::unique_ptr<Drafter>> NewDrafter(const EngineOptions& options,
   return created;
 }
 
+std::vector<AdapterMixes::Known> AdaptersOf(const Model& model) {
+  std::vector<AdapterMixes::Known> known;
+  for (const LoadedAdapter& adapter : model.adapters()) {
+    known.push_back({adapter.name, FingerprintOf(adapter.fingerprint)});
+  }
+  return known;
+}
+
 SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& options) {
   SessionFiles::Options files;
   files.path = options.state_dir;
@@ -230,6 +238,7 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
       executor_(std::move(executor)),
       memory_(std::move(memory)),
       drafter_(std::move(drafter)),
+      adapters_(AdaptersOf(*model_)),
       table_(next_engine_tag.fetch_add(1), options.max_sessions, options.max_sessions_per_domain),
       idle_(&table_, memory_.get()),
       publisher_(&table_, memory_.get(), &idle_),
@@ -255,7 +264,11 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
       waits_(memory_.get(), &turns_, &steps_) {}
 
 SessionFiles::Parts EngineCore::session_parts() {
-  return {.sessions = &table_, .memory = memory_.get(), .idle = &idle_, .publisher = &publisher_};
+  return {.sessions = &table_,
+          .memory = memory_.get(),
+          .idle = &idle_,
+          .publisher = &publisher_,
+          .adapters = &adapters_};
 }
 
 TurnScheduler::Parts EngineCore::turn_parts() {
@@ -265,7 +278,8 @@ TurnScheduler::Parts EngineCore::turn_parts() {
           .publisher = &publisher_,
           .files = &files_,
           .sessions = &sessions_,
-          .disk = &disk_};
+          .disk = &disk_,
+          .adapters = &adapters_};
 }
 
 // On a temporary session.

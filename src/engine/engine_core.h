@@ -31,6 +31,7 @@
 #include "base/status.h"
 #include "compute/backend.h"
 #include "engine/drafting/drafter.h"
+#include "engine/sessions/adapter_mix.h"
 #include "engine/sessions/idle_sessions.h"
 #include "engine/sessions/publisher.h"
 #include "engine/sessions/session_table.h"
@@ -111,6 +112,7 @@ class EngineCore {
   const std::unique_ptr<Executor> executor_;
   const std::unique_ptr<StateMemory> memory_;
   const std::unique_ptr<Drafter> drafter_;  // null: there is no draft model
+  const AdapterMixes adapters_;
   SessionTable table_;
   IdleSessions idle_;
   Publisher publisher_;

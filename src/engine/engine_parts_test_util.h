@@ -12,6 +12,7 @@
 
 #include "engine/engine_test_util.h"
 #include "engine/mailbox.h"
+#include "engine/sessions/adapter_mix.h"
 #include "engine/sessions/idle_sessions.h"
 #include "engine/sessions/publisher.h"
 #include "engine/sessions/session_table.h"
@@ -59,7 +60,8 @@ class SessionParts {
     return {.sessions = table.get(),
             .memory = memory.get(),
             .idle = idle.get(),
-            .publisher = publisher.get()};
+            .publisher = publisher.get(),
+            .adapters = &adapters};
   }
   SessionFiles::PostBack PostBack() {
     return [box = mailbox](std::function<void()> work) { box->Post(std::move(work)); };
@@ -101,6 +103,7 @@ class SessionParts {
 
   const EngineOptions options;
   const std::shared_ptr<const Model> model;
+  const AdapterMixes adapters{{}};
   const std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
   std::unique_ptr<StateStore> store;
   std::unique_ptr<Executor> executor;
@@ -124,7 +127,8 @@ class TurnParts : public SessionParts {
                                                                  .publisher = publisher.get(),
                                                                  .files = files.get(),
                                                                  .sessions = sessions.get(),
-                                                                 .disk = disk.get()},
+                                                                 .disk = disk.get(),
+                                                                 .adapters = &adapters},
                                             [] {});
     room = std::make_unique<StepRoom>(memory.get(), idle.get(), files.get(), &turns->running());
     writer = std::make_unique<TurnWriter>(model.get(), memory.get(), sessions.get());

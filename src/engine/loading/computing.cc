@@ -123,7 +123,8 @@ Status WithAdvice(const Status& status, const Computing& computing, const ModelO
 }
 
 StatusOr<Computing> LoadOn(const Backend& backend, const std::shared_ptr<const ModelFile>& file,
-                           const ModelSpec& spec, const ModelOptions& options) {
+                           const ModelSpec& spec, const ModelOptions& options,
+                           std::vector<Adapter> adapters) {
   WEFT_ASSIGN_OR_RETURN(auto where, Divide(backend, *file, spec, options));
   auto& [computing, device] = where;
   LoadOptions load;
@@ -131,6 +132,7 @@ StatusOr<Computing> LoadOn(const Backend& backend, const std::shared_ptr<const M
   load.n_threads = options.n_threads;
   load.progress = options.progress;
   load.packed_copies = {options.packed_cache, options.packed_cache_bytes};
+  load.adapters = std::move(adapters);
   auto weights = computing.backend->Load(file, spec, load);
   if (!weights.ok()) return WithAdvice(weights.status(), computing, options);
   computing.weights = *std::move(weights);
@@ -158,16 +160,20 @@ std::string ChoiceOf(const Backend& cards, int device, const Computing& computin
 
 // The card if there is one that takes the model, otherwise the processor, with the reason.
 StatusOr<Computing> LoadAnywhere(const std::shared_ptr<const ModelFile>& file,
-                                 const ModelSpec& spec, const ModelOptions& options) {
+                                 const ModelSpec& spec, const ModelOptions& options,
+                                 const std::vector<Adapter>& adapters) {
   const Backend* const cards = Cards(options);
-  if (cards == nullptr) return LoadOn(Processor(), file, spec, options);
+  if (cards == nullptr) return LoadOn(Processor(), file, spec, options, adapters);
   // Who divides a model has chosen.
-  if (Divides(options)) return LoadOn(*cards, file, spec, options);
+  if (Divides(options)) return LoadOn(*cards, file, spec, options, adapters);
   Status why = CheckFits(*cards, *file, spec, options.device);
+  if (why.ok() && !adapters.empty() && !cards->capabilities().adapters) {
+    why = Unimplemented("the ", cards->name(), " backend computes no LoRA adapters");
+  }
   // There is no such device.
   if (why.code() == StatusCode::kInvalidArgument) return why;
   if (why.ok()) {
-    auto loaded = LoadOn(*cards, file, spec, options);
+    auto loaded = LoadOn(*cards, file, spec, options, adapters);
     if (loaded.ok()) {
       loaded->choice = ChoiceOf(*cards, options.device, *loaded);
       return loaded;
@@ -176,7 +182,7 @@ StatusOr<Computing> LoadAnywhere(const std::shared_ptr<const ModelFile>& file,
   }
   ModelOptions on_processor = options;
   on_processor.device = 0;
-  auto loaded = LoadOn(Processor(), file, spec, on_processor);
+  auto loaded = LoadOn(Processor(), file, spec, on_processor, adapters);
   if (loaded.ok()) loaded->choice = StrCat("computes on the processor: ", Message(why));
   return loaded;
 }
@@ -190,10 +196,11 @@ Status CheckBackend(const ModelOptions& options) {
 }
 
 StatusOr<Computing> LoadForComputing(const std::shared_ptr<const ModelFile>& file,
-                                     const ModelSpec& spec, const ModelOptions& options) {
-  if (IsAny(options)) return LoadAnywhere(file, spec, options);
+                                     const ModelSpec& spec, const ModelOptions& options,
+                                     std::vector<Adapter> adapters) {
+  if (IsAny(options)) return LoadAnywhere(file, spec, options, adapters);
   WEFT_ASSIGN_OR_RETURN(const Backend* const backend, NamedBackend(options));
-  return LoadOn(*backend, file, spec, options);
+  return LoadOn(*backend, file, spec, options, std::move(adapters));
 }
 
 }  // namespace weft

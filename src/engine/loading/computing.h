@@ -8,9 +8,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "compute/backend.h"
+#include "model/adapter_spec.h"
 #include "model/formats/model_file.h"
 #include "model/model_spec.h"
 #include "weft/model.h"
@@ -30,9 +32,10 @@ struct Computing {
 // An error that names the missing part, if the named backend cannot be used here.
 Status CheckBackend(const ModelOptions& options);
 
-// Loads the weights. REQUIRES: CheckBackend(options).
+// Loads the weights, with adapters for them. REQUIRES: CheckBackend(options).
 StatusOr<Computing> LoadForComputing(const std::shared_ptr<const ModelFile>& file,
-                                     const ModelSpec& spec, const ModelOptions& options);
+                                     const ModelSpec& spec, const ModelOptions& options,
+                                     std::vector<Adapter> adapters = {});
 
 }  // namespace weft
 

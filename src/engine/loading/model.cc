@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "compute/backend.h"
@@ -11,6 +12,7 @@
 #include "constraint/constraint_cache.h"
 #include "engine/loading/computing.h"
 #include "engine/loading/token_table_of.h"
+#include "model/adapter_spec.h"
 #include "model/formats/model_file.h"
 #include "model/head_spec.h"
 #include "model/model_spec.h"
@@ -26,6 +28,8 @@ struct Model::Impl {
   Computing computing;
   std::unique_ptr<constraint::ConstraintCache> constraints;
   std::unique_ptr<const TextHead> text_head;
+  std::vector<LoadedAdapter> adapters;
+  std::vector<std::shared_ptr<const ModelFile>> adapter_files;
   std::string name;
   std::string chat_template;
   int64_t context_tokens = 0;
@@ -125,6 +129,9 @@ Status CheckPositions(const ModelSpec& spec, int64_t context_tokens) {
       " tokens is longer than the positions that the model has learned: ", spec.context_tokens);
 }
 
+// As long as a session's file allows.
+constexpr size_t kMaxAdapterNameBytes = 128;
+
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
 // Hashes everything that determines what the model computes: tensors, the metadata of architecture
@@ -154,6 +161,33 @@ std::string ComputeFingerprint(const ModelFile& file, int64_t context_tokens) {
   // Files without one keep the fingerprint that they have always had.
   if (!file.spec_text().empty()) hasher.AddText(file.spec_text());
   return hasher.Hex();
+}
+
+// Opens the adapters that the options name, and checks that they fit the model. They are ordered by
+// their contents: what several of them add is summed in this order.
+StatusOr<std::vector<std::pair<LoadedAdapter, Adapter>>> OpenAdapters(const ModelOptions& options,
+                                                                      const ModelFile& file,
+                                                                      const ModelSpec& spec) {
+  std::vector<std::pair<LoadedAdapter, Adapter>> adapters;
+  std::set<std::string> names;
+  for (const ModelOptions::AdapterFile& wanted : options.adapters) {
+    if (wanted.name.empty() || wanted.name.size() > kMaxAdapterNameBytes) {
+      return InvalidArgument("an adapter's name has 1 to ", kMaxAdapterNameBytes, " bytes, ",
+                             Printable(wanted.name), " has ", wanted.name.size());
+    }
+    if (!names.insert(wanted.name).second) {
+      return InvalidArgument("two adapters have the name ", Printable(wanted.name));
+    }
+    Adapter adapter;
+    WEFT_ASSIGN_OR_RETURN(adapter.file, ModelFile::Open(wanted.path));
+    WEFT_ASSIGN_OR_RETURN(adapter.spec, BuildAdapterSpec(*adapter.file, file, spec));
+    LoadedAdapter info{wanted.name, wanted.path, ComputeFingerprint(*adapter.file, 0)};
+    adapters.emplace_back(std::move(info), std::move(adapter));
+  }
+  std::ranges::sort(adapters, {}, [](const auto& opened) {
+    return std::pair(opened.first.fingerprint, opened.first.name);
+  });
+  return adapters;
 }
 
 }  // namespace
@@ -201,7 +235,15 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Build(std::shared_ptr<const 
   WEFT_ASSIGN_OR_RETURN(const std::string_view chat_template,
                         file->GetStringOr("tokenizer.chat_template", ""));
   impl->chat_template = std::string(chat_template);
-  WEFT_ASSIGN_OR_RETURN(impl->computing, LoadForComputing(file, spec, options));
+  WEFT_ASSIGN_OR_RETURN(const auto opened, OpenAdapters(options, *file, spec));
+  std::vector<Adapter> adapters;
+  for (const auto& [info, adapter] : opened) {
+    impl->adapters.push_back(info);
+    impl->adapter_files.push_back(adapter.file);
+    adapters.push_back(adapter);
+  }
+  WEFT_ASSIGN_OR_RETURN(impl->computing,
+                        LoadForComputing(file, spec, options, std::move(adapters)));
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
 
@@ -254,12 +296,14 @@ const std::string& Model::path() const { return impl_->file->path(); }
 const std::string& Model::name() const { return impl_->name; }
 int64_t Model::n_vocab() const { return spec().n_vocab; }
 int64_t Model::context_tokens() const { return impl_->context_tokens; }
+const std::vector<LoadedAdapter>& Model::adapters() const { return impl_->adapters; }
 int64_t Model::weight_bytes() const { return impl_->computing.weights->memory_bytes(); }
 std::string_view Model::backend_name() const { return impl_->computing.backend->name(); }
 const std::string& Model::computing_choice() const { return impl_->computing.choice; }
 bool Model::same_bits() const { return impl_->computing.backend->capabilities().same_bits; }
 absl::Status Model::CheckFile() const {
   WEFT_RETURN_IF_ERROR(impl_->file->CheckUnchanged());
+  for (const auto& adapter : impl_->adapter_files) WEFT_RETURN_IF_ERROR(adapter->CheckUnchanged());
   return impl_->computing.weights->CheckUnchanged();
 }
 

@@ -80,6 +80,9 @@ SessionInfo Publisher::InfoOf(const Session& session) const {
   info.state_bytes = memory_.BytesOf(session);
   info.slot_bytes = memory_.SlotBytesOf(session);
   info.saved = session.is_saved();
+  for (const SessionHead::Adapter& adapter : session.saved_adapters()) {
+    info.adapters.push_back({adapter.name, adapter.scale});
+  }
   return info;
 }
 

@@ -1,5 +1,7 @@
 #include "engine/sessions/session.h"
 
+#include "engine/state/prefix_domain.h"
+
 namespace weft {
 
 std::string_view NameOf(SessionState state) {
@@ -14,6 +16,24 @@ std::string_view NameOf(SessionState state) {
       return "poisoned";
   }
   return "unknown";
+}
+
+void Session::SetAdapters(const AdapterMixRef& mix) {
+  adapters = mix;
+  prefix_domain = mix != nullptr ? PrefixDomain(domain, mix->key) : domain;
+}
+
+std::span<const AdapterUse> Session::adapter_uses() const {
+  return adapters != nullptr ? std::span<const AdapterUse>(adapters->uses)
+                             : std::span<const AdapterUse>();
+}
+
+std::vector<SessionHead::Adapter> Session::saved_adapters() const {
+  return adapters != nullptr ? adapters->saved : std::vector<SessionHead::Adapter>();
+}
+
+std::string_view PrefixTreeOf(std::string_view prefix_domain, bool is_shared) {
+  return TreeOf(prefix_domain, is_shared);
 }
 
 Status RefuseBusy(const Session& session) {

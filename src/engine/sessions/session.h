@@ -5,11 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/adapter_use.h"
 #include "base/status.h"
 #include "base/tokens.h"
+#include "engine/sessions/adapter_mix.h"
 #include "engine/sessions/session_stages.h"
 #include "engine/state/history.h"
 #include "engine/state/page_pool.h"
@@ -113,13 +117,19 @@ struct Session {
   SessionId id;
   std::string name;
   std::string domain;
-  std::string tenant;  // in its latest turn: reading its files is charged to it
+  std::string prefix_domain;  // prefix_domain.h
+  std::string tenant;         // in its latest turn: reading its files is charged to it
   Staged<SessionStage> stage;
   bool has_turn = false;  // queued, running, or ended and about to be retired
 
   // The whole conversation. The state of the first `computed` tokens is in memory; the next turn
   // computes the rest.
   History tokens;
+  // What they are computed with. It changes only while no token has state.
+  AdapterMixRef adapters;
+  void SetAdapters(const AdapterMixRef& mix);
+  std::span<const AdapterUse> adapter_uses() const;
+  std::vector<SessionHead::Adapter> saved_adapters() const;
   StateView state;
   int64_t computed() const { return state.computed(); }
 
@@ -161,6 +171,9 @@ struct Session {
   // The last use of a conversation that began while this one waits for an answer (ExpectMore).
   int64_t child_used_us = 0;
 };
+
+// The name of a prefix domain's tree, if all owners share prefixes or if each has its own.
+std::string_view PrefixTreeOf(std::string_view prefix_domain, bool is_shared);
 
 // Why nothing may begin on the session: it has a turn, or it is poisoned.
 Status RefuseBusy(const Session& session);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/state/prefix_domain.h"
 
 namespace weft {
 namespace {
@@ -37,6 +38,9 @@ Status ValidateSessionName(std::string_view name) {
 namespace {
 
 Status ValidateDomain(std::string_view domain) {
+  if (domain.starts_with(kAdapterMark)) {
+    return InvalidArgument("a session's domain begins with a control character");
+  }
   if (domain.size() <= kMaxNameBytes) return OkStatus();
   return InvalidArgument("a session's domain has at most ", kMaxNameBytes, " bytes, this one has ",
                          domain.size());
@@ -103,6 +107,7 @@ Session* SessionTable::Insert(std::string_view domain, std::string_view name,
   Session* session = entry.session.get();
   session->id = MakeId(tag_, entry.generation, index);
   session->domain = std::string(domain);
+  session->SetAdapters(nullptr);
   session->name = std::string(name);
   if (!name.empty()) names_[{session->domain, session->name}] = session;
   if (session->role == SessionRole::kConversation) {

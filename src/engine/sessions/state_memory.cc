@@ -92,9 +92,10 @@ std::vector<PageTable*> StateMemory::TablesOf(Session* session) const {
 
 void StateMemory::Reuse(Session* session, int64_t limit) {
   if (!prefix_cache_ || limit <= session->computed()) return;
-  if (index_->MatchLength(session->domain, session->tokens, limit) <= session->computed()) return;
-  PrefixMatch match = index_->Match(session->domain, session->tokens, limit);
-  index_->NoteUse(session->domain, session->state.begun_);
+  if (index_->MatchLength(session->prefix_domain, session->tokens, limit) <= session->computed())
+    return;
+  PrefixMatch match = index_->Match(session->prefix_domain, session->tokens, limit);
+  index_->NoteUse(session->prefix_domain, session->state.begun_);
   session->state.tables_ = std::move(match.tables);
   session->state.slot_ = std::move(match.checkpoint);
   session->state.computed_ = session->state.prepared_ = session->state.indexed_ = match.n_tokens;
@@ -102,7 +103,7 @@ void StateMemory::Reuse(Session* session, int64_t limit) {
 
 StateMemory::KnownPrefix StateMemory::KnownOf(const Session& session, int64_t limit) const {
   if (!keeps_prefixes()) return {session.computed(), PrefixLoss::kCacheOff};
-  const int64_t known = index_->KnownLength(session.domain, session.tokens, limit);
+  const int64_t known = index_->KnownLength(session.prefix_domain, session.tokens, limit);
   if (known <= session.computed()) return {session.computed(), PrefixLoss::kNone};
   return {known, slots_ != nullptr ? PrefixLoss::kNoCheckpoint : PrefixLoss::kNoWindow};
 }
@@ -129,7 +130,7 @@ void StateMemory::GiveBackTail(Session* session, bool at_any_price) {
   const auto shares = [](const PageTable& table) { return table.SharesTailWithOne(); };
   if (std::none_of(session->state.tables_.begin(), session->state.tables_.end(), shares)) return;
   const auto tokens = std::span(session->tokens).first(static_cast<size_t>(session->computed()));
-  index_->GiveBackTail(session->domain, tokens, TablesOf(session), at_any_price);
+  index_->GiveBackTail(session->prefix_domain, tokens, TablesOf(session), at_any_price);
 }
 
 Status StateMemory::EvictFor(const Session& session, int64_t n) {
@@ -247,7 +248,7 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
     // A tail or checkpoint that the index does not hold here need not be copied.
     GiveBackTail(session, /*at_any_price=*/true);
     index_->ForgetCheckpoint(
-        session->domain,
+        session->prefix_domain,
         std::span(session->tokens).first(static_cast<size_t>(session->computed())));
     status = MakeRoom(AmountToPrepare(*session, n));
   }
@@ -351,14 +352,14 @@ void StateMemory::KeepTail(Session* session) {
 }
 
 void StateMemory::ForgetCheckpoint(const Session& session, int64_t n_tokens) {
-  index_->ForgetCheckpoint(session.domain,
+  index_->ForgetCheckpoint(session.prefix_domain,
                            std::span(session.tokens).first(static_cast<size_t>(n_tokens)));
 }
 
 void StateMemory::InsertComputed(Session* session, int64_t n_tokens) {
-  index_->Insert(session->domain, session->tokens, n_tokens, TablesOf(session), /*adopt=*/true,
-                 session->state.slot_.id());
-  index_->NoteUse(session->domain, session->state.begun_);
+  index_->Insert(session->prefix_domain, session->tokens, n_tokens, TablesOf(session),
+                 /*adopt=*/true, session->state.slot_.id());
+  index_->NoteUse(session->prefix_domain, session->state.begun_);
   session->state.indexed_ = n_tokens;
 }
 
@@ -379,7 +380,7 @@ void StateMemory::PlanCheckpoints(Session* session, std::span<const int64_t> mar
   session->state.tail_checkpoint_ = 0;
   const int64_t end = std::ssize(session->tokens) - 1;
   std::vector<int64_t> positions(marks.begin(), marks.end());
-  positions.push_back(index_->KnownLength(session->domain, session->tokens, end));
+  positions.push_back(index_->KnownLength(session->prefix_domain, session->tokens, end));
   positions.push_back(end);
   std::sort(positions.begin(), positions.end());
   session->state.checkpoints_wanted_.clear();
@@ -429,21 +430,22 @@ void StateMemory::EndTurn(const Session& session, int64_t n_prompt, uint64_t tur
                           SessionId owner) {
   // A turn that was preempted last has less.
   const auto n_tokens = static_cast<size_t>(std::max(session.computed(), n_prompt));
-  index_->EndTurn(session.domain, std::span(session.tokens).first(n_tokens), n_prompt,
+  index_->EndTurn(session.prefix_domain, std::span(session.tokens).first(n_tokens), n_prompt,
                   session.state.begun_, turn, owner.value);
 }
 
 void StateMemory::ForEachParent(const Session& session,
                                 FunctionRef<void(SessionId, PrefixIndex::Tokens)> visit) const {
   index_->ForEachParent(
-      session.domain, session.state.begun_,
+      session.prefix_domain, session.state.begun_,
       [&](uint64_t owner, PrefixIndex::Tokens tokens) { visit(SessionId{owner}, tokens); });
 }
 
 void StateMemory::Mark(const Session& session, int64_t n_tokens, std::chrono::seconds keep_for) {
   const int64_t now_us = NowMicros();
-  index_->Mark(session.domain, std::span(session.tokens).first(static_cast<size_t>(n_tokens)),
-               now_us, now_us + std::chrono::microseconds(keep_for).count());
+  index_->Mark(session.prefix_domain,
+               std::span(session.tokens).first(static_cast<size_t>(n_tokens)), now_us,
+               now_us + std::chrono::microseconds(keep_for).count());
 }
 
 // --- going back and sharing -----------------------------------------------------------

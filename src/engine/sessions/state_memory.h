@@ -108,7 +108,7 @@ class StateMemory {
 
   // --- turns: whose prefixes are evicted last (PrefixIndex, "claims") -------------------
   void BeginTurn(Session* session) {
-    session->state.begun_ = index_->BeginTurn(session->domain, session->tokens);
+    session->state.begun_ = index_->BeginTurn(session->prefix_domain, session->tokens);
   }
   // The turn's tail is kept, or it has none. `owner`: its session, if that stays.
   void EndTurn(const Session& session, int64_t n_prompt, uint64_t turn, SessionId owner);

@@ -9,7 +9,7 @@ namespace weft {
 std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToSave(const Session& session) const {
   if (slots_ == nullptr || !keeps_prefixes()) return {};
   std::vector<PrefixIndex::Checkpoint> known =
-      index_->Checkpoints(session.domain, session.tokens, session.computed() - 1);
+      index_->Checkpoints(session.prefix_domain, session.tokens, session.computed() - 1);
   // Where a window has freed pages, the file would lack what the next token sees. Files have
   // checkpoints at the ends of pages only.
   std::erase_if(known, [&](const PrefixIndex::Checkpoint& checkpoint) {
@@ -113,7 +113,7 @@ Status StateMemory::FillFrom(const SavedState& state, Session* session) {
 
 Status StateMemory::TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* session) {
   const int64_t n = checkpoint.n_tokens;
-  const bool known = index_->MatchLength(session->domain, session->tokens, n) == n;
+  const bool known = index_->MatchLength(session->prefix_domain, session->tokens, n) == n;
   if (known || !HoldsPagesAt(*session, n)) return OkStatus();
   Amount one_slot;
   one_slot.pages.resize(n_groups());
@@ -122,7 +122,7 @@ Status StateMemory::TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* s
   WEFT_ASSIGN_OR_RETURN(const PoolRef slot, NewSlot());
   WEFT_RETURN_IF_ERROR(store_->WriteSlot(slot.id(), checkpoint.slot));
   const std::vector<PageTable*> tables = TablesOf(session);
-  index_->Insert(session->domain, session->tokens, n, tables, /*adopt=*/true, slot.id());
+  index_->Insert(session->prefix_domain, session->tokens, n, tables, /*adopt=*/true, slot.id());
   index_->LimitCheckpoints(max_checkpoints_);
   session->state.indexed_ = n;
   return OkStatus();

@@ -50,6 +50,7 @@
 #include "engine/state/history.h"
 #include "engine/state/page_pool.h"
 #include "engine/state/page_table.h"
+#include "engine/state/prefix_domain.h"
 
 namespace weft {
 
@@ -329,7 +330,7 @@ class PrefixIndex {
   Node* PruneDeadLeaf(Node* node, EvictionWish* freed);
 
   std::string_view TreeName(std::string_view domain) const {
-    return options_.share_across_domains ? std::string_view() : domain;
+    return TreeOf(domain, options_.share_across_domains);
   }
   Status CheckNode(const Node* node) const;
   Status CheckAside(const Node* node) const;

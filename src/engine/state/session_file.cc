@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -17,6 +18,7 @@ constexpr std::array<char, 8> kMagic = {'\x89', 'W', 'E', 'F', 'T', 'S', 'E', 'S
 constexpr uint32_t kFirstVersion = 1;
 constexpr uint32_t kCheckpointVersion = 2;  // the first version with checkpoints
 constexpr uint32_t kRowVersion = 3;         // and with rows
+constexpr uint32_t kAdapterVersion = 4;     // and with adapters
 constexpr size_t kFileHeaderBytes = 24;
 constexpr size_t kMaxMetaBytes = size_t{64} << 10;
 
@@ -24,8 +26,9 @@ std::span<const std::byte> BytesOf(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// Older programs can read a file without checkpoints and rows.
+// Older programs can read a file without checkpoints, rows and adapters.
 uint32_t VersionFor(const SessionHead& head) {
+  if (!head.adapters.empty()) return kAdapterVersion;
   if (head.row_values > 0) return kRowVersion;
   return head.checkpoints.empty() ? kFirstVersion : kCheckpointVersion;
 }
@@ -52,7 +55,28 @@ void PutHead(const SessionHead& head, FieldWriter* out) {
   if (VersionFor(head) < kCheckpointVersion) return;
   out->Put(static_cast<uint32_t>(head.checkpoints.size()));
   for (const int64_t n_tokens : head.checkpoints) out->Put(n_tokens);
-  if (VersionFor(head) == kRowVersion) out->Put(head.row_values);
+  if (VersionFor(head) >= kRowVersion) out->Put(head.row_values);
+  if (VersionFor(head) < kAdapterVersion) return;
+  out->Put(static_cast<uint32_t>(head.adapters.size()));
+  for (const SessionHead::Adapter& adapter : head.adapters) {
+    out->PutText(adapter.name);
+    out->Put(adapter.content.low);
+    out->Put(adapter.content.high);
+    out->Put(adapter.scale);
+  }
+}
+
+bool GetAdapters(FieldReader* in, std::vector<SessionHead::Adapter>* adapters) {
+  const uint32_t n = in->Get<uint32_t>();
+  if (!in->ok() || n > kMaxSessionAdapters) return false;
+  adapters->resize(n);
+  for (SessionHead::Adapter& adapter : *adapters) {
+    adapter.name = in->GetText();
+    adapter.content.low = in->Get<uint64_t>();
+    adapter.content.high = in->Get<uint64_t>();
+    adapter.scale = in->Get<float>();
+  }
+  return true;
 }
 
 // Reads all but the tokens. Returns the number of tokens.
@@ -89,8 +113,25 @@ std::optional<int64_t> GetHead(std::span<const std::byte> bytes, uint32_t versio
     for (int64_t& n_tokens : head->checkpoints) n_tokens = in.Get<int64_t>();
   }
   if (version >= kRowVersion) head->row_values = in.Get<int64_t>();
+  if (version >= kAdapterVersion && !GetAdapters(&in, &head->adapters)) return std::nullopt;
   if (!in.at_end()) return std::nullopt;
   return n_tokens;
+}
+
+// The problem with the head's adapters; "" if there is none.
+std::string WrongWithAdapters(const SessionHead& head) {
+  if (head.adapters.size() > kMaxSessionAdapters) {
+    return StrCat("it has ", head.adapters.size(), " adapters");
+  }
+  for (const SessionHead::Adapter& adapter : head.adapters) {
+    if (adapter.name.size() > kMaxSessionNameBytes) {
+      return StrCat("an adapter's name is longer than ", kMaxSessionNameBytes, " bytes");
+    }
+    if (!std::isfinite(adapter.scale) || adapter.scale == 0) {
+      return StrCat("it uses an adapter at scale ", adapter.scale);
+    }
+  }
+  return "";
 }
 
 // The problem with the head's checkpoints; "" if there is none.
@@ -145,7 +186,8 @@ std::string WrongWith(const SessionHead& head, int64_t n_tokens) {
   if (head.row_values < 0 || head.row_values > kMaxRowValues) {
     return StrCat("its rows have ", head.row_values, " values");
   }
-  return WrongWithCheckpoints(head);
+  const std::string wrong = WrongWithAdapters(head);
+  return wrong.empty() ? WrongWithCheckpoints(head) : wrong;
 }
 
 // The problem with a head's tokens; "" if there is none.
@@ -216,9 +258,9 @@ StatusOr<uint32_t> ReadFileHeader(const ByteSource& source) {
   if (fields.Get<uint64_t>() != XXH3_64bits(bytes.data(), bytes.size() - sizeof(uint64_t))) {
     return DataLoss("its header fails its checksum");
   }
-  if (version < kFirstVersion || version > kRowVersion || reserved != 0) {
+  if (version < kFirstVersion || version > kAdapterVersion || reserved != 0) {
     return Unimplemented("it has format version ", version, "; this program reads versions ",
-                         kFirstVersion, " to ", kRowVersion,
+                         kFirstVersion, " to ", kAdapterVersion,
                          "; use the program that wrote it, or a newer one");
   }
   return version;

@@ -50,6 +50,14 @@ struct SessionHead {
   int64_t updated_us = 0;
   std::vector<TokenId> tokens;  // kAnyRow where a row stands
   int64_t row_values = 0;       // per row; 0 if there are none
+  // The adapters that the tokens are computed with.
+  struct Adapter {
+    std::string name;     // for messages
+    Fingerprint content;  // of its file
+    float scale = 1;
+    bool operator==(const Adapter&) const = default;
+  };
+  std::vector<Adapter> adapters;
 
   // The state covers the first `state_tokens` tokens; 0: there is none, and the following fields
   // are empty too.
@@ -80,6 +88,7 @@ inline constexpr size_t kMaxSessionNameBytes = 128;                // name and d
 inline constexpr int64_t kMaxStatePartBytes = int64_t{512} << 20;  // one page, or the slot
 inline constexpr size_t kMaxSessionGroups = 64;
 inline constexpr size_t kMaxSessionCheckpoints = 1024;
+inline constexpr size_t kMaxSessionAdapters = 64;
 inline constexpr int64_t kMaxRowValues = int64_t{1} << 20;
 
 // The group numbers that stand for the slot, the checkpoints and the rows in the callbacks.

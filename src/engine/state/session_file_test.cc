@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <map>
 #include <random>
 #include <utility>
@@ -87,6 +88,7 @@ void ExpectSameHead(const SessionHead& a, const SessionHead& b) {
   EXPECT_EQ(a.updated_us, b.updated_us);
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(a.row_values, b.row_values);
+  EXPECT_EQ(a.adapters, b.adapters);
   EXPECT_EQ(a.state_tokens, b.state_tokens);
   EXPECT_EQ(a.page_tokens, b.page_tokens);
   EXPECT_EQ(a.groups, b.groups);
@@ -163,6 +165,22 @@ TEST(SessionFileTest, RowsFollowTheTokens) {
     EXPECT_EQ(Message(ReadParts(*reader, &parts)), "");
     EXPECT_EQ(parts.size(), with_state ? 8u : 0u);
   }
+}
+
+SessionHead HeadWithAdapters() {
+  SessionHead head = HeadWithRows();
+  head.adapters = {{"law", FingerprintOf("one"), 0.5f}, {"rhyme", FingerprintOf("two"), -1}};
+  return head;
+}
+
+TEST(SessionFileTest, AdaptersAreInTheHead) {
+  const SessionHead head = HeadWithAdapters();
+  const auto bytes = *Encode(head);
+  EXPECT_EQ(VersionOf(bytes), 4u);
+  const auto reader = *OpenBytes(bytes);
+  ExpectSameHead(reader->head(), head);
+  Parts parts;
+  ASSERT_EQ(Message(ReadParts(*reader, &parts)), "");
 }
 
 TEST(SessionFileTest, DamageToARowIsAnError) {
@@ -272,7 +290,8 @@ size_t HeadBytes(const SessionHead& head) {
 }
 
 TEST(SessionFileTest, EveryFlippedBitIsFound) {
-  const SessionHead head = HeadWithCheckpoints();
+  SessionHead head = HeadWithCheckpoints();
+  head.adapters = HeadWithAdapters().adapters;
   const auto good = *Encode(head);
   const size_t head_bytes = HeadBytes(head);
   ASSERT_LT(head_bytes, good.size());
@@ -408,6 +427,13 @@ TEST(SessionFileTest, HeadsThatContradictThemselvesAreNotWritten) {
     head->slot_bytes = 0;
   }));
   EXPECT_TRUE(refused([](SessionHead* head) { head->name = std::string(129, 'x'); }));
+  EXPECT_TRUE(refused([](SessionHead* head) { head->adapters.resize(65); }));
+  for (const float scale : {0.0f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_TRUE(refused([&](SessionHead* head) { head->adapters = {{"a", {}, scale}}; }));
+  }
+  EXPECT_TRUE(refused([](SessionHead* head) {
+    head->adapters = {{std::string(129, 'x'), {}, 1}};
+  }));
 }
 
 TEST(SessionFileTest, FingerprintsAreTheirBytesHashes) {

@@ -26,6 +26,7 @@
 #include "engine/state/block_catalog.h"
 #include "engine/state/block_files.h"
 #include "engine/state/hourly_writes.h"
+#include "engine/state/prefix_domain.h"
 #include "engine/storage/worker.h"
 #include "weft/engine.h"
 
@@ -113,7 +114,7 @@ class DiskTier {
   DiskTier(Options options, std::unique_ptr<BlockFiles> files, BlockCatalog::Options catalog,
            Worker* worker, PostBack post_back);
   std::string TreeName(std::string_view domain) const {
-    return options_.share_across_domains ? std::string() : std::string(domain);
+    return std::string(TreeOf(domain, options_.share_across_domains));
   }
   // With kYes, room is reserved.
   Answer Ask(BlockInfo info, const std::string& domain);

@@ -69,6 +69,7 @@ StatusOr<SessionId> LiveSessions::ForkNow(const Session& from, int64_t position,
     return PermissionDenied("a session can only be forked within its own domain");
   }
   WEFT_ASSIGN_OR_RETURN(Session* const fork, sessions_->Create(options.domain, options.name));
+  fork->SetAdapters(from.adapters);
   fork->tokens = from.tokens.First(position);
   memory_->Share(from, position, fork);
   fork->last_used_us = NowMicros();

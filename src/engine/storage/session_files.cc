@@ -36,6 +36,7 @@ SessionFiles::SessionFiles(const Parts& parts, Options options, PostBack post_ba
       memory_(parts.memory),
       idle_(parts.idle),
       publisher_(parts.publisher),
+      adapters_(parts.adapters),
       options_(std::move(options)),
       post_back_(std::move(post_back)),
       works_(sessions_, publisher_, post_back_) {}
@@ -157,6 +158,7 @@ void SessionFiles::Save(SessionId id, const Reply& reply) {
 StatusOr<SessionSnapshot> SessionFiles::SnapshotOf(const Session& session) {
   SessionSnapshot snapshot;
   snapshot.tokens = session.tokens;
+  if (!session.tokens.empty()) snapshot.adapters = session.saved_adapters();
   snapshot.used_us = WallClockMicros() - (NowMicros() - session.last_used_us);
   WEFT_ASSIGN_OR_RETURN(snapshot.state, memory_->ReadState(session));
   return snapshot;
@@ -299,11 +301,17 @@ void SessionFiles::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded,
       if (!fit.ok()) loaded = fit;  // and these are gone
     }
   }
+  StatusOr<AdapterMixRef> adapters = AdapterMixRef();
+  if (loaded.ok()) {
+    adapters = adapters_->OfSaved(loaded->adapters);
+    if (!adapters.ok()) loaded = adapters.status();
+  }
   if (!loaded.ok()) {
     session->note = std::string(Message(loaded.status()));
     if (session->has_turn) session->restore_error = loaded.status();
     return reply(loaded.status());
   }
+  session->SetAdapters(*adapters);
   TakeRestored(session, *std::move(loaded));
   // A turn looks for the rest itself.
   const auto done = [reply] { reply(OkStatus()); };

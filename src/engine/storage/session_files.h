@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/sessions/adapter_mix.h"
 #include "engine/sessions/idle_sessions.h"
 #include "engine/sessions/publisher.h"
 #include "engine/sessions/session_table.h"
@@ -52,6 +53,7 @@ class SessionFiles {
     StateMemory* memory = nullptr;
     IdleSessions* idle = nullptr;
     Publisher* publisher = nullptr;
+    const AdapterMixes* adapters = nullptr;
   };
   // Answers a call that may have to wait for a file.
   template <typename T>
@@ -177,6 +179,7 @@ class SessionFiles {
   StateMemory* const memory_;
   IdleSessions* const idle_;
   Publisher* const publisher_;
+  const AdapterMixes* const adapters_;
   const Options options_;
   const PostBack post_back_;
   FileWorks works_;

@@ -111,6 +111,7 @@ SessionHead SessionStore::MakeHead(const std::string& domain, const std::string&
   head.updated_us = snapshot.used_us;
   head.tokens = snapshot.tokens.WithoutIds();
   if (snapshot.tokens.has_rows()) head.row_values = identity_.row_values;
+  head.adapters = snapshot.adapters;
   const StateMemory::SavedState& state = snapshot.state;
   head.state_tokens = state.n_tokens;
   if (state.n_tokens == 0) return head;
@@ -198,6 +199,7 @@ StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain, const
   SessionSnapshot snapshot;
   WEFT_ASSIGN_OR_RETURN(snapshot.tokens,
                         ReadTokens(reader.get(), rows != nullptr ? rows : &passing));
+  snapshot.adapters = head.adapters;
   snapshot.used_us = head.updated_us;
   if (head.state_tokens == 0) return snapshot;
   Status status = reader->CheckLayout(FingerprintOf(identity_.layout), identity_.kv_type);

@@ -27,6 +27,7 @@ namespace weft {
 // A session's tokens and state, outside the engine's memory.
 struct SessionSnapshot {
   History tokens;
+  std::vector<SessionHead::Adapter> adapters;
   StateMemory::SavedState state;
   int64_t used_us = 0;  // last use, since 1970
   std::string note;     // why there is no state, if it was lost

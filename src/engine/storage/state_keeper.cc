@@ -32,6 +32,7 @@ std::string ReasonOf(const Status& status) {
 void StateKeeper::WriteTokens(Session* session, History tokens,
                               std::function<void(const Status&)> done) {
   SessionSnapshot snapshot;
+  if (!tokens.empty()) snapshot.adapters = session->saved_adapters();
   snapshot.tokens = std::move(tokens);
   snapshot.used_us = WallClockMicros() - (NowMicros() - session->last_used_us);
   ++session->keep.n_under_way_;
@@ -128,8 +129,8 @@ bool StateKeeper::IsKept(const Session& session) const {
   if (!session.is_kept() || session.keep.n_under_way_ > 0) return false;
   if (session.computed() == 0) return true;
   return disk_ != nullptr &&
-         disk_->Match(session.domain, session.tokens.before_rows(), session.computed()).n_tokens >=
-             session.computed();
+         disk_->Match(session.prefix_domain, session.tokens.before_rows(), session.computed())
+                 .n_tokens >= session.computed();
 }
 
 // --- state ------------------------------------------------------------------------------
@@ -165,10 +166,11 @@ void StateKeeper::EndJob(Job* job) {
 void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
   LetGo(job);
   job->next_entry = 0;
-  job->parent = disk_->Root(session.domain);
+  job->parent = disk_->Root(session.prefix_domain);
   job->slots.reset();
   auto holder = sessions_->CreateHolder(session.domain);
   if (!holder.ok()) return;
+  (*holder)->SetAdapters(session.adapters);
   (*holder)->tokens = session.tokens.First(n_tokens);
   memory_->PlanAs(session, *holder);
   memory_->Share(session, n_tokens, *holder);
@@ -193,7 +195,7 @@ void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
   Job* job = JobOf(session->id);
   if (job == nullptr) job = NewJob(session->id);
   job->named = !session->name.empty();
-  job->domain = session->domain;
+  job->domain = session->prefix_domain;
   Hold(*session, n_tokens, job);
 }
 

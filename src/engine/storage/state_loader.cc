@@ -13,7 +13,7 @@ constexpr int64_t kRunBytes = int64_t{8} << 20;
 
 bool StateLoader::Start(Session* session, int64_t max_tokens, std::function<void()> done) {
   Load load;
-  load.match = disk_->Match(session->domain, session->tokens.before_rows(), max_tokens);
+  load.match = disk_->Match(session->prefix_domain, session->tokens.before_rows(), max_tokens);
   if (load.match.n_tokens <= session->computed()) return false;
   disk_->Use(load.match);
   load.serial = ++next_load_;
@@ -41,7 +41,7 @@ void StateLoader::ReadRun(SessionId id) {
   const bool last = first + load.pages_asked == n_pages;
   if (last && load.match.slot.has_value()) keys.push_back(*load.match.slot);
   const Session& session = *sessions_.Find(id);
-  disk_->Read(session.tenant, session.domain, keys,
+  disk_->Read(session.tenant, session.prefix_domain, keys,
               [this, id, serial = load.serial, n = keys.size()](
                   std::vector<DiskTier::Loaded> blocks, Status status) {
                 const auto found = loads_.find(id.value);
@@ -99,7 +99,8 @@ Status StateLoader::Append(Session* session, Load* load, std::vector<DiskTier::L
 void StateLoader::TryWithoutDamage(Session* session, Load* load) {
   const SessionId id = session->id;
   if (!memory_->blocks_stand_alone()) memory_->Drop(session);
-  load->match = disk_->Match(session->domain, session->tokens.before_rows(), load->max_tokens);
+  load->match =
+      disk_->Match(session->prefix_domain, session->tokens.before_rows(), load->max_tokens);
   load->computed = session->computed();
   load->from = std::min(load->from, load->computed);
   if (load->match.n_tokens <= load->computed) return End(id);

@@ -18,6 +18,7 @@
 #include "engine/sampling/loop_watch.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/text_stream.h"
+#include "engine/sessions/adapter_mix.h"
 #include "engine/sessions/session.h"
 #include "engine/speculation/guesses.h"
 #include "engine/turns/tenant_shares.h"
@@ -78,6 +79,7 @@ struct ActiveTurn {
   uint64_t serial = 0;  // submission order
   TurnOptions options;  // stop_tokens are sorted; parts are in the prompt alone
   History prompt;       // appended to its session
+  AdapterMixRef adapters;
   uint64_t seed = 0;
   Staged<TurnStage> stage{TurnStage::kQueued};
   TurnFate fate = TurnFate::kFinished;  // so far

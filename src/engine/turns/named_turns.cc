@@ -43,6 +43,10 @@ void NamedTurns::SubmitTo(const std::shared_ptr<Request>& request, Session* sess
   if (session->stage == SessionStage::kPoisoned) {
     return Refuse(request.get(), policy.unusable, RefusePoisoned(*session));
   }
+  const Status fits = turns_->CheckAdapters(*session, request->turn);
+  if (fits.code() == StatusCode::kFailedPrecondition) {
+    return Refuse(request.get(), policy.unusable, fits);
+  }
   request->reply(turns_->Submit(session, std::move(request->turn), /*closes_session=*/false));
 }
 

@@ -4,11 +4,13 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/sessions/session.h"
+
 namespace weft {
 
 void PromptsUnderWay::Add(ActiveTurn* turn, std::string_view domain,
                           const std::vector<TokenId>& tokens) {
-  Ordered& prompts = domains_[std::string(share_across_domains_ ? std::string_view() : domain)];
+  Ordered& prompts = domains_[std::string(PrefixTreeOf(domain, share_across_domains_))];
   const auto comes_before = [&](const Prompt& other) {
     return std::ranges::lexicographical_compare(other.tokens(), tokens);
   };

@@ -215,6 +215,7 @@ StepSequence StepRunner::SequenceOf(const Session& session, int64_t first, int64
   for (const History::Place& place : session.tokens.RowsIn(first, n)) {
     sequence.rows.push_back(place.row->values);
   }
+  sequence.adapters = session.adapter_uses();
   sequence.position = first;
   for (const PageTable& table : session.state.tables())
     sequence.page_tables.push_back(table.pages());

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "engine/sampling/random.h"
 #include "engine/sessions/message_starts.h"
+#include "engine/turns/turn_adapters.h"
 #include "engine/turns/turn_prompt.h"
 #include "engine/turns/turn_use.h"
 #include "weft/model.h"
@@ -96,6 +97,8 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, TurnOptions opti
   if (!accepting_) return Unavailable("the engine is shutting down");
   WEFT_RETURN_IF_ERROR(parts_.model->CheckFile());
   WEFT_RETURN_IF_ERROR(Validate(*session, options));
+  WEFT_ASSIGN_OR_RETURN(const AdapterMixRef adapters, parts_.adapters->Of(options.adapters));
+  WEFT_RETURN_IF_ERROR(CheckMix(*session, options, adapters));
   const EngineOptions& limits = *parts_.options;
   if (options.tenant.empty()) options.tenant = session->domain;
   WEFT_RETURN_IF_ERROR(CheckQueue(options.tenant));
@@ -105,6 +108,8 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, TurnOptions opti
         parts_.files->MakeRoomForRows(RowTable::BytesOf(n_rows, row_width), session));
   }
   auto turn = std::make_unique<ActiveTurn>();
+  turn->adapters = adapters;
+  TakeAdapters(adapters, parts_.memory, session);
   turn->serial = next_serial_++;
   turn->prompt = MovePrompt(*parts_.model, &options, parts_.memory->rows());
   turn->options = std::move(options);
@@ -128,11 +133,16 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, TurnOptions opti
   SubmittedTurn submitted{.session = session->id,
                           .queue = turn->queue,
                           .cancelled = turn->cancelled,
-                          .domain = session->domain,
+                          .domain = session->prefix_domain,
                           .serial = turn->serial};
   places_.Join(turn.get());
   queued_.push_back(std::move(turn));
   return submitted;
+}
+
+Status TurnScheduler::CheckAdapters(const Session& session, const TurnOptions& options) const {
+  WEFT_ASSIGN_OR_RETURN(const AdapterMixRef adapters, parts_.adapters->Of(options.adapters));
+  return CheckMix(session, options, adapters);
 }
 
 int64_t TurnScheduler::waiting() const {
@@ -158,6 +168,10 @@ void TurnScheduler::Start(ActiveTurn* turn) {
   if (const Status fits = CheckRowsOf(*turn); !fits.ok()) {
     return turn->End(FinishReason::kError, fits);
   }
+  if (const Status fits = CheckMix(*session, options, turn->adapters); !fits.ok()) {
+    return turn->End(FinishReason::kError, fits);
+  }
+  TakeAdapters(turn->adapters, parts_.memory, session);
   turn->stage.Become(TurnStage::kReading);
   session->stage.Become(SessionStage::kRunning);
   TakePrompt(turn);
@@ -166,7 +180,7 @@ void TurnScheduler::Start(ActiveTurn* turn) {
   lane->last_row_us = NowMicros();
   if (options.token_mask) lane->mask = options.token_mask(0);
   turn->lanes.push_back(std::move(lane));
-  if (parts_.memory->keeps_prefixes()) prompts_.Add(turn, session->domain, session->tokens);
+  if (parts_.memory->keeps_prefixes()) prompts_.Add(turn, session->prefix_domain, session->tokens);
   parts_.publisher->Touch(session);
   turn->started.seed = turn->seed;
   turn->started.prompt_tokens = static_cast<int64_t>(session->tokens.size());
@@ -216,7 +230,8 @@ void TurnScheduler::TakePrompt(ActiveTurn* turn) {
 }
 
 bool TurnScheduler::SharesPrefixes(const Session& a, const Session& b) const {
-  return a.domain == b.domain || parts_.options->share_prefixes_across_domains;
+  const bool is_shared = parts_.options->share_prefixes_across_domains;
+  return PrefixTreeOf(a.prefix_domain, is_shared) == PrefixTreeOf(b.prefix_domain, is_shared);
 }
 
 // Takes the longest computed prefix of the session's tokens, without the last one: from the prefix

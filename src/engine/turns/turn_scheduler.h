@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/sessions/adapter_mix.h"
 #include "engine/sessions/publisher.h"
 #include "engine/sessions/state_memory.h"
 #include "engine/storage/live_sessions.h"
@@ -51,6 +52,7 @@ class TurnScheduler {
     SessionFiles* files = nullptr;
     LiveSessions* sessions = nullptr;
     TurnDisk* disk = nullptr;
+    const AdapterMixes* adapters = nullptr;
   };
   // `wake` makes the engine look again; any thread may call it.
   TurnScheduler(const Parts& parts, std::function<void()> wake);
@@ -61,6 +63,8 @@ class TurnScheduler {
   StatusOr<SubmittedTurn> SubmitOnce(std::string_view domain, TurnOptions options);
   // OK if a turn of the tenant would be queued now; otherwise it counts as refused.
   Status CheckQueue(std::string_view tenant);
+  // Whether the session can run with the adapters that the turn asks for.
+  Status CheckAdapters(const Session& session, const TurnOptions& options) const;
   // From now on no turn is accepted.
   void StopAccepting() { accepting_ = false; }
 

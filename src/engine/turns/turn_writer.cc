@@ -259,6 +259,7 @@ void TurnWriter::ForkChoices(ActiveTurn* turn, const Row& row) {
       turn->End(FinishReason::kError, fork.status());
       return;
     }
+    (*fork)->SetAdapters(session->adapters);
     (*fork)->tokens = session->tokens;
     (*fork)->stage.Become(SessionStage::kRunning);
     (*fork)->has_turn = true;
