@@ -33,6 +33,7 @@ export interface Model {
     title: string; // empty: the file has none
     quantization: string; // empty: unknown
   };
+  input_modalities?: string[]; // "text", and "image" if it sees
   // Only from a server with several models:
   status?: { value: "unloaded" | "loading" | "loaded"; progress?: number; failed?: boolean; reason?: string };
   memory_bytes?: number;
@@ -66,6 +67,12 @@ export const loadedPercent = signal<number | undefined>(undefined);
 /** The server's models; a conversation that names none gets the first. */
 export const models = signal<Model[]>([]);
 export const model = signal<Model | null>(null);
+/** Whether the model that answers sees pictures. */
+export const sees = computed(() => {
+  const name = settings.value.model.trim();
+  const chosen = models.value.find(({ id }) => id === name) ?? model.value;
+  return chosen?.input_modalities?.includes("image") ?? false;
+});
 export const props = signal<Props | null>(null);
 export const metrics = signal<Metrics>(new Map());
 export const sessions = signal<ReadonlyMap<string, Session>>(new Map());

@@ -38,6 +38,11 @@ export function toJson(conversations: Conversation[]): string {
   return `${JSON.stringify({ conversations: rows }, null, 2)}\n`;
 }
 
+function shown({ text, files = [] }: Message): string {
+  const pictures = files.filter(({ picture }) => picture).map(({ name }) => `*Picture: ${name}*`);
+  return [...pictures, withAttached(text, files)].filter(Boolean).join("\n\n");
+}
+
 export function toMarkdown(conversations: Conversation[]): string {
   const parts: string[] = [];
   for (const conversation of conversations) {
@@ -50,7 +55,7 @@ export function toMarkdown(conversations: Conversation[]): string {
         for (const call of calls) parts.push(`**Tool** \`${call.name}\` ${call.arguments}\n\n${call.result}`);
       }
       if (!message.text && !message.files) continue; // an answer that failed or was stopped before its first word
-      parts.push(`**${message.role === "user" ? "You" : "Model"}**\n\n${withAttached(message.text, message.files)}`);
+      parts.push(`**${message.role === "user" ? "You" : "Model"}**\n\n${shown(message)}`);
     }
   }
   return `${parts.join("\n\n")}\n`;
@@ -70,7 +75,11 @@ function text(value: unknown): string {
 
 function filesOf(value: unknown): Attached[] | undefined {
   if (!Array.isArray(value)) return undefined;
-  return value.map((file) => ({ name: text(file?.name), text: text(file?.text) }));
+  return value.map((file) => {
+    const picture = text(file?.picture);
+    const attached = { name: text(file?.name), text: text(file?.text) };
+    return picture.startsWith("data:image/") ? { ...attached, picture } : attached;
+  });
 }
 
 // Only what was said: steps and usage belong to the server where they were made.

@@ -2,7 +2,7 @@
 import { type Signal, signal } from "@preact/signals";
 
 import { ApiError, ask, askJson, randomName } from "./api";
-import { withAttached } from "./attached";
+import { picturesOf, withAttached } from "./attached";
 import { type Channel, channel, channelNamed, type ChatEvents, type Loss } from "./channel";
 import { type Conversation, type Entry, type Message, type Progress, type Step, updateMessage, type Usage } from "./conversations";
 import { requestFields } from "./settings";
@@ -48,7 +48,7 @@ function wait(ms: number): Promise<void> {
 
 interface SentMessage {
   role: string;
-  content: string;
+  content: string | object[]; // parts, if there are pictures
   reasoning_content?: string;
   tool_calls?: object[];
   tool_call_id?: string;
@@ -70,6 +70,17 @@ function sentSteps(steps: readonly Step[]): SentMessage[] {
   ]);
 }
 
+function textPart(text: string): object[] {
+  return text ? [{ type: "text", text }] : [];
+}
+
+/** A message's content with another's after it. */
+function joined(content: string | object[], text: string, pictures: object[]): string | object[] {
+  if (typeof content === "string" && pictures.length === 0) return `${content}\n\n${text}`;
+  const parts = typeof content === "string" ? textPart(`${content}\n\n`) : [...content, ...textPart("\n\n")];
+  return [...parts, ...pictures, ...textPart(text)];
+}
+
 /** The request's messages: those with text, adjacent ones of one role joined. */
 function history(conversation: Conversation, until: string): SentMessage[] {
   const result: SentMessage[] = [];
@@ -78,14 +89,15 @@ function history(conversation: Conversation, until: string): SentMessage[] {
     if (message.id === until) break;
     result.push(...sentSteps(message.steps ?? []));
     const content = withAttached(message.text, message.files);
-    if (!content && !message.reasoning) continue;
+    const pictures = picturesOf(message.files);
+    if (!content && !message.reasoning && pictures.length === 0) continue;
     const last = result.at(-1);
     if (last?.role === message.role && !last.tool_calls) {
-      last.content += `\n\n${content}`;
+      last.content = joined(last.content, content, pictures);
     } else {
       result.push({
         role: message.role,
-        content,
+        content: pictures.length > 0 ? [...pictures, ...textPart(content)] : content,
         reasoning_content: message.reasoning || undefined,
       });
     }

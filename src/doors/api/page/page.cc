@@ -18,7 +18,7 @@ namespace {
 // allows the worker that reads PDFs (web/src/pdf.ts). The page may also ask MCP servers.
 std::string PolicyWith(const PageOptions& options) {
   std::string policy =
-      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
       "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
       "require-trusted-types-for 'script'; trusted-types weft-pdf; connect-src 'self'";
   for (const std::string& url : options.mcp_urls) {

@@ -80,6 +80,7 @@ TEST_F(PageTest, AllowsNothingButItself) {
   const std::string policy = page.Header("Content-Security-Policy");
   EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
   EXPECT_THAT(policy, HasSubstr("script-src 'self';"));
+  EXPECT_THAT(policy, HasSubstr("img-src 'self' data:;"));
   EXPECT_THAT(policy, HasSubstr("font-src 'self';"));
   EXPECT_THAT(policy, HasSubstr("require-trusted-types-for 'script'; trusted-types weft-pdf;"));
   EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
