@@ -143,6 +143,9 @@ Task<StatusOr<std::unique_ptr<Generation>>> Answerer::Submit(Ask ask, PromptReco
   const int64_t submitted_us = NowMicros();
   TurnOptions& turn = ask.turn;
   turn.tokens_are_whole_context = true;
+  if (turn.adapters_are_default && parts_.default_adapters) {
+    turn.adapters = parts_.default_adapters();
+  }
   CountedGeneration::Origin origin{.domain = ask.domain,
                                    .session = ask.session.name,
                                    .label = turn.label,

@@ -56,6 +56,8 @@ class Answerer {
     // Asked before each turn: an error refuses it. May be empty.
     std::function<Status()> may_run = {};
     bool has_foreign_state = false;  // in the state directory, of other models or KV types
+    // The adapters of turns that name none. May be empty.
+    std::function<std::vector<AdapterScale>()> default_adapters = {};
   };
 
   explicit Answerer(Parts parts) : parts_(std::move(parts)) {}

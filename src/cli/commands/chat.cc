@@ -27,6 +27,7 @@
 #include "cli/chat/tables.h"
 #include "cli/chat/text.h"
 #include "cli/commands/command.h"
+#include "cli/flags/adapter_flags.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_flags.h"
 #include "cli/flags/reply_flags.h"
@@ -67,8 +68,13 @@ void PrintLines(std::string_view text) {
 // One run of the command, from the first prompt to the last.
 class ChatLoop {
  public:
-  ChatLoop(ChatSettings settings, Engine* engine, ChatRoom* room, ChatSignals* signals)
-      : settings_(std::move(settings)), engine_(*engine), room_(*room), signals_(*signals) {
+  ChatLoop(ChatSettings settings, std::vector<AdapterScale> adapters, Engine* engine,
+           ChatRoom* room, ChatSignals* signals)
+      : settings_(std::move(settings)),
+        adapters_(std::move(adapters)),
+        engine_(*engine),
+        room_(*room),
+        signals_(*signals) {
     room_.SetReasoning(settings_.reply());
   }
 
@@ -250,6 +256,8 @@ class ChatLoop {
     SamplingFlags sampling = settings_.sampling();
     if (sampling.seed >= 0) sampling.seed += n_regenerated_;
     ApplySamplingFlags(sampling, settings_.of_model(), *engine_.model().tokenizer(), &options);
+    options.adapters = adapters_;
+    options.adapters_are_default = false;
     auto answer = room_.Ask(question, options);
     if (answer.status().code() != StatusCode::kOutOfRange || room_.current().messages.empty()) {
       return answer;
@@ -342,6 +350,7 @@ class ChatLoop {
   }
 
   ChatSettings settings_;
+  const std::vector<AdapterScale> adapters_;
   Engine& engine_;
   ChatRoom& room_;
   ChatSignals& signals_;
@@ -393,8 +402,8 @@ Status Chat(const ChatFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto engine, StartEngine(flags, model, options));
   WEFT_ASSIGN_OR_RETURN(const auto room, ChatRoom::Create(engine.get(), model, Say));
   WEFT_RETURN_IF_ERROR(EnterRoom(flags, room.get()));
-  ChatLoop loop(ChatSettings(flags.sampling, flags.reply, found.advice), engine.get(), room.get(),
-                signals.get());
+  ChatLoop loop(ChatSettings(flags.sampling, flags.reply, found.advice), AdaptersInUse(flags.model),
+                engine.get(), room.get(), signals.get());
   Status status = loop.Run();
   status.Update(room->Leave());
   status.Update(engine->Shutdown(std::chrono::milliseconds(0)));
@@ -414,6 +423,7 @@ CommandBody MakeChatCommand(CLI::App* app) {
   app->add_option("--system", flags->system, "System message of the first conversation");
   AddComputeFlags(app, &flags->model);
   AddSpeculationFlags(app, &flags->model);
+  AddAdapterFlags(app, &flags->model, " (1)");
   AddContextFlag(app, &flags->model);
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);

@@ -20,6 +20,7 @@
 #include "base/files/mapped_file.h"
 #include "cli/chat/text.h"
 #include "cli/commands/command.h"
+#include "cli/flags/adapter_flags.h"
 #include "cli/flags/constraint_flags.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_flags.h"
@@ -169,6 +170,7 @@ StatusOr<serve::Ask> AskFor(const RunFlags& flags, const std::string& prompt,
                             std::optional<ConstraintSpec> answer, const SamplingAdvice& advice,
                             const Model& model) {
   serve::Ask ask{.keeps_context = true, .as_written = true};
+  ask.turn.adapters = AdaptersInUse(flags.model);
   ApplySamplingFlags(flags.sampling, advice, *model.tokenizer(), &ask.turn);
   WEFT_ASSIGN_OR_RETURN(std::vector<float> rows, RowsOf(flags, model));
   if (flags.raw || model.chat_template().empty()) {
@@ -310,6 +312,7 @@ CommandBody MakeRunCommand(CLI::App* app) {
   AddComputeFlags(app, &flags->model);
   AddSpeculationFlags(app, &flags->model);
   AddPictureFlags(app, &flags->model);
+  AddAdapterFlags(app, &flags->model, " (1)");
   AddContextFlag(app, &flags->model);
   AddPredictFlag(app, &flags->sampling);
   AddSamplingFlags(app, &flags->sampling);

@@ -312,6 +312,9 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(
   options.pooling = flags.pooling;
   options.packed_cache = flags.packed_cache;
   options.packed_cache_bytes = flags.packed_cache_bytes;
+  for (const AdapterFlag& adapter : flags.adapters) {
+    options.adapters.push_back({adapter.name, adapter.path});
+  }
   if (const std::string note = file->TranslationNote(); !note.empty()) {
     std::fprintf(stderr, "weft: %s\n", Printable(note, 1000).c_str());
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,13 @@
 #include "weft/model.h"
 
 namespace weft::cli {
+
+// --lora NAME=FILE[:SCALE].
+struct AdapterFlag {
+  std::string name;
+  std::string path;
+  std::optional<float> scale;
+};
 
 struct ModelFlags {
   // A file, or anything else that names a model (see hub::ModelSource); empty: DefaultModel.
@@ -39,6 +47,7 @@ struct ModelFlags {
   int speculate_max = EngineOptions().max_guesses;
   std::string pooling;         // empty: as the file says
   std::string projector_path;  // from --mmproj; empty: one next to the model's file
+  std::vector<AdapterFlag> adapters;
 };
 
 // Only -m and -hf, for commands that just need the file. With `positional`, such as "NAME", the

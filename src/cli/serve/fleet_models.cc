@@ -234,6 +234,11 @@ std::vector<Wanted> WantedInFolder(const ServeFlags& flags) {
 
 StatusOr<std::vector<Wanted>> AllWanted(const ServeFlags& flags) {
   std::vector<Wanted> all;
+  if (!flags.model.adapters.empty()) {
+    return InvalidArgument(
+        "--lora belongs to one model; name it with the model in a file for --models, as in lora = "
+        "[\"NAME=FILE\"]");
+  }
   for (const std::string& path : flags.models) {
     Wanted wanted{.name = "", .eager = true, .flags = flags};
     wanted.flags.model.path = path;
@@ -284,6 +289,22 @@ void DescribeFile(const Wanted& wanted, const ModelFile& file, serve::FleetModel
   if (wanted.flags.model.context > 0) model->facts.context_tokens = wanted.flags.model.context;
 }
 
+// The names by which requests choose the model with an adapter. Returns the adapters' bytes.
+int64_t AddAdapters(const ModelFlags& flags, serve::FleetModel* model) {
+  std::vector<std::string> names = model->aliases;
+  names.push_back(model->name);
+  int64_t bytes = 0;
+  for (const AdapterFlag& adapter : flags.adapters) {
+    for (const std::string& name : names) {
+      model->aliases.push_back(StrCat(name, ":", adapter.name));
+    }
+    std::error_code error;
+    const auto size = std::filesystem::file_size(adapter.path, error);
+    if (!error) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
 StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const FleetParts> parts) {
   // A model that comes back is mapped, instead of packed again.
   std::string& packed = wanted.flags.model.packed_cache;
@@ -303,8 +324,9 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
   }
   if (model.name.empty()) model.name = opened->name;
   if (model.name.empty()) model.name = NameOfPath(wanted.flags.model.path);
+  const int64_t adapter_bytes = AddAdapters(wanted.flags.model, &model);
   DescribeFile(wanted, *opened->file, &model);
-  const int64_t weights = model.facts.tensor_bytes;
+  const int64_t weights = model.facts.tensor_bytes + adapter_bytes;
   const int64_t session_bytes =
       wanted.session_bytes > 0
           ? wanted.session_bytes

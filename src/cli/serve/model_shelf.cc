@@ -10,7 +10,11 @@ namespace {
 
 // What a model in memory depends on besides its file.
 std::string KeyOf(const std::string& path, const ModelFlags& flags) {
-  return StrCat(path, "\n", flags.backend, " ", flags.device, " ", flags.gpu_layers, " ",
+  std::string adapters;
+  for (const AdapterFlag& adapter : flags.adapters) {
+    StrAppend(&adapters, "\n", adapter.name, "=", adapter.path);
+  }
+  return StrCat(path, adapters, "\n", flags.backend, " ", flags.device, " ", flags.gpu_layers, " ",
                 flags.expert_layers, " ", flags.strict_bits, " ", flags.threads, " ", flags.context,
                 " ", flags.pooling, " ", flags.spec_path);
 }
@@ -47,6 +51,7 @@ StatusOr<std::shared_ptr<const Model>> ModelShelf::LoadDraft(const ModelFlags& f
   draft.spec_path.clear();
   draft.context = 0;
   draft.pooling.clear();
+  draft.adapters.clear();
   const auto file = OpenFlaggedFile(draft);
   WEFT_RETURN_IF_ERROR(Annotate(file.status(), "the draft model: "));
   // A head belongs to one model.

@@ -9,6 +9,7 @@
 #include "base/files/mapped_file.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "cli/flags/adapter_flags.h"
 #include "cli/flags/bytes_flag.h"
 #include "cli/flags/door_flags.h"
 #include "cli/flags/duration_flag.h"
@@ -96,6 +97,10 @@ void AddFlagsOfEachModel(CLI::App* app, ServeFlags* flags) {
   AddComputeFlags(app, &flags->model);
   AddSpeculationFlags(app, &flags->model);
   AddPictureFlags(app, &flags->model);
+  AddAdapterFlags(
+      app, &flags->model,
+      ". A request names it by its model, as in MODEL:NAME, or by lora; with a SCALE it "
+      "also acts where a request names none");
   // Defaults for requests that omit them.
   AddSamplingFlags(app, &flags->sampling);
   AddReplyFlags(app, &flags->reply);
@@ -142,7 +147,8 @@ serve::RequestDefaults ServeDefaults(const ServeFlags& flags, const SamplingAdvi
           .end_loops = flags.sampling.end_loops,
           .thinking = ThinkingOf(flags.reply),
           .max_tokens = flags.server.n_predict,
-          .further_names = FurtherNames(flags.server)};
+          .further_names = FurtherNames(flags.server),
+          .adapters = OfferedAdapters(flags.model)};
 }
 
 StatusOr<std::string> ServeTemplate(const ServeFlags& flags) {

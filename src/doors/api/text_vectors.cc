@@ -13,6 +13,7 @@
 #include "answer/row_file.h"
 #include "base/strings.h"
 #include "doors/api/fields/mixed_text.h"
+#include "doors/api/model_wish.h"
 #include "doors/api/request_turns.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -44,6 +45,7 @@ Task<Status> TakeResult(Generation* generation, TextResults* results) {
 }
 
 Task<Status> TakeAll(const HttpRequest& request, RequestTurns& turns,
+                     const std::vector<AdapterScale>& adapters,
                      std::vector<std::vector<int32_t>> texts, TextResults* results) {
   std::deque<std::shared_ptr<Generation>> ahead;
   size_t n_submitted = 0;
@@ -53,6 +55,8 @@ Task<Status> TakeAll(const HttpRequest& request, RequestTurns& turns,
       ask.turn.tokens = texts[n_submitted];
       ask.turn.vector = true;
       ask.turn.max_tokens = 0;
+      ask.turn.adapters = adapters;
+      ask.turn.adapters_are_default = adapters.empty();
       SetOwner(request, &ask);
       auto submitting = turns.Submit(std::move(ask), /*ready=*/nullptr);
       auto generation = co_await submitting;
@@ -112,7 +116,11 @@ Task<StatusOr<TextResults>> ComputeTexts(Host& host, const HttpRequest& request,
                                          std::vector<std::vector<int32_t>> texts) {
   TextResults results;
   RequestTurns turns(host, responder);
-  auto taking = TakeAll(request, turns, std::move(texts), &results);
+  std::vector<AdapterScale> adapters;
+  if (const auto& known = host.defaults().adapters; known != nullptr) {
+    adapters = known->InName(ReadModelWish(request).name);
+  }
+  auto taking = TakeAll(request, turns, adapters, std::move(texts), &results);
   const Status status = co_await taking;
   co_await turns.End();
   if (!status.ok()) co_return status;

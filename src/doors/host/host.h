@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "answer/answerer.h"
 #include "answer/chat/chat_format.h"
 #include "answer/thinking.h"
+#include "doors/host/adapters.h"
 #include "doors/host/metrics.h"
 #include "doors/host/server_options.h"
 #include "model/sampling/sampling_parameters.h"
@@ -41,6 +43,7 @@ struct RequestDefaults {
   // For requests that give none, if their API has no default of its own (-1: as many as fit).
   int64_t max_tokens = -1;
   std::vector<std::string> further_names = {};  // of the model, besides its id
+  std::shared_ptr<Adapters> adapters = {};      // the model's; null: it has none
 
   AnswerPolicy policy() const {
     return {.hold_calls = server.hold_calls,

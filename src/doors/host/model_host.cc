@@ -113,7 +113,11 @@ Answerer::Parts ModelHost::PartsFor(std::shared_ptr<const ChatFormat> chat,
       .policy = defaults_.policy(),
       .may_run =
           [this] { return phase() == Phase::kReady ? OkStatus() : Unavailable(phase_reason()); },
-      .has_foreign_state = engine_->Stats().disk_foreign_blocks > 0};
+      .has_foreign_state = engine_->Stats().disk_foreign_blocks > 0,
+      .default_adapters =
+          [adapters = defaults_.adapters] {
+            return adapters != nullptr ? adapters->Defaults() : std::vector<AdapterScale>();
+          }};
 }
 
 Status ModelHost::KeepReplies() {

@@ -231,7 +231,6 @@ void ReadForeignFields(ApiFields* fields, TurnOptions* turn) {
   }
   fields->Refuse("use_beam_search", why, false);
   fields->Refuse("bad_words", why, ordered_json::array());
-  fields->Refuse("lora", "is not supported: no adapters are loaded", ordered_json::array());
   if (!fields->Knows("t_max_predict_ms")) {
     fields->Refuse("t_max_predict_ms",
                    "is only available in /completion and /infill; use max_tokens", 0);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "doors/api/fields/adapters.h"
+
 namespace weft::serve {
 namespace {
 
@@ -47,6 +49,7 @@ Status FinishFields(Host& host, const HttpRequest& request, const std::optional<
   if (session.ok() && session->required && n_prompts > 1) {
     fields->Fail("session_id", "cannot be used with several prompts");
   }
+  ReadAdapters(fields, host, model, &ask->turn);
   WEFT_RETURN_IF_ERROR(fields->Finish(ignored));
   WEFT_RETURN_IF_ERROR(session.status());
   WEFT_RETURN_IF_ERROR(CheckModel(host, model));

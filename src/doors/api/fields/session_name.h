@@ -28,10 +28,10 @@ namespace weft::serve {
 Status ValidateSessionName(std::string_view name);
 // Takes `session_id` from the body.
 StatusOr<SessionChoice> ChooseSession(const HttpRequest& request, JsonFields* body);
-// Finishes reading a body, after its API has read its own fields: takes `session_id`, reports the
-// first error, checks that `model` is the served one, fills `ignored`, and sets who asks. Several
-// prompts cannot continue a session: one named in the body is then an error, one named in a header
-// is not used.
+// Finishes reading a body, after its API has read its own fields: takes `session_id` and `lora`,
+// chooses adapters, reports the first error, checks that `model` is the served one, fills
+// `ignored`, and sets who asks. Several prompts cannot continue a session: one named in the body is
+// then an error, one named in a header is not used.
 Status FinishFields(Host& host, const HttpRequest& request, const std::optional<std::string>& model,
                     size_t n_prompts, ApiFields* fields, std::vector<std::string>* ignored,
                     Ask* ask);

@@ -147,6 +147,11 @@ Status FindModel(Host& host, std::string_view name) {
       name == ModelFileName(served)) {
     return OkStatus();
   }
+  const auto& adapters = host.defaults().adapters;
+  if (adapters != nullptr && !adapters->InName(name).empty()) {
+    const std::string_view base = BaseOfName(name);
+    return base == name ? OkStatus() : FindModel(host, base);
+  }
   return WithCode(WithParam(NotFound("the model ", Printable(name), " is not served here; use ",
                                      Printable(host.model_id()), ", or omit \"model\""),
                             "model"),
@@ -154,7 +159,12 @@ Status FindModel(Host& host, std::string_view name) {
 }
 
 Status CheckModel(Host& host, const std::optional<std::string>& model) {
-  if (!host.defaults().server.strict_model_name || !model || model->empty()) return OkStatus();
+  if (!model || model->empty()) return OkStatus();
+  // Whoever asks for an adapter of this model is not answered without it.
+  const std::string_view base = BaseOfName(*model);
+  const bool asks_for_adapter = host.defaults().adapters != nullptr && base != *model &&
+                                !model->ends_with(":latest") && FindModel(host, base).ok();
+  if (!asks_for_adapter && !host.defaults().server.strict_model_name) return OkStatus();
   return FindModel(host, *model);
 }
 

@@ -94,7 +94,8 @@ class LeftOut {
   std::set<std::string> types_;
 };
 
-// OK if `name` is the served model's id, its own name, or its file.
+// OK if `name` is the served model's id, its own name, or its file; or one of these, a colon, and
+// an adapter's name; or the adapter's alone.
 Status FindModel(Host& host, std::string_view name);
 // Checks a request's "model": any is allowed or, if the operator is strict about it, only names
 // that FindModel accepts, or none.

@@ -217,6 +217,7 @@ void RegisterLlamaApi(Router& router, Host& host) {
   add("/tokenize", Tokenize, 80);
   add("/detokenize", Detokenize, 40);
   add("/apply-template", ApplyTemplate, 0);
+  RegisterAdapterRoutes(router, host);
   router.AddStream("POST", "/infill", kLlamaErrors,
                    [&host](const HttpRequest& request, HttpResponder& responder) {
                      return HandleLlamaInfill(host, request, responder);

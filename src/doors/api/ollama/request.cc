@@ -314,6 +314,11 @@ StatusOr<OllamaRequest> Read(Host& host, const HttpRequest& request, ReadPrompt 
   ReadShared(&fields, host, &read);
   read_prompt(&fields, &read);
   read.ask.tells_cache_report = WantsCacheReport(request, &fields);
+  std::string_view name = read.model;
+  if (name.ends_with(kLatest)) name.remove_suffix(kLatest.size());
+  if (const auto& adapters = host.defaults().adapters; adapters != nullptr) {
+    read.ask.turn.adapters = adapters->InName(name);
+  }
   // The name was checked already.
   WEFT_RETURN_IF_ERROR(
       FinishFields(host, request, std::nullopt, 1, &fields, &read.ignored, &read.ask));

@@ -91,6 +91,11 @@ void HandleModels(FleetHost& host, ModelFleet& fleet, const HttpRequest& request
   Json data = Json::array(), entries = Json::array();
   for (const ModelFleet::Info& info : fleet.List()) {
     data.push_back(ObjectOf(fleet, info, host.created_s(), OwnerFor(request)));
+    if (const ModelLease lease = fleet.Peek(info.model->name); lease != nullptr) {
+      for (Json& adapter : AdapterObjects(lease->host(), OwnerFor(request))) {
+        data.push_back(std::move(adapter));
+      }
+    }
     entries.push_back(EntryOf(fleet, *info.model));
   }
   const Json first = data.empty() ? Json() : data.front()["id"];

@@ -134,6 +134,22 @@ Json ModelObject(Host& host, const char* owner) {
             {"quantization", facts.quantization}}}};
 }
 
+Json AdapterObjects(Host& host, const char* owner) {
+  Json objects = Json::array();
+  const auto& adapters = host.defaults().adapters;
+  if (adapters == nullptr) return objects;
+  for (const Adapters::Adapter& adapter : adapters->List()) {
+    Json object = ModelObject(host, owner);
+    const std::string id = StrCat(host.model_id(), ":", adapter.name);
+    for (const char* const key : {"id", "name", "display_name"}) object[key] = id;
+    object["root"] = adapter.file_name;
+    object["parent"] = host.model_id();
+    object["aliases"] = Json::array({id, adapter.name});
+    objects.push_back(std::move(object));
+  }
+  return objects;
+}
+
 Json ModelEntry(Host& host) {
   return {{"name", host.model_id()},
           {"model", host.model_id()},
@@ -149,17 +165,25 @@ const char* OwnerFor(const HttpRequest& request) {
 namespace {
 
 void HandleModels(Host& host, const HttpRequest& request, HttpResponder& responder) {
+  Json data = Json::array({ModelObject(host, OwnerFor(request))});
+  for (Json& object : AdapterObjects(host, OwnerFor(request))) data.push_back(std::move(object));
+  const Json last = data.back()["id"];
   SendJson(responder, {{"object", "list"},
-                       {"data", Json::array({ModelObject(host, OwnerFor(request))})},
+                       {"data", std::move(data)},
                        {"models", Json::array({ModelEntry(host)})},
                        {"has_more", false},
                        {"first_id", host.model_id()},
-                       {"last_id", host.model_id()}});
+                       {"last_id", last}});
 }
 
 void HandleModel(Host& host, const HttpRequest& request, HttpResponder& responder) {
   const Status status = FindModel(host, request.path_arguments[0]);
   if (!status.ok()) return SendError(responder, status, kOpenAiErrors);
+  for (const Json& object : AdapterObjects(host, OwnerFor(request))) {
+    for (const Json& name : object["aliases"]) {
+      if (name == request.path_arguments[0]) return SendJson(responder, object);
+    }
+  }
   SendJson(responder, ModelObject(host, OwnerFor(request)));
 }
 

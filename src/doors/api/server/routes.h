@@ -23,6 +23,8 @@ struct ServerApiOptions {
 // `owner`: some clients expect llama-server's value, others use it to tell us apart. REQUIRES: the
 // host is ready.
 nlohmann::ordered_json ModelObject(Host& host, const char* owner);
+// One for each adapter, under the name by which requests choose it. REQUIRES: the same.
+nlohmann::ordered_json AdapterObjects(Host& host, const char* owner);
 // In the form of Ollama's lists.
 nlohmann::ordered_json ModelEntry(Host& host);
 // All metrics of its model.

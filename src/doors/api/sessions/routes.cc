@@ -34,6 +34,9 @@ Json SessionObject(const SessionInfo& info) {
                  {"slot_bytes", info.slot_bytes},
                  {"idle_ms", info.idle_us / 1000},
                  {"saved", info.saved}};
+  for (const AdapterScale& adapter : info.adapters) {
+    object["adapters"][adapter.name] = adapter.scale;
+  }
   if (!info.note.empty()) object["note"] = info.note;
   return object;
 }

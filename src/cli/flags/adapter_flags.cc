@@ -1,0 +1,84 @@
+#include "cli/flags/adapter_flags.h"
+
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace weft::cli {
+namespace {
+
+// A scale after the last colon; the file's name may have colons itself.
+std::optional<float> TakeScale(std::string_view* file) {
+  const size_t colon = file->rfind(':');
+  if (colon == file->npos) return std::nullopt;
+  const std::string_view text = file->substr(colon + 1);
+  float scale = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), scale);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(scale)) {
+    return std::nullopt;
+  }
+  *file = file->substr(0, colon);
+  return scale;
+}
+
+}  // namespace
+
+StatusOr<AdapterFlag> ParseAdapterFlag(std::string_view text) {
+  const size_t equals = text.find('=');
+  const std::string_view name = text.substr(0, equals);
+  if (equals == text.npos || name.empty() || name.find(':') != name.npos) {
+    return InvalidArgument("write NAME=FILE or NAME=FILE:SCALE, with a name without colons, not ",
+                           Printable(text, 200));
+  }
+  std::string_view file = text.substr(equals + 1);
+  AdapterFlag flag{.name = std::string(name)};
+  flag.scale = TakeScale(&file);
+  flag.path = std::string(file);
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(flag.path, error)) {
+    return InvalidArgument("there is no file ", Printable(flag.path, 300));
+  }
+  return flag;
+}
+
+void AddAdapterFlags(CLI::App* app, ModelFlags* flags, const std::string& meaning) {
+  const auto set = [flags](const std::vector<std::string>& texts) {
+    flags->adapters.clear();
+    for (const std::string& text : texts) {
+      auto flag = ParseAdapterFlag(text);
+      if (!flag.ok()) throw CLI::ValidationError("--lora", std::string(Message(flag.status())));
+      flags->adapters.push_back(*std::move(flag));
+    }
+  };
+  app->add_option_function<std::vector<std::string>>(
+         "--lora", set,
+         StrCat("A LoRA adapter of the model in GGUF form, as NAME=FILE or NAME=FILE:SCALE",
+                meaning, "; may be repeated"))
+      ->type_name("NAME=FILE[:SCALE]")
+      ->allow_extra_args(false);
+}
+
+std::vector<AdapterScale> AdaptersInUse(const ModelFlags& flags) {
+  std::vector<AdapterScale> scales;
+  for (const AdapterFlag& flag : flags.adapters) {
+    scales.push_back({flag.name, flag.scale.value_or(1)});
+  }
+  return scales;
+}
+
+std::shared_ptr<serve::Adapters> OfferedAdapters(const ModelFlags& flags) {
+  if (flags.adapters.empty()) return nullptr;
+  std::vector<serve::Adapters::Adapter> adapters;
+  for (const AdapterFlag& flag : flags.adapters) {
+    adapters.push_back({.name = flag.name,
+                        .file_name = std::filesystem::path(flag.path).filename().string(),
+                        .own_scale = flag.scale.value_or(1),
+                        .scale = flag.scale.value_or(0)});
+  }
+  return std::make_shared<serve::Adapters>(std::move(adapters));
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,58 @@
+// llama-server's /lora-adapters: the adapters, and how strongly each acts where a request says
+// nothing.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "doors/api/fields/adapters.h"
+#include "doors/api/fields/support.h"
+#include "doors/api/llama/routes.h"
+#include "json/json_fields.h"
+
+namespace weft::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json ListOf(const Host& host) {
+  Json list = Json::array();
+  const auto& adapters = host.defaults().adapters;
+  if (adapters == nullptr) return list;
+  for (const Adapters::Adapter& adapter : adapters->List()) {
+    list.push_back({{"id", std::ssize(list)},
+                    {"path", adapter.file_name},
+                    {"scale", adapter.scale},
+                    {"name", adapter.name}});
+  }
+  return list;
+}
+
+Status SetDefaults(const Host& host, const HttpRequest& request) {
+  if (!request.is_operators) {
+    return absl::PermissionDeniedError(
+        "scales cannot be changed with one of several keys: they are everybody's; use the field "
+        "lora of a request");
+  }
+  WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
+  WEFT_ASSIGN_OR_RETURN(const auto choices, ReadAdapterChoices(body, "the body"));
+  const auto& adapters = host.defaults().adapters;
+  if (adapters != nullptr) return adapters->SetDefaults(choices);
+  if (choices.empty()) return OkStatus();
+  return InvalidArgument("no adapters are loaded; start with --lora NAME=FILE");
+}
+
+}  // namespace
+
+void RegisterAdapterRoutes(Router& router, Host& host) {
+  router.AddQuick(
+      "GET", "/lora-adapters", kLlamaErrors,
+      [&host](const HttpRequest&, HttpResponder& responder) { SendJson(responder, ListOf(host)); });
+  router.AddQuick("POST", "/lora-adapters", kLlamaErrors,
+                  [&host](const HttpRequest& request, HttpResponder& responder) {
+                    const Status status = SetDefaults(host, request);
+                    if (!status.ok()) return SendError(responder, status, kLlamaErrors);
+                    SendJson(responder, {{"success", true}});
+                  });
+}
+
+}  // namespace weft::serve
