@@ -269,9 +269,13 @@ StatusOr<std::string> ModelSource::PullFromHub(const HubName& name) const {
   for (const HubFile& file : listing.files) paths.push_back(file.path);
   const std::vector<FileGroup> groups = GroupFiles(paths);
   WEFT_ASSIGN_OR_RETURN(const FileGroup group, ChooseFrom(groups, name, name.repo));
+  std::vector<size_t> parts = group.parts;
+  if (const int projector = ChooseProjector(paths, group.name); projector >= 0) {
+    parts.push_back(static_cast<size_t>(projector));
+  }
   const HubCache cache(places_.hub_cache);
   std::string first;
-  for (const size_t index : group.parts) {
+  for (const size_t index : parts) {
     const HubFile& file = listing.files[index];
     WEFT_ASSIGN_OR_RETURN(WantedFile wanted, cache.Place(name.repo, file));
     wanted.url = HubFileUrl(places_, name.repo, listing.commit, file.path);

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "model/hub/catalogue_load.h"
 #include "model/hub/hub_cache.h"
+#include "model/hub/remove_model.h"
 #include "tests/support/tiny_http_server.h"
 
 namespace weft::hub {
@@ -141,6 +142,27 @@ TEST_F(ModelSourceTest, TheHubsFilesLieAsItsToolsPutThem) {
   EXPECT_EQ(*ReadFile(repo / "refs/main", 99), kCommit);
   EXPECT_TRUE(fs::exists(root_ / "hub/.locks/models--o--r" / (Sha256Hex("four") + ".lock")));
   EXPECT_FALSE(fs::exists(repo / "snapshots" / kCommit / "m-Q8_0.gguf"));
+}
+
+TEST_F(ModelSourceTest, AProjectorComesAndGoesWithItsModels) {
+  page_ = [this](const std::string&) {
+    return HttpText(
+        200, "",
+        StrCat("[", Entry("m-Q8_0.gguf", "eight"), ",", Entry("m-Q4_0.gguf", "four"), ",",
+               Entry("mmproj-BF16.gguf", "large"), ",", Entry("mmproj-F16.gguf", "eyes"), "]"));
+  };
+  ASSERT_TRUE(Source().Pull("o/r:Q8_0").ok());
+  ASSERT_TRUE(Source().Pull("o/r:Q4_0").ok());
+  const fs::path snapshot = root_ / "hub/models--o--r/snapshots" / kCommit;
+  EXPECT_EQ(*ReadFile(snapshot / "mmproj-F16.gguf", 99), "eyes");
+  EXPECT_FALSE(fs::exists(snapshot / "mmproj-BF16.gguf"));
+  for (const char* const name : {"o/r:Q8_0", "o/r:Q4_0"}) {
+    EXPECT_TRUE(fs::exists(snapshot / "mmproj-F16.gguf"));
+    const auto model = FindToRemove(Source(), name);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE(RemoveModel(places_, *model).ok());
+  }
+  EXPECT_FALSE(fs::exists(snapshot / "mmproj-F16.gguf"));
 }
 
 TEST_F(ModelSourceTest, WhatIsHereIsFoundWithoutTheNetwork) {

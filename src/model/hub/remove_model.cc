@@ -29,6 +29,20 @@ std::string HowToRemove(const LocalModel& model) {
   }
 }
 
+// Adds the repository's projectors, if no model is left that they belong to.
+void AddProjectors(const HubCache& cache, const std::string& repo,
+                   std::vector<std::string>* files) {
+  std::vector<std::string> projectors;
+  for (const HubCache::Snapshot& snapshot : cache.Snapshots()) {
+    if (snapshot.repo != repo) continue;
+    for (const std::string& file : snapshot.files) {
+      if (IsModelFile(file) && std::ranges::count(*files, file) == 0) return;
+      if (IsProjectorFile(file)) projectors.push_back(file);
+    }
+  }
+  files->insert(files->end(), projectors.begin(), projectors.end());
+}
+
 }  // namespace
 
 StatusOr<LocalModel> FindToRemove(const ModelSource& source, std::string_view name) {
@@ -61,9 +75,11 @@ StatusOr<LocalModel> FindToRemove(const ModelSource& source, std::string_view na
 
 StatusOr<int64_t> RemoveModel(const Places& places, const LocalModel& model) {
   if (model.owner == Owner::kHub) {
-    const std::vector<std::string> parts = SplitParts(model.file);
-    return HubCache(places.hub_cache)
-        .Remove(model.repo, parts.empty() ? std::vector<std::string>{model.file} : parts);
+    const HubCache cache(places.hub_cache);
+    std::vector<std::string> files = SplitParts(model.file);
+    if (files.empty()) files.push_back(model.file);
+    AddProjectors(cache, model.repo, &files);
+    return cache.Remove(model.repo, files);
   }
   if (model.is_ollama) return OllamaStore(places.own + "/ollama").Remove(model.ollama);
   int64_t freed = 0;

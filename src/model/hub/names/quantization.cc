@@ -105,6 +105,31 @@ bool IsModelFile(std::string_view file) {
   return name.find("MMPROJ") == name.npos && name.find("IMATRIX") == name.npos;
 }
 
+bool IsProjectorFile(std::string_view file) {
+  return EndsAsModel(file) && InCapitals(LastPart(file)).find("MMPROJ") != std::string::npos;
+}
+
+int ChooseProjector(std::span<const std::string> files, std::string_view model) {
+  constexpr std::array kUsual = {"F16", "BF16", "F32", "Q8_0"};
+  const auto folder_of = [](std::string_view file) {
+    const size_t slash = file.rfind('/');
+    return slash == file.npos ? std::string_view() : file.substr(0, slash);
+  };
+  for (const std::string_view folder : {folder_of(model), std::string_view()}) {
+    int chosen = -1;
+    std::ptrdiff_t rank = 0;
+    for (size_t i = 0; i < files.size(); ++i) {
+      if (!IsProjectorFile(files[i]) || folder_of(files[i]) != folder) continue;
+      const auto own = std::ranges::find(kUsual, QuantizationOf(files[i])) - kUsual.begin();
+      if (chosen >= 0 && own >= rank) continue;
+      chosen = static_cast<int>(i);
+      rank = own;
+    }
+    if (chosen >= 0) return chosen;
+  }
+  return -1;
+}
+
 std::vector<std::string> SplitParts(std::string_view file) {
   constexpr int64_t kMaxParts = 1000;
   const auto split = ReadSplitMark(StemOf(file));

@@ -21,6 +21,12 @@ std::string QuantizationOf(std::string_view file);
 // files.
 bool IsModelFile(std::string_view file);
 
+// Whether the name is that of a projector, with which a model sees pictures.
+bool IsProjectorFile(std::string_view file);
+// The projector among `files` for a model of the same repository: of those in its folder, otherwise
+// in the topmost one, F16, else BF16, F32, Q8_0, else the first. -1 if there is none.
+int ChooseProjector(std::span<const std::string> files, std::string_view model);
+
 // A model among files: the positions of its parts, in order. A model that is not split has one
 // part.
 struct FileGroup {

@@ -38,6 +38,17 @@ TEST(GroupFilesTest, PartsBelongTogether) {
   EXPECT_THAT(groups[1].parts, ElementsAre(3u, 2u));
 }
 
+TEST(ChooseProjectorTest, TheUsualOneOfTheModelsFolder) {
+  const std::vector<std::string> files = {"m-F16.gguf",       "mmproj-Q8_0.gguf",
+                                          "mmproj-BF16.gguf", "m-mmproj-F16.gguf",
+                                          "b/mmproj-x.gguf",  "mmproj-F16.txt"};
+  EXPECT_EQ(ChooseProjector(files, "m-F16.gguf"), 3);
+  EXPECT_EQ(ChooseProjector(files, "b/m.gguf"), 4);
+  EXPECT_EQ(ChooseProjector(files, "c/m.gguf"), 3) << "of the whole repository";
+  EXPECT_EQ(ChooseProjector(std::span(files).first(2), "m-F16.gguf"), 1);
+  EXPECT_EQ(ChooseProjector(std::span(files).first(1), "m-F16.gguf"), -1);
+}
+
 TEST(GroupFilesTest, AMillionPartsAreNoModel) {
   const std::vector<std::string> files = {"b-00001-of-99999.gguf", "b-00002-of-99999.gguf"};
   EXPECT_THAT(GroupFiles(files), IsEmpty());
