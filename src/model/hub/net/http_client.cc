@@ -72,6 +72,7 @@ bool IsRedirect(int status) {
 // One exchange: collects curl's results into an answer, and passes a success's body to the sink.
 struct Exchange {
   CURL* curl = nullptr;
+  const HttpOptions* options = nullptr;
   HttpSink* sink = nullptr;
   ByteBudget* budget = nullptr;
   HttpAnswer answer;
@@ -123,6 +124,18 @@ size_t TakeBody(char* data, size_t, size_t n, void* user) {
   }
   exchange->status = exchange->sink->Add(std::as_bytes(std::span(data, n)));
   return exchange->status.ok() ? n : 0;
+}
+
+// A socket for a connection that is allowed.
+curl_socket_t OpenAllowed(void* user, curlsocktype, curl_sockaddr* address) {
+  auto* const exchange = static_cast<Exchange*>(user);
+  if (!exchange->options->may_connect(&address->addr)) {
+    exchange->status = absl::PermissionDeniedError(
+        StrCat("the address of ", Printable(HostOf(exchange->answer.head.url), 200),
+               " is not of the open internet"));
+    return CURL_SOCKET_BAD;
+  }
+  return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
 // Non-zero ends the transfer.
@@ -203,6 +216,11 @@ void SetUp(const HttpOptions& options, const HttpRequest& request, const std::st
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, &LookWhetherWanted);
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &options);
   }
+  if (options.may_connect) {
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, &OpenAllowed);
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, exchange);
+  }
   if (!request.accept.empty()) add("Accept: " + request.accept);
   if (!request.token.empty() && OriginOf(url) == OriginOf(request.url)) {
     add("Authorization: Bearer " + request.token);
@@ -248,7 +266,8 @@ StatusOr<HttpAnswer> HttpClient::Fetch(const HttpRequest& request, HttpSink* sin
     const Curl curl(curl_easy_init());
     if (curl == nullptr) return ResourceExhausted("out of memory for a connection");
     CurlList headers;
-    Exchange exchange{.curl = curl.get(), .sink = sink, .budget = options_.budget.get()};
+    Exchange exchange{
+        .curl = curl.get(), .options = &options_, .sink = sink, .budget = options_.budget.get()};
     exchange.answer.head.url = url;
     SetUp(options_, request, url, &headers, &exchange);
     const CURLcode code = curl_easy_perform(curl.get());

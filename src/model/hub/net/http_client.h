@@ -9,6 +9,8 @@
 #ifndef WEFT_MODEL_HUB_NET_HTTP_CLIENT_H_
 #define WEFT_MODEL_HUB_NET_HTTP_CLIENT_H_
 
+#include <sys/socket.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,6 +34,9 @@ struct HttpOptions {
   int text_s = 300;
   // Polled about every second; if true, the transfer fails with CANCELLED. May be empty.
   std::function<bool()> is_cancelled;
+  // Whether a connection to this address is allowed, which a name, or a redirect, led to. Asked for
+  // every connection; without a proxy, which would hide the address. May be empty.
+  std::function<bool(const sockaddr* address)> may_connect;
   // Takes the bytes of all bodies; an error from it is the transfer's. May be null.
   std::shared_ptr<ByteBudget> budget;
 };
