@@ -14,6 +14,9 @@
 namespace weft::tools {
 namespace {
 
+// Of Qwen 3 VL: layers that add to a picture's rows.
+constexpr int64_t kAddedParts = 2;
+
 // What a matrix is for decides its type in a mix.
 enum class Role { kPlain, kValueOrDown, kOutput };
 
@@ -71,6 +74,7 @@ class Maker {
   void AddMetadata();
   void AddTensors();
   void AddLayer(int64_t layer);
+  void AddRopeSections(int64_t n_values);
   void AddRecurrentMetadata();
   void AddAttention(int64_t layer);
   void AddConvolution(int64_t layer);
@@ -130,6 +134,8 @@ void Maker::AddMetadata() {
   writer_.AddFloat32(arch + ".attention.layer_norm_rms_epsilon",
                      static_cast<float>(shape_.norm_epsilon));
   if (shape_.window > 0) add("attention.sliding_window", shape_.window);
+  if (is("qwen2vl") || is("qwen3vl")) AddRopeSections(shape_.head_dim);
+  if (is("qwen3vl")) add("n_deepstack_layers", kAddedParts);
   if (shape_.experts > 0) {
     add("expert_count", shape_.experts);
     add("expert_used_count", shape_.experts_used);
@@ -140,6 +146,14 @@ void Maker::AddMetadata() {
   } else {
     AddRecurrentMetadata();
   }
+}
+
+// Three parts of a rope's pairs for image coordinates, and an unused one.
+void Maker::AddRopeSections(int64_t n_values) {
+  const auto third = static_cast<int32_t>(n_values / 2 / 3);
+  const auto rest = static_cast<int32_t>(n_values / 2) - 2 * third;
+  writer_.AddInt32Array(StrCat(shape_.architecture, ".rope.dimension_sections"),
+                        std::vector<int32_t>{rest, third, third, 0});
 }
 
 void Maker::AddRecurrentMetadata() {
@@ -157,11 +171,7 @@ void Maker::AddRecurrentMetadata() {
     add("ssm.group_count", shape_.state_groups);
   }
   if (is("qwen35")) {
-    // Three parts of a rope's pairs for image coordinates, and an unused one.
-    const auto third = static_cast<int32_t>(shape_.rope_dim / 2 / 3);
-    const auto rest = static_cast<int32_t>(shape_.rope_dim / 2) - 2 * third;
-    writer_.AddInt32Array(key("rope.dimension_sections"),
-                          std::vector<int32_t>{rest, third, third, 0});
+    AddRopeSections(shape_.rope_dim);
     add("full_attention_interval", static_cast<int64_t>(shape_.mixers.size()));
     add("attention.head_count_kv", shape_.kv_heads);
   } else if (!is("mamba2")) {
@@ -228,7 +238,7 @@ void Maker::AddAttention(int64_t layer) {
   AddMatrix(name("attn_k"), {embd, kv}, Role::kPlain, layer);
   AddMatrix(name("attn_v"), {embd, kv}, Role::kValueOrDown, layer);
   AddMatrix(name("attn_output"), {q, embd}, Role::kPlain, layer);
-  if (!is("llama") && !is("granitehybrid")) {
+  if (!is("llama") && !is("granitehybrid") && !is("qwen2vl")) {
     AddNorm(name("attn_q_norm"), shape_.head_dim);
     AddNorm(name("attn_k_norm"), shape_.head_dim);
   }

@@ -205,6 +205,8 @@ class SideWork {
   // Computes until it is done (true), or until soon after `pause` returns true (false: it is called
   // again). `executor`: the engine's, whose threads it may share.
   virtual bool Advance(const Executor& executor, const std::function<bool()>& pause) = 0;
+  // Whose work it is, for fair shares of the time.
+  virtual std::string_view tenant() const { return ""; }
 };
 
 // A turn for the session of that name in its domain, and what happens if that one cannot run it.
@@ -314,8 +316,8 @@ class Engine {
   virtual void CheckQueue(std::string_view tenant, Done<absl::Status> done) = 0;
 
   // Queues work that is done in pieces of about EngineOptions::step_ms, between steps, so that
-  // decoding sessions wait no longer than for a piece of a prompt. It is destroyed when it is done,
-  // or undone when the engine shuts down.
+  // decoding sessions wait no longer than for a piece of a prompt. Tenants take turns. It is
+  // destroyed when it is done, or undone when the engine shuts down.
   virtual void RunBeside(std::shared_ptr<SideWork> work) = 0;
 
   // --- the engine as a whole ---------------------------------------------------------

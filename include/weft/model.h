@@ -26,6 +26,7 @@ namespace constraint {
 class ConstraintCache;
 }
 struct ModelSpec;
+struct RowForm;
 class TextHead;
 
 // What a model can be asked for.
@@ -143,9 +144,16 @@ class Model {
   // --- rows: vectors in place of tokens (PromptPart) ---------------------------
   // UNIMPLEMENTED, saying why, if this model or its backend takes none.
   absl::Status CheckTakesRows() const;
+  // The same for rows that belong together.
+  absl::Status CheckTakesForm(const RowForm& form) const;
+  // Values of a row. The first embedding_width() of them are the embedding; the others, if there
+  // are any, are added by layers and may be zeros.
   int64_t row_width() const;
+  int64_t embedding_width() const;
   // The rows that stand for these tokens, concatenated. Reads the file.
   absl::StatusOr<std::vector<float>> RowsOf(std::span<const int32_t> tokens) const;
+  // The rows of these embeddings, concatenated: layers add nothing to them.
+  std::vector<float> RowsOfEmbeddings(std::vector<float> embeddings) const;
 
   // --- text -----------------------------------------------------------------
   // `add_special` adds BOS and the like as the model wants them; `parse_special` recognises control

@@ -176,13 +176,29 @@ struct SpeculationOptions {
   float min_probability = 0;  // a guess ends before a token less likely to be right than this
 };
 
+// How the rows of a part belong together. By default each stands alone, like a token. Otherwise
+// sessions can only be forked and cut before or after all of them.
+struct RowForm {
+  // Above 0: the rows are a picture's, which stand on a grid in reading order. Models whose ropes
+  // have axes turn them by their places on it; what follows is as far from the picture's beginning
+  // as its longer side.
+  int64_t grid_rows = 0, grid_columns = 0;
+  // The rows attend to each other, also to later ones. They are computed in one step.
+  bool mutual = false;
+
+  bool stands_alone() const { return grid_rows == 0 && !mutual; }
+  bool operator==(const RowForm&) const = default;
+};
+
 // A part of a prompt: tokens, followed by rows: vectors that stand in for tokens. A row has
 // Model::row_width() finite numbers: what the model's embedding gives for a token, before anything
-// is done to it (some models scale it). So the rows from Model::RowsOf give the same bits as their
+// is done to it (some models scale it); in models whose first layers add more to a picture's rows,
+// what each of these adds follows. So the rows from Model::RowsOf give the same bits as their
 // tokens. Rows count as tokens. Nothing is guessed from them, and no penalty counts them.
 struct PromptPart {
   std::vector<int32_t> tokens = {};
   std::vector<float> rows = {};
+  RowForm form = {};
 };
 
 // The first `n_tokens` of a turn's prompt, to which its client means to come back. Recurrent models

@@ -14,6 +14,20 @@ inline constexpr TokenId kNoToken = -1;
 inline constexpr TokenId kAnyRow = -2;
 constexpr bool IsRow(TokenId id) { return id < kNoToken; }
 
+// Positions [begin, end) of a text, or of a part of it.
+struct TokenRun {
+  int64_t begin, end;
+  bool operator==(const TokenRun&) const = default;
+};
+
+// The largest number of first tokens, up to `n`, that cuts none of the runs.
+inline int64_t WithoutCut(std::span<const TokenRun> runs, int64_t n) {
+  for (const TokenRun& run : runs) {
+    if (run.begin < n && n < run.end) return run.begin;
+  }
+  return n;
+}
+
 // Length of the common prefix of `a` and `b`.
 inline int64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();

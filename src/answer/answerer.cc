@@ -8,6 +8,7 @@
 
 #include "answer/answer_ends.h"
 #include "answer/error_details.h"
+#include "answer/picture_encoding.h"
 #include "answer/pictures.h"
 #include "answer/reply_mask.h"
 #include "async/signal.h"
@@ -140,6 +141,11 @@ Task<StatusOr<std::unique_ptr<Generation>>> Answerer::Submit(Ask ask, PromptReco
                                                              TurnListener listener) {
   const Status may_run = parts_.may_run ? parts_.may_run() : OkStatus();
   if (!may_run.ok()) co_return may_run;
+  if (!ask.pictures.empty()) {
+    auto setting = SetPicturedPrompt(ask, listener.left);
+    const Status set = co_await setting;
+    if (!set.ok()) co_return set;
+  }
   const int64_t submitted_us = NowMicros();
   TurnOptions& turn = ask.turn;
   turn.tokens_are_whole_context = true;
@@ -170,6 +176,22 @@ Task<StatusOr<std::unique_ptr<Generation>>> Answerer::Submit(Ask ask, PromptReco
   if (!named.ok()) co_return named.status();
   co_return std::make_unique<CountedGeneration>(parts_, *std::move(named), std::move(origin),
                                                 submitted_us);
+}
+
+// The turn's prompt is the ask's text with its pictures.
+Task<Status> Answerer::SetPicturedPrompt(Ask& ask, std::stop_token left) const {
+  auto admitting = CheckAdmission(ask);
+  const Status admitted = co_await admitting;
+  if (!admitted.ok()) co_return admitted;
+  const SignsOfLife none;
+  auto encoding =
+      EncodePictures(*pictures(), model().context_tokens(), {none, nullptr, std::move(left)}, ask);
+  const Status encoded = co_await encoding;
+  if (!encoded.ok()) co_return encoded;
+  auto parts = PartsOfPrompt(model(), ask.text, /*known=*/{}, std::move(ask.rows));
+  if (!parts.ok()) co_return parts.status();
+  ask.turn.parts = std::make_shared<const std::vector<PromptPart>>(*std::move(parts));
+  co_return OkStatus();
 }
 
 // --- conversations ----------------------------------------------------------------------
@@ -374,9 +396,20 @@ Task<StatusOr<std::unique_ptr<Answer>>> Answerer::Begin(Ask ask, AnswerReader re
                   .wants_logprobs = ask.turn.top_logprobs >= 0,
                   .tells_cache_report = ask.tells_cache_report};
   PromptRecord record;
-  auto encoding = EncodePictures(&ask);
-  const Status encoded = co_await encoding;
-  if (!encoded.ok()) co_return encoded;
+  if (!ask.pictures.empty()) {
+    auto admitting = CheckAdmission(ask);
+    const Status admitted = co_await admitting;
+    if (!admitted.ok()) co_return admitted;
+    const auto usage = [&] {
+      AnswerUsage so_far;
+      so_far.prompt_tokens = CountTokens(ask).value_or(0);
+      return so_far;
+    };
+    auto encoding = EncodePictures(*pictures(), model().context_tokens(),
+                                   {reader.signs, usage, reader.left}, ask);
+    const Status encoded = co_await encoding;
+    if (!encoded.ok()) co_return encoded;
+  }
   const Status prepared = Prepare(&ask, &record, &plan);
   if (!prepared.ok()) co_return prepared;
   // Signs of life tell for how much the turn waits.
@@ -388,36 +421,6 @@ Task<StatusOr<std::unique_ptr<Answer>>> Answerer::Begin(Ask ask, AnswerReader re
   if (!generation.ok()) co_return generation.status();
   co_return std::make_unique<Answer>(*std::move(generation), std::move(plan));
 }
-
-namespace {
-
-// Whether a message still has the picture: some APIs drop a conversation's oldest messages.
-bool IsIn(const ChatRequest& chat, const AskedPicture& picture) {
-  const auto has = [&](const std::string& part) { return part.find(picture.mark) != part.npos; };
-  return std::ranges::any_of(chat.conversation.messages, [&](const ChatMessage& message) {
-    return std::ranges::any_of(message.parts, has);
-  });
-}
-
-// Adds the picture's embeddings to `n_rows`, which must stay below the context's size.
-Status AddRowsOf(const vision::EncodedPicture& picture, int64_t context_tokens, int64_t* n_rows) {
-  for (const vision::Grid& view : picture.views) *n_rows += view.count();
-  if (*n_rows < context_tokens) return OkStatus();
-  return WithContext(OutOfRange("the pictures are longer than the context"), *n_rows,
-                     context_tokens);
-}
-
-// The same embeddings with one value each, for lengths.
-EmbeddedRows Narrow(const EmbeddedRows& rows, int64_t row_width) {
-  EmbeddedRows narrow{.mark = rows.mark, .is_picture = rows.is_picture};
-  for (const EmbeddedRows::Part& part : rows.parts) {
-    const size_t n = part.rows.size() / static_cast<size_t>(row_width);
-    narrow.parts.push_back({.text = part.text, .rows = std::vector<float>(n)});
-  }
-  return narrow;
-}
-
-}  // namespace
 
 // Refuses an ask that Submit would refuse, before its pictures are encoded.
 Task<Status> Answerer::CheckAdmission(const Ask& ask) const {
@@ -431,43 +434,9 @@ Task<Status> Answerer::CheckAdmission(const Ask& ask) const {
   co_return admitted;
 }
 
-// One picture at a time, so that the pictures of several asks alternate.
-Task<Status> Answerer::EncodePictures(Ask* ask) const {
-  if (ask->pictures.empty()) co_return OkStatus();
-  auto admitting = CheckAdmission(*ask);
-  const Status admitted = co_await admitting;
-  if (!admitted.ok()) co_return admitted;
-  int64_t n_rows = 0;
-  for (AskedPicture& asked : ask->pictures) {
-    if (!IsIn(ask->chat, asked)) continue;
-    const auto encode = [&](std::function<void(StatusOr<Pictures::Encoded>)> done) {
-      pictures()->Encode(ask->domain, asked.file, std::move(done));
-    };
-    const auto encoded = co_await AnswerOf<StatusOr<Pictures::Encoded>>(encode);
-    if (!encoded.ok()) {
-      co_return WithParam(Annotate(encoded.status(), asked.place, ": "), asked.place);
-    }
-    const Status fits = AddRowsOf(**encoded, model().context_tokens(), &n_rows);
-    if (!fits.ok()) co_return fits;
-    ask->rows.push_back(pictures()->RowsOf(std::move(asked.mark), **encoded));
-    asked.file = nullptr;
-  }
-  ask->pictures.clear();
-  co_return OkStatus();
-}
-
 // The conversation's prompt with one value per embedding.
 StatusOr<TurnOptions> Answerer::MeasurePrompt(const Ask& ask) const {
-  std::vector<EmbeddedRows> rows;
-  for (const EmbeddedRows& own : ask.rows) rows.push_back(Narrow(own, model().row_width()));
-  int64_t n_rows = 0;
-  for (const AskedPicture& asked : ask.pictures) {
-    if (!IsIn(ask.chat, asked)) continue;
-    const auto picture = pictures()->Measure(ask.domain, *asked.file);
-    if (!picture.ok()) return WithParam(Annotate(picture.status(), asked.place, ": "), asked.place);
-    WEFT_RETURN_IF_ERROR(AddRowsOf(*picture, model().context_tokens(), &n_rows));
-    rows.push_back(pictures()->RowsOf(asked.mark, *picture));
-  }
+  WEFT_ASSIGN_OR_RETURN(std::vector<EmbeddedRows> rows, MeasureRows(pictures(), model(), ask));
   TurnOptions turn;
   WEFT_RETURN_IF_ERROR(SetPromptOf(ask, std::move(rows), /*row_width=*/1, &turn).status());
   return turn;

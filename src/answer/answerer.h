@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,7 +97,7 @@ class Answerer {
   class CountedGeneration;
 
   Task<Status> CheckAdmission(const Ask& ask) const;
-  Task<Status> EncodePictures(Ask* ask) const;
+  Task<Status> SetPicturedPrompt(Ask& ask, std::stop_token left) const;
   StatusOr<TurnOptions> MeasurePrompt(const Ask& ask) const;
   StatusOr<KnownPrompt> SetPromptOf(const Ask& ask, std::vector<EmbeddedRows> rows,
                                     int64_t row_width, TurnOptions* turn) const;

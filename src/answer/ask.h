@@ -73,6 +73,9 @@ struct Ask {
   std::optional<AnswerRule> answer = {};
   ThoughtLimit thought = {};
 
+  // --- kPrompt with pictures only --------------------------------------------------
+  std::string text = {};  // with their marks, instead of the tokens and parts of `turn`
+
   // --- kRendered only --------------------------------------------------------------
   bool ends_in_thought = false;  // the prompt does
 
@@ -80,7 +83,7 @@ struct Ask {
   ChatRequest chat = {};
   // Input embeddings in place of texts of the conversation.
   std::vector<EmbeddedRows> rows = {};
-  // Each becomes an entry of `rows` before the conversation is rendered.
+  // Each becomes an entry of `rows` before the prompt is made; also for kPrompt.
   std::vector<AskedPicture> pictures = {};
   // Tokens before the conversation, for example an earlier answer's context.
   std::vector<int32_t> before = {};

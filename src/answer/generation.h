@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string_view>
 
 #include "answer/cache_report.h"
@@ -57,6 +58,9 @@ struct TurnListener {
   // Notified whenever Next has something to return; lets a task wait for several generations. May
   // be null.
   std::shared_ptr<Signal> ready = nullptr;
+  // Stopped when the client leaves: then its pictures need not be encoded. Its turn is cancelled by
+  // other ways.
+  std::stop_token left = {};
 };
 
 // Counts turns as their consumers see them. Any thread.

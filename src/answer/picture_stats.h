@@ -9,6 +9,7 @@ namespace weft::serve {
 struct PictureStats {
   int64_t encoded = 0;    // pictures
   int64_t found = 0;      // in the cache
+  int64_t given_up = 0;   // because all who waited had left
   int64_t shared = 0;     // waited for an encoding that another ask had begun
   int64_t encode_us = 0;  // time on the engine thread
   int64_t weight_bytes = 0;

@@ -29,6 +29,7 @@ constexpr int64_t kStepRows = 1024;
 constexpr size_t kMaxKnown = 4096;
 
 constexpr char kShutDown[] = "the server is shutting down";
+constexpr char kLeft[] = "the client left";
 
 // Returns the result of `work`, or an error if memory runs out.
 template <typename Work>
@@ -52,7 +53,6 @@ StatusOr<picture::Picture> Decode(const PictureFile& file) {
 // --- shared with the work that the engine does ---------------------------------------------
 
 struct Pictures::Shared {
-  using Done = std::function<void(StatusOr<Encoded>)>;
   // A file's hash, and its tenant.
   using FileOf = std::tuple<uint64_t, uint64_t, std::string>;
   static FileOf Of(const PictureFile& file, std::string_view tenant) {
@@ -61,38 +61,44 @@ struct Pictures::Shared {
 
   explicit Shared(int64_t cache_bytes) : cache(cache_bytes) {}
 
-  // True if `done` was called or will be: the picture is in the cache or being encoded.
-  bool Answer(const PictureKey& key, Done& done);
-  // Remembers the file's picture. True if the job's `done` was called or will be; otherwise the
-  // caller must encode the picture.
+  // True if the waiter was answered or will be: the picture is in the cache or being encoded.
+  bool Answer(const PictureKey& key, Waiter& waiter);
+  // Remembers the file's picture. True if the job was answered or will be; otherwise its encoding
+  // is now under way.
   bool Enter(Job& job, const PictureKey& key);
   void Finish(const PictureKey& key, StatusOr<EncodedPicture> encoded, int64_t us);
+  // Ends an encoding if all who wait for it have left. False if it is to go on.
+  bool GiveUp(const PictureKey& key);
+  // The next tenant's next job. REQUIRES: there is one.
+  Job TakeJob() WEFT_REQUIRES(mutex);
 
   Mutex measuring;  // held while a picture is decoded for its size; before `mutex`
   mutable Mutex mutex;
   CondVar arrived;
   bool ends WEFT_GUARDED_BY(mutex) = false;
-  std::deque<Job> jobs WEFT_GUARDED_BY(mutex);
+  // By tenant, none of them empty; and whose turn it is.
+  std::map<std::string, std::deque<Job>, std::less<>> jobs WEFT_GUARDED_BY(mutex);
+  std::deque<std::string> turns WEFT_GUARDED_BY(mutex);
   std::map<FileOf, PictureKey> known WEFT_GUARDED_BY(mutex);
   std::map<FileOf, std::pair<int, int>> sizes WEFT_GUARDED_BY(mutex);  // width and height
-  std::map<PictureKey, std::vector<Done>> under_way WEFT_GUARDED_BY(mutex);
+  std::map<PictureKey, std::vector<Waiter>> under_way WEFT_GUARDED_BY(mutex);
   vision::PictureCache cache WEFT_GUARDED_BY(mutex);
   PictureStats stats WEFT_GUARDED_BY(mutex);
 };
 
-bool Pictures::Shared::Answer(const PictureKey& key, Done& done) {
+bool Pictures::Shared::Answer(const PictureKey& key, Waiter& waiter) {
   Encoded found;
   {
     MutexLock lock(&mutex);
     if (const auto it = under_way.find(key); it != under_way.end()) {
       ++stats.shared;
-      it->second.push_back(std::move(done));
+      it->second.push_back(std::move(waiter));
       return true;
     }
     found = cache.Find(key);
   }
   if (found == nullptr) return false;
-  done(std::move(found));
+  waiter.done(std::move(found));
   return true;
 }
 
@@ -102,14 +108,14 @@ bool Pictures::Shared::Enter(Job& job, const PictureKey& key) {
     if (known.size() >= kMaxKnown) known.clear();
     known[Of(*job.file, job.tenant)] = key;
   }
-  if (Answer(key, job.done)) return true;
+  if (Answer(key, job.waiter)) return true;
   MutexLock lock(&mutex);
-  under_way[key].push_back(std::move(job.done));
+  under_way[key].push_back(std::move(job.waiter));
   return false;
 }
 
 void Pictures::Shared::Finish(const PictureKey& key, StatusOr<EncodedPicture> encoded, int64_t us) {
-  std::vector<Done> waiting;
+  std::vector<Waiter> waiting;
   StatusOr<Encoded> result = Encoded();
   if (!encoded.ok()) result = encoded.status();
   {
@@ -124,16 +130,46 @@ void Pictures::Shared::Finish(const PictureKey& key, StatusOr<EncodedPicture> en
       result = cache.Put(key, *std::move(encoded));
     }
   }
-  for (const Done& done : waiting) done(result);
+  for (const Waiter& waiter : waiting) waiter.done(result);
+}
+
+bool Pictures::Shared::GiveUp(const PictureKey& key) {
+  std::vector<Waiter> waiting;
+  {
+    MutexLock lock(&mutex);
+    const auto it = under_way.find(key);
+    const auto has_left = [](const Waiter& waiter) { return waiter.left.stop_requested(); };
+    if (it == under_way.end() || !std::ranges::all_of(it->second, has_left)) return false;
+    waiting = std::move(it->second);
+    under_way.erase(it);
+    ++stats.given_up;
+  }
+  for (const Waiter& waiter : waiting) waiter.done(Cancelled(kLeft));
+  return true;
+}
+
+Pictures::Job Pictures::Shared::TakeJob() {
+  const std::string tenant = std::move(turns.front());
+  turns.pop_front();
+  const auto own = jobs.find(tenant);
+  Job job = std::move(own->second.front());
+  own->second.pop_front();
+  if (own->second.empty()) {
+    jobs.erase(own);
+  } else {
+    turns.push_back(tenant);
+  }
+  return job;
 }
 
 // One picture's encoding. If the engine shuts down first, those who wait get an error.
 class Pictures::Work : public SideWork {
  public:
   Work(std::shared_ptr<const vision::PictureEncoder> encoder, std::shared_ptr<Shared> shared,
-       const PictureKey& key, vision::PreparedPicture prepared, int n_threads)
+       std::string tenant, const PictureKey& key, vision::PreparedPicture prepared, int n_threads)
       : encoder_(std::move(encoder)),
         shared_(std::move(shared)),
+        tenant_(std::move(tenant)),
         key_(key),
         prepared_(std::move(prepared)),
         n_threads_(n_threads) {}
@@ -141,7 +177,12 @@ class Pictures::Work : public SideWork {
     if (!is_done_) End(Unavailable(kShutDown));
   }
 
+  std::string_view tenant() const override { return tenant_; }
   bool Advance(const Executor& executor, const std::function<bool()>& pause) override {
+    if (shared_->GiveUp(key_)) {
+      is_done_ = true;
+      return true;
+    }
     const int64_t begin_us = NowMicros();
     const StatusOr<bool> done = WithinMemory([&] { return TryAdvance(executor, pause); });
     us_ += NowMicros() - begin_us;
@@ -176,6 +217,7 @@ class Pictures::Work : public SideWork {
 
   const std::shared_ptr<const vision::PictureEncoder> encoder_;
   const std::shared_ptr<Shared> shared_;
+  const std::string tenant_;
   const PictureKey key_;
   const vision::PreparedPicture prepared_;
   const int n_threads_;
@@ -190,6 +232,7 @@ Pictures::Pictures(std::shared_ptr<const vision::PictureEncoder> encoder, Engine
                    int64_t cache_bytes)
     : encoder_(std::move(encoder)),
       engine_(engine),
+      cache_bytes_(cache_bytes),
       shared_(std::make_shared<Shared>(cache_bytes)),
       thread_([this] { Run(); }) {}
 
@@ -203,16 +246,19 @@ Pictures::~Pictures() {
 }
 
 void Pictures::Encode(std::string_view tenant, const std::shared_ptr<const PictureFile>& file,
-                      std::function<void(StatusOr<Encoded>)> done) {
+                      std::stop_token left, Done done) {
+  Waiter waiter{std::move(left), std::move(done)};
   std::optional<PictureKey> key;
   {
     MutexLock lock(&shared_->mutex);
     const auto it = shared_->known.find(Shared::Of(*file, tenant));
     if (it != shared_->known.end()) key = it->second;
   }
-  if (key && shared_->Answer(*key, done)) return;
+  if (key && shared_->Answer(*key, waiter)) return;
   MutexLock lock(&shared_->mutex);
-  shared_->jobs.push_back({std::string(tenant), file, std::move(done)});
+  std::deque<Job>& own = shared_->jobs[std::string(tenant)];
+  if (own.empty()) shared_->turns.emplace_back(tenant);
+  own.push_back({std::string(tenant), file, std::move(waiter)});
   shared_->arrived.NotifyOne();
 }
 
@@ -225,11 +271,12 @@ void Pictures::Run() {
       while (shared_->jobs.empty() && !shared_->ends) shared_->arrived.Wait(&shared_->mutex);
       if (shared_->jobs.empty()) return;
       ends = shared_->ends;
-      job = std::move(shared_->jobs.front());
-      shared_->jobs.pop_front();
+      job = shared_->TakeJob();
     }
     if (ends) {
-      job.done(Unavailable(kShutDown));
+      job.waiter.done(Unavailable(kShutDown));
+    } else if (job.waiter.left.stop_requested()) {
+      job.waiter.done(Cancelled(kLeft));
     } else {
       Prepare(std::move(job));
     }
@@ -238,15 +285,15 @@ void Pictures::Run() {
 
 void Pictures::Prepare(Job job) {
   StatusOr<picture::Picture> decoded = WithinMemory([&] { return Decode(*job.file); });
-  if (!decoded.ok()) return job.done(decoded.status());
+  if (!decoded.ok()) return job.waiter.done(decoded.status());
   const PicturePreparation& preparation = spec().preparation;
   const PictureKey key = vision::KeyOf(*decoded, preparation, job.tenant);
   if (shared_->Enter(job, key)) return;
   auto prepared =
       WithinMemory([&] { return vision::PreparePicture(preparation, *std::move(decoded)); });
   if (!prepared.ok()) return shared_->Finish(key, prepared.status(), 0);
-  engine_->RunBeside(std::make_shared<Work>(encoder_, shared_, key, *std::move(prepared),
-                                            engine_->options().n_threads));
+  engine_->RunBeside(std::make_shared<Work>(encoder_, shared_, std::move(job.tenant), key,
+                                            *std::move(prepared), engine_->options().n_threads));
 }
 
 StatusOr<std::pair<int, int>> Pictures::SizeOf(std::string_view tenant,
@@ -283,11 +330,13 @@ StatusOr<EncodedPicture> Pictures::Measure(std::string_view tenant, const Pictur
 
 EmbeddedRows Pictures::RowsOf(std::string mark, const EncodedPicture& picture) const {
   EmbeddedRows rows{.mark = std::move(mark), .is_picture = true};
+  const float scale = engine_->model().spec().embedding_scale;  // the model takes it back
   std::span<const float> row_end = encoder_->row_end();
   // Cut to the embeddings' width: a measured picture has one value per embedding.
   if (!row_end.empty()) row_end = row_end.first(static_cast<size_t>(picture.views[0].width));
   for (vision::SpanPart& part : ArrangeSpan(spec().frame, row_end, picture)) {
-    rows.parts.push_back({std::move(part.text), std::move(part.rows)});
+    for (float& value : part.rows) value /= scale;
+    rows.parts.push_back({std::move(part.text), std::move(part.rows), part.form});
   }
   return rows;
 }
@@ -303,29 +352,37 @@ PictureStats Pictures::stats() const {
   return stats;
 }
 
-int64_t RowBytesFor(const Model& model, int64_t at_least) {
+void AdmitPictures(const PictureSpec& spec, const Model& model, EngineOptions* options) {
   constexpr int64_t kMost = int64_t{1} << 30;
   const int64_t of_context = model.context_tokens() * model.row_width() * int64_t{sizeof(float)};
-  return std::max(at_least, std::min(of_context, kMost));
+  options->max_row_bytes = std::max(options->max_row_bytes, std::min(of_context, kMost));
+  if (!spec.frame.mutual) return;
+  const int64_t side = (spec.preparation.side + spec.preparation.unit - 1) / spec.preparation.unit;
+  options->max_step_tokens = std::max(options->max_step_tokens, side * side);
 }
 
 // --- projectors -----------------------------------------------------------------------------
 
 Status CheckProjector(const PictureSpec& spec, const Model& model) {
   WEFT_RETURN_IF_ERROR(model.CheckTakesRows());
-  if (spec.projector != "idefics3" && spec.projector != "pixtral") {
-    return Unimplemented("pictures of the projector '", Printable(spec.projector, 100),
-                         "' need attention or positions that the engine does not have yet; "
-                         "supported are idefics3 (SmolVLM) and pixtral (Pixtral, Mistral 3)");
+  const PictureFrame& frame = spec.frame;
+  if (frame.mutual || frame.on_grid) {
+    WEFT_RETURN_IF_ERROR(model.CheckTakesForm(
+        {.grid_rows = frame.on_grid, .grid_columns = frame.on_grid, .mutual = frame.mutual}));
   }
   if (spec.width != model.row_width()) {
     return InvalidArgument("its embeddings have ", spec.width, " values, and the model's ",
                            model.row_width(), ": it is the projector of another model");
   }
-  if (model.spec().embedding_scale != 1) {
+  if ((model.spec().embedding_scale != 1) != spec.beside_scaled_tokens) {
+    return InvalidArgument("the model ", spec.beside_scaled_tokens ? "does not scale" : "scales",
+                           " its embeddings, unlike every model of this projector: it is the "
+                           "projector of another model");
+  }
+  if (frame.on_grid && !HasAxes(model.spec())) {
     return InvalidArgument(
-        "the model scales its embeddings, which no model of this projector "
-        "does: it is the projector of another model");
+        "the model has no positions for the rows and columns of pictures "
+        "(rope.dimension_sections): it is the projector of another model");
   }
   return OkStatus();
 }

@@ -1,9 +1,10 @@
 // The pictures of conversations: from a file's bytes to input embeddings of the model.
 //
 // One thread decodes and prepares a picture at a time. The engine's thread encodes it in pieces
-// between its steps (Engine::RunBeside), so decoding sessions keep their rhythm. A picture that a
-// tenant has several times at once, or that the cache still holds, is encoded once. The prefix
-// cache knows a picture by its embeddings, which are compared bit by bit, in memory and on disk.
+// between its steps (Engine::RunBeside), so decoding sessions keep their rhythm. Tenants take turns
+// in both. A picture that a tenant has several times at once, or that the cache still holds, is
+// encoded once; one that nobody waits for any more is given up. The prefix cache knows a picture by
+// its embeddings, which are compared bit by bit, in memory and on disk.
 //
 // One per loaded model. Any thread.
 #ifndef WEFT_ANSWER_PICTURES_H_
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -43,9 +45,11 @@ class Pictures {
   Pictures& operator=(const Pictures&) = delete;
 
   // `done` is called from any thread and must do nothing but wake somebody or copy.
-  // INVALID_ARGUMENT if the file cannot be used, RESOURCE_EXHAUSTED if memory runs out.
+  // INVALID_ARGUMENT if the file cannot be used, RESOURCE_EXHAUSTED if memory runs out, CANCELLED if
+  // all who asked for it have left, as their tokens say.
+  using Done = std::function<void(StatusOr<Encoded>)>;
   void Encode(std::string_view tenant, const std::shared_ptr<const PictureFile>& file,
-              std::function<void(StatusOr<Encoded>)> done);
+              std::stop_token left, Done done);
   // For lengths, without encoding: zeros, one value per embedding.
   StatusOr<vision::EncodedPicture> Measure(std::string_view tenant, const PictureFile& file) const;
   // The picture as a part of a prompt. A measured one has one value per embedding there, too.
@@ -53,14 +57,20 @@ class Pictures {
 
   PictureStats stats() const;
   const PictureSpec& spec() const { return encoder_->spec(); }
-  int64_t memory_bytes() const { return encoder_->memory_bytes(); }
+  // Of the weights, and of the full cache.
+  int64_t memory_bytes() const { return encoder_->memory_bytes() + cache_bytes_; }
 
  private:
   struct Shared;
+  // Who waits for a picture.
+  struct Waiter {
+    std::stop_token left;
+    Done done;
+  };
   struct Job {
     std::string tenant;
     std::shared_ptr<const PictureFile> file;
-    std::function<void(StatusOr<Encoded>)> done;
+    Waiter waiter;
   };
   class Work;
   void Run();
@@ -69,12 +79,15 @@ class Pictures {
 
   const std::shared_ptr<const vision::PictureEncoder> encoder_;
   Engine* const engine_;
+  const int64_t cache_bytes_;
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };
 
-// Max bytes of embeddings in one session: enough for a context of pictures, at most 1 GiB.
-int64_t RowBytesFor(const Model& model, int64_t at_least);
+// Raises the engine's limits to what pictures of the projector need: bytes of embeddings in a
+// session for a context of pictures, at most 1 GiB; and steps as large as a picture whose
+// embeddings attend to each other.
+void AdmitPictures(const PictureSpec& spec, const Model& model, EngineOptions* options);
 
 // OK if the projector belongs to the model and the engine can place its pictures; otherwise the
 // reason.

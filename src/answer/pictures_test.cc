@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
 #include <set>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "model/formats/model_file.h"
@@ -45,14 +48,14 @@ class Answers {
   using Encoded = StatusOr<Pictures::Encoded>;
 
   void Ask(Pictures& pictures, const std::shared_ptr<const PictureFile>& file,
-           std::string_view tenant = "") {
+           std::string_view tenant = "", std::stop_token left = {}) {
     size_t place;
     {
       const std::lock_guard lock(mutex_);
       place = all_.size();
       all_.emplace_back();
     }
-    pictures.Encode(tenant, file, [this, place](Encoded encoded) {
+    pictures.Encode(tenant, file, std::move(left), [this, place](Encoded encoded) {
       const std::lock_guard lock(mutex_);
       all_[place] = std::move(encoded);
       arrived_.notify_all();
@@ -211,6 +214,40 @@ TEST_F(PicturesTest, FilesThatAreNoneAreRefused) {
   EXPECT_TRUE(all[3].ok()) << "others are not affected";
 }
 
+// Work that keeps the engine's thread until it is told to end.
+class Blocker : public SideWork {
+ public:
+  bool Advance(const Executor&, const std::function<bool()>& pause) override {
+    while (!ended_ && !pause()) std::this_thread::yield();
+    return ended_;
+  }
+  void End() { ended_ = true; }
+
+ private:
+  std::atomic<bool> ended_{false};
+};
+
+TEST_F(PicturesTest, ThoseThatNobodyWaitsForAreGivenUp) {
+  // A pause of the blocker would let the pictures begin.
+  const auto blocker = std::make_shared<Blocker>();
+  engine_->RunBeside(blocker);
+  Answers answers;
+  std::stop_source leaves, stays;
+  answers.Ask(*pictures_, Drawn(1), "", leaves.get_token());
+  answers.Ask(*pictures_, Drawn(2), "", leaves.get_token());
+  answers.Ask(*pictures_, Drawn(2), "", stays.get_token());
+  leaves.request_stop();
+  answers.Ask(*pictures_, Drawn(3), "", leaves.get_token());
+  blocker->End();
+  const auto all = answers.All();
+  EXPECT_EQ(all[0].status().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(all[2].ok()) << "somebody still waits";
+  EXPECT_EQ(all[3].status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(pictures_->stats().encoded, 1);
+  answers.Ask(*pictures_, Drawn(1));
+  EXPECT_TRUE(answers.All().back().ok()) << "it can be asked for again";
+}
+
 TEST_F(PicturesTest, WhoWaitsIsToldThatTheEngineHasShutDown) {
   Answers answers;
   ASSERT_TRUE(engine_->Shutdown(std::chrono::milliseconds(0)).ok());
@@ -252,8 +289,10 @@ TEST_F(PicturesTest, ProjectorsOfOtherModelsAreRefused) {
   EXPECT_THAT(std::string(Message(CheckProjector(wider, model))), HasSubstr("another model"));
   EXPECT_THAT(std::string(Message(CheckProjector(encoder_->spec(), *testing::TinyModel("gemma3")))),
               HasSubstr("scales its embeddings"));
-  EXPECT_EQ(CheckProjector(Load("tiny-gemma3-mmproj")->spec(), model).code(),
-            StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(Message(CheckProjector(Load("tiny-gemma3-mmproj")->spec(), model))),
+              HasSubstr("does not scale its embeddings"));
+  EXPECT_THAT(std::string(Message(CheckProjector(Load("tiny-qwen2.5vl-mmproj")->spec(), model))),
+              HasSubstr("no positions for the rows and columns"));
 }
 
 // A prompt's texts and the picture's own are encoded together.

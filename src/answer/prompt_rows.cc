@@ -29,11 +29,11 @@ class PartMaker {
     }
   }
   void AddText(std::string_view text) { text_ += text; }
-  void AddRows(std::vector<float> rows) {
-    parts_.push_back({.tokens = TakeTokens(), .rows = std::move(rows)});
+  void AddRows(std::vector<float> rows, const RowForm& form) {
+    parts_.push_back({.tokens = TakeTokens(), .rows = std::move(rows), .form = form});
   }
   std::vector<PromptPart> Finish() {
-    AddRows({});
+    AddRows({}, {});
     return std::move(parts_);
   }
 
@@ -84,7 +84,7 @@ StatusOr<std::vector<PromptPart>> PartsOfPrompt(const Model& model, std::string_
     maker.AddText(from, at);
     for (EmbeddedRows::Part& part : entry->parts) {
       maker.AddText(part.text);
-      if (!part.rows.empty()) maker.AddRows(std::move(part.rows));
+      if (!part.rows.empty()) maker.AddRows(std::move(part.rows), part.form);
     }
     from = at + entry->mark.size();
   }

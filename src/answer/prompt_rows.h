@@ -23,6 +23,7 @@ struct EmbeddedRows {
   struct Part {
     std::string text;
     std::vector<float> rows;  // after the text; may be empty
+    RowForm form = {};
   };
   std::string mark;
   std::vector<Part> parts = {};

@@ -50,9 +50,10 @@ struct BackendCapabilities {
   int64_t max_best = 0;              // max StepSequence::n_best; 0: none
   bool changes_rows = false;         // StepSequence::changes, temperature, and StepRun::ReadRow
   bool rows = false;                 // StepSequence::rows
-  bool row_input = false;            // ModelSpec::row_input, and StepSequence::axes
-  bool mutual = false;               // StepSequence::mutual
-  bool prediction_heads = false;     // StepSequence::hidden, and hidden values as vectors
+  // ModelSpec::row_input, StepSequence::axes, and input embeddings of several parts.
+  bool row_input = false;
+  bool mutual = false;            // StepSequence::mutual
+  bool prediction_heads = false;  // StepSequence::hidden, and hidden values as vectors
   bool same_bits = false;
   bool host_experts = false;  // ExecutorOptions::experts
   bool adapters = false;      // LoadOptions::adapters, StepSequence::adapters
@@ -158,23 +159,21 @@ struct RowChanges {
 inline constexpr int kRopeAxes = 3;
 using AxisPositions = std::array<int32_t, kRopeAxes>;
 
-// Tokens [begin, end) of a sequence's part of a step.
-struct TokenRun {
-  int64_t begin, end;
-};
-
 // One session's part of a step.
 struct StepSequence {
   // At least one. A token for which IsRow is true stands for the next of `rows`.
   std::span<const TokenId> tokens;
   // Input embeddings: d_model values each, in the form of the embedding table, before the model
   // scales them or adds positions, types and norms. So a row of the table gives the same bits as
-  // its token. With ModelSpec::row_input, RowWidth(spec) values.
+  // its token. With ModelSpec::row_input, or with what blocks add (Block::row_part),
+  // RowWidth(spec) values.
   std::vector<std::span<const float>> rows;
   // For ropes with axes: each token's positions. Empty: its position in the sequence, on all axes.
   std::span<const AxisPositions> axes = {};
   // Runs whose tokens attend to each other, also to later ones: the rows of a picture, in models
-  // that see one as a whole. Ascending and apart. A run is never cut: it is in one step.
+  // that see one as a whole. Ascending and apart. A run ends in the step. It may begin in an
+  // earlier one whose tokens saw its end, so that this step goes on with them: see
+  // History::MutualIn.
   std::span<const TokenRun> mutual = {};
   // With ModelSpec::hidden_input: HiddenWidth(spec) values for each token, row after row. Otherwise
   // empty.

@@ -62,6 +62,7 @@ struct BoundSpec {
     float residual_scale = 1;
     float stream_scale = 1;
     typename Form::Norm stream_norm;
+    int64_t row_part = 0;
   };
   struct PerLayerInput {
     typename Form::Table table;

@@ -80,23 +80,6 @@ bool GatesByHead(const Attention& op) {
 
 namespace {
 
-// Whether each token attends to all visible keys, and tokens meet in no other way.
-bool AttendsPlainly(const ModelSpec& spec) {
-  struct Finder : OperationVisitor {
-    void Slot(const SlotUse&) { plain = false; }
-    void WholeText() { plain = false; }
-    bool plain = true;
-  } finder;
-  VisitOperations(spec, finder);
-  ForEachPath(spec, [&](const Path& path) {
-    const auto* const attention = std::get_if<Attention>(&path.op);
-    if (attention != nullptr) finder.plain &= !attention->choice && attention->chunk == 0;
-    finder.plain &= !std::holds_alternative<LatentAttention>(path.op) &&
-                    !std::holds_alternative<UnfoldedLatentAttention>(path.op);
-  });
-  return finder.plain;
-}
-
 class StepValidator {
  public:
   StepValidator(const ModelSpec& spec, const StateStore& state, const Step& step)
@@ -336,10 +319,13 @@ class StepValidator {
     if (!limits.rows) return Unimplemented("this backend takes no input embeddings");
     WEFT_RETURN_IF_ERROR(CheckTakesRows(spec_));
     for (const std::span<const float> row : sequence.rows) {
+      const bool is_embedding = !spec_.row_input && std::ssize(row) == spec_.d_model;
+      if (is_embedding) continue;
       if (std::ssize(row) != RowWidth(spec_)) {
         return InvalidArgument("sequence ", s, " of the step has a vector of ", row.size(),
                                " values in a model of ", RowWidth(spec_));
       }
+      if (!limits.row_input) return Unimplemented("this backend takes no rows of several parts");
     }
     return OkStatus();
   }

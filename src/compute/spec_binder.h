@@ -183,6 +183,7 @@ typename BoundSpec<Form, Bound>::Block SpecBinder<Self, Form, Bound>::BindBlock(
   if (block.stream_scale) bound.stream_scale = ValuesOf(file_, block.stream_scale)[0];
   bound.stream_scale *= block.stream_factor;
   bound.stream_norm = self().Of(block.stream_norm);
+  bound.row_part = block.row_part;
   return bound;
 }
 

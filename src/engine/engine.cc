@@ -60,7 +60,7 @@ class EngineThread : public Engine {
       : model_(std::move(model)),
         options_(options),
         mailbox_(std::make_shared<Mailbox>()),
-        beside_(options.step_ms) {}
+        beside_(options.step_ms, options.share_weights) {}
 
   ~EngineThread() override { (void)Shutdown(std::chrono::milliseconds(0)); }
 

@@ -189,7 +189,7 @@ SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& opt
   files.backend = model.backend().name();
   files.kv_type = KvInfo(options.kv_type).name;
   files.n_vocab = model.n_vocab();
-  files.row_values = model.spec().d_model;
+  files.row_values = model.row_width();
   files.max_row_bytes = options.max_row_bytes;
   // -1: none, only tokens are stored.
   files.disk_bytes = KeepsState(model.spec()) ? options.state_disk_bytes : -1;

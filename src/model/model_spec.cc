@@ -114,6 +114,26 @@ Status CheckTakesRows(const ModelSpec& spec) {
   return OkStatus();
 }
 
+bool AttendsPlainly(const ModelSpec& spec) {
+  struct Finder : OperationVisitor {
+    void Slot(const SlotUse&) { plain = false; }
+    void WholeText() { plain = false; }
+    bool plain = true;
+  } finder;
+  VisitOperations(spec, finder);
+  ForEachPath(spec, [&](const Path& path) {
+    const auto* const attention = std::get_if<Attention>(&path.op);
+    if (attention != nullptr) finder.plain &= !attention->choice && attention->chunk == 0;
+    finder.plain &= !std::holds_alternative<LatentAttention>(path.op) &&
+                    !std::holds_alternative<UnfoldedLatentAttention>(path.op);
+  });
+  return finder.plain;
+}
+
+bool HasAxes(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.ropes, [](const Rope& rope) { return !rope.axes.empty(); });
+}
+
 bool KeepsInputs(const ModelSpec& spec) {
   return std::ranges::any_of(spec.layers, [](const Layer& layer) {
     return std::ranges::any_of(layer.blocks, &Block::keeps_input);

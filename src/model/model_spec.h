@@ -42,6 +42,11 @@ enum class RopePairs {
   kHalves,    // rotates (0, n/2), (1, n/2+1), ...
 };
 
+// Axes of a row's AxisPositions. A token's are all the same, and so are a picture's on kTimeAxis.
+inline constexpr uint8_t kTimeAxis = 0;
+inline constexpr uint8_t kRowAxis = 1;
+inline constexpr uint8_t kColumnAxis = 2;
+
 // Rotary position embedding of the first 2 * frequencies.size() values of a head (of its rope part,
 // in LatentAttention): pair i rotates by position * frequencies[i] radians, and cosine and sine are
 // multiplied by `magnitude`. All scalings (linear, YaRN, per-dimension factors) are already in the
@@ -101,6 +106,8 @@ struct Block {
   TensorRef stream_scale;   // one F32 value that multiplies the whole stream; absent: 1
   float stream_factor = 1;  // the same, as a constant
   Norm stream_norm;         // applied to the stream after the block
+  // After the block, the input embedding's part of that number is added to its stream; 0: none.
+  int row_part = 0;
 };
 
 struct Layer {
@@ -170,6 +177,9 @@ struct ModelSpec {
   int64_t context_tokens = 0;  // trained context length
 
   TensorRef embedding;  // n_vocab rows of d_model; absent with row_input
+  // An input embedding has so many parts of d_model values: itself, and what blocks add to its
+  // stream (Block::row_part). These may be left out.
+  int64_t n_row_parts = 1;
   std::optional<RowInput> row_input;
   float embedding_scale = 1;
   TensorRef positions;     // context_tokens rows of d_model; only for learned positions
@@ -249,6 +259,11 @@ bool NeedsWholeTexts(const ModelSpec& spec);
 // Whether the model takes input embeddings: UNIMPLEMENTED, with the reason, if it uses more of a
 // token than its embedding row.
 Status CheckTakesRows(const ModelSpec& spec);
+// Whether each token attends to all visible keys, and tokens meet in no other way: then some can
+// see later ones.
+bool AttendsPlainly(const ModelSpec& spec);
+// Whether some rope turns by axes, so that a picture's rows have other positions than tokens.
+bool HasAxes(const ModelSpec& spec);
 // The model's purpose, for people.
 std::string PurposeOf(const ModelSpec& spec);
 // Whether a session keeps any state.
@@ -264,7 +279,8 @@ inline int64_t HiddenWidth(const ModelSpec& spec) {
 
 // Values of an input embedding.
 inline int64_t RowWidth(const ModelSpec& spec) {
-  return spec.row_input && spec.row_input->proj ? spec.row_input->proj.n_in : spec.d_model;
+  if (spec.row_input && spec.row_input->proj) return spec.row_input->proj.n_in;
+  return spec.d_model * spec.n_row_parts;
 }
 
 // Names of the registered architectures, sorted.

@@ -198,6 +198,11 @@ class SpecBuilder {
   // architecture's own parts.
   void ReadTextVector();
   int AddRope(const Rope& rope);
+  // Which of the rope's pairs turn by the rows and columns of pictures, if the file says so.
+  // `interleaved`: the axes take turns, instead of one run of pairs each.
+  void ReadRopeAxes(bool interleaved, Rope* rope);
+  // What pictures add to the first layers, if the file says so. Call it after the layers.
+  void ReadRowParts();
   // Registers a layer's KV cache, in the group of its window.
   int AddKvLayer(int64_t window, int64_t n_heads, int64_t k_dim, int64_t v_dim);
   // Registers one layer's recurrent state.

@@ -1,5 +1,6 @@
 // The parts of SpecBuilder that several architectures share.
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -97,6 +98,36 @@ int SpecBuilder::AddRope(const Rope& rope) {
   }
   spec_.ropes.push_back(rope);
   return static_cast<int>(spec_.ropes.size()) - 1;
+}
+
+void SpecBuilder::ReadRopeAxes(bool interleaved, Rope* rope) {
+  constexpr std::string_view kKey = "rope.dimension_sections";
+  constexpr int64_t kSections = 4;  // time, rows, columns, nothing
+  if (!HasKey(kKey)) return;
+  const std::vector<int64_t> n = IntsOr(kKey, kSections, 0, 0, kMaxHeadDim);
+  const int64_t n_pairs = n[0] + n[1] + n[2] + n[3];
+  if (!ok() || n_pairs == 0) return;
+  const auto axis_of = [&](int64_t pair) {
+    if (interleaved) return pair < 3 * n[pair % 3] ? pair % 3 : int64_t{kTimeAxis};
+    if (pair >= n[0] && pair < n[0] + n[1]) return int64_t{kRowAxis};
+    return pair >= n[0] + n[1] && pair < n_pairs - n[3] ? int64_t{kColumnAxis} : int64_t{kTimeAxis};
+  };
+  for (int64_t i = 0; i < std::ssize(rope->frequencies); ++i) {
+    rope->axes.push_back(static_cast<uint8_t>(axis_of(i % n_pairs)));
+  }
+}
+
+void SpecBuilder::ReadRowParts() {
+  const int64_t n_layers = std::ssize(spec_.layers);
+  const int64_t n = IntOr("n_deepstack_layers", 0, 0, kMaxContext);
+  if (!ok()) return;
+  if (n > n_layers) {
+    return FailKey("n_deepstack_layers", StrCat("is ", n, " in a model of ", n_layers, " layers"));
+  }
+  spec_.n_row_parts = 1 + n;
+  for (int64_t i = 0; i < n; ++i) {
+    spec_.layers[i].blocks.back().row_part = static_cast<int>(i) + 1;
+  }
 }
 
 int SpecBuilder::AddKvLayer(int64_t window, int64_t n_heads, int64_t k_dim, int64_t v_dim) {

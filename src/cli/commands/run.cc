@@ -117,9 +117,9 @@ StatusOr<std::vector<float>> RowsOf(const RunFlags& flags, const Model& model) {
   WEFT_RETURN_IF_ERROR(model.CheckTakesRows());
   constexpr size_t kMaxBytes = size_t{1} << 30;
   WEFT_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(flags.embeds, kMaxBytes));
-  auto rows = serve::ReadRowFile(bytes, model.row_width());
-  WEFT_RETURN_IF_ERROR(Annotate(rows.status(), flags.embeds, ": "));
-  return rows;
+  auto embeddings = serve::ReadRowFile(bytes, model.embedding_width());
+  WEFT_RETURN_IF_ERROR(Annotate(embeddings.status(), flags.embeds, ": "));
+  return model.RowsOfEmbeddings(*std::move(embeddings));
 }
 
 // The texts that stand for the pictures of --image.
@@ -137,9 +137,9 @@ StatusOr<std::string> TakePictures(const RunFlags& flags, serve::Ask* ask) {
 }
 
 // What sees the pictures, if there are any.
-StatusOr<std::shared_ptr<serve::Pictures>> PicturesFor(const RunFlags& flags, const Model& model,
-                                                       Engine* engine) {
-  if (flags.images.empty()) return std::shared_ptr<serve::Pictures>();
+StatusOr<std::shared_ptr<const vision::PictureEncoder>> EncoderFor(const RunFlags& flags,
+                                                                   const Model& model) {
+  if (flags.images.empty()) return nullptr;
   if (flags.raw || model.chat_template().empty()) {
     return InvalidArgument("--image needs a model with a chat template, and no --raw");
   }
@@ -147,8 +147,7 @@ StatusOr<std::shared_ptr<serve::Pictures>> PicturesFor(const RunFlags& flags, co
   if (encoder == nullptr) {
     return InvalidArgument("--image needs the model's projector: --mmproj FILE (mmproj-*.gguf)");
   }
-  constexpr int64_t kCacheBytes = 0;
-  return std::make_shared<serve::Pictures>(std::move(encoder), engine, kCacheBytes);
+  return encoder;
 }
 
 // A text to continue, after the vectors if there are any.
@@ -283,11 +282,14 @@ Status Run(RunFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
   RememberModel(flags.model);
   WEFT_ASSIGN_OR_RETURN(options.draft_model, LoadFlaggedDraft(flags.model, *model));
-  if (!flags.images.empty()) {
-    options.max_row_bytes = serve::RowBytesFor(*model, options.max_row_bytes);
-  }
+  WEFT_ASSIGN_OR_RETURN(auto encoder, EncoderFor(flags, *model));
+  if (encoder != nullptr) serve::AdmitPictures(encoder->spec(), *model, &options);
   WEFT_ASSIGN_OR_RETURN(const auto engine, Engine::Start(model, options));
-  WEFT_ASSIGN_OR_RETURN(auto pictures, PicturesFor(flags, *model, engine.get()));
+  std::shared_ptr<serve::Pictures> pictures;
+  if (encoder != nullptr) {
+    pictures = std::make_shared<serve::Pictures>(std::move(encoder), engine.get(),
+                                                 /*cache_bytes=*/0);
+  }
   WEFT_ASSIGN_OR_RETURN(const auto answerer,
                         serve::Answerer::ForCommand(model, engine.get(), "", std::move(pictures)));
   WEFT_ASSIGN_OR_RETURN(serve::Ask ask, AskFor(flags, prompt, answer, found.advice, *model));

@@ -12,6 +12,7 @@
 #include "base/strings.h"
 #include "compute/backend.h"
 #include "model/formats/model_file.h"
+#include "model/hub/names/quantization.h"
 #include "model/pictures/picture_spec.h"
 
 namespace weft::cli {
@@ -46,18 +47,25 @@ StatusOr<Encoder> LoadEncoder(const std::string& path, bool is_named, const Mode
   return vision::PictureEncoder::Load(std::move(file), std::move(spec), backend, options);
 }
 
-std::vector<std::string> ProjectorsNextTo(const std::string& model_path) {
+std::vector<std::string> ProjectorsIn(const std::filesystem::path& folder) {
   std::vector<std::string> paths;
   std::error_code error;
-  const std::filesystem::path folder = std::filesystem::path(model_path).parent_path();
   for (const auto& entry :
        std::filesystem::directory_iterator(folder.empty() ? "." : folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("mmproj") && name.ends_with(".gguf")) {
+    if (hub::IsProjectorFile(entry.path().filename().string())) {
       paths.push_back(entry.path().string());
     }
   }
   std::ranges::sort(paths);
+  return paths;
+}
+
+// In the Hub's cache also those of the repository, if the model is in a folder of it.
+std::vector<std::string> ProjectorsNextTo(const std::string& model_path) {
+  const std::filesystem::path folder = std::filesystem::path(model_path).parent_path();
+  std::vector<std::string> paths = ProjectorsIn(folder);
+  const std::filesystem::path above = folder.parent_path();
+  if (paths.empty() && above.parent_path().filename() == "snapshots") paths = ProjectorsIn(above);
   return paths;
 }
 
@@ -93,6 +101,19 @@ StatusOr<Encoder> LoadFlaggedEncoder(const ModelFlags& flags, const Model& model
   auto encoder = LoadEncoder(path, /*is_named=*/true, model, flags);
   WEFT_RETURN_IF_ERROR(Annotate(encoder.status(), "--mmproj ", Printable(path, 300), ": "));
   return encoder;
+}
+
+int64_t FlaggedProjectorBytes(const ModelFlags& flags, const std::string& model_path) {
+  if (flags.projector_path == kNone) return 0;
+  std::vector<std::string> paths = {flags.projector_path};
+  if (flags.projector_path.empty()) paths = ProjectorsNextTo(model_path);
+  int64_t most = 0;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(path, error);
+    if (!error) most = std::max(most, static_cast<int64_t>(bytes));
+  }
+  return most;
 }
 
 }  // namespace weft::cli

@@ -332,6 +332,9 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
           ? wanted.session_bytes
           : std::max((parts->memory_bytes - weights) / kSessionsPart, kMinSessionBytes);
   model.needs_bytes = weights + session_bytes + kScratchBytes;
+  if (const int64_t projector = FlaggedProjectorBytes(wanted.flags.model, model.path)) {
+    model.needs_bytes += projector + wanted.flags.server.image_cache_bytes;
+  }
   auto recipe = std::make_shared<Recipe>(Recipe{.wanted = std::move(wanted),
                                                 .id = model.name,
                                                 .parts = std::move(parts),

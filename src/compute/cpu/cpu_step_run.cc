@@ -242,6 +242,9 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
     compute_.vec().add_scaled(sum, width, block.residual_scale, stream.row(row));
     if (block.stream_scale != 1) compute_.vec().scale(block.stream_scale, width, stream.row(row));
     compute_.NormRow(block.stream_norm, stream.row(row), width, stream.row(row));
+    const float* const added = context_->rows[row].added;
+    if (block.row_part == 0 || added == nullptr) return;
+    compute_.vec().add(added + (block.row_part - 1) * width, width, stream.row(row));
   });
 }
 

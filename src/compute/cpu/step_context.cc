@@ -87,7 +87,11 @@ void StepContext::Begin(const Step& new_step) {
       rows.push_back({static_cast<int>(s), position, token, type});
       rows.back().last_seen = LastSeen(sequence, position++ - sequence.position);
       if (spec.hidden_input) rows.back().hidden = std::exchange(hidden, hidden + HiddenWidth(spec));
-      if (IsRow(token)) rows.back().vector = (vector++)->data();
+      if (IsRow(token)) {
+        rows.back().vector = vector->data();
+        if (std::ssize(*vector) > spec.d_model) rows.back().added = vector->data() + spec.d_model;
+        ++vector;
+      }
       if (axes != nullptr) rows.back().axes = axes++;
       type = spec.token_types.TypeAfter(token, type);
     }

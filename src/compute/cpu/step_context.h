@@ -77,6 +77,7 @@ struct StepRow {
   TokenId token;
   int64_t type;                         // see TokenTypes
   const float* vector = nullptr;        // input embedding instead of the token
+  const float* added = nullptr;         // its further parts: see Block::row_part
   const float* hidden = nullptr;        // in addition to the token: see HiddenInput
   int64_t last_seen = 0;                // the last position that it attends to
   const AxisPositions* axes = nullptr;  // null: `position` on all axes

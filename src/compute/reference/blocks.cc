@@ -390,10 +390,6 @@ Rows JoinHidden(const StepContext& context, const HiddenInput& input, Rows embed
   return ApplyLinear(context.tensors, input.proj, joined);
 }
 
-}  // namespace
-
-namespace {
-
 Rows ReadRowInput(const StepContext& context, const RowInput& input) {
   Rows x(std::ssize(context.rows), RowWidth(context.spec));
   for (int64_t i = 0; i < x.count(); ++i) {
@@ -421,7 +417,7 @@ Rows Embed(const StepContext& context) {
     const RowOrigin& origin = context.rows[i];
     const auto scaled = [&](float v) { return v * spec.embedding_scale; };
     if (IsRow(origin.token)) {
-      std::ranges::transform(origin.vector, out.row(i).begin(), scaled);
+      std::ranges::transform(origin.vector.first(spec.d_model), out.row(i).begin(), scaled);
     } else if (spec.embedding) {
       std::ranges::transform(EmbeddingOf(context, i), out.row(i).begin(), scaled);
     }
@@ -470,6 +466,13 @@ void RunBlock(StepContext* step, const Block& block, Rows* stream) {
     v *= block.stream_factor;
   }
   ApplyNorm(context.tensors, block.stream_norm, stream);
+  const int64_t width = stream->width();
+  for (int64_t i = 0; block.row_part > 0 && i < stream->count(); ++i) {
+    const std::span<const float> vector = context.rows[i].vector;
+    for (int64_t j = 0; std::ssize(vector) > width && j < width; ++j) {
+      stream->row(i)[j] += vector[block.row_part * width + j];
+    }
+  }
 }
 
 Rows ComputeOutputs(const StepContext& context, const Rows& stream) {

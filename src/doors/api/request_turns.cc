@@ -76,9 +76,9 @@ Task<void> RequestTurns::End() {
 }
 
 TurnListener RequestTurns::Listener() {
-  return {.finished = [&responder = responder_](const TurnUsage& usage) {
-    responder.NoteWork(WorkOf(usage));
-  }};
+  return {.finished = [&responder = responder_](
+                          const TurnUsage& usage) { responder.NoteWork(WorkOf(usage)); },
+          .left = responder_.cancellation()};
 }
 
 Task<StatusOr<std::shared_ptr<Generation>>> RequestTurns::Submit(Ask ask,

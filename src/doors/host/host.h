@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -15,6 +16,7 @@
 #include "answer/answerer.h"
 #include "answer/chat/chat_format.h"
 #include "answer/thinking.h"
+#include "base/status.h"
 #include "doors/host/adapters.h"
 #include "doors/host/metrics.h"
 #include "doors/host/server_options.h"
@@ -44,6 +46,8 @@ struct RequestDefaults {
   int64_t max_tokens = -1;
   std::vector<std::string> further_names = {};  // of the model, besides its id
   std::shared_ptr<Adapters> adapters = {};      // the model's; null: it has none
+  // The file behind a URL, for pictures of requests. Blocks. Empty: none is fetched.
+  std::function<StatusOr<std::string>(const std::string& url)> fetch_picture = {};
 
   AnswerPolicy policy() const {
     return {.hold_calls = server.hold_calls,

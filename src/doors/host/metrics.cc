@@ -137,6 +137,9 @@ void AddPictures(const PictureStats& stats, Snapshot* out) {
   out->Counter("weft_pictures_encoded_total", "Pictures that were encoded.", number(stats.encoded));
   out->Counter("weft_pictures_found_total", "Pictures whose embeddings were in the cache.",
                number(stats.found));
+  out->Counter("weft_pictures_given_up_total",
+               "Pictures whose encoding ended because all who waited for it had left.",
+               number(stats.given_up));
   out->Counter("weft_pictures_shared_total",
                "Pictures that waited for another request's encoding of the same one.",
                number(stats.shared));

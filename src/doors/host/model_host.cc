@@ -81,7 +81,7 @@ Status ModelHost::TryLoad() {
   if (options_.load_encoder) {
     WEFT_ASSIGN_OR_RETURN(encoder, options_.load_encoder(*model_));
   }
-  if (encoder != nullptr) engine.max_row_bytes = RowBytesFor(*model_, engine.max_row_bytes);
+  if (encoder != nullptr) AdmitPictures(encoder->spec(), *model_, &engine);
   WEFT_ASSIGN_OR_RETURN(engine_, Engine::Start(model_, engine));
   std::shared_ptr<Pictures> pictures;
   if (encoder != nullptr) {

@@ -17,6 +17,7 @@
 #include "model/head_spec.h"
 #include "model/model_spec.h"
 #include "model/tokenizer/tokenizer.h"
+#include "weft/options.h"
 #include "xxhash.h"
 
 namespace weft {
@@ -332,7 +333,24 @@ absl::Status Model::CheckTakesRows() const {
   return weft::CheckTakesRows(spec());
 }
 
-int64_t Model::row_width() const { return spec().d_model; }
+absl::Status Model::CheckTakesForm(const RowForm& form) const {
+  WEFT_RETURN_IF_ERROR(CheckTakesRows());
+  const BackendCapabilities& can = impl_->computing.backend->capabilities();
+  if ((form.mutual && !can.mutual) || (form.grid_rows > 0 && HasAxes(spec()) && !can.row_input)) {
+    return Unimplemented("the ", impl_->computing.backend->name(),
+                         " backend computes no pictures of this model; the cpu backend does");
+  }
+  if (form.mutual && !AttendsPlainly(spec())) {
+    return Unimplemented(spec().architecture,
+                         " cannot be computed with tokens that see later ones, as this picture's "
+                         "do");
+  }
+  return OkStatus();
+}
+
+int64_t Model::row_width() const { return RowWidth(spec()); }
+
+int64_t Model::embedding_width() const { return spec().d_model; }
 
 absl::StatusOr<std::vector<float>> Model::RowsOf(std::span<const int32_t> tokens) const {
   for (const int32_t token : tokens) {
@@ -340,7 +358,19 @@ absl::StatusOr<std::vector<float>> Model::RowsOf(std::span<const int32_t> tokens
       return InvalidArgument("token ", token, " is outside the vocabulary of ", n_vocab());
     }
   }
-  return ReadTableRows(*impl_->file, spec().embedding, tokens);
+  WEFT_ASSIGN_OR_RETURN(std::vector<float> embeddings,
+                        ReadTableRows(*impl_->file, spec().embedding, tokens));
+  return RowsOfEmbeddings(std::move(embeddings));
+}
+
+std::vector<float> Model::RowsOfEmbeddings(std::vector<float> embeddings) const {
+  const auto from = static_cast<size_t>(embedding_width()), to = static_cast<size_t>(row_width());
+  if (from == to) return embeddings;
+  std::vector<float> rows(embeddings.size() / from * to);
+  for (size_t i = 0; i < embeddings.size() / from; ++i) {
+    std::copy_n(embeddings.data() + i * from, from, rows.data() + i * to);
+  }
+  return rows;
 }
 
 std::string Model::purpose() const { return PurposeOf(spec()); }

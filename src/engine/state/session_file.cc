@@ -18,7 +18,7 @@ constexpr std::array<char, 8> kMagic = {'\x89', 'W', 'E', 'F', 'T', 'S', 'E', 'S
 constexpr uint32_t kFirstVersion = 1;
 constexpr uint32_t kCheckpointVersion = 2;  // the first version with checkpoints
 constexpr uint32_t kRowVersion = 3;         // and with rows
-constexpr uint32_t kAdapterVersion = 4;     // and with adapters
+constexpr uint32_t kAdapterVersion = 4;     // and with adapters and rows that belong together
 constexpr size_t kFileHeaderBytes = 24;
 constexpr size_t kMaxMetaBytes = size_t{64} << 10;
 
@@ -28,9 +28,29 @@ std::span<const std::byte> BytesOf(std::string_view text) {
 
 // Older programs can read a file without checkpoints, rows and adapters.
 uint32_t VersionFor(const SessionHead& head) {
-  if (!head.adapters.empty()) return kAdapterVersion;
+  if (!head.adapters.empty() || !head.spans.empty()) return kAdapterVersion;
   if (head.row_values > 0) return kRowVersion;
   return head.checkpoints.empty() ? kFirstVersion : kCheckpointVersion;
+}
+
+void PutAdapters(const SessionHead& head, FieldWriter* out) {
+  out->Put(static_cast<uint32_t>(head.adapters.size()));
+  for (const SessionHead::Adapter& adapter : head.adapters) {
+    out->PutText(adapter.name);
+    out->Put(adapter.content.low);
+    out->Put(adapter.content.high);
+    out->Put(adapter.scale);
+  }
+}
+
+void PutSpans(const SessionHead& head, FieldWriter* out) {
+  out->Put(static_cast<uint32_t>(head.spans.size()));
+  for (const SessionHead::Span& span : head.spans) {
+    for (const int64_t n : {span.first, span.n_rows, span.grid_rows, span.grid_columns}) {
+      out->Put(n);
+    }
+    out->Put(static_cast<uint32_t>(span.mutual));
+  }
 }
 
 void PutHead(const SessionHead& head, FieldWriter* out) {
@@ -57,13 +77,8 @@ void PutHead(const SessionHead& head, FieldWriter* out) {
   for (const int64_t n_tokens : head.checkpoints) out->Put(n_tokens);
   if (VersionFor(head) >= kRowVersion) out->Put(head.row_values);
   if (VersionFor(head) < kAdapterVersion) return;
-  out->Put(static_cast<uint32_t>(head.adapters.size()));
-  for (const SessionHead::Adapter& adapter : head.adapters) {
-    out->PutText(adapter.name);
-    out->Put(adapter.content.low);
-    out->Put(adapter.content.high);
-    out->Put(adapter.scale);
-  }
+  PutAdapters(head, out);
+  PutSpans(head, out);
 }
 
 bool GetAdapters(FieldReader* in, std::vector<SessionHead::Adapter>* adapters) {
@@ -75,6 +90,19 @@ bool GetAdapters(FieldReader* in, std::vector<SessionHead::Adapter>* adapters) {
     adapter.content.low = in->Get<uint64_t>();
     adapter.content.high = in->Get<uint64_t>();
     adapter.scale = in->Get<float>();
+  }
+  return true;
+}
+
+bool GetSpans(FieldReader* in, std::vector<SessionHead::Span>* spans) {
+  const uint32_t n_spans = in->Get<uint32_t>();
+  if (!in->ok() || n_spans > kMaxSessionSpans) return false;
+  spans->resize(n_spans);
+  for (SessionHead::Span& span : *spans) {
+    for (int64_t* n : {&span.first, &span.n_rows, &span.grid_rows, &span.grid_columns}) {
+      *n = in->Get<int64_t>();
+    }
+    span.mutual = in->Get<uint32_t>() != 0;
   }
   return true;
 }
@@ -113,7 +141,10 @@ std::optional<int64_t> GetHead(std::span<const std::byte> bytes, uint32_t versio
     for (int64_t& n_tokens : head->checkpoints) n_tokens = in.Get<int64_t>();
   }
   if (version >= kRowVersion) head->row_values = in.Get<int64_t>();
-  if (version >= kAdapterVersion && !GetAdapters(&in, &head->adapters)) return std::nullopt;
+  if (version >= kAdapterVersion &&
+      !(GetAdapters(&in, &head->adapters) && GetSpans(&in, &head->spans))) {
+    return std::nullopt;
+  }
   if (!in.at_end()) return std::nullopt;
   return n_tokens;
 }
@@ -190,6 +221,29 @@ std::string WrongWith(const SessionHead& head, int64_t n_tokens) {
   return wrong.empty() ? WrongWithCheckpoints(head) : wrong;
 }
 
+// Whether the spans are rows of the head, apart from each other and in order.
+bool AreSpansSound(const SessionHead& head) {
+  int64_t from = 0;
+  for (const SessionHead::Span& span : head.spans) {
+    const int64_t n_tokens = std::ssize(head.tokens);
+    if (span.first < from || span.first > n_tokens || span.n_rows < 1 ||
+        span.n_rows > n_tokens - span.first || span.grid_rows < 0 || span.grid_columns < 0) {
+      return false;
+    }
+    const bool has_grid = span.grid_rows > 0;
+    if (!has_grid && !span.mutual) return false;
+    if (has_grid &&
+        (span.n_rows / span.grid_rows != span.grid_columns || span.n_rows % span.grid_rows != 0)) {
+      return false;
+    }
+    from = span.first + span.n_rows;
+    if (!std::all_of(head.tokens.begin() + span.first, head.tokens.begin() + from, IsRow)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // The problem with a head's tokens; "" if there is none.
 std::string WrongWithTokens(const SessionHead& head) {
   const auto is_foreign = [](TokenId token) { return token < kAnyRow; };
@@ -198,6 +252,10 @@ std::string WrongWithTokens(const SessionHead& head) {
   if ((n_rows > 0) != (head.row_values > 0)) {
     return StrCat("it has ", n_rows, " rows of ", head.row_values, " values");
   }
+  if (head.spans.size() > kMaxSessionSpans) {
+    return StrCat("it has ", head.spans.size(), " pictures, more than ", kMaxSessionSpans);
+  }
+  if (!AreSpansSound(head)) return "its pictures are not where its rows are";
   return "";
 }
 

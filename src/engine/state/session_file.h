@@ -58,6 +58,14 @@ struct SessionHead {
     bool operator==(const Adapter&) const = default;
   };
   std::vector<Adapter> adapters;
+  // Rows that belong together, such as a picture's, as RowForm has them.
+  struct Span {
+    int64_t first = 0, n_rows = 0;  // positions
+    int64_t grid_rows = 0, grid_columns = 0;
+    bool mutual = false;
+    bool operator==(const Span&) const = default;
+  };
+  std::vector<Span> spans;  // ascending
 
   // The state covers the first `state_tokens` tokens; 0: there is none, and the following fields
   // are empty too.
@@ -90,6 +98,7 @@ inline constexpr size_t kMaxSessionGroups = 64;
 inline constexpr size_t kMaxSessionCheckpoints = 1024;
 inline constexpr size_t kMaxSessionAdapters = 64;
 inline constexpr int64_t kMaxRowValues = int64_t{1} << 20;
+inline constexpr size_t kMaxSessionSpans = 1024;
 
 // The group numbers that stand for the slot, the checkpoints and the rows in the callbacks.
 inline constexpr int kSlotPart = -1;

@@ -89,6 +89,7 @@ void ExpectSameHead(const SessionHead& a, const SessionHead& b) {
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(a.row_values, b.row_values);
   EXPECT_EQ(a.adapters, b.adapters);
+  EXPECT_EQ(a.spans, b.spans);
   EXPECT_EQ(a.state_tokens, b.state_tokens);
   EXPECT_EQ(a.page_tokens, b.page_tokens);
   EXPECT_EQ(a.groups, b.groups);
@@ -208,6 +209,30 @@ TEST(SessionFileTest, RowsThatContradictTheTokensAreRefused) {
   EXPECT_THAT(message([](SessionHead* head) { head->tokens[3] = -3; }), HasSubstr("ids"));
   EXPECT_THAT(message([](SessionHead* head) { head->row_values = kMaxRowValues + 1; }),
               HasSubstr("its rows have"));
+}
+
+TEST(SessionFileTest, RowsThatBelongTogetherAreRead) {
+  SessionHead head = HeadWithRows();
+  for (int i = 10; i < 16; ++i) head.tokens[i] = kAnyRow;
+  head.spans = {{10, 4, 2, 2, false}, {14, 2, 0, 0, true}};
+  const auto bytes = *Encode(head);
+  EXPECT_EQ(VersionOf(bytes), 4u);
+  ExpectSameHead((*OpenBytes(bytes))->head(), head);
+  for (const SessionHead::Span& wrong : {SessionHead::Span{9, 4, 2, 2},
+                                         {12, 6, 2, 3},
+                                         {10, 4, 3, 1},
+                                         {10, 4, 4, -1},
+                                         {10, 3, 0, 0},
+                                         {10, 0, 0, 0, true},
+                                         {int64_t{1} << 60, 4, 2, 2},
+                                         {10, int64_t{1} << 62, 0, 0, true},
+                                         {-1, 2, 1, 2}}) {
+    SessionHead spoiled = head;
+    spoiled.spans = {wrong};
+    EXPECT_THAT(std::string(Message(Encode(spoiled).status())), HasSubstr("its pictures"));
+  }
+  std::swap(head.spans[0], head.spans[1]);
+  EXPECT_THAT(std::string(Message(Encode(head).status())), HasSubstr("its pictures"));
 }
 
 TEST(SessionFileTest, FilesOfTheFirstVersionAreRead) {

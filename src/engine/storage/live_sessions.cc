@@ -15,6 +15,13 @@ Status RefuseWhileRunning(const Session& session, std::string_view what) {
   return FailedPrecondition("cannot ", what, " a session while a turn of it runs");
 }
 
+Status RefuseCut(const Session& session, int64_t position) {
+  if (!session.tokens.Cuts(position)) return OkStatus();
+  return InvalidArgument("token ", position,
+                         " is within a picture; choose the picture's first one, ",
+                         session.tokens.WithoutCut(position), ", or a token after it");
+}
+
 constexpr std::string_view kFileUnchanged =
     "the session is as it was, because its file could not be changed: ";
 
@@ -60,11 +67,12 @@ StatusOr<SessionId> LiveSessions::ForkNow(const Session& from, int64_t position,
   const int64_t n_tokens = static_cast<int64_t>(from.tokens.size());
   const bool poisoned = from.stage == SessionStage::kPoisoned;
   const int64_t last = poisoned ? from.sound_tokens : n_tokens;
-  if (position < 0) position = last;
+  if (position < 0) position = from.tokens.WithoutCut(last);
   if (position > last) {
     return OutOfRange("cannot fork at token ", position, ": the session ",
                       poisoned ? "is sound up to " : "has ", last);
   }
+  WEFT_RETURN_IF_ERROR(RefuseCut(from, position));
   if (options.domain != from.domain) {
     return PermissionDenied("a session can only be forked within its own domain");
   }
@@ -96,7 +104,7 @@ Status LiveSessions::CheckTruncate(const Session& session, int64_t position) {
     return OutOfRange("cannot go back to token ", position, ": the session has ",
                       session.tokens.size());
   }
-  return OkStatus();
+  return RefuseCut(session, position);
 }
 
 // Discards everything after the position, first on disk if the session has a file: acknowledged

@@ -112,6 +112,15 @@ SessionHead SessionStore::MakeHead(const std::string& domain, const std::string&
   head.tokens = snapshot.tokens.WithoutIds();
   if (snapshot.tokens.has_rows()) head.row_values = identity_.row_values;
   head.adapters = snapshot.adapters;
+  for (const History::Place& place : snapshot.tokens.rows()) {
+    const RowSpan& span = *place.row->span;
+    if (span.form.stands_alone() || place.row->index > 0) continue;
+    head.spans.push_back({.first = place.position,
+                          .n_rows = std::ssize(span.rows),
+                          .grid_rows = span.form.grid_rows,
+                          .grid_columns = span.form.grid_columns,
+                          .mutual = span.form.mutual});
+  }
   const StateMemory::SavedState& state = snapshot.state;
   head.state_tokens = state.n_tokens;
   if (state.n_tokens == 0) return head;
@@ -166,25 +175,33 @@ StatusOr<History> SessionStore::ReadTokens(SessionReader* reader, RowTable* tabl
     return DataLoss("the session's file has rows of ", head.row_values, " values in a model of ",
                     identity_.row_values);
   }
-  std::vector<RowRef> rows;
-  std::vector<float> values(static_cast<size_t>(head.row_values));
-  const auto take = [&](int, int64_t, std::span<const std::byte> bytes) -> Status {
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+  const auto width = static_cast<size_t>(head.row_values);
+  std::vector<float> values(static_cast<size_t>(head.n_rows()) * width);
+  const auto take = [&](int, int64_t row, std::span<const std::byte> bytes) -> Status {
+    const std::span<float> to = std::span(values).subspan(static_cast<size_t>(row) * width, width);
+    std::memcpy(to.data(), bytes.data(), bytes.size());
+    if (!std::ranges::all_of(to, [](float value) { return std::isfinite(value); })) {
       return DataLoss("the session's file has a row with numbers that are not finite");
     }
-    rows.push_back(table->Keep(values));
     return OkStatus();
   };
   WEFT_RETURN_IF_ERROR(reader->ReadRows(take));
   History tokens;
-  auto row = rows.begin();
-  for (const TokenId token : head.tokens) {
-    if (IsRow(token)) {
-      tokens.Add(*row++);
-    } else {
-      tokens.push_back(token);
+  std::span<const float> left(values);
+  auto span = head.spans.begin();
+  for (size_t i = 0; i < head.tokens.size(); i = tokens.size()) {
+    if (!IsRow(head.tokens[i])) {
+      tokens.push_back(head.tokens[i]);
+      continue;
     }
+    const bool begins = span != head.spans.end() && span->first == static_cast<int64_t>(i);
+    const SessionHead::Span rows = begins ? *span++ : SessionHead::Span{.n_rows = 1};
+    const size_t n_values = static_cast<size_t>(rows.n_rows) * width;
+    for (RowRef& row : table->KeepSpan(left.first(n_values), rows.n_rows,
+                                       {rows.grid_rows, rows.grid_columns, rows.mutual})) {
+      tokens.Add(std::move(row));
+    }
+    left = left.subspan(n_values);
   }
   return tokens;
 }

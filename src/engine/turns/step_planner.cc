@@ -57,8 +57,18 @@ bool IsAbove(const LaneView& lane, double clock_us) {
 
 int64_t Chunk(const LaneView& lane, int64_t room) {
   if (lane.whole) return lane.pending <= room ? lane.pending : 0;
-  const int64_t rows = std::min(lane.pending, room);
-  return lane.max_chunk > 0 ? std::min(rows, lane.max_chunk) : rows;
+  int64_t rows = std::min(lane.pending, room);
+  if (lane.max_chunk > 0) rows = std::min(rows, lane.max_chunk);
+  if (lane.runs.empty()) return rows;
+  rows = WithoutCut(lane.runs, rows);
+  // Of a run that comes first there is no smaller part.
+  return rows == 0 && lane.runs[0].end <= room ? lane.runs[0].end : rows;
+}
+
+// Up to the end of the first run, if that is more.
+int64_t WithFirstRun(const LaneView& lane, int64_t rows) {
+  if (lane.runs.empty() || lane.runs[0].begin >= rows) return rows;
+  return std::max(rows, lane.runs[0].end);
 }
 
 }  // namespace
@@ -189,7 +199,9 @@ std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) cons
     pending += lanes[i].pending;
   }
   const bool fits = pending <= kMinBesideRows || work_us <= static_cast<double>(AllowanceUs());
-  if (beside_decoding && fits) return rows;
+  const bool divides =
+      std::ranges::all_of(prompts, [&lanes](size_t i) { return lanes[i].runs.empty(); });
+  if (beside_decoding && fits && divides) return rows;
 
   int64_t full = lanes[prompts[0]].whole ? kFullWholeRows : kUnmeasuredRows;
   if (prompt_row_us_ > 0 && decode_step_us_ > 0) {
@@ -203,6 +215,7 @@ std::vector<int64_t> StepPlanner::PlanLong(std::span<const LaneView> lanes) cons
     if (taken > 0) most = std::min(most, full);
     // Nothing comes of a part of a text.
     if (taken == 0 && lanes[i].whole) most = options_.max_step_tokens;
+    if (taken == 0) most = std::min(WithFirstRun(lanes[i], most), options_.max_step_tokens);
     const int64_t room = most - taken;
     if (room <= 0) break;
     rows[i] = Chunk(lanes[i], room);
@@ -239,6 +252,7 @@ std::vector<int64_t> StepPlanner::PlanShort(std::span<const LaneView> lanes,
     const double own_us = is_held_back ? std::min(budget_us, held_back_us) : budget_us;
     const int64_t affordable = std::max(RowsFor(own_us, lane.depth), first ? kMinBesideRows : 0);
     rows[i] = Chunk(lane, std::min(room, affordable));
+    if (rows[i] == 0 && affordable > 0 && !lane.runs.empty()) continue;
     if (rows[i] == 0) break;
     room -= rows[i];
     const double cost_us = CostUs(rows[i], lane.depth);

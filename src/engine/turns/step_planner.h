@@ -15,6 +15,9 @@
 // paused step's, or of a tenant with a larger deficit, does not wait for it: its rows go into short
 // steps.
 //
+// Rows that see each other are computed together, in a long step if they must, however long that
+// takes: it pauses between two parts of the model all the same.
+//
 // A short step without prompts may also verify draft tokens (GuessPlanner).
 //
 // Plans decide when rows are computed, never their results. Engine thread only.
@@ -26,6 +29,7 @@
 #include <span>
 #include <vector>
 
+#include "base/tokens.h"
 #include "engine/speculation/guess_planner.h"
 #include "engine/turns/tenant_shares.h"
 
@@ -33,17 +37,18 @@ namespace weft {
 
 // A running sequence as the planner sees it.
 struct LaneView {
-  bool decoding = false;  // it writes, and its pending rows but the last were computed before
-  int64_t pending = 0;    // rows it could compute now; at least 1
-  int64_t in_step = 0;    // how many of them are rows of the open long step
-  int64_t depth = 0;      // rows already computed
-  int priority = 0;       // higher first, among its tenant's
-  int64_t waited_us = 0;  // since its last computed row (or its admission)
-  int64_t age_us = 0;     // since its turn was submitted
-  int64_t done = 0;       // rows of its turn's prompt already computed
-  int64_t max_chunk = 0;  // a smaller chunk size it asks for; 0: any
-  bool whole = false;     // its rows are computed in one step, or none of them
-  int64_t after = -1;     // for RowsBefore: index of the prompt that must come first; -1: none
+  bool decoding = false;       // it writes, and its pending rows but the last were computed before
+  int64_t pending = 0;         // rows it could compute now; at least 1
+  int64_t in_step = 0;         // how many of them are rows of the open long step
+  int64_t depth = 0;           // rows already computed
+  int priority = 0;            // higher first, among its tenant's
+  int64_t waited_us = 0;       // since its last computed row (or its admission)
+  int64_t age_us = 0;          // since its turn was submitted
+  int64_t done = 0;            // rows of its turn's prompt already computed
+  int64_t max_chunk = 0;       // a smaller chunk size it asks for; 0: any
+  bool whole = false;          // its rows are computed in one step, or none of them
+  std::vector<TokenRun> runs;  // among its pending rows: a step computes all of one, or none
+  int64_t after = -1;          // for RowsBefore: index of the prompt that must come first; -1: none
   const Tenant* tenant = nullptr;  // null: the same as all others
   GuessOffer guesses;              // after its pending rows
 };

@@ -215,6 +215,35 @@ TEST(StepPlannerTest, AWholeTextIsTakenTogetherOrNotAtAll) {
   EXPECT_THAT(planner.PlanShort(std::vector{text(60), text(200)}, &paused), ElementsAre(60, 0));
 }
 
+TEST(StepPlannerTest, ARunIsNeverCutAndAlwaysComesIntoAStep) {
+  const auto prompt = [](int64_t pending, std::vector<TokenRun> runs) {
+    LaneView lane = Prompt(pending);
+    lane.runs = std::move(runs);
+    return lane;
+  };
+  const StepPlanner planner = Measured();
+  // Between others, of the size of the step.
+  EXPECT_THAT(planner.PlanLong(std::vector{prompt(2000, {{300, 556}})}), ElementsAre(300));
+  EXPECT_THAT(planner.PlanLong(std::vector{prompt(2000, {{20, 276}, {280, 536}})}),
+              ElementsAre(280));
+  // Alone it is computed beside decoding, however long it takes.
+  const LaneView first = prompt(400, {{0, 256}});
+  EXPECT_THAT(planner.PlanLong(std::vector{Decoding(), first}), ElementsAre(0, 256));
+  EXPECT_THAT(planner.PlanShort(std::vector{Decoding(), first}, nullptr), ElementsAre(1, 0));
+  const LaneView small = prompt(30, {{0, 20}});
+  EXPECT_THAT(planner.PlanLong(std::vector{Decoding(), small}), ElementsAre(0, 30));
+  // Others do not wait for it.
+  const LaneView paused = Prompt(5000);
+  EXPECT_THAT(planner.PlanShort(std::vector{first, Prompt(40)}, &paused), ElementsAre(0, 40));
+  // The caller's chunks are smaller.
+  LaneView chunked = prompt(400, {{10, 266}});
+  chunked.max_chunk = 20;
+  EXPECT_THAT(planner.PlanLong(std::vector{chunked}), ElementsAre(10));
+  chunked = prompt(390, {{0, 256}});
+  chunked.max_chunk = 20;
+  EXPECT_THAT(planner.PlanLong(std::vector{chunked}), ElementsAre(256));
+}
+
 TEST(StepPlannerTest, TheAllowanceIsBounded) {
   StepPlanner planner({.decode_stretch = 3, .step_us = 50000});
   EXPECT_EQ(planner.SliceAfter(1000, 1, 0), 32500);  // nothing measured yet

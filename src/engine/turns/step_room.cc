@@ -28,9 +28,10 @@ void StepRoom::Prepare(std::vector<StepPart>* parts) {
     part.DropGuesses();
     Status status = MakeRoomFor(part, prepared);
     // Fewer rows need less at a time: pages that fall out of a window are freed after each step.
-    while (status.code() == StatusCode::kResourceExhausted && part.rows > 1 &&
+    const std::vector<TokenRun> runs = part.session()->tokens.MutualIn(part.first_row, part.rows);
+    while (status.code() == StatusCode::kResourceExhausted && WithoutCut(runs, part.rows / 2) > 0 &&
            !OthersWillFreeMemory(part.lane)) {
-      part.rows /= 2;
+      part.rows = WithoutCut(runs, part.rows / 2);
       part.ends_prompt = false;
       part.n_logits = part.n_logits > 1 ? part.rows : 0;
       part.n_vectors = part.n_vectors > 1 ? part.rows : 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "engine/turns/step_sequence.h"
 #include "engine/turns/step_tenants.h"
 
 namespace weft {
@@ -71,6 +72,7 @@ LaneView StepRunner::ViewOf(const ActiveTurn& turn, const Lane& lane) const {
   view.priority = turn.options.priority;
   view.tenant = turn.tenant;
   view.whole = needs_whole_texts_;
+  view.runs = lane.session->tokens.MutualIn(view.depth, view.pending);
   view.waited_us = now_us - lane.last_row_us;
   view.age_us = now_us - turn.submitted_us;
   if (turn.is_prompt_computed()) return view;
@@ -208,26 +210,12 @@ std::vector<StepPart> StepRunner::PlanFirstLane() const {
 
 // --- compute ----------------------------------------------------------------------------
 
-StepSequence StepRunner::SequenceOf(const Session& session, int64_t first, int64_t n) {
-  StepSequence sequence;
-  sequence.tokens =
-      std::span(session.tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(n));
-  for (const History::Place& place : session.tokens.RowsIn(first, n)) {
-    sequence.rows.push_back(place.row->values);
-  }
-  sequence.adapters = session.adapter_uses();
-  sequence.position = first;
-  for (const PageTable& table : session.state.tables())
-    sequence.page_tables.push_back(table.pages());
-  sequence.slot = session.state.slot().id();
-  return sequence;
-}
-
 // Sets up the step's sequences and logits from its parts, and begins its run.
 Status StepRunner::Begin(OpenStep* step) {
   for (StepPart& part : step->parts) {
     parts_.writer->Ask(&part);
-    StepSequence sequence = SequenceOf(*part.session(), part.first_row, part.rows - part.guesses);
+    StepSequence sequence = SequenceOf(parts_.model->spec(), *part.session(), part.first_row,
+                                       part.rows, &step->places.emplace_back());
     if (part.guesses > 0) sequence.tokens = part.tokens;
     sequence.n_logits = part.n_logits;
     sequence.n_best = part.n_best;
@@ -377,7 +365,9 @@ void StepRunner::EndGuesses(const StepPart& part) {
   if (part.guesses == 0 || n <= 0) return;
   // Without memory for it the next turn computes it.
   if (!parts_.memory->Prepare(session, n).ok()) return;
-  const StepSequence sequence = SequenceOf(*session, session->computed(), n);
+  SequencePlaces places;
+  const StepSequence sequence =
+      SequenceOf(parts_.model->spec(), *session, session->computed(), n, &places);
   const Status status = parts_.executor->Forward({.sequences = std::span(&sequence, 1)});
   if (status.ok()) {
     parts_.memory->Commit(session);
@@ -407,7 +397,8 @@ Status StepRunner::WarmUp(Session* session) {
   std::vector<float> values(static_cast<size_t>(spec.output ? spec.n_vocab : spec.d_model));
   for (int64_t position = 0; position < std::ssize(session->tokens); position += n_rows) {
     WEFT_RETURN_IF_ERROR(parts_.memory->Prepare(session, n_rows));
-    StepSequence sequence = SequenceOf(*session, position, n_rows);
+    SequencePlaces places;
+    StepSequence sequence = SequenceOf(spec, *session, position, n_rows, &places);
     Step step{.sequences = std::span(&sequence, 1)};
     (spec.output ? sequence.n_logits : sequence.n_vectors) = 1;
     (spec.output ? step.logits : step.vectors) = values;

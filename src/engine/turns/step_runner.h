@@ -37,6 +37,7 @@
 #include "engine/turns/step_part.h"
 #include "engine/turns/step_planner.h"
 #include "engine/turns/step_room.h"
+#include "engine/turns/step_sequence.h"
 #include "engine/turns/turn_disk.h"
 #include "engine/turns/turn_scheduler.h"
 #include "engine/turns/turn_writer.h"
@@ -102,6 +103,7 @@ class StepRunner {
   struct OpenStep {
     std::vector<StepPart> parts;
     std::vector<StepSequence> sequences;
+    std::vector<SequencePlaces> places;  // of each sequence
     std::vector<float> logits, vectors;
     size_t n_logit_values = 0;  // used part of `logits`
     std::vector<TokenLogit> best;
@@ -126,8 +128,6 @@ class StepRunner {
   std::vector<StepPart> PlanFirstLane() const;
 
   // --- compute ---
-  // The session's tokens [first, first + n), with its pages and its slot.
-  static StepSequence SequenceOf(const Session& session, int64_t first, int64_t n);
   Status Begin(OpenStep* step);
   // Gives its parts their places in the results.
   void PlaceResults(OpenStep* step) const;

@@ -23,6 +23,10 @@ Status CheckPrompt(const Model& model, const TurnOptions& options);
 Status CheckSessionRows(const Model& model, const EngineOptions& limits, const TurnOptions& options,
                         int64_t n_rows);
 
+// Whether steps are large enough for the rows that see each other, of a session that another
+// program may have written.
+Status CheckRuns(const History& tokens, int64_t max_step_tokens);
+
 // Moves the tokens and rows out of `options`.
 History MovePrompt(const Model& model, TurnOptions* options, RowTable* rows);
 

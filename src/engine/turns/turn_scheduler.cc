@@ -199,7 +199,10 @@ void TurnScheduler::Resume(ActiveTurn* turn, Lane* lane) {
 
 Status TurnScheduler::CheckRowsOf(const ActiveTurn& turn) const {
   int64_t n_rows = std::ssize(turn.prompt.rows());
-  if (!turn.options.tokens_are_whole_context) n_rows += std::ssize(turn.session->tokens.rows());
+  if (!turn.options.tokens_are_whole_context) {
+    n_rows += std::ssize(turn.session->tokens.rows());
+    WEFT_RETURN_IF_ERROR(CheckRuns(turn.session->tokens, parts_.options->max_step_tokens));
+  }
   return CheckSessionRows(*parts_.model, *parts_.options, turn.options, n_rows);
 }
 

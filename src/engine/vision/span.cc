@@ -25,6 +25,12 @@ std::vector<float> RowsOf(const Grid& view, std::span<const float> row_end) {
   return rows;
 }
 
+RowForm FormOf(const PictureFrame& frame, const Grid& view) {
+  RowForm form{.mutual = frame.mutual};
+  if (frame.on_grid) form.grid_rows = view.rows, form.grid_columns = view.columns;
+  return form;
+}
+
 }  // namespace
 
 int64_t EncodedPicture::bytes() const {
@@ -42,11 +48,13 @@ std::vector<SpanPart> ArrangeSpan(const PictureFrame& frame, std::span<const flo
   for (int64_t i = 0; i < n_tiles; ++i) {
     const int64_t row = i / picture.tile_columns, column = i % picture.tile_columns;
     text += Numbered(Numbered(frame.tile, "{row}", row + 1), "{column}", column + 1);
-    parts.push_back({std::exchange(text, ""), RowsOf(picture.views[i], row_end)});
+    parts.push_back({std::exchange(text, ""), RowsOf(picture.views[i], row_end),
+                     FormOf(frame, picture.views[i])});
     if (column + 1 == picture.tile_columns) text += frame.line_end;
   }
   if (n_tiles > 0) text += frame.tiles_end;
-  parts.push_back({text + frame.before, RowsOf(picture.views.back(), row_end)});
+  parts.push_back({text + frame.before, RowsOf(picture.views.back(), row_end),
+                   FormOf(frame, picture.views.back())});
   if (!frame.after.empty()) parts.push_back({frame.after, {}});
   return parts;
 }

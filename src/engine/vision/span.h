@@ -9,6 +9,7 @@
 
 #include "engine/vision/prepare.h"
 #include "model/pictures/picture_spec.h"
+#include "weft/options.h"
 
 namespace weft::vision {
 
@@ -23,11 +24,12 @@ struct EncodedPicture {
 struct SpanPart {
   std::string text;
   std::vector<float> rows;
+  RowForm form = {};
   bool operator==(const SpanPart&) const = default;
 };
 
-// `row_end`: the values of PictureSpec::row_end; empty if it has none. REQUIRES: `picture` has the
-// views that its numbers of tiles say.
+// `row_end`: the values of PictureSpec::row_end; empty if it has none, or if rows stand on a grid.
+// REQUIRES: `picture` has the views that its numbers of tiles say.
 std::vector<SpanPart> ArrangeSpan(const PictureFrame& frame, std::span<const float> row_end,
                                   const EncodedPicture& picture);
 

@@ -1,6 +1,6 @@
 // Qwen 2 and 2.5 (biases on q, k, v), Qwen 3 (norms of each head's q and k) and
-// Seed-OSS, a Qwen 2 that calls the norm before its feed-forward by another name. The text sides
-// of Qwen 2 VL and 3 VL, too: a text's positions are the same in all sections of the rope.
+// Seed-OSS, a Qwen 2 that calls the norm before its feed-forward by another name. Qwen 2 VL and 3
+// VL, too: their ropes turn pictures by time, row and column, and 3 VL's first layers add to them.
 // The first Qwen, whose feed-forward is half as wide as its files say, EXAONE 3 and openPangu
 // Embedded (biases after attention as well) are built alike.
 #include "model/arch/architectures.h"
@@ -15,8 +15,10 @@ void BuildQwen(SpecBuilder& b) {
   const int64_t ffn_parts = b.architecture() == "qwen" ? 2 : 1;
   const Dims dims = b.ReadDims();
   b.ReadEnds(dims);
-  const int rope = b.AddRope(MakeRope(b.ReadRopeShape(RopePairs::kHalves, dims),
-                                      b.ReadRopeScaling(), b.ReadRopeDivisors(dims)));
+  Rope turns = MakeRope(b.ReadRopeShape(RopePairs::kHalves, dims), b.ReadRopeScaling(),
+                        b.ReadRopeDivisors(dims));
+  b.ReadRopeAxes(/*interleaved=*/b.architecture() == "qwen3vl", &turns);
+  const int rope = b.AddRope(turns);
 
   for (int64_t layer = 0; b.ok() && layer < dims.n_layers; ++layer) {
     AttentionShape shape = b.ShapeOf(dims, layer);
@@ -28,6 +30,7 @@ void BuildQwen(SpecBuilder& b) {
           MakeBlock(b.RmsNorm(LayerName(layer, ffn_norm), dims.d_model, dims.epsilon),
                     b.MakeFfn(layer, dims, dims.n_ff[layer] / ffn_parts))}});
   }
+  if (b.architecture() == "qwen3vl") b.ReadRowParts();
 }
 
 }  // namespace weft

@@ -74,10 +74,9 @@ std::vector<bool> ReadRecurrentLayers(SpecBuilder& b, const Dims& dims) {
 void BuildQwenHybrid(SpecBuilder& b) {
   const Dims dims = b.ReadDims();
   b.ReadEnds(dims);
-  // Sections of the rope stand for image coordinates; for text all of them are the
-  // position.
-  const int rope =
-      b.AddRope(MakeRope(b.ReadRopeShape(RopePairs::kHalves, dims), b.ReadRopeScaling(), {}));
+  Rope turns = MakeRope(b.ReadRopeShape(RopePairs::kHalves, dims), b.ReadRopeScaling(), {});
+  b.ReadRopeAxes(/*interleaved=*/true, &turns);
+  const int rope = b.AddRope(turns);
   const GatedDeltaNet delta_net = ReadDeltaNetShape(b, dims);
   const std::vector<bool> recurrent = ReadRecurrentLayers(b, dims);
   const bool has_experts = b.architecture() != "qwen35";

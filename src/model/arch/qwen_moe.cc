@@ -1,5 +1,5 @@
-// Qwen 1.5 and 2 MoE (a shared expert with a gate of its own) and Qwen 3 MoE, also the
-// text side of Qwen 3 VL MoE.
+// Qwen 1.5 and 2 MoE (a shared expert with a gate of its own), Qwen 3 MoE and Qwen 3 VL MoE, whose
+// rope turns pictures by time, row and column, and whose first layers add to them.
 #include "model/arch/architectures.h"
 
 namespace weft {
@@ -8,8 +8,9 @@ void BuildQwenMoe(SpecBuilder& b) {
   const bool is_qwen3 = b.architecture() != "qwen2moe";
   const Dims dims = b.ReadDims();
   b.ReadEnds(dims);
-  const int rope =
-      b.AddRope(MakeRope(b.ReadRopeShape(RopePairs::kHalves, dims), b.ReadRopeScaling(), {}));
+  Rope turns = MakeRope(b.ReadRopeShape(RopePairs::kHalves, dims), b.ReadRopeScaling(), {});
+  if (b.architecture() == "qwen3vlmoe") b.ReadRopeAxes(/*interleaved=*/true, &turns);
+  const int rope = b.AddRope(turns);
   const MixtureOfExperts experts = b.ReadMoe({.renormalize = is_qwen3});
   const int64_t n_ff_expert = b.IntOr("expert_feed_forward_length", 0, 0);
   const int64_t n_ff_shared = b.IntOr("expert_shared_feed_forward_length", 0, 0);
@@ -36,6 +37,7 @@ void BuildQwenMoe(SpecBuilder& b) {
                     b.MakeAttention(layer, dims, shape)),
           ffn}});
   }
+  if (b.architecture() == "qwen3vlmoe") b.ReadRowParts();
 }
 
 }  // namespace weft

@@ -74,12 +74,15 @@ struct PictureStage {
   int64_t window = 0;
 };
 
-// The texts around a picture's embeddings, which the language model's tokenizer reads as its own.
+// How a picture's embeddings stand in a prompt: the texts around them, which the language model's
+// tokenizer reads as its own, and what they are to each other.
 struct PictureFrame {
   std::string before, after;  // around the only view, or the whole after tiles
   std::string tile;           // before each tile; "{row}" and "{column}" are its numbers, from 1
   std::string line_end;       // after each row of tiles
   std::string tiles_end;      // after the last row of tiles
+  bool mutual = false;        // all embeddings of a view attend to each other
+  bool on_grid = false;       // the model's ropes turn them by their places in the view
 };
 
 struct PictureSpec {
@@ -89,8 +92,10 @@ struct PictureSpec {
   PictureFrame frame;
   std::vector<PictureStage> stages;
   std::vector<int> outputs;  // an embedding is the results of these stages, one after the other
-  int64_t width = 0;         // values of an embedding
-  TensorRef row_end;         // an embedding between two rows of a view; absent: none
+  int64_t width = 0;         // values of an embedding, with what the model's first layers add to it
+  // The model scales the embeddings of tokens, and not those of pictures.
+  bool beside_scaled_tokens = false;
+  TensorRef row_end;  // an embedding between two rows of a view; absent: none
 };
 
 // Builds the spec of a projector file. An unknown projector is UNIMPLEMENTED and lists the known
@@ -99,10 +104,6 @@ StatusOr<PictureSpec> BuildPictureSpec(const ModelFile& file);
 
 // Names of the known projectors, sorted.
 std::vector<std::string> KnownProjectors();
-
-// Axes of a patch's AxisPositions, as ropes name them.
-inline constexpr uint8_t kRowAxis = 1;
-inline constexpr uint8_t kColumnAxis = 2;
 
 }  // namespace weft
 

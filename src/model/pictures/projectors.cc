@@ -44,7 +44,9 @@ void BuildGemma3(PictureBuilder& b) {
   PicturePreparation& preparation = b.spec().preparation;
   preparation.filter = PictureFilter::kBilinear;
   preparation.unit = preparation.patch * factor;
-  b.spec().frame = {.before = "\n\n<start_of_image>", .after = "<end_of_image>\n\n"};
+  b.spec().frame = {
+      .before = "\n\n<start_of_image>", .after = "<end_of_image>\n\n", .mutual = true};
+  b.spec().beside_scaled_tokens = true;
   PictureBuilder::Projection projection;
   projection.input = AddSiglip(b);
   projection.change = {RowChange::Kind::kAverage, factor};
@@ -84,7 +86,7 @@ int64_t ReadQwenPreparation(PictureBuilder& b) {
   preparation.fit = PictureFit::kWhole;
   preparation.filter = PictureFilter::kBicubic;
   preparation.unit = preparation.patch * factor;
-  b.spec().frame = {.before = "<|vision_start|>", .after = "<|vision_end|>"};
+  b.spec().frame = {.before = "<|vision_start|>", .after = "<|vision_end|>", .on_grid = true};
   const int64_t unit_pixels = preparation.unit * preparation.unit;
   preparation.min_pixels =
       reader.IntOr("vision.image_min_pixels", kMinEmbeddings * unit_pixels, 1, int64_t{1} << 30);

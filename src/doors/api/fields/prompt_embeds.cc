@@ -52,9 +52,9 @@ StatusOr<std::vector<float>> ReadPromptEmbeds(Host& host, const ordered_json& va
   const auto bytes = value.is_string() ? DecodeBase64(value.get_ref<const std::string&>())
                                        : std::optional<std::string>();
   if (!bytes) return Misshapen(place, "must be a matrix in base64");
-  auto rows = ReadRowFile(*bytes, host.model().row_width());
-  if (!rows.ok()) return Misshapen(place, Message(rows.status()));
-  return rows;
+  auto embeddings = ReadRowFile(*bytes, host.model().embedding_width());
+  if (!embeddings.ok()) return Misshapen(place, Message(embeddings.status()));
+  return host.model().RowsOfEmbeddings(*std::move(embeddings));
 }
 
 bool HavePromptEmbeds(const ordered_json& messages) { return HaveParts(messages, IsEmbeds); }
