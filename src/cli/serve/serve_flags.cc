@@ -15,6 +15,7 @@
 #include "cli/flags/duration_flag.h"
 #include "cli/flags/ollama_flags.h"
 #include "cli/flags/picture_flags.h"
+#include "cli/serve/picture_fetcher.h"
 #include "cli/serve/server_flags.h"
 #include "doors/api/page/page.h"
 
@@ -148,7 +149,8 @@ serve::RequestDefaults ServeDefaults(const ServeFlags& flags, const SamplingAdvi
           .thinking = ThinkingOf(flags.reply),
           .max_tokens = flags.server.n_predict,
           .further_names = FurtherNames(flags.server),
-          .adapters = OfferedAdapters(flags.model)};
+          .adapters = OfferedAdapters(flags.model),
+          .fetch_picture = flags.server.fetches_pictures ? FetchPicture : nullptr};
 }
 
 StatusOr<std::string> ServeTemplate(const ServeFlags& flags) {

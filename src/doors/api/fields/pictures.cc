@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "answer/asked_picture.h"
+#include "answer/error_details.h"
 #include "answer/row_file.h"
 #include "base/strings.h"
 #include "doors/api/fields/content_parts.h"
@@ -17,6 +18,10 @@ using nlohmann::ordered_json;
 constexpr char kSeesNone[] =
     "this model sees no pictures here: start the server with --mmproj FILE, the projector that was "
     "published with the model (mmproj-*.gguf)";
+
+Status TooMany(std::string_view place) {
+  return Misshapen(place, StrCat("a request may have at most ", kMaxPictures, " pictures"));
+}
 
 // A message's content with texts in place of pictures, joined with the texts next to them.
 StatusOr<ordered_json> TakeFrom(PictureReader& reader, const ordered_json& content,
@@ -49,7 +54,7 @@ StatusOr<ordered_json> TakeFrom(PictureReader& reader, const ordered_json& conte
 }  // namespace
 
 PictureReader::PictureReader(Host& host, Ask* ask)
-    : sees_(host.answerer().pictures() != nullptr), ask_(*ask) {}
+    : defaults_(host.defaults()), sees_(host.answerer().pictures() != nullptr), ask_(*ask) {}
 
 StatusOr<std::string> PictureReader::Keep(std::string_view base64, std::string_view place) {
   std::optional<std::string> bytes = DecodeBase64(base64);
@@ -57,15 +62,26 @@ StatusOr<std::string> PictureReader::Keep(std::string_view base64, std::string_v
   return AddPicture(*std::move(bytes), std::string(place), &ask_.pictures);
 }
 
+StatusOr<std::string> PictureReader::Fetch(std::string_view url, std::string_view place) {
+  if (!defaults_.fetch_picture) {
+    return Misshapen(place,
+                     "this server fetches nothing from addresses (--image-urls allows it): send "
+                     "the picture itself, as \"data:image/png;base64,...\"");
+  }
+  if (ask_.pictures.size() == kMaxPictures) return TooMany(place);
+  auto bytes = defaults_.fetch_picture(std::string(url));
+  if (bytes.status().code() == StatusCode::kInvalidArgument) {
+    return Misshapen(place, Message(bytes.status()));
+  }
+  if (!bytes.ok()) return WithParam(Annotate(bytes.status(), place, ": "), place);
+  return AddPicture(*std::move(bytes), std::string(place), &ask_.pictures);
+}
+
 StatusOr<std::string> PictureReader::Take(const ordered_json& source, std::string_view place) {
   if (!sees_) return Misshapen(place, kSeesNone);
   if (!source.is_string()) return Misshapen(place, "must be a data: URL, or a file in base64");
   const std::string_view text = source.get_ref<const std::string&>();
-  if (text.starts_with("http://") || text.starts_with("https://")) {
-    return Misshapen(place,
-                     "this server fetches nothing from addresses: send the picture itself, as "
-                     "\"data:image/png;base64,...\"");
-  }
+  if (text.starts_with("http://") || text.starts_with("https://")) return Fetch(text, place);
   if (text.starts_with("file:")) {
     return Misshapen(place,
                      "files of the server's machine are not read: send the picture itself, as "

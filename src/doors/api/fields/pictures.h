@@ -31,7 +31,9 @@ class PictureReader {
 
  private:
   StatusOr<std::string> Keep(std::string_view base64, std::string_view place);
+  StatusOr<std::string> Fetch(std::string_view url, std::string_view place);
 
+  const RequestDefaults& defaults_;
   const bool sees_;
   Ask& ask_;
 };

@@ -121,7 +121,10 @@ class PromptRun {
   // `ready` is notified when there is an event to take.
   Task<Status> Start(RequestTurns& turns, const std::shared_ptr<Signal>& ready) {
     Ask ask = read_.ask;
-    ask.turn.tokens = read_.prompts[index_];
+    const LlamaPrompt& prompt = read_.prompts[index_];
+    ask.turn.tokens = prompt.tokens;
+    ask.text = prompt.text;
+    ask.pictures = prompt.pictures;
     auto submitting = turns.Submit(std::move(ask), ready);
     StatusOr<std::shared_ptr<Generation>> generation = co_await submitting;
     if (!generation.ok()) co_return generation.status();
@@ -234,6 +237,12 @@ class PromptRun {
     return done.status;
   }
 
+  std::string PromptText() const {
+    const LlamaPrompt& prompt = read_.prompts[index_];
+    if (!prompt.written.empty()) return prompt.written;
+    return host_.model().Decode(prompt.tokens, /*render_special=*/true);
+  }
+
   Json Result(const Choice& choice) const {
     const bool streamed = read_.stream;
     const DoneEvent& done = choice.done;
@@ -248,7 +257,7 @@ class PromptRun {
         {"tokens_predicted", usage.completion_tokens},
         {"tokens_evaluated", usage.prompt_tokens},
         {"generation_settings", LlamaSettings(read_, seed_, tokenizer_)},
-        {"prompt", host_.model().Decode(read_.prompts[index_], /*render_special=*/true)},
+        {"prompt", PromptText()},
         {"has_new_line", choice.content.find('\n') != choice.content.npos},
         {"truncated", done.reason == FinishReason::kContext},
         {"stop_type", StopType(done.reason)},

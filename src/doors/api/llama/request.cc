@@ -10,6 +10,7 @@
 #include "doors/api/fields/cache_report.h"
 #include "doors/api/fields/fill_in_prompt.h"
 #include "doors/api/fields/mixed_text.h"
+#include "doors/api/fields/pictures.h"
 #include "doors/api/fields/sampling_params.h"
 #include "doors/api/fields/session_name.h"
 #include "doors/api/fields/support.h"
@@ -29,38 +30,72 @@ constexpr char kPromptShape[] =
     "must be a string, an array of token ids and strings, {\"prompt_string\": ...} with either, or "
     "an array of such prompts";
 
-void ReadPrompt(ApiFields* fields, const Json& value, const Model& model,
-                std::vector<std::vector<int32_t>>* prompts) {
-  const Json* text = &value;
-  if (value.is_object()) {
-    if (value.contains("multimodal_data")) {
-      return fields->Unsupported(
-          "prompt", "has multimodal_data: send pictures in messages, to /v1/chat/completions");
-    }
-    const auto it = value.find("prompt_string");
-    if (it == value.end()) return fields->Fail("prompt", kPromptShape);
-    text = &*it;
+// A text with a marker for each picture.
+Status ReadPicturedPrompt(Host& host, const Json& text, const Json& data, LlamaPrompt* prompt) {
+  constexpr std::string_view kPlace = "prompt.multimodal_data";
+  if (!text.is_string() || !data.is_array()) {
+    return Misshapen(kPlace, "must be an array of pictures in base64, with a prompt_string");
   }
-  const PromptEncoder encoder = MakePromptEncoder(model.tokenizer(), model.context_tokens());
-  if (!ReadMixedText(*text, model.n_vocab(), encoder.encode, &prompts->emplace_back())) {
-    fields->Fail("prompt", kPromptShape);
+  Ask ask;
+  PictureReader reader(host, &ask);
+  prompt->text = prompt->written = text.get<std::string>();
+  size_t at = 0;
+  for (size_t i = 0; i < data.size(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(const std::string mark,
+                          reader.Take(data[i], StrCat(kPlace, "[", i, "]")));
+    at = prompt->text.find(kMediaMarker, at);
+    if (at == std::string::npos) break;
+    prompt->text.replace(at, kMediaMarker.size(), mark);
+    at += mark.size();
   }
+  if (at == std::string::npos || prompt->text.find(kMediaMarker, at) != std::string::npos) {
+    return Misshapen(kPlace, StrCat("has ", data.size(), " pictures; prompt_string must have ",
+                                    kMediaMarker, " as often"));
+  }
+  prompt->pictures = std::move(ask.pictures);
+  return OkStatus();
 }
 
-void ReadPrompts(ApiFields* fields, const Model& model,
-                 std::vector<std::vector<int32_t>>* prompts) {
+Status ReadPrompt(Host& host, ApiFields* fields, const Json& value,
+                  std::vector<LlamaPrompt>* prompts) {
+  const Json* text = &value;
+  LlamaPrompt& prompt = prompts->emplace_back();
+  if (value.is_object()) {
+    const auto it = value.find("prompt_string");
+    if (it != value.end()) text = &*it;
+    const Json& data = ValueIn(value, "multimodal_data");
+    if (!data.is_null() && data != Json::array()) {
+      return ReadPicturedPrompt(host, *text, data, &prompt);
+    }
+  }
+  const Model& model = host.model();
+  const PromptEncoder encoder = MakePromptEncoder(model.tokenizer(), model.context_tokens());
+  if (!ReadMixedText(*text, model.n_vocab(), encoder.encode, &prompt.tokens)) {
+    fields->Fail("prompt", kPromptShape);
+  }
+  return OkStatus();
+}
+
+Status ReadPrompts(Host& host, ApiFields* fields, std::vector<LlamaPrompt>* prompts) {
   const Json* const value = fields->Value("prompt");
-  if (value == nullptr) return fields->Fail("prompt", kPromptShape);
+  if (value == nullptr) {
+    fields->Fail("prompt", kPromptShape);
+    return OkStatus();
+  }
   // An array that contains numbers is one prompt; otherwise it is several.
   const bool several =
       value->is_array() && !value->empty() &&
       std::none_of(value->begin(), value->end(), [](const Json& part) { return part.is_number(); });
-  if (!several) return ReadPrompt(fields, *value, model, prompts);
+  if (!several) return ReadPrompt(host, fields, *value, prompts);
   if (value->size() > kMaxPrompts) {
-    return fields->Fail(
-        "prompt", StrCat("has ", value->size(), " prompts, at most ", kMaxPrompts, " are taken"));
+    fields->Fail("prompt",
+                 StrCat("has ", value->size(), " prompts, at most ", kMaxPrompts, " are taken"));
+    return OkStatus();
   }
-  for (const Json& prompt : *value) ReadPrompt(fields, prompt, model, prompts);
+  for (const Json& prompt : *value) {
+    WEFT_RETURN_IF_ERROR(ReadPrompt(host, fields, prompt, prompts));
+  }
+  return OkStatus();
 }
 
 Json BiasList(const LlamaCompletion& read, const Tokenizer& tokenizer) {
@@ -136,7 +171,7 @@ Status ReadRest(Host& host, const HttpRequest& request, ApiFields* fields, Llama
   const auto slot = ReadSlot(fields, host, read->prompts.size());
   fields->CannotMatter({"t_max_prompt_ms"});  // unused by llama-server too
   fields->Refuse("image_data",
-                 "is not supported: send pictures in messages, to /v1/chat/completions",
+                 "is not supported: send {\"prompt_string\", \"multimodal_data\"} as the prompt",
                  Json::array());
   ReadForeignFields(fields, &read->ask.turn);
   ReadTextRule(fields, host.model(), request.Account(), &read->ask.turn);
@@ -156,7 +191,7 @@ StatusOr<LlamaCompletion> ReadLlamaCompletion(Host& host, const HttpRequest& req
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
   LlamaCompletion read;
   ApiFields fields(body);
-  ReadPrompts(&fields, host.model(), &read.prompts);
+  WEFT_RETURN_IF_ERROR(ReadPrompts(host, &fields, &read.prompts));
   WEFT_RETURN_IF_ERROR(ReadRest(host, request, &fields, &read));
   return read;
 }
@@ -169,7 +204,8 @@ StatusOr<LlamaCompletion> ReadLlamaInfill(Host& host, const HttpRequest& request
   FillIn parts = ReadFillIn(&fields, host.model());
   read.prompts.emplace_back();  // filled in once the length of the answer is known
   WEFT_RETURN_IF_ERROR(ReadRest(host, request, &fields, &read));
-  read.prompts[0] = FillInPrompt(host.model(), tokens, std::move(parts), read.ask.turn.max_tokens);
+  read.prompts[0].tokens =
+      FillInPrompt(host.model(), tokens, std::move(parts), read.ask.turn.max_tokens);
   return read;
 }
 

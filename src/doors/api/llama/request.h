@@ -17,9 +17,19 @@
 
 namespace weft::serve {
 
+// Where a picture belongs in a text (prompt_string), as /props says.
+inline constexpr std::string_view kMediaMarker = "<__media__>";
+
+struct LlamaPrompt {
+  std::vector<int32_t> tokens;
+  // Of a prompt with pictures, instead of its tokens: as Ask::text, and as the client wrote it.
+  std::string text, written;
+  std::vector<AskedPicture> pictures;
+};
+
 struct LlamaCompletion {
-  std::vector<std::vector<int32_t>> prompts;  // as tokens
-  Ask ask{.input = Ask::Input::kPrompt};      // without a prompt
+  std::vector<LlamaPrompt> prompts;
+  Ask ask{.input = Ask::Input::kPrompt};  // without a prompt
   // This long after its first token the answer ends at the next line break; 0: never.
   int64_t max_predict_ms = 0;
   int64_t slot = -1;  // the slot the session belongs to; -1: none

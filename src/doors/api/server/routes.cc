@@ -268,7 +268,7 @@ void HandleProps(Host& host, const ServerApiOptions& options, HttpResponder& res
             {"draft_model", DraftModelName(host)},
             {"prediction_head", DraftsByHead(host)},
             {"modalities", {{"vision", host.answerer().sees()}, {"audio", false}}},
-            {"media_marker", ""},
+            {"media_marker", host.answerer().sees() ? kMediaMarker : ""},
             {"endpoint_slots", options.slots},
             {"endpoint_props", false},
             {"endpoint_metrics", options.metrics},

@@ -1,0 +1,18 @@
+// Fetches the pictures of requests from addresses of the open internet (--image-urls).
+#ifndef WEFT_CLI_SERVE_PICTURE_FETCHER_H_
+#define WEFT_CLI_SERVE_PICTURE_FETCHER_H_
+
+#include <string>
+
+#include "base/status.h"
+
+namespace weft::cli {
+
+// The bytes behind an http or https URL: at most 32 MB, within 15 seconds, and never from this
+// machine or its network, wherever a name or a redirect leads. A few at a time: beyond them
+// RESOURCE_EXHAUSTED. Blocks; any thread.
+StatusOr<std::string> FetchPicture(const std::string& url);
+
+}  // namespace weft::cli
+
+#endif  // WEFT_CLI_SERVE_PICTURE_FETCHER_H_
