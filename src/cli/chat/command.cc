@@ -46,6 +46,11 @@ Status ParseText(std::string_view rest, ChatCommand* command) {
   return OkStatus();
 }
 
+Status ParseImage(std::string_view rest, ChatCommand* command) {
+  if (rest.empty()) return InvalidArgument("it needs a picture's file");
+  return ParseText(rest, command);
+}
+
 Status ParseNameAndText(std::string_view rest, ChatCommand* command) {
   command->name = std::string(TakeWord(&rest));
   return ParseText(rest, command);
@@ -95,6 +100,7 @@ bool TakesConversation(ChatVerb verb) {
 }
 
 constexpr Entry kEntries[] = {
+    {"image", ChatVerb::kImage, ParseImage},
     {"new", ChatVerb::kNew, ParseNameAndText},
     {"list", ChatVerb::kList, ParseNothing},
     {"switch", ChatVerb::kSwitch, ParseName},
@@ -118,6 +124,7 @@ constexpr Entry kEntries[] = {
 };
 
 constexpr ChatHelp kHelp[] = {
+    {"/image FILE [MESSAGE]", "show a picture with that message, or with the next one"},
     {"/new [NAME] [SYSTEM...]", "start another conversation, with a system message"},
     {"/list", "list the conversations; * marks the current one"},
     {"/switch NAME", "switch to that conversation"},

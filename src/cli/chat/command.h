@@ -14,6 +14,7 @@ namespace weft::cli {
 
 enum class ChatVerb {
   kSay,
+  kImage,
   kNew,
   kList,
   kSwitch,
@@ -38,7 +39,7 @@ struct ChatCommand {
   ChatVerb verb = ChatVerb::kSay;
   // Of a conversation or a setting; empty if the command has none, or leaves the choice to us.
   std::string name;
-  // A message, a system message, or the value of a setting.
+  // A message, a system message, the value of a setting, or what follows /image.
   std::string text;
   // For /undo (default 1), /trim (default 0: as many as needed) and /fork (default -1: after the
   // last message).

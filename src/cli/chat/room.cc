@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "answer/answer_ends.h"
+#include "answer/pictures.h"
 #include "async/wait_for_task.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -13,14 +14,23 @@ namespace {
 constexpr char kDomain[] = "";
 constexpr char kDefaultName[] = "chat";
 
+Status SeesNone() {
+  return FailedPrecondition(
+      "this model sees no pictures here: start weft chat with --mmproj FILE, the projector that "
+      "was published with the model (mmproj-*.gguf)");
+}
+
 std::string Quoted(const std::string& name) { return StrCat("\"", Printable(name, 128), "\""); }
 
 }  // namespace
 
 StatusOr<std::unique_ptr<ChatRoom>> ChatRoom::Create(Engine* engine,
                                                      std::shared_ptr<const Model> model,
+                                                     std::shared_ptr<serve::Pictures> pictures,
                                                      Notify notify) {
-  WEFT_ASSIGN_OR_RETURN(auto answerer, serve::Answerer::ForCommand(model, engine));
+  WEFT_ASSIGN_OR_RETURN(
+      auto answerer,
+      serve::Answerer::ForCommand(model, engine, /*chat_template=*/"", std::move(pictures)));
   std::unique_ptr<ChatRoom> room(
       new ChatRoom(engine, std::move(model), std::move(answerer), std::move(notify)));
   const std::string& state_dir = engine->options().state_dir;
@@ -104,6 +114,8 @@ Status ChatRoom::Load(const std::string& name) {
   if (stored.ok()) {
     conversation.system = std::move(stored->system);
     conversation.messages = std::move(stored->messages);
+    conversation.pictures = std::move(stored->pictures);
+    if (!conversation.pictures.empty() && !answerer_->sees()) return SeesNone();
     WEFT_ASSIGN_OR_RETURN(conversation.context, UsableContext(*stored));
   }
   if (session.ok()) {
@@ -155,6 +167,7 @@ Status ChatRoom::RestoreSession(OpenChat* conversation, bool has_messages) {
 // --- modifying ---------------------------------------------------------------------------
 
 ChatContext ChatRoom::ContextOf(const OpenChat& conversation, size_t n_messages) const {
+  if (!conversation.pictures.empty()) return ChatContext();
   std::vector<ChatMessage> messages(
       conversation.messages.begin(),
       conversation.messages.begin() + static_cast<std::ptrdiff_t>(n_messages));
@@ -187,6 +200,7 @@ Status ChatRoom::Fork(std::string name, int64_t n_messages) {
   if (taken) return AlreadyExists("there is already a conversation named ", Quoted(name));
   OpenChat fork{.name = name, .system = from.system};
   fork.messages.assign(from.messages.begin(), from.messages.begin() + n_messages);
+  fork.pictures = from.pictures;
   fork.context = ContextOf(from, static_cast<size_t>(n_messages));
   WEFT_RETURN_IF_ERROR(engine_->Restore(from.session));
   WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(from.session));
@@ -221,21 +235,41 @@ Status ChatRoom::Undo(int64_t n_exchanges) {
 StatusOr<ChatPrompt> ChatRoom::RenderMessages(const std::string& system,
                                               std::vector<ChatMessage> messages,
                                               bool for_answer) const {
+  return answerer_->chat().Render(RequestOf(system, std::move(messages), for_answer));
+}
+
+ChatRequest ChatRoom::RequestOf(const std::string& system, std::vector<ChatMessage> messages,
+                                bool for_answer) const {
   if (!system.empty()) {
     messages.insert(messages.begin(), {.role = Role::kSystem, .parts = {system}});
   }
   ChatRequest request = reasoning_;
   request.conversation.messages = std::move(messages);
   request.add_generation_prompt = for_answer;
-  return answerer_->chat().Render(request);
+  return request;
 }
 
-StatusOr<ChatPrompt> ChatRoom::Render(const OpenChat& conversation, size_t first,
-                                      const std::string& question) const {
+ChatRequest ChatRoom::RequestOf(const OpenChat& conversation, size_t first,
+                                const std::string& question) const {
   std::vector<ChatMessage> messages(conversation.messages.begin() + static_cast<long>(first),
                                     conversation.messages.end());
   messages.push_back({.parts = {question}});
-  return RenderMessages(conversation.system, std::move(messages), /*for_answer=*/true);
+  return RequestOf(conversation.system, std::move(messages), /*for_answer=*/true);
+}
+
+StatusOr<int64_t> ChatRoom::SizeOf(const OpenChat& conversation, size_t first,
+                                   const std::string& question) const {
+  serve::Ask ask{.domain = kDomain, .chat = RequestOf(conversation, first, question)};
+  ask.pictures = PicturesIn(conversation);
+  return answerer_->CountTokens(ask);
+}
+
+std::vector<serve::AskedPicture> ChatRoom::PicturesIn(const OpenChat& conversation) {
+  std::vector<serve::AskedPicture> pictures;
+  for (const ChatPicture& picture : conversation.pictures) {
+    pictures.push_back({picture.mark, Printable(picture.name, 200), picture.file});
+  }
+  return pictures;
 }
 
 StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& question) {
@@ -248,10 +282,9 @@ StatusOr<int64_t> ChatRoom::Trim(int64_t n_exchanges, const std::string& questio
   if (n_exchanges == 0) {
     const int64_t most = model_->context_tokens() - model_->context_tokens() / 4;
     for (n_exchanges = 1; n_exchanges < all; ++n_exchanges) {
-      WEFT_ASSIGN_OR_RETURN(const auto prompt,
-                            Render(conversation, static_cast<size_t>(n_exchanges) * 2, question));
-      const auto tokens = encoder_.encode(prompt.text, /*at_start=*/true);
-      if (std::ssize(tokens) <= most) break;
+      WEFT_ASSIGN_OR_RETURN(const int64_t size,
+                            SizeOf(conversation, static_cast<size_t>(n_exchanges) * 2, question));
+      if (size <= most) break;
     }
   }
   conversation.messages.erase(conversation.messages.begin(),
@@ -281,6 +314,7 @@ Status ChatRoom::Store(const OpenChat& conversation) {
   return store_->Save({.name = conversation.name,
                        .system = conversation.system,
                        .messages = conversation.messages,
+                       .pictures = conversation.pictures,
                        .model_fingerprint = model_->fingerprint(),
                        .context = conversation.context});
 }
@@ -365,26 +399,59 @@ StatusOr<std::unique_ptr<serve::Answer>> ChatRoom::Ask(const std::string& questi
     WEFT_RETURN_IF_ERROR(engine_->Reset(conversation.session));
     notify_("the KV cache of this conversation was lost; the model recomputes it");
   }
-  WEFT_ASSIGN_OR_RETURN(const auto prompt, Render(conversation, 0, question));
   ChatContext context = conversation.context;
-  context.Become(prompt.text, encoder_);
-  const AnswerEnds& ends = answerer_->chat().ends();
-  options.tokens = context.tokens();
-  options.stop_strings.insert(options.stop_strings.end(), ends.texts.begin(), ends.texts.end());
-  serve::AddEndTokens(ends.tokens, &options);
-  serve::Ask ask{.input = serve::Ask::Input::kRendered,
-                 .domain = kDomain,
+  serve::Ask ask{.domain = kDomain,
                  .session = {.name = conversation.name, .required = true},
                  .turn = std::move(options),
                  .keeps_context = true,
                  .thought = thought_,
-                 .ends_in_thought = prompt.reasoning_is_open};
+                 .as_written = true};
+  WEFT_RETURN_IF_ERROR(SetPrompt(conversation, question, &context, &ask));
   serve::AnswerReader reader;
   WEFT_ASSIGN_OR_RETURN(auto answer,
                         WaitForTask(pool_, answerer_->Begin(std::move(ask), std::move(reader))));
   conversation.messages.push_back({.parts = {question}});
   conversation.context = std::move(context);
   return answer;
+}
+
+Status ChatRoom::SetPrompt(const OpenChat& conversation, const std::string& question,
+                           ChatContext* context, serve::Ask* ask) const {
+  ask->chat = RequestOf(conversation, 0, question);
+  if (!conversation.pictures.empty()) {
+    ask->pictures = PicturesIn(conversation);
+    return OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(const ChatPrompt prompt, answerer_->chat().Render(ask->chat));
+  context->Become(prompt.text, encoder_);
+  TurnOptions& turn = ask->turn;
+  const AnswerEnds& ends = answerer_->chat().ends();
+  ask->input = serve::Ask::Input::kRendered;
+  ask->ends_in_thought = prompt.reasoning_is_open;
+  turn.tokens = context->tokens();
+  turn.stop_strings.insert(turn.stop_strings.end(), ends.texts.begin(), ends.texts.end());
+  serve::AddEndTokens(ends.tokens, &turn);
+  return OkStatus();
+}
+
+// --- pictures ----------------------------------------------------------------------------
+
+StatusOr<std::string> ChatRoom::Attach(const std::string& path) {
+  if (!answerer_->sees()) return SeesNone();
+  WEFT_ASSIGN_OR_RETURN(ChatPicture picture, ReadChatPicture(path));
+  const Status seen = answerer_->pictures()->Measure(kDomain, *picture.file).status();
+  WEFT_RETURN_IF_ERROR(Annotate(seen, Printable(path, 300), ": "));
+  if (current_->pictures.size() == serve::kMaxPictures) {
+    return ResourceExhausted("a conversation may have at most ", serve::kMaxPictures, " pictures");
+  }
+  current_->attached += picture.mark;
+  current_->pictures.push_back(picture);
+  current_->context = ChatContext();
+  return picture.name;
+}
+
+std::string ChatRoom::WithAttached(const std::string& question) {
+  return StrCat(std::exchange(current_->attached, ""), question);
 }
 
 Status ChatRoom::Finish(const serve::Answer& answer, ChatAnswer ended) {
@@ -396,9 +463,11 @@ Status ChatRoom::Finish(const serve::Answer& answer, ChatAnswer ended) {
     conversation.context = ContextOf(conversation, conversation.messages.size());
     return ended.status;
   }
-  const Tokenizer& tokenizer = *model_->tokenizer();
-  for (const TokenId token : answer.reply_tokens()) {
-    conversation.context.Append(token, tokenizer.Piece(token, /*render_special=*/true));
+  if (conversation.pictures.empty()) {
+    const Tokenizer& tokenizer = *model_->tokenizer();
+    for (const TokenId token : answer.reply_tokens()) {
+      conversation.context.Append(token, tokenizer.Piece(token, /*render_special=*/true));
+    }
   }
   conversation.messages.push_back({.role = Role::kAssistant, .parts = {std::move(ended.text)}});
   return Annotate(Store(conversation), "the messages could not be saved: ");

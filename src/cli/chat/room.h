@@ -22,6 +22,7 @@
 #include "answer/thinking.h"
 #include "async/task_pool.h"
 #include "base/status.h"
+#include "cli/chat/picture.h"
 #include "cli/chat/store.h"
 #include "cli/flags/reply_flags.h"
 #include "weft/engine.h"
@@ -33,6 +34,10 @@ struct OpenChat {
   std::string name;
   std::string system;
   std::vector<ChatMessage> messages;  // alternating questions and answers
+  // Whose marks the messages have. If there are any, `context` is empty: prompts are made anew for
+  // each turn, and the engine finds what it has computed of them.
+  std::vector<ChatPicture> pictures;
+  std::string attached;  // marks of those that the next question begins with
   ChatContext context;
   SessionId session;
   std::optional<TurnUsage> last_turn;
@@ -50,8 +55,10 @@ class ChatRoom {
   // Reports what a user should know although nothing failed.
   using Notify = std::function<void(std::string_view text)>;
 
+  // `pictures`: null if the model sees none.
   static StatusOr<std::unique_ptr<ChatRoom>> Create(Engine* engine,
                                                     std::shared_ptr<const Model> model,
+                                                    std::shared_ptr<serve::Pictures> pictures,
                                                     Notify notify);
 
   // The active conversation. REQUIRES (as do all methods below except List): a successful New or
@@ -81,6 +88,11 @@ class ChatRoom {
   Status Rename(const std::string& name);
   // Deletes a conversation and its files. If it is the current one, another takes its place.
   Status Drop(const std::string& name);
+
+  // The next question begins with the picture of the file. Returns its name.
+  StatusOr<std::string> Attach(const std::string& path);
+  // The question after the pictures that were attached, which no longer are.
+  std::string WithAttached(const std::string& question);
 
   // One turn: call Ask, then Finish once the answer has ended. If it failed, or was cancelled
   // before the model said anything, its question is removed. Finish returns the answer's status, or
@@ -119,9 +131,18 @@ class ChatRoom {
   // empty. Errors come from the template, for example if it takes no system message.
   StatusOr<ChatPrompt> RenderMessages(const std::string& system, std::vector<ChatMessage> messages,
                                       bool for_answer) const;
-  // The conversation's messages from `first` on, followed by a question.
-  StatusOr<ChatPrompt> Render(const OpenChat& conversation, size_t first,
-                              const std::string& question) const;
+  // The conversation's messages from `first` on, followed by a question: as a request, and as the
+  // length of its prompt.
+  ChatRequest RequestOf(const OpenChat& conversation, size_t first,
+                        const std::string& question) const;
+  StatusOr<int64_t> SizeOf(const OpenChat& conversation, size_t first,
+                           const std::string& question) const;
+  ChatRequest RequestOf(const std::string& system, std::vector<ChatMessage> messages,
+                        bool for_answer) const;
+  static std::vector<serve::AskedPicture> PicturesIn(const OpenChat& conversation);
+  // Sets the prompt of a turn: the tokens of `context`, or what the pictures' conversation says.
+  Status SetPrompt(const OpenChat& conversation, const std::string& question, ChatContext* context,
+                   serve::Ask* ask) const;
   Status Store(const OpenChat& conversation);
 
   Engine* const engine_;

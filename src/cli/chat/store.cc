@@ -8,8 +8,11 @@
 #include <cerrno>
 #include <filesystem>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <utility>
 
+#include "answer/row_file.h"
 #include "engine/state/state_directory.h"
 #include "nlohmann/json.hpp"
 
@@ -20,6 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSuffix = ".json";
 constexpr int64_t kFileVersion = 1;
+constexpr int64_t kPictureVersion = 2;  // with pictures
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 
 std::string FileOf(const std::string& name) { return StrCat(SafeFileName(name), kSuffix); }
@@ -43,10 +47,19 @@ Json ToJson(const StoredChat& chat) {
   for (const ChatContext::Mark& mark : chat.context.marks()) {
     marks.push_back({mark.text_bytes, mark.n_tokens, mark.text_hash});
   }
-  return {{"version", kFileVersion},         {"name", chat.name},
-          {"system", chat.system},           {"messages", std::move(messages)},
-          {"model", chat.model_fingerprint}, {"tokens", chat.context.tokens()},
-          {"marks", std::move(marks)}};
+  Json json = {{"version", chat.pictures.empty() ? kFileVersion : kPictureVersion},
+               {"name", chat.name},
+               {"system", chat.system},
+               {"messages", std::move(messages)},
+               {"model", chat.model_fingerprint},
+               {"tokens", chat.context.tokens()},
+               {"marks", std::move(marks)}};
+  for (const ChatPicture& picture : chat.pictures) {
+    json["pictures"].push_back({{"mark", picture.mark},
+                                {"name", picture.name},
+                                {"data", serve::EncodeBase64(picture.file->bytes)}});
+  }
+  return json;
 }
 
 // Reads the fields of an object, and remembers whether any was invalid.
@@ -98,6 +111,23 @@ std::vector<ChatMessage> ReadMessages(FieldReader* reader) {
   return messages;
 }
 
+std::vector<ChatPicture> ReadPictures(FieldReader* reader) {
+  std::vector<ChatPicture> pictures;
+  const Json* const array = reader->Array("pictures");
+  if (array == nullptr) return pictures;
+  for (const Json& item : *array) {
+    FieldReader fields(item);
+    ChatPicture picture{.mark = fields.String("mark"), .name = fields.String("name")};
+    std::optional<std::string> bytes = serve::DecodeBase64(fields.String("data"));
+    fields.Expect(!picture.mark.empty() && bytes.has_value());
+    reader->Expect(fields.ok());
+    if (!reader->ok()) return {};
+    picture.file = std::make_shared<const serve::PictureFile>(*std::move(bytes));
+    pictures.push_back(std::move(picture));
+  }
+  return pictures;
+}
+
 ChatContext ReadContext(FieldReader* reader) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   std::vector<TokenId> tokens;
@@ -124,15 +154,17 @@ ChatContext ReadContext(FieldReader* reader) {
 StatusOr<StoredChat> FromJson(const Json& json) {
   FieldReader reader(json);
   const Json* const version = reader.Find("version");
-  if (version != nullptr && version->is_number_integer() && *version != kFileVersion) {
+  if (version != nullptr && version->is_number_integer() && *version != kFileVersion &&
+      *version != kPictureVersion) {
     return FailedPrecondition("its version is ", version->dump(), "; this program reads ",
-                              kFileVersion);
+                              kFileVersion, " and ", kPictureVersion);
   }
   reader.Expect(version != nullptr && version->is_number_integer());
   StoredChat chat;
   chat.name = reader.String("name");
   chat.system = reader.String("system");
   chat.messages = ReadMessages(&reader);
+  if (reader.ok() && *version == kPictureVersion) chat.pictures = ReadPictures(&reader);
   chat.model_fingerprint = reader.String("model");
   chat.context = ReadContext(&reader);
   if (!reader.ok()) return DataLoss("it does not hold a conversation; remove it");

@@ -20,6 +20,7 @@
 #include "answer/chat/conversation.h"
 #include "base/files/file_io.h"
 #include "base/status.h"
+#include "cli/chat/picture.h"
 
 namespace weft::cli {
 
@@ -27,6 +28,7 @@ struct StoredChat {
   std::string name;
   std::string system;
   std::vector<ChatMessage> messages;  // texts only
+  std::vector<ChatPicture> pictures;  // whose marks the messages have
   // The model that `context` was made with.
   std::string model_fingerprint;
   ChatContext context;

@@ -42,6 +42,19 @@ class ChatStoreTest : public testing::Test {
   std::unique_ptr<ChatStore> store_;
 };
 
+TEST_F(ChatStoreTest, GivesBackPictures) {
+  StoredChat chat = Example("zoo");
+  const std::string bytes("\x89PNG\0\xff", 6);
+  chat.pictures = {{"<picture-1>", "cat.png", std::make_shared<serve::PictureFile>(bytes)}};
+  ASSERT_TRUE(store_->Save(chat).ok());
+  const auto loaded = store_->Load("zoo");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_EQ(loaded->pictures.size(), 1u);
+  EXPECT_EQ(loaded->pictures[0].mark, "<picture-1>");
+  EXPECT_EQ(loaded->pictures[0].name, "cat.png");
+  EXPECT_EQ(loaded->pictures[0].file->bytes, bytes);
+}
+
 TEST_F(ChatStoreTest, GivesBackWhatWasSaved) {
   for (const std::string name : {"kitchen", "../../etc/passwd", "A b", "."}) {
     ASSERT_TRUE(store_->Save(Example(name)).ok());

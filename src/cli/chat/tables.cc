@@ -87,8 +87,8 @@ std::string HistoryText(const OpenChat& conversation) {
   if (!conversation.system.empty()) StrAppend(&text, "system: ", conversation.system, "\n");
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     const ChatMessage& message = conversation.messages[i];
-    StrAppend(&text, i + 1,
-              message.role == Role::kAssistant ? " model: " : " you: ", TextOf(message), "\n");
+    StrAppend(&text, i + 1, message.role == Role::kAssistant ? " model: " : " you: ",
+              WithPictureNames(TextOf(message), conversation.pictures), "\n");
   }
   return text.empty() ? "no messages yet\n" : text;
 }

@@ -17,10 +17,12 @@
 #include <vector>
 
 #include "answer/answer.h"
+#include "answer/pictures.h"
 #include "async/task.h"
 #include "base/terminal.h"
 #include "cli/chat/command.h"
 #include "cli/chat/line_editor.h"
+#include "cli/chat/picture.h"
 #include "cli/chat/room.h"
 #include "cli/chat/settings.h"
 #include "cli/chat/signals.h"
@@ -30,6 +32,7 @@
 #include "cli/flags/adapter_flags.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_flags.h"
+#include "cli/flags/picture_flags.h"
 #include "cli/flags/reply_flags.h"
 #include "cli/flags/sampling_flags.h"
 #include "cli/terminal/markdown_writer.h"
@@ -37,6 +40,9 @@
 
 namespace weft::cli {
 namespace {
+
+// Of embeddings: of the pictures of a few conversations.
+constexpr int64_t kPictureBytes = int64_t{64} << 20;
 
 struct ChatFlags {
   ModelFlags model;
@@ -147,10 +153,13 @@ class ChatLoop {
   }
 
   Status Obey(const std::string& line) {
+    if (const std::string path = PicturePathIn(line); !path.empty()) return Attach(path);
     WEFT_ASSIGN_OR_RETURN(const ChatCommand command, ParseChatLine(line));
     switch (command.verb) {
       case ChatVerb::kSay:
-        return Answer(command.text);
+        return Answer(room_.WithAttached(command.text));
+      case ChatVerb::kImage:
+        return Image(SplitImageArguments(command.text));
       case ChatVerb::kNew:
         return Moved(room_.New(command.name, command.text));
       case ChatVerb::kSwitch:
@@ -190,6 +199,19 @@ class ChatLoop {
         return OkStatus();
     }
     return OkStatus();
+  }
+
+  // The next message brings the picture along.
+  Status Attach(const std::string& path) {
+    WEFT_ASSIGN_OR_RETURN(const std::string name, room_.Attach(path));
+    Say(StrCat("the model sees ", Printable(name, 80), " with your next message"));
+    return OkStatus();
+  }
+
+  Status Image(const ImageArguments& image) {
+    if (image.question.empty()) return Attach(image.path);
+    WEFT_RETURN_IF_ERROR(room_.Attach(image.path).status());
+    return Answer(room_.WithAttached(image.question));
   }
 
   // Reports the now current conversation.
@@ -397,10 +419,17 @@ Status Chat(const ChatFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, found.file));
   RememberModel(flags.model);
   WEFT_ASSIGN_OR_RETURN(options.draft_model, LoadFlaggedDraft(flags.model, *model));
+  WEFT_ASSIGN_OR_RETURN(auto encoder, LoadFlaggedEncoder(flags.model, *model));
+  if (encoder != nullptr) serve::AdmitPictures(encoder->spec(), *model, &options);
   // Declared first: the engine may still wake it during its shutdown.
   WEFT_ASSIGN_OR_RETURN(const auto signals, ChatSignals::Install());
   WEFT_ASSIGN_OR_RETURN(const auto engine, StartEngine(flags, model, options));
-  WEFT_ASSIGN_OR_RETURN(const auto room, ChatRoom::Create(engine.get(), model, Say));
+  std::shared_ptr<serve::Pictures> pictures;
+  if (encoder != nullptr) {
+    pictures = std::make_shared<serve::Pictures>(std::move(encoder), engine.get(), kPictureBytes);
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto room,
+                        ChatRoom::Create(engine.get(), model, std::move(pictures), Say));
   WEFT_RETURN_IF_ERROR(EnterRoom(flags, room.get()));
   ChatLoop loop(ChatSettings(flags.sampling, flags.reply, found.advice), AdaptersInUse(flags.model),
                 engine.get(), room.get(), signals.get());
@@ -415,6 +444,7 @@ Status Chat(const ChatFlags& flags) {
 CommandBody MakeChatCommand(CLI::App* app) {
   auto flags = std::make_shared<ChatFlags>();
   AddModelFlag(app, &flags->model, "NAME");
+  AddPictureFlags(app, &flags->model);
   app->add_option("--state-dir", flags->state_dir,
                   "Save conversations in this directory, and load them from there (default: at a "
                   "terminal XDG_STATE_HOME/weft/chat, otherwise nowhere)");
