@@ -7,6 +7,7 @@ every branch that a file of the architecture may take is there.
 
 import math
 
+import golden_deepseek4
 import golden_phimoe
 
 WIDTH, HEADS, KV_HEADS, HEAD, FFN, VOCABULARY, EXPERTS = 32, 4, 2, 8, 40, 64, 4
@@ -30,6 +31,10 @@ class Model:
 
     def tensor(self, name, dims, low, high):
         self.tensors.append([name, list(dims), low, high])
+
+    def numbers(self, name, dims, limit):
+        """I32 values from 0 to below the limit."""
+        self.tensors.append([name, list(dims), 0, limit, "I32"])
 
     def matrix(self, name, n_in, n_out, *count, bias=False, gain=1.0):
         limit = round(gain * math.sqrt(3 / n_in), 4)
@@ -235,6 +240,60 @@ def laguna(by_head):
     return make
 
 
+def deepseek4():
+    strides, dim, q_rank, index, streams = [0, 4, 128, 4], 16, 24, 64, 4
+    mixes = (2 + streams) * streams
+    model = Model("deepseek4", layers=4, judge="tools/golden_deepseek4.py, float64", **EXPERT_KEYS, **YARN, **{
+        "attention.head_count_kv": 1, "attention.key_length": dim, "attention.value_length": dim,
+        "rope.dimension_count": 8, "attention.q_lora_rank": q_rank, "attention.sliding_window": 20,
+        "attention.output_group_count": 2, "attention.output_lora_rank": 12,
+        "attention.compress_ratios": strides, "attention.compress_rope_freq_base": 40000.0,
+        "attention.indexer.head_count": 3, "attention.indexer.key_length": index,
+        "attention.indexer.top_k": 6, "hyper_connection.count": streams,
+        "hyper_connection.sinkhorn_iterations": 4, "hyper_connection.epsilon": 1e-3,
+        "hash_layer_count": 2, "expert_gating_func": 4, "expert_weights_norm": True,
+        "expert_weights_scale": 1.5, "expert_shared_count": 1, "swiglu_clamp_exp": 0.8,
+        "swiglu_clamp_shexp": 0.6}).ends()
+
+    def mix(name, n_out, n_scales):
+        model.matrix(name + "_fn", streams * WIDTH, n_out, gain=2.0)
+        model.tensor(name + "_base.weight", [n_out], -1.0, 1.0)
+        model.tensor(name + "_scale.weight", [n_scales], 0.5, 1.5)
+
+    def entries(name, stride, n):
+        width = 2 * n if stride == 4 else n
+        model.matrix(name + "_compressor_kv", WIDTH, width)
+        model.matrix(name + "_compressor_gate", WIDTH, width)
+        model.tensor(name + "_compressor_ape.weight", [width, stride], -1.0, 1.0)
+        model.norm(name + "_compressor_norm", n)
+
+    mix("output_hc", streams, 1)
+    for layer, stride in enumerate(strides):
+        blk = f"blk.{layer}."
+        mix(blk + "hc_attn", mixes, 3)
+        mix(blk + "hc_ffn", mixes, 3)
+        model.norm(blk + "attn_norm")
+        model.matrix(blk + "attn_q_a", WIDTH, q_rank)
+        model.norm(blk + "attn_q_a_norm", q_rank)
+        model.matrix(blk + "attn_q_b", q_rank, HEADS * dim)
+        model.matrix(blk + "attn_kv", WIDTH, dim)
+        model.norm(blk + "attn_kv_norm", dim)
+        model.tensor(blk + "attn_sinks.weight", [HEADS], -1.0, 1.0)
+        model.matrix(blk + "attn_output_a", HEADS * dim // 2, 2 * 12)
+        model.matrix(blk + "attn_output_b", 2 * 12, WIDTH)
+        if stride > 0:
+            entries(blk + "attn", stride, dim)
+        if stride == 4:
+            entries(blk + "indexer", stride, index)
+            model.matrix(blk + "indexer.proj", WIDTH, 3)
+            model.matrix(blk + "indexer.attn_q_b", q_rank, 3 * index)
+        model.norm(blk + "ffn_norm")
+        model.experts(blk, shared=24, bias=layer >= 2)
+        if layer < 2:
+            model.numbers(blk + "ffn_gate_tid2eid.weight", [2, VOCABULARY], EXPERTS)
+    return model.done()
+
+
 def muse_glimmer():
     model = Model("muse-glimmer", layers=4, **ROPE, **{
         "attention.key_length": HEAD, "attention.value_length": HEAD,
@@ -406,6 +465,7 @@ MODELS = {
     "deci": deci,
     "deepseek": experts_model("deepseek", expert_shared_count=2, shared=48,
                               leading_dense_block_count=1, expert_weights_scale=1.5),
+    "deepseek4": deepseek4,
     "ernie4_5": llama_like("ernie4_5"),
     "exaone": llama_like("exaone", divisors=True),
     "falcon": falcon(False),
@@ -440,5 +500,5 @@ MODELS = {
     "xverse": llama_like("xverse"),
 }
 
-# Models that llama.cpp does not compute as their authors do, by the function that judges them.
-JUDGES = {"phimoe": golden_phimoe.logits}
+# Models that are not judged by llama.cpp, by the function that judges them.
+JUDGES = {"deepseek4": golden_deepseek4.logits, "phimoe": golden_phimoe.logits}

@@ -69,8 +69,10 @@ def write_model(model, path):
     for key, value in model["keys"].items():
         add_key(writer, key, value)
     writer.add_string("tokenizer.ggml.model", "none")
-    for name, dims, low, high in model["tensors"]:
+    for name, dims, low, high, *form in model["tensors"]:
         values = random_values(model["seed"], name, int(numpy.prod(dims)), low, high)
+        if form == ["I32"]:
+            values = values.astype(numpy.int32)
         writer.add_tensor(name, values.reshape(dims[::-1]))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

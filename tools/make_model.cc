@@ -82,6 +82,11 @@ class Maker {
   void AddStateSpace(int64_t layer);
   void AddFeedForward(int64_t layer);
   void AddPredictor(int64_t layer);
+  void AddCompressedMetadata();
+  void AddCompressedLayer(int64_t layer);
+  void AddEntries(int64_t layer, std::string_view part, int64_t dim);
+  void AddStreamMix(const std::string& name, int64_t n_out, int64_t n_scales);
+  void AddNumbers(const std::string& name, std::vector<int64_t> dims, int64_t limit);
   void AddMatrix(const std::string& name, std::vector<int64_t> dims, Role role, int64_t layer);
   void AddTyped(const std::string& name, std::vector<int64_t> dims, DType type);
   void AddValues(const std::string& name, std::vector<int64_t> dims, float low, float high);
@@ -89,6 +94,13 @@ class Maker {
 
   static std::string Name(int64_t layer, std::string_view part) {
     return StrCat("blk.", layer, ".", part);
+  }
+  // Sizes of DeepSeek V4 that no option changes.
+  static constexpr int64_t kStreams = 4, kRank = 64, kOutputGroups = 2, kIndexHeads = 2;
+  static constexpr int64_t kChosenEntries = 8;
+  int64_t StrideOf(int64_t layer) const {
+    const char mixer = shape_.MixerOf(layer);
+    return mixer == 'x' ? 4 : mixer == 'h' ? 128 : 0;
   }
   bool is(std::string_view architecture) const { return shape_.architecture == architecture; }
 
@@ -104,7 +116,8 @@ class Maker {
   const Mix mix_;
   RandomWeights weights_;
   GgufWriter writer_;
-  std::deque<std::vector<float>> vectors_;  // bytes that `writer_` refers to
+  std::deque<std::vector<float>> vectors_;    // bytes that `writer_` refers to
+  std::deque<std::vector<int32_t>> numbers_;  // likewise
   MadeModel made_{};
   uint64_t written_bytes_ = 0;
   Status status_;
@@ -141,7 +154,9 @@ void Maker::AddMetadata() {
     add("expert_used_count", shape_.experts_used);
     add("expert_feed_forward_length", shape_.expert_ffn);
   }
-  if (shape_.mixers.empty()) {
+  if (is("deepseek4")) {
+    AddCompressedMetadata();
+  } else if (shape_.mixers.empty()) {
     add("attention.head_count_kv", shape_.kv_heads);
   } else {
     AddRecurrentMetadata();
@@ -195,12 +210,14 @@ void Maker::AddTensors() {
             shape_.tied ? Role::kOutput : Role::kPlain, 0);
   for (int64_t layer = 0; layer < shape_.layers; ++layer) AddLayer(layer);
   for (int64_t i = 0; i < shape_.predictors; ++i) AddPredictor(shape_.layers + i);
+  if (is("deepseek4")) AddStreamMix("output_hc", kStreams, 1);
   AddNorm(is("lfm2") ? "token_embd_norm.weight" : "output_norm.weight", shape_.embd);
   if (!shape_.tied) AddMatrix("output.weight", {shape_.embd, shape_.vocab}, Role::kOutput, 0);
 }
 
 void Maker::AddLayer(int64_t layer) {
   AddNorm(Name(layer, "attn_norm.weight"), shape_.embd);
+  if (is("deepseek4")) return AddCompressedLayer(layer);
   switch (shape_.MixerOf(layer)) {
     case 'c':
       AddConvolution(layer);
@@ -227,6 +244,84 @@ void Maker::AddPredictor(int64_t layer) {
   AddNorm(name("attn_norm"), shape_.embd);
   AddAttention(layer);
   AddFeedForward(layer);
+}
+
+void Maker::AddCompressedMetadata() {
+  const auto key = [&](std::string_view name) { return StrCat(shape_.architecture, ".", name); };
+  const auto add = [&](std::string_view name, int64_t value) {
+    writer_.AddUint32(key(name), static_cast<uint32_t>(value));
+  };
+  add("attention.head_count_kv", shape_.kv_heads);
+  add("attention.q_lora_rank", kRank);
+  add("attention.output_group_count", kOutputGroups);
+  add("attention.output_lora_rank", kRank);
+  add("attention.indexer.head_count", kIndexHeads);
+  add("attention.indexer.key_length", shape_.head_dim);
+  add("attention.indexer.top_k", kChosenEntries);
+  std::vector<int32_t> strides;
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    strides.push_back(static_cast<int32_t>(StrideOf(layer)));
+  }
+  writer_.AddInt32Array(key("attention.compress_ratios"), strides);
+  writer_.AddFloat32(key("attention.compress_rope_freq_base"), 160000);
+  add("hyper_connection.count", kStreams);
+  add("hyper_connection.sinkhorn_iterations", 20);
+  writer_.AddFloat32(key("hyper_connection.epsilon"), 1e-6f);
+  add("hash_layer_count", 1);
+  add("expert_gating_func", 4);
+  writer_.AddBool(key("expert_weights_norm"), true);
+  writer_.AddFloat32(key("expert_weights_scale"), 1.5f);
+  add("expert_shared_count", 1);
+  writer_.AddFloat32(key("swiglu_clamp_exp"), 10);
+}
+
+void Maker::AddStreamMix(const std::string& name, int64_t n_out, int64_t n_scales) {
+  AddTyped(name + "_fn.weight", {kStreams * shape_.embd, n_out}, DType::kF32);
+  AddValues(name + "_base.weight", {n_out}, -1, 1);
+  AddValues(name + "_scale.weight", {n_scales}, 0.5f, 1.5f);
+}
+
+void Maker::AddEntries(int64_t layer, std::string_view part, int64_t dim) {
+  const auto name = [&](std::string_view ending) { return Name(layer, StrCat(part, ending)); };
+  const int64_t stride = StrideOf(layer), width = stride == 4 ? 2 * dim : dim;
+  AddMatrix(name("_compressor_kv.weight"), {shape_.embd, width}, Role::kPlain, layer);
+  AddMatrix(name("_compressor_gate.weight"), {shape_.embd, width}, Role::kPlain, layer);
+  AddValues(name("_compressor_ape.weight"), {width, stride}, -1, 1);
+  AddNorm(name("_compressor_norm.weight"), dim);
+}
+
+void Maker::AddCompressedLayer(int64_t layer) {
+  const auto name = [&](std::string_view part) { return Name(layer, StrCat(part, ".weight")); };
+  const int64_t embd = shape_.embd, heads = shape_.heads * shape_.head_dim;
+  const int64_t n_mixes = (2 + kStreams) * kStreams, ffn = shape_.expert_ffn;
+  const auto add = [&](std::string_view part, int64_t n_in, int64_t n_out) {
+    AddMatrix(name(part), {n_in, n_out}, Role::kPlain, layer);
+  };
+  AddStreamMix(Name(layer, "hc_attn"), n_mixes, 3);
+  AddStreamMix(Name(layer, "hc_ffn"), n_mixes, 3);
+  add("attn_q_a", embd, kRank);
+  AddNorm(name("attn_q_a_norm"), kRank);
+  add("attn_q_b", kRank, heads);
+  add("attn_kv", embd, shape_.head_dim);
+  AddNorm(name("attn_kv_norm"), shape_.head_dim);
+  AddValues(name("attn_sinks"), {shape_.heads}, -1, 1);
+  add("attn_output_a", heads / kOutputGroups, kOutputGroups * kRank);
+  add("attn_output_b", kOutputGroups * kRank, embd);
+  if (StrideOf(layer) > 0) AddEntries(layer, "attn", shape_.head_dim);
+  if (StrideOf(layer) == 4) {
+    AddEntries(layer, "indexer", shape_.head_dim);
+    add("indexer.proj", embd, kIndexHeads);
+    add("indexer.attn_q_b", kRank, kIndexHeads * shape_.head_dim);
+  }
+  AddFeedForward(layer);
+  add("ffn_gate_shexp", embd, ffn);
+  add("ffn_up_shexp", embd, ffn);
+  add("ffn_down_shexp", ffn, embd);
+  if (layer == 0) {
+    AddNumbers(name("ffn_gate_tid2eid"), {shape_.experts_used, shape_.vocab}, shape_.experts);
+  } else {
+    AddValues(Name(layer, "exp_probs_b.bias"), {shape_.experts}, -0.1f, 0.1f);
+  }
 }
 
 void Maker::AddAttention(int64_t layer) {
@@ -346,6 +441,14 @@ void Maker::AddValues(const std::string& name, std::vector<int64_t> dims, float 
   vectors_.push_back(weights_.MakeVector(name, n, low, high));
   made_.parameters += n;
   writer_.AddTensor(name, DType::kF32, dims, std::as_bytes(std::span(vectors_.back())));
+}
+
+void Maker::AddNumbers(const std::string& name, std::vector<int64_t> dims, int64_t limit) {
+  const std::vector<float> values =
+      weights_.MakeVector(name, dims[0] * dims[1], 0, static_cast<float>(limit));
+  std::vector<int32_t>& numbers = numbers_.emplace_back();
+  for (const float value : values) numbers.push_back(static_cast<int32_t>(value));
+  writer_.AddTensor(name, DType::kI32, dims, std::as_bytes(std::span(numbers)));
 }
 
 }  // namespace

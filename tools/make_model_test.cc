@@ -74,6 +74,10 @@ TEST_F(MakeModelTest, TinyShapesHaveTheirTensors) {
       EXPECT_EQ(Tensor(*file, StrCat("blk.", layer, ".attn_k.weight")).dims[1],
                 shape.kv_heads * shape.head_dim);
     }
+    if (shape.architecture == "deepseek4") {
+      EXPECT_EQ(Tensor(*file, "blk.0.ffn_gate_tid2eid.weight").type, DType::kI32);
+      EXPECT_EQ(Tensor(*file, "blk.2.attn_compressor_ape.weight").dims[1], 128);
+    }
     if (shape.ffn == 0) {
       EXPECT_EQ(Tensor(*file, "blk.2.ssm_out.weight").dims[0],
                 shape.state_heads * shape.state_head_dim);

@@ -103,7 +103,7 @@ REPLIES = {
     "vectors": "bert jina-bert-v2 modern-bert nomic-bert gemma-embedding",
     "harmony": "gpt-oss", "gemma4": "gemma4", "lfm2": "lfm2 lfm2moe", "seed-xml": "seed_oss",
     "minimax-xml": "minimax-m2", "kimi": "kimi-linear", "mistral": "mistral3 mistral4",
-    "deepseek": "deepseek2", "deepseek-xml": "deepseek32", "llama3": "llama deci",
+    "deepseek": "deepseek2", "deepseek-xml": "deepseek32 deepseek4", "llama3": "llama deci",
     "command-r": "command-r", "command-r7b": "cohere2 cohere2moe", "hunyuan-xml": "hy_v3",
     "glimmer": "muse-glimmer", "minimax-nested": "minimax-m3",
     "glm": "glm4moe glm-dsa laguna spark2_5",

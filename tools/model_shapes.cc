@@ -47,6 +47,10 @@ constexpr ModelShape kShapes[] = {
     {"tiny-moe", "for tests: 8 experts of 256, 2 used", "qwen3moe",
      3, 256, 512, 4, 2, 64, 2048, false, 4096, 1e6, 1e-6, kBytePairs, "qwen2",
      8, 2, 256},
+    {"tiny-deepseek4", "for tests: 8 experts of 128, 2 used; entries of 4 and of 128 positions",
+     "deepseek4",
+     4, 256, 512, 4, 1, 64, 2048, false, 4096, 1e4, 1e-6, kBytePairs, "deepseek-v3",
+     8, 2, 128, 32, "wxhx", 0, 0, 0, 0, 0, 16},
     {"tiny-lfm2", "for tests", "lfm2",
      5, 256, 512, 4, 2, 64, 2048, true, 4096, 1e6, 1e-5, kBytePairs, "lfm2",
      0, 0, 0, 0, "cca", 3},
@@ -128,7 +132,8 @@ Status CheckShape(const ModelShape& shape) {
                            may_predict ? 16 : 0, " with the architecture ", shape.architecture);
   }
   if (shape.kv_heads > 0) WEFT_RETURN_IF_ERROR(CheckAttention(shape));
-  if (shape.architecture != "qwen3moe" && shape.architecture != "glm4moe") {
+  if (shape.architecture != "qwen3moe" && shape.architecture != "glm4moe" &&
+      shape.architecture != "deepseek4") {
     if (shape.experts == 0 && shape.experts_used == 0 && shape.expert_ffn == 0) return OkStatus();
     return InvalidArgument("the architecture ", shape.architecture, " has no experts");
   }

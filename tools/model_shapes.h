@@ -39,7 +39,8 @@ struct ModelShape {
   // Positions that the windowed layers see; 0 where all layers see everything.
   int64_t window = 0;
   // Hybrids: layer i's mixer, at i modulo the length: a attention, c short convolution, d gated
-  // delta net, s state space. Empty: attention everywhere.
+  // delta net, s state space; DeepSeek V4's attention to w the window alone, x also to entries of 4
+  // positions, h of 128. Empty: attention everywhere.
   std::string_view mixers = {};
   int64_t conv_taps = 0;
   // Heads of recurrent state, their width and the state's other side; groups of heads

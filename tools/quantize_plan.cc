@@ -64,8 +64,9 @@ bool Contains(std::string_view text, std::string_view part) {
 bool StaysFloat(const TensorInfo& tensor) {
   if (tensor.rows() == 1 || tensor.dims[0] < 32 || tensor.values() < kSmallValues) return true;
   if (!tensor.name.ends_with(".weight")) return true;
-  for (std::string_view part : {"norm", "ffn_gate_inp", "conv", "rope_freqs", "position_embd",
-                                "token_types", "altup", "laurel", "per_layer_model_proj"}) {
+  for (std::string_view part :
+       {"norm", "ffn_gate_inp", "conv", "rope_freqs", "position_embd", "token_types", "altup",
+        "laurel", "per_layer_model_proj", ".hc_", "output_hc", "compressor_ape"}) {
     if (Contains(tensor.name, part)) return true;
   }
   return false;

@@ -63,6 +63,7 @@ struct BoundSpec {
     float stream_scale = 1;
     typename Form::Norm stream_norm;
     int64_t row_part = 0;
+    bool replaces_stream = false;
   };
   struct PerLayerInput {
     typename Form::Table table;

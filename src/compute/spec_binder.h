@@ -37,7 +37,7 @@ struct MatrixRows {
   MatrixKey key() const { return {index, first_row, n_out, stacked}; }
   // The stored bytes of row `i` of n_out * count.
   const std::byte* Row(int64_t i) const {
-    const int64_t row = i / n_out * tensor->dims[1] + first_row + i % n_out;
+    const int64_t row = i / n_out * (tensor->rows() / count) + first_row + i % n_out;
     return tensor->data.data() + row * tensor->row_bytes();
   }
 };
@@ -147,6 +147,7 @@ class SpecBinder {
   struct TensorVisitor : OperationVisitor {
     explicit TensorVisitor(Self* its_binder) : binder(its_binder) {}
     void Tensor(const auto& part, const Shape&, auto& bound) { bound = binder->Of(part); }
+    void Table(const auto& part, int64_t, int64_t, auto& bound) { bound = binder->Of(part); }
     Self* const binder;
   };
 
@@ -184,6 +185,7 @@ typename BoundSpec<Form, Bound>::Block SpecBinder<Self, Form, Bound>::BindBlock(
   bound.stream_scale *= block.stream_factor;
   bound.stream_norm = self().Of(block.stream_norm);
   bound.row_part = block.row_part;
+  bound.replaces_stream = block.replaces_stream;
   return bound;
 }
 

@@ -1,5 +1,6 @@
 #include "compute/spec_tensors.h"
 
+#include <cstring>
 #include <set>
 
 #include "base/strings.h"
@@ -12,6 +13,7 @@ namespace {
 class Collector : public OperationVisitor {
  public:
   void Tensor(const auto& part, const Shape&) { Add(part); }
+  void Table(const auto& part, int64_t, int64_t) { Add(part); }
 
   template <typename... Parts>
   void Add(const Parts&... parts) {
@@ -30,6 +32,12 @@ class Collector : public OperationVisitor {
   void AddOne(const Norm& norm) { Add(norm.weight, norm.bias); }
 
   std::set<int> indices_;
+};
+
+// Tables, which may hold numbers.
+struct TableFinder : OperationVisitor {
+  void Table(TensorRef ref, int64_t, int64_t) { indices.insert(ref.index); }
+  std::set<int> indices;
 };
 
 }  // namespace
@@ -63,9 +71,12 @@ std::vector<TensorRef> TensorsOf(const ModelSpec& spec) {
 }
 
 Status CheckWeightTypes(const ModelFile& file, const ModelSpec& spec) {
+  TableFinder tables;
+  VisitOperations(spec, tables);
   for (const TensorRef ref : TensorsOf(spec)) {
     const TensorInfo& tensor = file.tensors()[ref.index];
     if (CanDequantize(tensor.type)) continue;
+    if (tensor.type == DType::kI32 && tables.indices.contains(ref.index)) continue;
     return Unimplemented("tensor ", Printable(tensor.name), " has type ", NameOf(tensor.type),
                          ", which cannot be computed with; convert the model to another type");
   }
@@ -82,11 +93,19 @@ Status CheckAdapterTypes(const Adapter& adapter) {
   return OkStatus();
 }
 
-void Decode(const TensorInfo& tensor, float* out) {
-  for (int64_t row = 0; row < tensor.rows(); ++row) {
-    Dequantize(tensor.type, tensor.data.data() + row * tensor.row_bytes(), tensor.dims[0],
-               out + row * tensor.dims[0]);
+void DecodeRow(const TensorInfo& tensor, int64_t row, float* out) {
+  const std::byte* const bytes = tensor.data.data() + row * tensor.row_bytes();
+  if (tensor.type != DType::kI32) return Dequantize(tensor.type, bytes, tensor.dims[0], out);
+  for (int64_t i = 0; i < tensor.dims[0]; ++i) {
+    int32_t number = 0;
+    std::memcpy(&number, bytes + i * static_cast<int64_t>(sizeof(number)), sizeof(number));
+    out[i] = static_cast<float>(number);
   }
+}
+
+void Decode(const TensorInfo& tensor, float* out) {
+  for (int64_t row = 0; row < tensor.rows(); ++row)
+    DecodeRow(tensor, row, out + row * tensor.dims[0]);
 }
 
 std::vector<float> ValuesOf(const TensorInfo& tensor) {

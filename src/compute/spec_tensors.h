@@ -24,7 +24,9 @@ Status CheckWeightTypes(const ModelFile& file, const ModelSpec& spec);
 // The same for an adapter's tensors.
 Status CheckAdapterTypes(const Adapter& adapter);
 
-// All values of a tensor: values() of them. REQUIRES: CanDequantize(type).
+// Values of a row or of a whole tensor; numbers of an I32 tensor become floats. REQUIRES:
+// CheckWeightTypes accepts the type.
+void DecodeRow(const TensorInfo& tensor, int64_t row, float* out);
 void Decode(const TensorInfo& tensor, float* out);
 std::vector<float> ValuesOf(const TensorInfo& tensor);
 // Empty if the reference is empty.

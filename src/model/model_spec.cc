@@ -106,6 +106,11 @@ Status CheckTakesRows(const ModelSpec& spec) {
                          " takes no input embeddings: its layers look up a token's id in "
                          "a table of their own (per-layer embeddings)");
   }
+  if (RoutesByToken(spec)) {
+    return Unimplemented(spec.architecture,
+                         " takes no input embeddings: a token's id chooses the experts of its "
+                         "first layers");
+  }
   if (spec.token_types.separator >= 0) {
     return Unimplemented(spec.architecture,
                          " takes no input embeddings: it tells two texts apart by the "
@@ -125,7 +130,8 @@ bool AttendsPlainly(const ModelSpec& spec) {
     const auto* const attention = std::get_if<Attention>(&path.op);
     if (attention != nullptr) finder.plain &= !attention->choice && attention->chunk == 0;
     finder.plain &= !std::holds_alternative<LatentAttention>(path.op) &&
-                    !std::holds_alternative<UnfoldedLatentAttention>(path.op);
+                    !std::holds_alternative<UnfoldedLatentAttention>(path.op) &&
+                    !std::holds_alternative<CompressedAttention>(path.op);
   });
   return finder.plain;
 }
@@ -155,6 +161,15 @@ bool ChoosesKeys(const ModelSpec& spec) {
     std::visit(ask, path.op);
   });
   return chooses;
+}
+
+bool RoutesByToken(const ModelSpec& spec) {
+  bool by_token = false;
+  ForEachPath(spec, [&](const Path& path) {
+    const auto* experts = std::get_if<MixtureOfExperts>(&path.op);
+    by_token |= experts != nullptr && experts->by_token;
+  });
+  return by_token;
 }
 
 bool NeedsWholeTexts(const ModelSpec& spec) {

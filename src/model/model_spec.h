@@ -13,6 +13,7 @@
 //     y = sum over paths p:  p.scale * p.post(p.op(p.pre(h)))
 //     x = block.stream_norm((x + block.residual_scale * block.post(y)) * block.stream_scale
 //                           * block.stream_factor)
+//     (or x = block.post(y), if the block replaces the stream)
 //   vector = output_norm(x)
 //   logits = softcap(output(vector) * logit_scale)
 //
@@ -70,6 +71,17 @@ struct KvLayer {
   int n_heads = 0;
   int64_t k_dim = 0;  // per head
   int64_t v_dim = 0;  // per head; 0 if values are the first part of the keys
+  // Only the last position of each run of `stride` has keys. A power of two, as a page's positions
+  // are; a page of fewer positions still has room for one.
+  int64_t stride = 1;
+  bool exact = false;  // stored as F32, whatever the KV type
+
+  // Of positions [0, n_tokens).
+  int64_t n_values(int64_t n_tokens) const { return n_tokens / stride * n_heads * (k_dim + v_dim); }
+  // Positions of a page, for each row of keys.
+  int64_t RowTokens(int64_t page_tokens) const {
+    return stride < page_tokens ? stride : page_tokens;
+  }
 };
 
 // Layers that share pages, because they see the same window. A page of the group holds a fixed
@@ -108,6 +120,8 @@ struct Block {
   Norm stream_norm;         // applied to the stream after the block
   // After the block, the input embedding's part of that number is added to its stream; 0: none.
   int row_part = 0;
+  // x = post(y); then the fields from residual_scale on have their defaults.
+  bool replaces_stream = false;
 };
 
 struct Layer {
@@ -253,6 +267,8 @@ bool KeepsInputs(const ModelSpec& spec);
 bool SharesFirstValues(const ModelSpec& spec);
 // Whether some attention chooses among the visible keys by their contents.
 bool ChoosesKeys(const ModelSpec& spec);
+// Whether experts are chosen by a token's id.
+bool RoutesByToken(const ModelSpec& spec);
 // Whether some operation sees later tokens: then all rows of a text must be in one step, and begin
 // at position 0.
 bool NeedsWholeTexts(const ModelSpec& spec);

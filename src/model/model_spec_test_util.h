@@ -236,8 +236,8 @@ class SpecJudge : public OperationVisitor {
     ASSERT_TRUE(stack);
     const TensorInfo& info = file_.tensors()[stack.weight.index];
     EXPECT_EQ(info.dims[0], shape.n_in) << info.name;
-    EXPECT_LE(stack.first_row + shape.n_out, info.dims[1]) << info.name;
-    EXPECT_EQ(info.dims[2], shape.count) << info.name;
+    EXPECT_EQ(info.rows() % shape.count, 0) << info.name;
+    EXPECT_LE(stack.first_row + shape.n_out, info.rows() / shape.count) << info.name;
     if (stack.bias) ExpectShape(stack.bias, {shape.n_out, shape.count});
     Tensor(stack.scale, {.n_in = shape.count, .needed = false});
   }
@@ -262,6 +262,9 @@ class SpecJudge : public OperationVisitor {
     if (!shape.needed) ExpectShape(vector, {shape.n_in});
     EXPECT_EQ(info.type, DType::kF32) << info.name;
   }
+  void Table(TensorRef table, int64_t n_in, int64_t n_rows) {
+    if (table) ExpectShape(table, {n_in, n_rows});
+  }
   void Tensor(const Convolution& convolution, const Shape& shape) {
     EXPECT_GE(convolution.n_taps, 2);
     const bool is_flat = file_.tensors()[convolution.kernel.index].dims[1] == shape.n_out;
@@ -275,6 +278,9 @@ class SpecJudge : public OperationVisitor {
     EXPECT_EQ(kv.n_heads, use.n_kv_heads);
     EXPECT_EQ(kv.k_dim, use.k_dim);
     EXPECT_EQ(kv.v_dim, use.v_in_k ? 0 : use.v_dim);
+    EXPECT_EQ(kv.stride, use.stride);
+    EXPECT_EQ(kv.exact, use.exact);
+    EXPECT_TRUE(kv.stride > 0 && (kv.stride & (kv.stride - 1)) == 0) << "pages are powers of two";
   }
   void Slot(const SlotUse& use) {
     ASSERT_GE(use.slot, 0);
@@ -344,6 +350,10 @@ class SpecJudge : public OperationVisitor {
     Tensor(block.stream_scale, {.n_in = 1, .needed = false});
     Tensor(block.stream_norm, vector);
     EXPECT_TRUE(std::isfinite(block.residual_scale));
+    if (block.replaces_stream) {
+      EXPECT_TRUE(block.residual_scale == 1 && block.stream_factor == 1);
+      EXPECT_TRUE(!block.stream_scale && !block.stream_norm);
+    }
     EXPECT_FALSE(block.paths.empty());
     for (const Path& path : block.paths) {
       Tensor(path.pre, vector);

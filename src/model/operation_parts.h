@@ -75,6 +75,8 @@ struct KvUse {
   int64_t k_dim, v_dim;  // per head
   bool v_in_k;           // a value is the first v_dim of its key
   bool writes;           // false: reads the cache of another operation
+  int64_t stride = 1;    // see KvLayer
+  bool exact = false;
 };
 
 // An operation's recurrent state: n_heads states of n_rows rows and n_columns columns.
@@ -115,6 +117,8 @@ struct OperationVisitor {
   // `of`: the same tensor in the other forms passed to Visit. Parts are TensorRef (a vector),
   // Linear, StackedLinear, Norm, Convolution.
   void Tensor(const auto& /*part*/, const Shape&, auto&... /*of*/) {}
+  // A vector that holds n_rows rows of n_in values, of any type that can be decoded; optional.
+  void Table(const auto& /*part*/, int64_t /*n_in*/, int64_t /*n_rows*/, auto&... /*of*/) {}
   void Kv(const KvUse&) {}
   void Slot(const SlotUse&) {}
   // The rope rotates values of heads of `dim`; -1: no rope.

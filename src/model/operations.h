@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "model/latent_operations.h"
 #include "model/operation_parts.h"
 #include "model/recurrent_operations.h"
 #include "model/side_stream_operations.h"
@@ -29,7 +30,8 @@ enum class Activation {
   // gpt-oss: g = min(gate, limit), u = clamp(up, -limit, limit);
   // g * sigmoid(1.702 g) * (u + 1).
   kClampedSwiglu,
-  kClampedSilu,  // min(silu(gate), limit) * clamp(up, -limit, limit)
+  kClampedSilu,    // min(silu(gate), limit) * clamp(up, -limit, limit)
+  kSiluOfClamped,  // silu(min(gate, limit)) * clamp(up, -limit, limit)
   // x = up, without a gate. x > 0: rise x^2 + slope x; otherwise: fall (e^min(x, limit) - 1 - x) +
   // slope x.
   kXielu,
@@ -296,50 +298,6 @@ struct LatentAttention : LatentAttentionTensors<InFile> {
   }
 };
 
-// Multi-head latent attention that stores every head's keys and values.
-//
-//   q_h = [nope, rope] per head, from q_b(q_a_norm(q_a(x)))
-//   [c, k_rope] = kv_a(x);  [k_nope, v] per head = kv_b(kv_norm(c));  rope on q's and k's rope part
-//   stored: k_h = [k_nope, k_rope], v_h;  attention with as many key heads as query heads;  out
-template <typename Form>
-struct UnfoldedLatentAttentionTensors {
-  typename Form::Linear q_a, q_b;
-  typename Form::Norm q_a_norm;
-  typename Form::Linear kv_a;  // n_out = latent_dim + rope_dim
-  typename Form::Norm kv_norm;
-  typename Form::Linear kv_b;  // n_out = n_heads * (nope_dim + v_dim)
-  typename Form::Linear out;
-};
-struct UnfoldedLatentAttention : UnfoldedLatentAttentionTensors<InFile> {
-  int kv_layer = -1;
-  int n_heads = 0;
-  int64_t nope_dim = 0;
-  int64_t rope_dim = 0;
-  int64_t latent_dim = 0;
-  int64_t v_dim = 0;
-  int rope = -1;
-  float scale = 1;
-
-  template <typename Form>
-  using Tensors = UnfoldedLatentAttentionTensors<Form>;
-  template <typename Visitor, typename... Of>
-  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
-    const int64_t k_dim = nope_dim + rope_dim;
-    visitor.Kv({kv_layer, n_heads, n_heads, k_dim, v_dim, false, true});
-    visitor.UsesRope(rope, rope_dim);
-    visitor.Require(n_heads > 0 && nope_dim > 0 && rope_dim > 0 && latent_dim > 0 && v_dim > 0,
-                    "heads hold values");
-    visitor.Require(std::isfinite(scale), "scores are finite");
-    visitor.Tensor(q_a, {.n_in = d_model, .n_out = q_b.n_in}, of.q_a...);
-    visitor.Tensor(q_b, {.n_in = q_a.n_out, .n_out = n_heads * k_dim}, of.q_b...);
-    visitor.Tensor(q_a_norm, {.n_in = q_a.n_out}, of.q_a_norm...);
-    visitor.Tensor(kv_a, {.n_in = d_model, .n_out = latent_dim + rope_dim}, of.kv_a...);
-    visitor.Tensor(kv_norm, {.n_in = latent_dim}, of.kv_norm...);
-    visitor.Tensor(kv_b, {.n_in = latent_dim, .n_out = n_heads * (nope_dim + v_dim)}, of.kv_b...);
-    visitor.Tensor(out, {.n_in = n_heads * v_dim, .n_out = d_model}, of.out...);
-  }
-};
-
 // out(act(gate x) * (up x)); without a gate: out(act(up x)). With `output_gate` (one row) the
 // result is multiplied by sigmoid(output_gate . x). With `sparsity` s, gates first become max(0,
 // gate - mean - s * deviation), over all of a row's gates (deviation with n - 1).
@@ -376,6 +334,7 @@ enum class RouterWeights {
   // Each choice has its softmax over the experts that are not chosen before it and whose logits are
   // near: (chosen - logit) <= kNearLogits * max(chosen, |logit|).
   kSoftmaxOfNear,
+  kRootSoftplus,  // sqrt(log(1 + e^logit))
 };
 inline constexpr float kNearLogits = 0.02f;
 
@@ -386,7 +345,7 @@ inline constexpr float kNearLogits = 0.02f;
 // the lower expert. The weights of the chosen experts are divided by their sum (at least 6.1e-5) if
 // `renormalize`, then multiplied by `weight_scale`. The experts' results, times their weights, are
 // added in the order of choice. `weighs_inputs`: gate x and up x are multiplied by the weight
-// instead of the result.
+// instead of the result. With `by_token` the token's id alone chooses; scores only weigh.
 template <typename Form>
 struct MixtureOfExpertsTensors {
   typename Form::Linear router;  // n_out = n_experts
@@ -394,6 +353,7 @@ struct MixtureOfExpertsTensors {
   // norm of block or path) instead of the path's input.
   typename Form::Norm router_norm;
   typename Form::Vector selection_bias = {};  // F32, one per expert
+  typename Form::Vector by_token = {};        // I32, n_used experts for each of n_tokens
   typename Form::Stack gate, up, down;
   bool operator==(const MixtureOfExpertsTensors&) const = default;
 };
@@ -401,6 +361,7 @@ struct MixtureOfExperts : MixtureOfExpertsTensors<InFile> {
   RouterWeights weights = RouterWeights::kSoftmax;
   int n_experts = 0;
   int n_used = 0;
+  int64_t n_tokens = 0;  // of by_token
   int n_groups = 1;
   int n_groups_used = 1;
   bool renormalize = false;
@@ -434,6 +395,8 @@ struct MixtureOfExperts : MixtureOfExpertsTensors<InFile> {
     visitor.Tensor(router, {.n_in = d_model, .n_out = n_experts}, of.router...);
     visitor.Tensor(router_norm, {.n_in = d_model, .needed = false}, of.router_norm...);
     visitor.Tensor(selection_bias, {.n_in = n_experts, .needed = false}, of.selection_bias...);
+    visitor.Require(!by_token || (!selection_bias && n_groups == 1), "a token's id alone chooses");
+    visitor.Table(by_token, n_used, n_tokens, of.by_token...);
     visitor.Tensor(gate, experts(d_model, up.n_out, false), of.gate...);
     visitor.Tensor(up, experts(d_model, up.n_out, true), of.up...);
     visitor.Tensor(down, experts(up.n_out, d_model, true), of.down...);
@@ -472,12 +435,15 @@ struct PerLayerGate : PerLayerGateTensors<InFile> {
   DO(PerLayerGate)            \
   DO(BidirectionalAttention)  \
   DO(UnfoldedLatentAttention) \
+  DO(CompressedAttention)     \
   DO(ChannelDeltaNet)         \
   DO(SelectiveScan)           \
   DO(EnterSides)              \
   DO(LeaveSides)              \
   DO(PredictSides)            \
   DO(CorrectSides)            \
+  DO(GatherSides)             \
+  DO(SpreadSides)             \
   DO(LowRank)                 \
   DO(TimeMix)                 \
   DO(ChannelMix)

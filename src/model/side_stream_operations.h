@@ -1,5 +1,5 @@
-// AltUp: operations of models with several streams. Layers compute on the first stream and correct
-// the others from it; part of operations.h.
+// Operations of models with several streams; part of operations.h. AltUp: layers compute on the
+// first stream and correct the others from it. Hyper-connections: layers compute on a mix of all.
 //
 // s_0 is the residual stream; s_1 ... s_(n-1), the side streams, are d_model wide, too, and live
 // only as long as a step. ModelSpec::n_side_streams is their number.
@@ -97,6 +97,58 @@ struct CorrectSides : CorrectSidesTensors<InFile> {
     visitor.Tensor(gate, {.n_in = d_model, .n_out = gate.n_out}, of.gate...);
     visitor.Tensor(proj, {.n_in = gate.n_out, .n_out = d_model}, of.proj...);
     visitor.Tensor(post_norm, {.n_in = d_model}, of.post_norm...);
+  }
+};
+
+// Hyper-connections: the side streams s_0 ... s_(n-1) are the residual, and x is what a block
+// reads. The last side stream, number n, keeps a row's coefficients between the two operations.
+//
+//   m = map(s / rms(s)), over the n streams as one row;  with the runs of m:
+//   pre_i  = sigmoid(scale[0] m_i + base_i) + mix_epsilon
+//   post_i = 2 sigmoid(scale[1] m_(n+i) + base_(n+i))
+//   c[i][j] = scale[2] m_(2n+in+j) + base_(2n+in+j), softmax over j, + mix_epsilon; then columns
+//   (over i) are divided by their sums + mix_epsilon, and n_rounds - 1 times rows and columns are.
+// Returns sum over i of pre_i s_i. `begins`: first s_i = x for all i. `ends`: map has n rows, scale
+// one value, and only pre is computed.
+template <typename Form>
+struct GatherSidesTensors {
+  typename Form::Linear map;
+  typename Form::Vector scale = {}, base = {};  // F32
+};
+struct GatherSides : GatherSidesTensors<InFile> {
+  int n = 0;
+  int n_rounds = 1;
+  float epsilon = 0;
+  float mix_epsilon = 0;
+  bool begins = false, ends = false;
+
+  template <typename Form>
+  using Tensors = GatherSidesTensors<Form>;
+  int64_t n_coefficients() const { return n * (2 + n); }
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t d_model, Visitor&& visitor, Of&... of) const {
+    visitor.UsesSides(n + 1);
+    visitor.Require(n > 0 && n_rounds > 0 && n_coefficients() <= d_model,
+                    "a stream has room for the coefficients");
+    const int64_t n_out = ends ? n : n_coefficients();
+    visitor.Tensor(map, {.n_in = n * d_model, .n_out = n_out}, of.map...);
+    visitor.Tensor(scale, {.n_in = ends ? 1 : 3}, of.scale...);
+    visitor.Tensor(base, {.n_in = n_out}, of.base...);
+  }
+};
+
+// After a block: s_j = post_j x + sum over i of c[i][j] s_i, with the coefficients of the last
+// GatherSides. Returns 0.
+template <typename Form>
+struct SpreadSidesTensors {};
+struct SpreadSides : SpreadSidesTensors<InFile> {
+  int n = 0;
+
+  template <typename Form>
+  using Tensors = SpreadSidesTensors<Form>;
+  template <typename Visitor, typename... Of>
+  void Visit(int64_t /*d_model*/, Visitor&& visitor, Of&... /*of*/) const {
+    visitor.UsesSides(n + 1);
   }
 };
 

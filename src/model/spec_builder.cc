@@ -319,18 +319,6 @@ RopeScaling SpecBuilder::ReadRopeScaling() {
   return scaling;
 }
 
-RopeShape SpecBuilder::ReadRopeShape(RopePairs pairs, const Dims& dims) {
-  RopeShape shape;
-  shape.pairs = pairs;
-  shape.base = FloatOr("rope.freq_base", 10000, 1.000001, 1e15);
-  shape.n_values = ok() ? dims.n_rot : 2;
-  if (ok() && (dims.n_rot < 1 || dims.n_rot % 2 != 0 || dims.n_rot > dims.k_dim)) {
-    FailKey("rope.dimension_count", StrCat("is ", dims.n_rot, ", expected an even number up to ",
-                                           dims.k_dim, ", the values of a head"));
-  }
-  return shape;
-}
-
 MixtureOfExperts SpecBuilder::ReadMoe(const MoeDefaults& defaults) {
   MixtureOfExperts moe;
   moe.activation = defaults.activation;
@@ -348,6 +336,9 @@ MixtureOfExperts SpecBuilder::ReadMoe(const MoeDefaults& defaults) {
       break;
     case 3:
       moe.weights = RouterWeights::kSoftmaxOfChosen;
+      break;
+    case 4:
+      moe.weights = RouterWeights::kRootSoftplus;
       break;
     default:
       FailKey("expert_gating_func", "names a routing that is not known here");

@@ -116,6 +116,8 @@ class SpecBuilder {
   int64_t IntOr(std::string_view key, int64_t absent, int64_t min, int64_t max = kMaxSize);
   std::vector<int64_t> IntsOr(std::string_view key, int64_t n, int64_t absent, int64_t min,
                               int64_t max = kMaxSize);
+  // The first n numbers of an array that may be longer.
+  std::vector<int64_t> FirstInts(std::string_view key, int64_t n, int64_t min, int64_t max);
   double Float(std::string_view key, double min, double max);
   double FloatOr(std::string_view key, double absent, double min, double max);
   // One value per layer, from an array or a number.
@@ -183,6 +185,10 @@ class SpecBuilder {
   Norm HeadLayerNorm(const std::string& name, int64_t k_dim, int64_t n_heads, float epsilon);
   // An F32 vector of at least n finite non-zero values; empty if the file has no such tensor.
   std::vector<float> OptionalDivisors(const std::string& full_name, int64_t n);
+  // n_rows rows of n_in values of any type, by full name.
+  TensorRef Table(const std::string& full_name, int64_t n_in, int64_t n_rows);
+  // The same of I32 numbers, each from 0 to below `limit`.
+  TensorRef NumberTable(const std::string& full_name, int64_t n_in, int64_t n_rows, int64_t limit);
   // Marks a tensor that files of this architecture may contain but Weft does not use.
   void Ignore(std::string_view full_name);
 

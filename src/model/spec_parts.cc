@@ -1,6 +1,7 @@
 // The parts of SpecBuilder that several architectures share.
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -69,6 +70,18 @@ void SpecBuilder::ReadEndsWithNorm(const Dims& dims, const Norm& norm) {
       HasTensor("output.weight") ? Matrix("output", dims.d_model, spec_.n_vocab) : embedding;
 }
 
+RopeShape SpecBuilder::ReadRopeShape(RopePairs pairs, const Dims& dims) {
+  RopeShape shape;
+  shape.pairs = pairs;
+  shape.base = FloatOr("rope.freq_base", 10000, 1.000001, 1e15);
+  shape.n_values = ok() ? dims.n_rot : 2;
+  if (ok() && (dims.n_rot < 1 || dims.n_rot % 2 != 0 || dims.n_rot > dims.k_dim)) {
+    FailKey("rope.dimension_count", StrCat("is ", dims.n_rot, ", expected an even number up to ",
+                                           dims.k_dim, ", the values of a head"));
+  }
+  return shape;
+}
+
 std::vector<float> SpecBuilder::ReadRopeDivisors(const Dims& dims) {
   const int64_t n = dims.n_rot / 2;
   const std::vector<float> for_long = OptionalDivisors("rope_factors_long.weight", n);
@@ -87,6 +100,53 @@ std::vector<float> SpecBuilder::ReadRopeDivisors(const Dims& dims) {
                "is missing, though its counterpart is there");
   }
   return chosen;
+}
+
+std::vector<int64_t> SpecBuilder::FirstInts(std::string_view key, int64_t n, int64_t min,
+                                            int64_t max) {
+  std::vector<int64_t> values(static_cast<size_t>(n), min);
+  const StatusOr<std::vector<int64_t>> array = file_.GetIntArray(Key(key));
+  if (!array.ok()) return Fail(array.status()), values;
+  if (std::ssize(*array) < n) {
+    FailKey(key, StrCat("holds ", array->size(), " values for ", n, " layers"));
+    return values;
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    if ((*array)[i] >= min && (*array)[i] <= max) {
+      values[i] = (*array)[i];
+    } else {
+      FailKey(key, StrCat("holds ", (*array)[i], ", expected ", min, " to ", max));
+    }
+  }
+  return values;
+}
+
+TensorRef SpecBuilder::Table(const std::string& full_name, int64_t n_in, int64_t n_rows) {
+  return TensorRef{Find(full_name, {n_in, n_rows}, /*needs_f32=*/false)};
+}
+
+TensorRef SpecBuilder::NumberTable(const std::string& full_name, int64_t n_in, int64_t n_rows,
+                                   int64_t limit) {
+  const int index = file_.FindTensor(full_name);
+  if (!ok()) return {};
+  const TensorInfo* const tensor =
+      index < 0 ? nullptr : &file_.tensors()[static_cast<size_t>(index)];
+  if (tensor == nullptr || tensor->type != DType::kI32 || tensor->dims[0] != n_in ||
+      tensor->rows() != n_rows) {
+    FailTensor(full_name, StrCat("is missing or no table of numbers, expected I32 and [", n_in,
+                                 ", ", n_rows, "]"));
+    return {};
+  }
+  used_[static_cast<size_t>(index)] = true;
+  for (int64_t i = 0; i < n_in * n_rows; ++i) {
+    int32_t number = 0;
+    std::memcpy(&number, tensor->data.data() + i * static_cast<int64_t>(sizeof(number)),
+                sizeof(number));
+    if (number >= 0 && number < limit) continue;
+    FailTensor(full_name, StrCat("holds ", number, ", expected 0 to ", limit - 1));
+    return {};
+  }
+  return {index};
 }
 
 int SpecBuilder::AddRope(const Rope& rope) {

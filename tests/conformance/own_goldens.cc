@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -49,6 +50,11 @@ void AddKey(const std::string& key, const Json& value, GgufWriter* writer) {
   writer->AddInt32Array(key, value.get<std::vector<int32_t>>());
 }
 
+// Replaces floats by the bits of the same numbers as integers.
+void PutNumbers(std::vector<float>* values) {
+  for (float& value : *values) value = std::bit_cast<float>(static_cast<int32_t>(value));
+}
+
 Status WriteModel(const Json& recipe, const std::string& path) {
   const tools::RandomWeights weights(recipe.at("seed").get<uint64_t>());
   GgufWriter writer;
@@ -61,7 +67,10 @@ Status WriteModel(const Json& recipe, const std::string& path) {
     const int64_t n = std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
     tensors.push_back(
         weights.MakeVector(tensor_name, n, tensor.at(2).get<float>(), tensor.at(3).get<float>()));
-    writer.AddTensor(tensor_name, DType::kF32, dims, std::as_bytes(std::span(tensors.back())));
+    const bool is_numbers = tensor.size() > 4 && tensor.at(4) == "I32";
+    if (is_numbers) PutNumbers(&tensors.back());
+    writer.AddTensor(tensor_name, is_numbers ? DType::kI32 : DType::kF32, dims,
+                     std::as_bytes(std::span(tensors.back())));
   }
   return writer.Write(path);
 }

@@ -126,8 +126,9 @@ TEST(EnginePropertyTest, EmulatedPredictionHeads) {
 }
 
 TEST(EnginePropertyTest, MadeModels) {
-  for (const char* name : {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-moe", "tiny-lfm2",
-                           "tiny-qwen35", "tiny-qwen35-mtp", "tiny-mamba2", "tiny-granitehybrid"}) {
+  for (const char* name :
+       {"tiny-llama", "tiny-qwen3", "tiny-gemma3", "tiny-moe", "tiny-lfm2", "tiny-qwen35",
+        "tiny-qwen35-mtp", "tiny-mamba2", "tiny-granitehybrid", "tiny-deepseek4"}) {
     RunPrograms(name, kMadePrograms);
     if (HasFatalFailure()) return;
   }

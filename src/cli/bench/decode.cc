@@ -154,7 +154,8 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
   const ModelSpec& spec = bench.model->spec();
   double kv_values_per_token = 0;
   for (const KvLayer& layer : spec.kv_layers) {
-    kv_values_per_token += static_cast<double>(layer.n_heads * (layer.k_dim + layer.v_dim));
+    kv_values_per_token +=
+        static_cast<double>(layer.n_values(layer.stride)) / static_cast<double>(layer.stride);
   }
   constexpr int64_t kBlock = 32;  // values in the largest storage unit of any type
   const DType kv = KvInfo(options.kv_type).dtype;

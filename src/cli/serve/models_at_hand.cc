@@ -64,7 +64,7 @@ int64_t SessionBytes(const ModelSpec& spec, int64_t n_tokens) {
     const int64_t kept = group.window > 0 ? std::min(group.window, n_tokens) : n_tokens;
     for (const int index : group.kv_layers) {
       const KvLayer& layer = spec.kv_layers[static_cast<size_t>(index)];
-      bytes += kept * layer.n_heads * (layer.k_dim + layer.v_dim) * kKvBytes;
+      bytes += layer.n_values(kept) * kKvBytes;
     }
   }
   for (const SlotState& slot : spec.slots) {

@@ -380,11 +380,18 @@ int64_t MaxAttentionScratch(const ModelSpec& spec, const CpuState& state) {
   most.gathers = ChoosesKeys(spec);
   VisitOperations(spec, most);
   ForEachPath(spec, [&](const Path& path) {
-    const auto* op = std::get_if<BidirectionalAttention>(&path.op);
-    if (op == nullptr) return;
-    const int64_t n_queries = std::max<int64_t>(kQueriesPerTask, op->n_heads / op->n_kv_heads);
-    const KvShape shape = {DType::kF32, op->k_dim, op->v_dim};
-    most.floats = std::max(most.floats, AttentionScratchFloats(shape, n_queries));
+    const auto count = [&](int64_t heads_per_kv_head, int64_t k_dim, int64_t v_dim) {
+      const int64_t n_queries = std::max(kQueriesPerTask, heads_per_kv_head);
+      most.floats =
+          std::max(most.floats, AttentionScratchFloats({DType::kF32, k_dim, v_dim}, n_queries));
+    };
+    if (const auto* op = std::get_if<BidirectionalAttention>(&path.op)) {
+      count(op->n_heads / op->n_kv_heads, op->k_dim, op->v_dim);
+    }
+    // Its keys are gathered as floats.
+    if (const auto* op = std::get_if<CompressedAttention>(&path.op)) {
+      count(op->n_heads, op->dim, op->dim);
+    }
   });
   return most.floats;
 }

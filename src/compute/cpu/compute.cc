@@ -105,6 +105,8 @@ ActivationKind KindOf(Activation activation) {
       return ActivationKind::kClampedSwiglu;
     case Activation::kClampedSilu:
       return ActivationKind::kClampedSilu;
+    case Activation::kSiluOfClamped:
+      return ActivationKind::kSiluOfClamped;
     case Activation::kXielu:
       return ActivationKind::kXielu;
   }

@@ -1,7 +1,8 @@
 // KV cache and recurrent state of all sequences, in the kernels' layout.
 //
 // A page of a group holds, for each KvLayer of the group and each of its heads, the tiles of the
-// page's positions one after the other.
+// page's positions one after the other. Keys of a KvLayer with a stride are few and read one by
+// one, so they lie in rows, one after the other.
 #ifndef WEFT_COMPUTE_CPU_CPU_STATE_H_
 #define WEFT_COMPUTE_CPU_CPU_STATE_H_
 
@@ -36,6 +37,13 @@ class CpuState final : public HostState {
            (head * tiles_per_page_ + tile) * place.tile_bytes;
   }
 
+  // The same for the key at a `position` of a KvLayer with a stride: StoreRow encodes k_dim values,
+  // LoadRow decodes them. `padded`: row_values() floats of scratch memory.
+  int64_t row_values(int kv_layer) const { return layers_[kv_layer].row_values; }
+  void StoreRow(int kv_layer, std::span<const PageId> table, int64_t position, const float* key,
+                float* padded) const;
+  void LoadRow(int kv_layer, std::span<const PageId> table, int64_t position, float* padded) const;
+
  private:
   struct LayerPlace {
     int group = 0;
@@ -43,7 +51,18 @@ class CpuState final : public HostState {
     KvShape shape;
     int64_t tile_bytes = 0;
     int64_t offset_bytes = 0;  // within a page
+    // With a stride only:
+    int64_t row_tokens = 0;  // positions of a page for each row
+    int64_t row_values = 0;  // of a row, in whole blocks of the type
+    bool has_rows() const { return row_tokens > 0; }
+    int64_t row_bytes() const { return RowBytes(shape.type, row_values); }
   };
+
+  std::byte* RowAt(const LayerPlace& place, std::span<const PageId> table, int64_t position) const {
+    const int64_t page_tokens = layout_.page_tokens;
+    return page(place.group, table[position / page_tokens]) + place.offset_bytes +
+           position % page_tokens / place.row_tokens * place.row_bytes();
+  }
 
   void CopyTokens(int group, const std::byte* from, std::byte* to, int n_tokens) const override;
   void ClearFrom(int group, int n_tokens, std::byte* page) const override;

@@ -239,7 +239,11 @@ void CpuStepRun::RunBlock(const BoundBlock& block) {
     float* const sum = context_->scratch.path_sum.row(row);
     if (block.paths.empty()) std::fill_n(sum, width, 0.0f);
     compute_.NormRow(block.post, sum, width, sum);
-    compute_.vec().add_scaled(sum, width, block.residual_scale, stream.row(row));
+    if (block.replaces_stream) {
+      std::copy_n(sum, width, stream.row(row));
+    } else {
+      compute_.vec().add_scaled(sum, width, block.residual_scale, stream.row(row));
+    }
     if (block.stream_scale != 1) compute_.vec().scale(block.stream_scale, width, stream.row(row));
     compute_.NormRow(block.stream_norm, stream.row(row), width, stream.row(row));
     const float* const added = context_->rows[row].added;

@@ -1,6 +1,7 @@
 #include "compute/cpu/experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <span>
@@ -90,17 +91,27 @@ void WeighAmongNear(const VectorKernels& vec, const MixtureOfExperts& spec, cons
 }
 
 // Chooses one row's experts. `scores` are the router's logits; they are overwritten.
-void RouteRow(const Compute& compute, const Bound<MixtureOfExperts>& op, float* scores,
-              int32_t* experts, float* weights) {
+void RouteRow(const Compute& compute, const Bound<MixtureOfExperts>& op, TokenId token,
+              float* scores, int32_t* experts, float* weights) {
   const MixtureOfExperts& spec = *op.spec;
   const VectorKernels& vec = compute.vec();
   if (spec.weights == RouterWeights::kSoftmax) vec.softmax(spec.n_experts, scores);
   if (spec.weights == RouterWeights::kSigmoid) vec.sigmoid(spec.n_experts, scores);
+  if (spec.weights == RouterWeights::kRootSoftplus) {
+    vec.softplus(spec.n_experts, scores);
+    for (int i = 0; i < spec.n_experts; ++i) scores[i] = std::sqrt(scores[i]);
+  }
   std::vector<float> biased(scores, scores + spec.n_experts);
   if (op.selection_bias != nullptr) vec.add(op.selection_bias, spec.n_experts, biased.data());
 
-  std::vector<int> chosen = Candidates(spec, biased.data());
-  KeepBest(biased.data(), spec.n_used, &chosen);
+  std::vector<int> chosen;
+  if (op.by_token != nullptr) {
+    const float* const of_token = op.by_token + token * spec.n_used;
+    chosen.assign(of_token, of_token + spec.n_used);
+  } else {
+    chosen = Candidates(spec, biased.data());
+    KeepBest(biased.data(), spec.n_used, &chosen);
+  }
   for (int i = 0; i < spec.n_used; ++i) {
     experts[i] = chosen[i];
     weights[i] = scores[chosen[i]];
@@ -118,14 +129,15 @@ void RouteRow(const Compute& compute, const Bound<MixtureOfExperts>& op, float* 
   for (int i = 0; i < spec.n_used; ++i) weights[i] *= spec.weight_scale;
 }
 
-Routes Route(const Compute& compute, const Bound<MixtureOfExperts>& op, const RowsView& logits,
-             int64_t n) {
+Routes Route(const StepContext& context, const Bound<MixtureOfExperts>& op,
+             const RowsView& logits) {
+  const int64_t n = context.n_rows();
   const MixtureOfExperts& spec = *op.spec;
   const auto n_pairs = static_cast<size_t>(n * spec.n_used);
   Routes routes{std::vector<int32_t>(n_pairs), std::vector<float>(n_pairs)};
   for (int64_t row = 0; row < n; ++row) {
-    RouteRow(compute, op, logits.row(row), &routes.experts[row * spec.n_used],
-             &routes.weights[row * spec.n_used]);
+    RouteRow(context.compute, op, context.rows[row].token, logits.row(row),
+             &routes.experts[row * spec.n_used], &routes.weights[row * spec.n_used]);
   }
   return routes;
 }
@@ -280,7 +292,7 @@ void RunOp(StepContext* context, const Bound<MixtureOfExperts>& op, const RowsVi
   }
   const ActivationRows routed = compute.Input(input, n, {&op.router}, scratch.int8);
   compute.Multiply({MakeProduct(op.router, routed, n, scratch.logits)});
-  const Routes routes = Route(compute, op, scratch.logits, n);
+  const Routes routes = Route(*context, op, scratch.logits);
   WEFT_CHECK(x.stride == x.width, "rows of the stream follow each other");
   RunExperts(&compute, op, {n, x.values, routes.experts.data(), routes.weights.data()}, &arena,
              out);

@@ -11,9 +11,6 @@
 
 namespace weft::cpu {
 
-namespace {
-
-// Indices of the `count` best scores, ascending. Ties go to the lower index; NaN is the worst.
 std::vector<int64_t> BestNumbers(std::vector<float>* scores, int64_t count) {
   std::vector<int64_t> numbers(scores->size());
   std::iota(numbers.begin(), numbers.end(), int64_t{0});
@@ -29,6 +26,8 @@ std::vector<int64_t> BestNumbers(std::vector<float>* scores, int64_t count) {
   std::ranges::sort(numbers);
   return numbers;
 }
+
+namespace {
 
 // Index scores of one row: summed over all heads, or per head.
 class RowScores {
@@ -172,6 +171,46 @@ void ChooseKeys(StepContext* context, const KeyChoice& choice, const RowsView& q
   });
 }
 
+void SizeGathered(StepContext* context, int64_t k_dim, int64_t v_dim, int64_t n_keys,
+                  int64_t heads_per_kv_head) {
+  const int64_t n_tiles = (n_keys - 1) / kKvTileTokens + 1;
+  const auto bytes = static_cast<size_t>(n_tiles * KvTileBytes({DType::kF32, k_dim, v_dim}));
+  SizeWorkspaces(context, n_tiles, heads_per_kv_head);
+  for (Workspace& work : context->workspaces) {
+    if (work.gathered.size() < bytes) work.gathered = AlignedBuffer(bytes);
+    if (work.gathered.size() < bytes) throw std::bad_alloc();
+    work.gathered_position.resize(static_cast<size_t>(k_dim + v_dim));
+  }
+}
+
+void PutGathered(StepContext* context, const KvShape& shape, int64_t i, const float* key,
+                 const float* value, Workspace* work) {
+  std::byte* const tile =
+      work->gathered.As<std::byte>().data() + i / kKvTileTokens * KvTileBytes(shape);
+  work->tiles[static_cast<size_t>(i / kKvTileTokens)] = tile;
+  context->compute.vec().store_kv(shape, key, value, static_cast<int>(i % kKvTileTokens), tile);
+}
+
+void AttendToGathered(StepContext* context, const ChosenScan& scan, const KvShape& shape,
+                      int64_t row, HeadRange heads, int64_t n_keys, Workspace* work) {
+  for (int64_t i = 0; i < heads.count; ++i) {
+    const int64_t head = heads.first + i;
+    AttentionQuery& query = work->queries[static_cast<size_t>(i)];
+    query = {};
+    query.values = scan.queries + row * scan.query_stride + head * shape.k_dim;
+    query.output = scan.outputs + (row * scan.n_heads + head) * shape.v_dim;
+    query.tiles = work->tiles.data();
+    query.last = n_keys - 1;
+    if (scan.sinks != nullptr) query.sink = scan.sinks[head];
+  }
+  AttentionJob job;
+  job.shape = shape;
+  job.scale = scan.scale;
+  job.softcap = scan.softcap;
+  job.queries = std::span(work->queries).first(static_cast<size_t>(heads.count));
+  context->compute.vec().attend(job, work->scratch.As<float>().data());
+}
+
 namespace {
 
 // Gathers the chosen positions of a kv head as floats, and attends to them there.
@@ -179,10 +218,8 @@ void AttendRow(StepContext* context, const ChosenScan& scan, int64_t row, int kv
                std::span<const int64_t> chosen, Workspace* work) {
   const KvShape& stored = context->state.shape(scan.kv_layer);
   const KvShape shape = {DType::kF32, stored.k_dim, stored.v_dim};
-  const int64_t tile_bytes = KvTileBytes(shape);
   const auto table =
       context->TableOf(scan.kv_layer, context->rows[static_cast<size_t>(row)].sequence);
-  std::byte* const gathered = work->gathered.As<std::byte>().data();
   float* const key = work->gathered_position.data();
   float* const value = key + shape.k_dim;
   const auto n = static_cast<int64_t>(chosen.size());
@@ -190,28 +227,10 @@ void AttendRow(StepContext* context, const ChosenScan& scan, int64_t row, int kv
     const int64_t position = chosen[static_cast<size_t>(i)];
     ReadKv(stored, context->state.Tile(scan.kv_layer, kv_head, table, position),
            static_cast<int>(position % kKvTileTokens), key, value);
-    std::byte* const tile = gathered + i / kKvTileTokens * tile_bytes;
-    work->tiles[static_cast<size_t>(i / kKvTileTokens)] = tile;
-    context->compute.vec().store_kv(shape, key, value, static_cast<int>(i % kKvTileTokens), tile);
+    PutGathered(context, shape, i, key, value, work);
   }
   const int64_t group = scan.n_heads / context->spec.kv_layers[scan.kv_layer].n_heads;
-  const int64_t first_head = kv_head * group;
-  for (int64_t i = 0; i < group; ++i) {
-    const int64_t head = first_head + i;
-    AttentionQuery& query = work->queries[static_cast<size_t>(i)];
-    query = {};
-    query.values = scan.queries + row * scan.query_stride + head * shape.k_dim;
-    query.output = scan.outputs + (row * scan.n_heads + head) * shape.v_dim;
-    query.tiles = work->tiles.data();
-    query.last = n - 1;
-    if (scan.sinks != nullptr) query.sink = scan.sinks[head];
-  }
-  AttentionJob job;
-  job.shape = shape;
-  job.scale = scan.scale;
-  job.softcap = scan.softcap;
-  job.queries = std::span(work->queries).first(static_cast<size_t>(group));
-  context->compute.vec().attend(job, work->scratch.As<float>().data());
+  AttendToGathered(context, scan, shape, row, {kv_head * group, group}, n, work);
 }
 
 }  // namespace
@@ -227,15 +246,8 @@ void AttendToChosen(StepContext* context, const ChosenScan& scan) {
   size_t most = 1;
   for (int64_t task = 0; task < n_tasks; ++task) most = std::max(most, chosen_of(task).size());
   const KvShape& stored = context->state.shape(scan.kv_layer);
-  const int64_t n_tiles = static_cast<int64_t>(most - 1) / kKvTileTokens + 1;
-  const auto bytes =
-      static_cast<size_t>(n_tiles * KvTileBytes({DType::kF32, stored.k_dim, stored.v_dim}));
-  SizeWorkspaces(context, n_tiles, scan.n_heads / n_kv_heads);
-  for (Workspace& work : context->workspaces) {
-    if (work.gathered.size() < bytes) work.gathered = AlignedBuffer(bytes);
-    if (work.gathered.size() < bytes) throw std::bad_alloc();
-    work.gathered_position.resize(static_cast<size_t>(stored.k_dim + stored.v_dim));
-  }
+  SizeGathered(context, stored.k_dim, stored.v_dim, static_cast<int64_t>(most),
+               scan.n_heads / n_kv_heads);
   context->compute.TimeAttention([&] {
     context->compute.RunTasks(n_tasks, [&](int64_t begin, int64_t end, int worker) {
       for (int64_t task = begin; task < end; ++task) {

@@ -5,6 +5,7 @@
 #define WEFT_COMPUTE_CPU_KEY_CHOICE_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "compute/cpu/step_context.h"
 
@@ -31,6 +32,22 @@ struct ChosenScan {
   float* outputs;
 };
 void AttendToChosen(StepContext* context, const ChosenScan& scan);
+
+// Indices of the `count` best scores, ascending. Ties go to the lower index; NaN is the worst.
+std::vector<int64_t> BestNumbers(std::vector<float>* scores, int64_t count);
+
+// Attention to keys that a worker has gathered as floats: SizeGathered makes room for up to n_keys
+// in every worker's memory, PutGathered puts number i, AttendToGathered computes some heads of a
+// row. `shape` is of type F32; scan.kv_layer is not read.
+struct HeadRange {
+  int64_t first, count;
+};
+void SizeGathered(StepContext* context, int64_t k_dim, int64_t v_dim, int64_t n_keys,
+                  int64_t heads_per_kv_head);
+void PutGathered(StepContext* context, const KvShape& shape, int64_t i, const float* key,
+                 const float* value, Workspace* work);
+void AttendToGathered(StepContext* context, const ChosenScan& scan, const KvShape& shape,
+                      int64_t row, HeadRange heads, int64_t n_keys, Workspace* work);
 
 }  // namespace weft::cpu
 

@@ -1,4 +1,6 @@
 // Latent attention, absorbed and unfolded.
+#include "compute/cpu/latent_attention.h"
+
 #include <cstring>
 #include <vector>
 
@@ -9,10 +11,6 @@ namespace weft::cpu {
 
 // --- latent attention ------------------------------------------------------------------
 
-namespace {
-
-// One product per head: head h of `x`, at h * x_head_stride, into head h of `out`. `int8`:
-// quantized rows for each head, in separate panels.
 void MultiplyHeads(StepContext* context, const BoundStack& stack, int n_heads, const RowsView& x,
                    int64_t x_head_stride, const Int8View& int8, const RowsView& out,
                    int64_t out_head_stride) {
@@ -39,6 +37,8 @@ void MultiplyHeads(StepContext* context, const BoundStack& stack, int n_heads, c
   }
   context->compute.Multiply(products);
 }
+
+namespace {
 
 struct LatentScratch {
   const Bound<LatentAttention>& op;

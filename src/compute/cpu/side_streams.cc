@@ -205,6 +205,108 @@ void RunOp(StepContext* context, const Bound<CorrectSides>& op, const RowsView& 
 
 namespace {
 
+struct GatherScratch {
+  const Bound<GatherSides>& op;
+  Arena* arena;
+  RowsView flat = arena->Rows(op.map.matrix.n_in);
+  Int8View input = arena->Int8(op.map.matrix.n_in);
+  RowsView mixed = arena->Rows(op.map.matrix.n_out);
+};
+
+// Normalises the rows and columns of c[i][j], in place; see GatherSides.
+void Balance(const VectorKernels& vec, const GatherSides& op, float* c) {
+  const int n = op.n;
+  const auto divide = [&](int first, int step) {
+    float sum = 0;
+    for (int k = 0; k < n; ++k) sum += c[first + k * step];
+    sum += op.mix_epsilon;
+    for (int k = 0; k < n; ++k) c[first + k * step] /= sum;
+  };
+  for (int i = 0; i < n; ++i) {
+    vec.softmax(n, c + i * n);
+    for (int j = 0; j < n; ++j) c[i * n + j] += op.mix_epsilon;
+  }
+  for (int j = 0; j < n; ++j) divide(j, n);
+  for (int round = 1; round < op.n_rounds; ++round) {
+    for (int i = 0; i < n; ++i) divide(i * n, 1);
+    for (int j = 0; j < n; ++j) divide(j, n);
+  }
+}
+
+// Turns a row's products into pre, post and c, in place.
+void FindShares(const VectorKernels& vec, const Bound<GatherSides>& op, float* m) {
+  const int n = op.spec->n;
+  const int64_t n_values = op.map.matrix.n_out;
+  for (int64_t i = 0; i < n_values; ++i) {
+    m[i] = m[i] * op.scale[std::min<int64_t>(i / n, 2)] + op.base[i];
+  }
+  const int64_t n_shares = std::min<int64_t>(n_values, 2 * n);
+  vec.sigmoid(n_shares, m);
+  for (int64_t i = 0; i < n; ++i) m[i] += op.spec->mix_epsilon;
+  for (int64_t i = n; i < n_shares; ++i) m[i] *= 2;
+  if (!op.spec->ends) Balance(vec, *op.spec, m + 2 * n);
+}
+
+}  // namespace
+
+void PlanOp(const Bound<GatherSides>& op, Arena* arena) {
+  static_cast<void>(GatherScratch{op, arena});
+}
+
+void RunOp(StepContext* context, const Bound<GatherSides>& op, const RowsView& x, const RowsView&,
+           const RowsView& out) {
+  Compute& compute = context->compute;
+  const int64_t n_rows = context->n_rows(), width = x.width, n = op.spec->n;
+  Arena arena = context->scratch.ForRows(n_rows);
+  const GatherScratch scratch{op, &arena};
+  const RowsView& flat = scratch.flat;
+  compute.ForEach(n_rows, flat.width * kStep, [&](int64_t row, int) {
+    for (int64_t side = 0; op.spec->begins && side < n; ++side) {
+      std::copy_n(x.row(row), width, SideOf(*context, side).row(row));
+    }
+    compute.vec().rms_norm(context->scratch.sides.row(row), flat.width, op.spec->epsilon, 1,
+                           nullptr, flat.row(row));
+  });
+  const ActivationRows input = compute.Input(flat, n_rows, {&op.map}, scratch.input);
+  compute.Multiply({MakeProduct(op.map, input, n_rows, scratch.mixed)});
+  compute.ForEach(n_rows, flat.width * kStep, [&](int64_t row, int) {
+    float* const shares = scratch.mixed.row(row);
+    FindShares(compute.vec(), op, shares);
+    std::fill_n(out.row(row), width, 0.0f);
+    for (int64_t side = 0; side < n; ++side) {
+      compute.vec().add_scaled(SideOf(*context, side).row(row), width, shares[side], out.row(row));
+    }
+    if (op.spec->ends) return;
+    std::copy(shares + n, shares + scratch.mixed.width, SideOf(*context, n).row(row));
+  });
+}
+
+void PlanOp(const Bound<SpreadSides>&, Arena*) {}
+
+void RunOp(StepContext* context, const Bound<SpreadSides>& op, const RowsView& x, const RowsView&,
+           const RowsView& out) {
+  const VectorKernels& vec = context->compute.vec();
+  const int64_t width = x.width, n = op.spec->n;
+  context->compute.ForEach(context->n_rows(), n * n * width * kStep, [&](int64_t row, int) {
+    const float* const post = SideOf(*context, n).row(row);
+    const float* const c = post + n;
+    // The sums use the streams' old values.
+    const float* const sides = context->scratch.sides.row(row);
+    const std::vector<float> before(sides, sides + n * width);
+    for (int64_t to = 0; to < n; ++to) {
+      float* const sum = SideOf(*context, to).row(row);
+      std::copy_n(x.row(row), width, sum);
+      vec.scale(post[to], width, sum);
+      for (int64_t from = 0; from < n; ++from) {
+        vec.add_scaled(before.data() + from * width, width, c[from * n + to], sum);
+      }
+    }
+    std::fill_n(out.row(row), width, 0.0f);
+  });
+}
+
+namespace {
+
 struct LowRankScratch {
   const Bound<LowRank>& op;
   Arena* arena;

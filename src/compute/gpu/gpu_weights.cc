@@ -59,6 +59,9 @@ class Binder : public SpecBinder<Binder, OnDevice, Bound> {
     CheckHeads(op.latent_dim + op.rope_dim, op.latent_dim);
     CheckChoice(op.choice);
   }
+  void Check(const CompressedAttention& /*op*/) { Refuse("attention to compressed entries"); }
+  void Check(const GatherSides& /*op*/) { Refuse("hyper-connections"); }
+  void Check(const SpreadSides& /*op*/) { Refuse("hyper-connections"); }
   void Check(const PredictSides& op) {
     if (op.router.n_out <= device::kMaxStreams) return;
     Fail(Unimplemented("the gpu backends have no more than ", device::kMaxStreams, " streams, not ",
@@ -104,8 +107,10 @@ class Binder : public SpecBinder<Binder, OnDevice, Bound> {
   const float* Transposed(TensorRef ref, int64_t n_rows, int64_t n_columns);
 
   void CheckChoice(const KeyChoice& choice) {
-    if (!choice) return;
-    Fail(Unimplemented("the gpu backends have no attention to chosen keys; use the cpu backend"));
+    if (choice) Refuse("attention to chosen keys");
+  }
+  void Refuse(std::string_view what) {
+    Fail(Unimplemented("the gpu backends have no ", what, "; use the cpu backend"));
   }
   void CheckHeads(int64_t k_dim, int64_t v_dim);
 
@@ -302,6 +307,8 @@ void Binder::Check(const Attention& op) {
 }
 
 void Binder::Check(const MixtureOfExperts& op) {
+  if (op.weights == RouterWeights::kRootSoftplus) Refuse("experts weighed by roots of softplus");
+  if (op.by_token) Refuse("experts chosen by a token's id");
   if (op.n_experts > device::kMaxExperts || op.n_groups > device::kMaxGroups) {
     Fail(Unimplemented("the gpu backends have no mixture of ", op.n_experts, " experts in ",
                        op.n_groups, " groups, but of up to ", device::kMaxExperts, " in ",

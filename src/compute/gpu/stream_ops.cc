@@ -19,6 +19,11 @@ void Builder::Run(const Bound<EnterSides>& op, const Rows& x, const Rows&, const
   Copy({}, 0, out, 0, 1, width);
 }
 
+// Refused when the weights are bound.
+void Builder::Run(const Bound<GatherSides>&, const Rows&, const Rows&, const Rows&) {}
+void Builder::Run(const Bound<SpreadSides>&, const Rows&, const Rows&, const Rows&) {}
+void Builder::Run(const Bound<CompressedAttention>&, const Rows&, const Rows&, const Rows&) {}
+
 void Builder::Run(const Bound<LeaveSides>& op, const Rows& x, const Rows&, const Rows& out) {
   const int64_t width = spec_.d_model, n_sides = op.leave.count;
   const Rows from = Entered(true, false).x, left = NewRows(n_sides * width);

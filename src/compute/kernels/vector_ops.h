@@ -147,6 +147,7 @@ enum class ActivationKind {
   kReluSquared,
   kClampedSwiglu,
   kClampedSilu,
+  kSiluOfClamped,
   kXielu
 };
 struct ActivationShape {
@@ -174,8 +175,8 @@ struct VectorKernels {
   void (*softmax)(int64_t n, float* x);
   void (*sigmoid)(int64_t n, float* x);
 
-  // out = activation(gate) * up, or activation(gate) where `up` is null (not with kClampedSwiglu
-  // and kClampedSilu; always with kXielu).
+  // out = activation(gate) * up, or activation(gate) where `up` is null (not with kinds that clamp
+  // it; always with kXielu).
   void (*activate)(const ActivationShape& form, const float* gate, const float* up, int64_t n,
                    float* out);
 

@@ -92,6 +92,10 @@ double ActivationOf(const ActivationShape& form, double g, double u) {
     }
     case ActivationKind::kClampedSilu:
       return std::min(g * SigmoidOf(g), limit) * std::clamp(u, -limit, limit);
+    case ActivationKind::kSiluOfClamped: {
+      const double clamped = std::min(g, limit);
+      return clamped * SigmoidOf(clamped) * std::clamp(u, -limit, limit);
+    }
     case ActivationKind::kXielu:
       return form.slope * g +
              (g > 0 ? form.rise * g * g : form.fall * (std::expm1(std::min(g, limit)) - g));
@@ -100,14 +104,20 @@ double ActivationOf(const ActivationShape& form, double g, double u) {
 }
 
 constexpr ActivationShape kActivations[] = {
-    {ActivationKind::kSilu},           {ActivationKind::kGeluTanh},
-    {ActivationKind::kGeluErf},        {ActivationKind::kRelu},
-    {ActivationKind::kReluSquared},    {ActivationKind::kClampedSwiglu, 7},
-    {ActivationKind::kClampedSilu, 3}, {ActivationKind::kXielu, -1e-6f, 0.7f, 1.3f, 0.5f},
+    {ActivationKind::kSilu},
+    {ActivationKind::kGeluTanh},
+    {ActivationKind::kGeluErf},
+    {ActivationKind::kRelu},
+    {ActivationKind::kReluSquared},
+    {ActivationKind::kClampedSwiglu, 7},
+    {ActivationKind::kClampedSilu, 3},
+    {ActivationKind::kXielu, -1e-6f, 0.7f, 1.3f, 0.5f},
+    {ActivationKind::kSiluOfClamped, 3},
 };
 bool TakesUp(ActivationKind kind) { return kind != ActivationKind::kXielu; }
 bool NeedsUp(ActivationKind kind) {
-  return kind == ActivationKind::kClampedSwiglu || kind == ActivationKind::kClampedSilu;
+  return kind == ActivationKind::kClampedSwiglu || kind == ActivationKind::kClampedSilu ||
+         kind == ActivationKind::kSiluOfClamped;
 }
 
 TEST_P(PerIsa, ActivationsMatchDoublePrecision) {

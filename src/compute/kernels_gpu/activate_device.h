@@ -12,6 +12,7 @@ namespace weft::device {
 WEFT_DEVICE float ActivateOne(const ActivateArgs& a, float g) {
   switch (a.kind) {
     case Act::kSilu:
+    case Act::kSiluOfClamped:
       return g / (1.0f + Exp(-g));
     case Act::kGeluTanh: {
       // x (1 + tanh(u)) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3).
@@ -41,8 +42,10 @@ WEFT_DEVICE float ActivateValue(const ActivateArgs& a, float gate, bool has_up, 
     const float swish = g * Sigmoid(g * 1.702f);
     return has_up ? swish * (Max(Min(up, a.limit), -a.limit) + 1.0f) : swish;
   }
+  if (a.kind == Act::kSiluOfClamped) gate = Min(gate, a.limit);
   const float value = ActivateOne(a, gate);
-  if (a.kind == Act::kClampedSilu) up = Max(Min(up, a.limit), -a.limit);
+  if (a.kind == Act::kClampedSilu || a.kind == Act::kSiluOfClamped)
+    up = Max(Min(up, a.limit), -a.limit);
   return has_up ? value * up : value;
 }
 

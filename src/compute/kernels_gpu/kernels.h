@@ -133,6 +133,7 @@ enum class Act : int32_t {
   kReluSquared,
   kClampedSwiglu,
   kClampedSilu,
+  kSiluOfClamped,
   kXielu
 };
 struct ActivateArgs {

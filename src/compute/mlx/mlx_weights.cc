@@ -153,6 +153,8 @@ void Binder::Check(const Operation& op) {
   }
   if constexpr (std::is_same_v<Operation, MixtureOfExperts>) {
     if (op.weights == RouterWeights::kSoftmaxOfNear) Refuse("experts weighed among near logits");
+    if (op.weights == RouterWeights::kRootSoftplus) Refuse("experts weighed by roots of softplus");
+    if (op.by_token) Refuse("experts chosen by a token's id");
   }
   if constexpr (std::is_same_v<Operation, Attention>) {
     if (op.chunk > 0) Refuse("attention by chunks");

@@ -80,6 +80,13 @@ inline constexpr std::string_view kRefusedName<PredictSides> = "side streams";
 template <>
 inline constexpr std::string_view kRefusedName<CorrectSides> = "side streams";
 template <>
+inline constexpr std::string_view kRefusedName<GatherSides> = "hyper-connections";
+template <>
+inline constexpr std::string_view kRefusedName<SpreadSides> = "hyper-connections";
+template <>
+inline constexpr std::string_view kRefusedName<CompressedAttention> =
+    "attention to compressed entries";
+template <>
 inline constexpr std::string_view kRefusedName<LowRank> = "residuals of low rank";
 template <>
 inline constexpr std::string_view kRefusedName<TimeMix> = "time mix of RWKV 7";

@@ -165,6 +165,8 @@ mx::array Activate(Activation activation, const ActivationNumbers& numbers, cons
       }
       case Activation::kClampedSilu:
         return mx::minimum(Silu(g), number(limit));
+      case Activation::kSiluOfClamped:
+        return Silu(mx::minimum(g, number(limit)));
       case Activation::kXielu: {
         const mx::array above = number(numbers.rise) * mx::square(g);
         const mx::array below =
@@ -178,7 +180,7 @@ mx::array Activate(Activation activation, const ActivationNumbers& numbers, cons
   if (activation == Activation::kClampedSwiglu) {
     return activated() * (mx::clip(*up, number(-limit), number(limit)) + number(1));
   }
-  if (activation == Activation::kClampedSilu) {
+  if (activation == Activation::kClampedSilu || activation == Activation::kSiluOfClamped) {
     return activated() * mx::clip(*up, number(-limit), number(limit));
   }
   return activated() * *up;

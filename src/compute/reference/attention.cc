@@ -4,9 +4,34 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "compute/reference/attention_parts.h"
 #include "compute/reference/blocks.h"
 
 namespace weft::reference {
+
+std::span<const PageId> TableOf(const StepContext& context, int kv_layer, int sequence) {
+  const int group = context.spec.kv_layers[kv_layer].group;
+  return context.step.sequences[sequence].page_tables[group];
+}
+
+void StoreRows(const StepContext& context, int kv_layer, const Rows& keys, const Rows& values) {
+  for (int64_t i = 0; i < keys.count(); ++i) {
+    context.state->Store(kv_layer, TableOf(context, kv_layer, context.rows[i].sequence),
+                         context.rows[i].position, keys.row(i), values.row(i));
+  }
+}
+
+std::vector<int64_t> BestNumbers(std::vector<double> scores, int64_t count) {
+  std::vector<int64_t> numbers(scores.size());
+  std::iota(numbers.begin(), numbers.end(), int64_t{0});
+  for (double& score : scores) {
+    if (std::isnan(score)) score = -INFINITY;
+  }
+  std::ranges::stable_sort(numbers, [&](int64_t a, int64_t b) { return scores[a] > scores[b]; });
+  numbers.resize(std::min<size_t>(numbers.size(), count));
+  std::ranges::sort(numbers);
+  return numbers;
+}
 
 namespace {
 
@@ -29,11 +54,6 @@ struct History {
   int64_t first;
   Rows keys, values;
 };
-
-std::span<const PageId> TableOf(const StepContext& context, int kv_layer, int sequence) {
-  const int group = context.spec.kv_layers[kv_layer].group;
-  return context.step.sequences[sequence].page_tables[group];
-}
 
 int64_t FirstVisible(int64_t window, int64_t position) {
   return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
@@ -142,26 +162,6 @@ void SplitRuns(const Rows& x, int64_t first_width, int64_t second_width, Rows* f
                         second->row(i).begin() + r * second_width);
     }
   }
-}
-
-void StoreRows(const StepContext& context, int kv_layer, const Rows& keys, const Rows& values) {
-  for (int64_t i = 0; i < keys.count(); ++i) {
-    context.state->Store(kv_layer, TableOf(context, kv_layer, context.rows[i].sequence),
-                         context.rows[i].position, keys.row(i), values.row(i));
-  }
-}
-
-// The `count` best of the scores' numbers, ascending. Ties go to the lower one; NaN is the worst.
-std::vector<int64_t> BestNumbers(std::vector<double> scores, int64_t count) {
-  std::vector<int64_t> numbers(scores.size());
-  std::iota(numbers.begin(), numbers.end(), int64_t{0});
-  for (double& score : scores) {
-    if (std::isnan(score)) score = -INFINITY;
-  }
-  std::ranges::stable_sort(numbers, [&](int64_t a, int64_t b) { return scores[a] > scores[b]; });
-  numbers.resize(std::min<size_t>(numbers.size(), count));
-  std::ranges::sort(numbers);
-  return numbers;
 }
 
 // The chosen positions of a row's key head, from the index scores of all that it sees.

@@ -21,6 +21,7 @@ std::vector<int64_t> SlotFloats(const ModelSpec& spec) {
 Status ReferenceState::Check(const ModelSpec& spec, DType type) {
   const int64_t block = InfoOf(type).block_values;
   for (const KvLayer& layer : spec.kv_layers) {
+    if (layer.exact) continue;
     const int64_t n_key = layer.n_heads * layer.k_dim;
     const int64_t n_value = layer.n_heads * layer.v_dim;
     if (n_key % block != 0 || n_value % block != 0) {
@@ -33,21 +34,25 @@ Status ReferenceState::Check(const ModelSpec& spec, DType type) {
 }
 
 ReferenceState::ReferenceState(const ModelSpec& spec, DType type, int page_tokens)
-    : HostState(page_tokens, SlotFloats(spec)), type_(type), layers_(spec.kv_layers.size()) {
+    : HostState(page_tokens, SlotFloats(spec)), layers_(spec.kv_layers.size()) {
+  layout_.form = 2;  // form 1 stored all layers of a position side by side
   for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
     int64_t offset_bytes = 0;
     for (const int index : spec.kv_groups[group].kv_layers) {
       const KvLayer& layer = spec.kv_layers[index];
       LayerPlace& place = layers_[index];
       place.group = static_cast<int>(group);
+      place.type = layer.exact ? DType::kF32 : type;
+      place.row_tokens = layer.RowTokens(page_tokens);
       place.offset_bytes = offset_bytes;
       place.n_key = layer.n_heads * layer.k_dim;
       place.n_value = layer.n_heads * layer.v_dim;
-      place.key_bytes = RowBytes(type, place.n_key);
-      offset_bytes += place.key_bytes + RowBytes(type, place.n_value);
+      place.key_bytes = RowBytes(place.type, place.n_key);
+      place.row_bytes = place.key_bytes + RowBytes(place.type, place.n_value);
+      offset_bytes += page_tokens / place.row_tokens * place.row_bytes;
     }
-    token_bytes_.push_back(offset_bytes);
-    AddGroup(offset_bytes * page_tokens);
+    layers_of_group_.push_back(spec.kv_groups[group].kv_layers);
+    AddGroup(offset_bytes);
   }
 }
 
@@ -59,9 +64,9 @@ void ReferenceState::Store(int kv_layer, std::span<const PageId> table, int64_t 
              "a layer stores rows of the shape that the spec gives it");
   TouchPage(place.group, table[position / page_tokens()]);
   std::byte* const at = At(place, table, position);
-  Quantize(type_, key.data(), place.n_key, nullptr, at);
+  Quantize(place.type, key.data(), place.n_key, nullptr, at);
   if (!value.empty()) {
-    Quantize(type_, value.data(), place.n_value, nullptr, at + place.key_bytes);
+    Quantize(place.type, value.data(), place.n_value, nullptr, at + place.key_bytes);
   }
 }
 
@@ -69,17 +74,26 @@ void ReferenceState::Load(int kv_layer, std::span<const PageId> table, int64_t p
                           std::span<float> key, std::span<float> value) const {
   const LayerPlace& place = layers_[kv_layer];
   const std::byte* const at = At(place, table, position);
-  Dequantize(type_, at, place.n_key, key.data());
-  if (!value.empty()) Dequantize(type_, at + place.key_bytes, place.n_value, value.data());
+  Dequantize(place.type, at, place.n_key, key.data());
+  if (!value.empty()) Dequantize(place.type, at + place.key_bytes, place.n_value, value.data());
 }
 
 void ReferenceState::CopyTokens(int group, const std::byte* from, std::byte* to,
                                 int n_tokens) const {
-  std::memcpy(to, from, static_cast<size_t>(n_tokens * token_bytes_[group]));
+  for (const int index : layers_of_group_[group]) {
+    const LayerPlace& place = layers_[index];
+    std::memcpy(to + place.offset_bytes, from + place.offset_bytes,
+                static_cast<size_t>(n_tokens / place.row_tokens * place.row_bytes));
+  }
 }
 
 void ReferenceState::ClearFrom(int group, int n_tokens, std::byte* page) const {
-  std::fill(page + n_tokens * token_bytes_[group], page + layout_.page_bytes[group], std::byte{0});
+  for (const int index : layers_of_group_[group]) {
+    const LayerPlace& place = layers_[index];
+    std::byte* const rows = page + place.offset_bytes;
+    std::fill(rows + n_tokens / place.row_tokens * place.row_bytes,
+              rows + page_tokens() / place.row_tokens * place.row_bytes, std::byte{0});
+  }
 }
 
 }  // namespace weft

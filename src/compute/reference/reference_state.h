@@ -1,9 +1,9 @@
 // Keys, values and recurrent state of all sequences, in the plainest layout there is.
 //
-// A page of a group holds its positions one after the other; a position holds, for
-// each KvLayer of the group in order, the key row (n_heads * k_dim values) and the
-// value row (n_heads * v_dim values), each encoded in the KV type. Reading decodes
-// them, with the encoding's loss. A slot's states are as long as the spec says.
+// A page of a group holds, for each KvLayer of the group in order, its positions one after the
+// other; a position holds the key row (n_heads * k_dim values) and the value row (n_heads * v_dim
+// values), each encoded in the KV type, or exactly. Reading decodes them, with the encoding's
+// loss. A slot's states are as long as the spec says.
 #ifndef WEFT_COMPUTE_REFERENCE_REFERENCE_STATE_H_
 #define WEFT_COMPUTE_REFERENCE_REFERENCE_STATE_H_
 
@@ -38,8 +38,11 @@ class ReferenceState final : public HostState {
  private:
   struct LayerPlace {
     int group;
-    int64_t offset_bytes;  // the key row's, within a position
+    DType type;
+    int64_t offset_bytes;  // of the first position, within a page
+    int64_t row_bytes;     // of a position's key and value
     int64_t key_bytes;
+    int64_t row_tokens;      // positions of a page for each row
     int64_t n_key, n_value;  // values per row
   };
 
@@ -47,13 +50,12 @@ class ReferenceState final : public HostState {
   void ClearFrom(int group, int n_tokens, std::byte* page) const override;
   // Where the layer's part of a position begins.
   std::byte* At(const LayerPlace& place, std::span<const PageId> table, int64_t position) const {
-    return page(place.group, table[position / page_tokens()]) +
-           position % page_tokens() * token_bytes_[place.group] + place.offset_bytes;
+    return page(place.group, table[position / page_tokens()]) + place.offset_bytes +
+           position % page_tokens() / place.row_tokens * place.row_bytes;
   }
 
-  const DType type_;
-  std::vector<LayerPlace> layers_;    // per KvLayer
-  std::vector<int64_t> token_bytes_;  // per group
+  std::vector<LayerPlace> layers_;  // per KvLayer
+  std::vector<std::vector<int>> layers_of_group_;
 };
 
 }  // namespace weft

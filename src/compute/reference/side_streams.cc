@@ -118,6 +118,92 @@ Rows RunOp(const StepContext& context, const CorrectSides& op, const Rows& x, co
   return out;
 }
 
+namespace {
+
+// The row-normed, then column-normed coefficients of c[i][j], in place; see GatherSides.
+void Balance(const GatherSides& op, std::span<double> c) {
+  const auto n = static_cast<size_t>(op.n);
+  const auto divide = [&](size_t first, size_t step) {
+    double sum = op.mix_epsilon;
+    for (size_t k = 0; k < n; ++k) sum += c[first + k * step];
+    for (size_t k = 0; k < n; ++k) c[first + k * step] /= sum;
+  };
+  for (size_t i = 0; i < n; ++i) {
+    const std::span<double> row = c.subspan(i * n, n);
+    const double largest = *std::ranges::max_element(row);
+    double sum = 0;
+    for (double& v : row) sum += v = std::exp(v - largest);
+    for (double& v : row) v = v / sum + op.mix_epsilon;
+  }
+  for (size_t j = 0; j < n; ++j) divide(j, n);
+  for (int round = 1; round < op.n_rounds; ++round) {
+    for (size_t i = 0; i < n; ++i) divide(i * n, 1);
+    for (size_t j = 0; j < n; ++j) divide(j, n);
+  }
+}
+
+// Writes post and c to the last side stream.
+void KeepCoefficients(const GatherSides& op, std::span<const float> mixed,
+                      std::span<const float> scale, std::span<const float> base,
+                      std::span<float> to) {
+  const auto n = static_cast<size_t>(op.n);
+  for (size_t i = 0; i < n; ++i) {
+    to[i] = static_cast<float>(2 * Sigmoid(double{scale[1]} * mixed[n + i] + base[n + i]));
+  }
+  std::vector<double> c;
+  for (size_t i = 2 * n; i < mixed.size(); ++i) c.push_back(double{scale[2]} * mixed[i] + base[i]);
+  Balance(op, c);
+  for (size_t i = 0; i < c.size(); ++i) to[n + i] = static_cast<float>(c[i]);
+}
+
+}  // namespace
+
+Rows RunOp(const StepContext& context, const GatherSides& op, const Rows& x, const Rows&) {
+  Rows flat(x.count(), op.n * x.width()), out(x.count(), x.width());
+  for (int64_t i = 0; i < x.count(); ++i) {
+    for (int64_t side = 0; op.begins && side < op.n; ++side) {
+      std::ranges::copy(x.row(i), SideOf(context, i, side).begin());
+    }
+    std::ranges::copy(context.sides->row(i).first(flat.width()), flat.row(i).begin());
+  }
+  ApplyNorm(context.tensors, {.kind = NormKind::kRms, .width = flat.width(), .epsilon = op.epsilon},
+            &flat);
+  const Rows mixed = ApplyLinear(context.tensors, op.map, flat);
+  const std::vector<float> scale = context.tensors.Vector(op.scale);
+  const std::vector<float> base = context.tensors.Vector(op.base);
+  for (int64_t i = 0; i < x.count(); ++i) {
+    std::vector<double> sum(x.width());
+    for (int64_t side = 0; side < op.n; ++side) {
+      const double share =
+          Sigmoid(double{scale[0]} * mixed.row(i)[side] + base[side]) + op.mix_epsilon;
+      for (size_t j = 0; j < sum.size(); ++j) sum[j] += share * SideOf(context, i, side)[j];
+    }
+    std::ranges::transform(sum, out.row(i).begin(), [](double v) { return float(v); });
+    if (!op.ends) KeepCoefficients(op, mixed.row(i), scale, base, SideOf(context, i, op.n));
+  }
+  return out;
+}
+
+Rows RunOp(const StepContext& context, const SpreadSides& op, const Rows& x, const Rows&) {
+  const int64_t n = op.n;
+  for (int64_t i = 0; i < x.count(); ++i) {
+    const std::span<const float> post = SideOf(context, i, n), c = post.subspan(n);
+    for (int64_t j = 0; j < x.width(); ++j) {
+      std::vector<double> sums(n);
+      for (int64_t to = 0; to < n; ++to) {
+        sums[to] = double{post[to]} * x.row(i)[j];
+        for (int64_t from = 0; from < n; ++from) {
+          sums[to] += double{c[from * n + to]} * SideOf(context, i, from)[j];
+        }
+      }
+      for (int64_t to = 0; to < n; ++to) {
+        SideOf(context, i, to)[j] = static_cast<float>(sums[to]);
+      }
+    }
+  }
+  return Rows(x.count(), x.width());
+}
+
 Rows RunOp(const StepContext& context, const LowRank& op, const Rows& x, const Rows&) {
   Rows out = ApplyLinear(context.tensors, op.up, ApplyLinear(context.tensors, op.down, x));
   ApplyNorm(context.tensors, op.norm, &out);

@@ -9,6 +9,7 @@
 
 #include "base/adapter_use.h"
 #include "compute/kernels/quants/quants.h"
+#include "compute/spec_tensors.h"
 #include "model/adapter_spec.h"
 #include "model/formats/model_file.h"
 #include "model/model_spec.h"
@@ -58,8 +59,7 @@ class Tensors {
   std::vector<float> Row(TensorRef ref, int64_t row) const {
     const TensorInfo& tensor = info(ref);
     std::vector<float> out(tensor.dims[0]);
-    const std::byte* const bytes = tensor.data.data() + row * tensor.row_bytes();
-    Dequantize(tensor.type, bytes, tensor.dims[0], out.data());
+    DecodeRow(tensor, row, out.data());
     return out;
   }
 

@@ -40,7 +40,7 @@ struct StateCounter : OperationVisitor {
     const KvLayer& layer = spec.kv_layers[static_cast<size_t>(use.layer)];
     const int64_t window = spec.kv_groups[static_cast<size_t>(layer.group)].window;
     const int64_t tokens = window > 0 ? std::min(window, kCountedTokens) : kCountedTokens;
-    bytes += layer.n_heads * (layer.k_dim + layer.v_dim) * tokens * kKvValueBytes;
+    bytes += layer.n_values(tokens) * kKvValueBytes;
   }
   void Slot(const SlotUse& use) {
     bytes += use.n_heads * use.n_rows * use.n_columns * static_cast<int64_t>(sizeof(float));
