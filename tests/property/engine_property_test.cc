@@ -21,6 +21,7 @@ constexpr int64_t kPrograms = testing::kSlowBuild ? 6 : 520;
 constexpr int64_t kHybridPrograms = testing::kSlowBuild ? 3 : 200;
 constexpr int64_t kHeadPrograms = testing::kSlowBuild ? 2 : 60;
 constexpr int64_t kMadePrograms = testing::kSlowBuild ? 1 : 20;
+constexpr int64_t kAdaptedPrograms = testing::kSlowBuild ? 2 : 60;
 constexpr int64_t kMlxPrograms = 6;
 constexpr int64_t kEmulatedPrograms = 1;
 constexpr uint64_t kFirstSeed = 1;
@@ -49,6 +50,9 @@ void RunPrograms(const std::shared_ptr<const Model>& model, Oracle* oracle,
   }
   if (programs >= 20 && model->CheckTakesRows().ok()) {
     EXPECT_GT(counts.rows, 0) << model_name;
+  }
+  if (programs >= 20 && !model->adapters().empty()) {
+    EXPECT_GT(counts.adapted, 0) << model_name;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::printf(
@@ -121,6 +125,14 @@ TEST(EnginePropertyTest, EmulatedPredictionHeads) {
   if (testing::kSlowBuild) GTEST_SKIP() << "the emulator is slow enough";
   for (const char* name : {"qwen35-mtp", "foreseeing-glm4moe-mtp"}) {
     RunHeadPrograms(name, "emu", kEmulatedPrograms);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Sessions with and without adapters, several in one step, found again after restarts.
+TEST(EnginePropertyTest, Adapters) {
+  for (const char* name : {"lora-tiny-llama", "lora-tiny-moe", "lora-tiny-qwen35"}) {
+    RunPrograms(name, kAdaptedPrograms);
     if (HasFatalFailure()) return;
   }
 }

@@ -25,6 +25,10 @@ std::string KeyOf(KvType kv_type, const Context& context, const TurnOptions& opt
   AppendBytes(&key, options.ignore_eos);
   AppendBytes(&key, options.top_logprobs);
   key += options.label;  // identifies the mask
+  for (const AdapterScale& adapter : options.adapters) {
+    key += adapter.name;
+    AppendBytes(&key, adapter.scale);
+  }
   for (const float value :
        {sampling.temperature, sampling.top_p, sampling.min_p, sampling.repetition_penalty,
         sampling.frequency_penalty, sampling.presence_penalty}) {
@@ -61,12 +65,13 @@ StatusOr<Engine*> Oracle::EngineOf(KvType kv_type) {
   return engine.get();
 }
 
-// Whether a row differs from its token: penalties count only tokens, and checked slots hash their
-// inputs.
+// Whether a row differs from its token: penalties count only tokens, checked slots hash their
+// inputs, and adapters change the embeddings of tokens alone.
 bool Oracle::TellsRowsApart(const TurnOptions& options) const {
   const SamplingOptions& sampling = options.sampling;
   return sampling.repetition_penalty != 1 || sampling.frequency_penalty != 0 ||
-         sampling.presence_penalty != 0 || model_->backend().name() == "recurrent";
+         sampling.presence_penalty != 0 || !options.adapters.empty() ||
+         model_->backend().name() == "recurrent";
 }
 
 StatusOr<ChoiceRecord> Oracle::Ask(KvType kv_type, const Context& context,
@@ -79,6 +84,7 @@ StatusOr<ChoiceRecord> Oracle::Ask(KvType kv_type, const Context& context,
   TurnOptions alone;
   rows_.Put(asked, &alone);
   alone.tokens_are_whole_context = true;
+  alone.adapters = options.adapters;
   alone.max_tokens = options.max_tokens;
   alone.sampling = options.sampling;
   alone.sampling.seed = seed;

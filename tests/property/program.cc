@@ -22,6 +22,7 @@ void ProgramCounts::Add(const ProgramCounts& other) {
   turns += other.turns;
   tokens += other.tokens;
   rows += other.rows;
+  adapted += other.adapted;
   cancelled += other.cancelled;
   out_of_memory += other.out_of_memory;
   cached_tokens += other.cached_tokens;
@@ -40,6 +41,7 @@ Program::Program(std::shared_ptr<const Model> model, Oracle* oracle, uint64_t se
       random_(seed),
       random_drafts_(seed + 1),
       random_rows_(seed + 2),
+      random_adapters_(seed + 3),
       with_rows_(model_->CheckTakesRows().ok() && random_rows_() % 2 == 0) {
   if (model_->spec().prediction_head != nullptr) {
     auto head = Model::LoadHead(*model_, {.n_threads = 1});
@@ -192,10 +194,23 @@ int64_t Program::RowsHeld() const {
   return n;
 }
 
+// None, one, or several of the model's, at scales that come back.
+std::vector<AdapterScale> Program::ChooseAdapters() {
+  std::vector<AdapterScale> chosen;
+  for (const LoadedAdapter& adapter : model_->adapters()) {
+    static constexpr float kScales[] = {0, 0, 0.5f, 1};
+    chosen.push_back({adapter.name, kScales[random_adapters_() % std::size(kScales)]});
+    if (chosen.back().scale != 0) ++counts_.adapted;
+  }
+  return chosen;
+}
+
 Program::Flight Program::NewTurn(const Sess& session) {
   Flight flight;
   TurnOptions& turn = flight.options;
   flight.before = session.tokens;
+  turn.adapters = session.adapters;
+  turn.adapters_are_default = false;
   const int64_t length = static_cast<int64_t>(session.tokens.size());
   turn.tokens_are_whole_context = length > kLongSession || Chance(20);
   int64_t kept = length;
@@ -300,6 +315,7 @@ void Program::Create() {
   auto session = std::make_unique<Sess>();
   session->domain = Chance(60) ? "a" : "b";
   session->stream = Uniform(0, kStreams - 1);
+  session->adapters = ChooseAdapters();
   if (Chance(60)) session->name = NewName();
   const SessionOptions options{.name = session->name, .domain = session->domain};
   const auto id = engine_->CreateSession(options);
@@ -362,6 +378,7 @@ void Program::SubmitOnce() {
   Sess nobody;
   nobody.domain = Chance(60) ? "a" : "b";
   nobody.stream = Uniform(0, kStreams - 1);
+  nobody.adapters = ChooseAdapters();
   Flight flight = NewTurn(nobody);
   auto turn = engine_->SubmitOnce(nobody.domain, flight.options);
   Note("turn without a session: ", flight.context.size(), " tokens");

@@ -27,6 +27,7 @@ namespace weft::testing {
 // What a program did, for the reports.
 struct ProgramCounts {
   int64_t operations = 0, turns = 0, tokens = 0, rows = 0, cancelled = 0, out_of_memory = 0;
+  int64_t adapted = 0;  // adapters in use by sessions
   int64_t cached_tokens = 0, forks = 0, restores = 0, restarts = 0, preemptions = 0, dropped = 0;
   int64_t guessed_tokens = 0, accepted_guesses = 0;
   void Add(const ProgramCounts& other);
@@ -62,6 +63,7 @@ class Program {
     SessionId id;
     std::string domain, name;
     int stream = 0;  // the shared token stream that it usually follows
+    std::vector<AdapterScale> adapters;
     Tokens tokens;
     std::optional<Flight> flight;
     // Possible contents of its file: a requested file (`saved`), or one that the engine wrote when
@@ -99,6 +101,7 @@ class Program {
   Tokens NewTokens(const Sess& session, int64_t at, int n);
   Flight NewTurn(const Sess& session);
   void PutRows(int64_t at, Tokens* given);
+  std::vector<AdapterScale> ChooseAdapters();
   int64_t RowsHeld() const;
   void AddGuesses(const Tokens& context, TurnOptions* turn);
 
@@ -148,6 +151,7 @@ class Program {
   std::mt19937_64 random_;
   std::mt19937_64 random_drafts_;
   std::mt19937_64 random_rows_;
+  std::mt19937_64 random_adapters_;
   const bool with_rows_;
   std::vector<Tokens> streams_;
   std::vector<TokenMaskFactory> masks_;

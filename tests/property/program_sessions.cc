@@ -61,6 +61,7 @@ void Program::Fork(Sess* session) {
   auto fork = std::make_unique<Sess>();
   fork->domain = session->domain;
   fork->stream = session->stream;
+  fork->adapters = session->adapters;
   if (Chance(30)) fork->name = NewName();
   StatusOr<SessionId> id = SessionId{};
   const auto call = [&]() -> Status {

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "tests/support/goldens.h"
 #include "tests/support/recurrent_backend.h"
+#include "tools/make_adapter.h"
 #include "tools/make_model.h"
 
 namespace weft::testing {
@@ -45,6 +46,26 @@ const std::string& MadeModelPath(const std::string& shape_name) {
   return place->second;
 }
 
+std::vector<ModelOptions::AdapterFile> MakeAdapters(const std::string& base) {
+  static const TempDir* const dir = new TempDir();  // removed when the process exits
+  static int n_made = [] {
+    std::atexit([] { delete dir; });
+    return 0;
+  }();
+  std::vector<ModelOptions::AdapterFile> files;
+  for (const char* const name : {"one", "two"}) {
+    const std::string path = StrCat(dir->path(), "/", n_made++, ".gguf");
+    const bool is_first = files.empty();
+    const Status made = tools::MakeAdapter(
+        base,
+        {.rank = is_first ? 3 : 16, .seed = files.size() + 1, .type = is_first ? "F32" : "F16"},
+        path);
+    if (!made.ok()) Die(path, made);
+    files.push_back({name, path});
+  }
+  return files;
+}
+
 }  // namespace
 
 TempDir::TempDir() {
@@ -61,6 +82,9 @@ TempDir::~TempDir() {
 }
 
 std::shared_ptr<const Model> LoadTestModel(std::string_view name, const Backend* backend) {
+  constexpr std::string_view kAdapted = "lora-";
+  const bool is_adapted = name.starts_with(kAdapted);
+  if (is_adapted) name.remove_prefix(kAdapted.size());
   if (constexpr std::string_view kRecurrent = "recurrent-"; name.starts_with(kRecurrent)) {
     static const RecurrentBackend recurrent(*FindBackend("cpu"));
     name.remove_prefix(kRecurrent.size());
@@ -77,6 +101,7 @@ std::shared_ptr<const Model> LoadTestModel(std::string_view name, const Backend*
   ModelOptions options;
   options.backend_object = backend;
   options.context_tokens = golden ? kGoldenContext : 0;
+  if (is_adapted) options.adapters = MakeAdapters(path);
   auto model = Model::Load(path, options);
   if (!model.ok()) Die(path, model.status());
   return *std::move(model);
