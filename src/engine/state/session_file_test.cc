@@ -169,7 +169,7 @@ TEST(SessionFileTest, RowsFollowTheTokens) {
 }
 
 SessionHead HeadWithAdapters() {
-  SessionHead head = HeadWithRows();
+  SessionHead head = HeadWithCheckpoints();
   head.adapters = {{"law", FingerprintOf("one"), 0.5f}, {"rhyme", FingerprintOf("two"), -1}};
   return head;
 }
