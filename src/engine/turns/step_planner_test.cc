@@ -228,7 +228,7 @@ TEST(StepPlannerTest, ARunIsNeverCutAndAlwaysComesIntoAStep) {
               ElementsAre(280));
   // Alone it is computed beside decoding, however long it takes.
   const LaneView first = prompt(400, {{0, 256}});
-  EXPECT_THAT(planner.PlanLong(std::vector{Decoding(), first}), ElementsAre(0, 256));
+  EXPECT_THAT(planner.PlanLong(std::vector{Decoding(), first}), ElementsAre(0, 400));
   EXPECT_THAT(planner.PlanShort(std::vector{Decoding(), first}, nullptr), ElementsAre(1, 0));
   const LaneView small = prompt(30, {{0, 20}});
   EXPECT_THAT(planner.PlanLong(std::vector{Decoding(), small}), ElementsAre(0, 30));
