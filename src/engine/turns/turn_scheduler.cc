@@ -443,17 +443,9 @@ void TurnScheduler::Retire(ActiveTurn* turn) {
 }
 
 void TurnScheduler::Count(TurnFate fate) {
-  switch (fate) {
-    case TurnFate::kFinished:
-      ++finished_;
-      break;
-    case TurnFate::kCancelled:
-      ++cancelled_;
-      break;
-    case TurnFate::kFailed:
-      ++failed_;
-      break;
-  }
+  if (fate == TurnFate::kFinished) ++finished_;
+  if (fate == TurnFate::kCancelled) ++cancelled_;
+  if (fate == TurnFate::kFailed) ++failed_;
 }
 
 // --- what others see --------------------------------------------------------------------
