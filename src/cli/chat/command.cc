@@ -4,15 +4,14 @@
 #include <utility>
 
 namespace weft::cli {
-namespace {
-
-constexpr std::string_view kBlank = " \t\r\n";
 
 std::string_view Trim(std::string_view text) {
   const size_t first = text.find_first_not_of(kBlank);
   if (first == text.npos) return {};
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
+
+namespace {
 
 // Removes and returns the first word of `rest`.
 std::string_view TakeWord(std::string_view* rest) {

@@ -12,6 +12,10 @@
 
 namespace weft::cli {
 
+inline constexpr std::string_view kBlank = " \t\r\n";
+// Without the blanks around it.
+std::string_view Trim(std::string_view text);
+
 enum class ChatVerb {
   kSay,
   kImage,

@@ -10,19 +10,13 @@
 #include "base/files/mapped_file.h"
 #include "base/new_id.h"
 #include "base/strings.h"
+#include "cli/chat/command.h"
 
 namespace weft::cli {
 namespace {
 
-constexpr std::string_view kBlank = " \t\r\n";
 constexpr std::array<std::string_view, 6> kEndings = {".png",  ".jpg", ".jpeg",
                                                       ".webp", ".gif", ".bmp"};
-
-std::string_view Trim(std::string_view text) {
-  const size_t first = text.find_first_not_of(kBlank);
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
 
 bool IsFile(const std::string& path) {
   std::error_code error;
