@@ -45,8 +45,8 @@ class Pictures {
   Pictures& operator=(const Pictures&) = delete;
 
   // `done` is called from any thread and must do nothing but wake somebody or copy.
-  // INVALID_ARGUMENT if the file cannot be used, RESOURCE_EXHAUSTED if memory runs out, CANCELLED if
-  // all who asked for it have left, as their tokens say.
+  // INVALID_ARGUMENT if the file cannot be used, RESOURCE_EXHAUSTED if memory runs out, CANCELLED
+  // if all who asked for it have left, as their tokens say.
   using Done = std::function<void(StatusOr<Encoded>)>;
   void Encode(std::string_view tenant, const std::shared_ptr<const PictureFile>& file,
               std::stop_token left, Done done);

@@ -15,9 +15,9 @@ namespace {
 // Whether a step multiplies by it.
 bool IsMatrix(const TensorInfo& tensor, bool tied) {
   if (tensor.name == "token_embd.weight") return tied;
-  // Kernels of convolutions, and vectors of values for every head.
-  for (const std::string_view other :
-       {"conv.weight", "conv1d.weight", "ssm_a", "ssm_d", "norm.weight"}) {
+  // Kernels of convolutions, vectors of values for every head, and tables that rows are taken from.
+  for (const std::string_view other : {"conv.weight", "conv1d.weight", "ssm_a", "ssm_d",
+                                       "norm.weight", "_ape.weight", "tid2eid.weight"}) {
     if (tensor.name.ends_with(other)) return false;
   }
   return tensor.n_dims > 1;

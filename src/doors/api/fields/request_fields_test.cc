@@ -182,8 +182,8 @@ TEST(SamplingParams, NamesTheFieldAtFault) {
 }
 
 TEST(SamplingParams, RefusesWhatWouldChangeTheOutput) {
-  for (const char* body : {R"({"typical_p":0.5})", R"({"mirostat":2})",
-                           R"({"samplers":["mirostat"]})", R"({"lora":[{"id":0,"scale":1}]})"}) {
+  for (const char* body :
+       {R"({"typical_p":0.5})", R"({"mirostat":2})", R"({"samplers":["mirostat"]})"}) {
     const ApiError error = ToDetailedApiError(Read(body).status());
     EXPECT_EQ(error.http_status, 400) << body;
     EXPECT_EQ(error.code, "unsupported_parameter") << body;
@@ -193,7 +193,7 @@ TEST(SamplingParams, RefusesWhatWouldChangeTheOutput) {
 TEST(SamplingParams, IgnoresWhatCannotAndListsWhatIsUnknown) {
   std::vector<std::string> unknown;
   EXPECT_TRUE(Read(R"({"cache_prompt":false,"id_slot":3,"typical_p":1,"mirostat":0,
-                       "lora":[],"made_up":1,"another":null})",
+                       "made_up":1,"another":null})",
                    &unknown)
                   .ok());
   EXPECT_THAT(unknown, ElementsAre("made_up", "another"));
