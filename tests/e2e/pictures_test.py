@@ -270,10 +270,10 @@ class ChatTest(PicturesTest):
             keep = (*flags, "--state-dir", state, "--session", "zoo")
             done = self.chat([f"/image {cat}", "What is it?", "And now?", "/history"], *keep)
             self.assertIn("sees my cat.png with your next message", done.err)
-            self.assertIn("1 you: [my cat.png] What is it?", done.out)
-            self.assertIn("4 model: ", done.out)
+            self.assertIn("1 you: [my cat.png] What is it?", done.text)
+            self.assertIn("4 model: ", done.text)
             again = self.chat(["/history", "/undo", "/regenerate", "/fork", "And then?"], *keep)
-            self.assertIn("1 you: [my cat.png] What is it?", again.out)
+            self.assertIn("1 you: [my cat.png] What is it?", again.text)
             without = self.chat(["/load zoo"], "--state-dir", state)
             self.assertIn("--mmproj", without.err)
         # As a terminal pastes a file that is dropped on it.
