@@ -1,6 +1,5 @@
 #include "cli/flags/adapter_flags.h"
 
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -15,13 +14,10 @@ std::optional<float> TakeScale(std::string_view* file) {
   const size_t colon = file->rfind(':');
   if (colon == file->npos) return std::nullopt;
   const std::string_view text = file->substr(colon + 1);
-  float scale = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), scale);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(scale)) {
-    return std::nullopt;
-  }
+  double scale = 0;
+  if (!ParseDouble(text, &scale) || !std::isfinite(scale)) return std::nullopt;
   *file = file->substr(0, colon);
-  return scale;
+  return static_cast<float>(scale);
 }
 
 }  // namespace

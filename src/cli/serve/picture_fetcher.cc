@@ -12,8 +12,8 @@
 namespace weft::cli {
 namespace {
 
-// Each holds a thread of the server.
-constexpr int kAtOnce = 4;
+// Holds a thread of the server, which may have few.
+constexpr int kAtOnce = 1;
 constexpr size_t kMaxBytes = size_t{32} << 20;
 constexpr int kMaxSeconds = 15;
 
@@ -48,8 +48,7 @@ class PictureSink : public hub::HttpSink {
 StatusOr<std::string> FetchPicture(const std::string& url) {
   const Place place;
   if (!place.has_one()) {
-    return ResourceExhausted(kAtOnce,
-                             " pictures are being fetched; try again, or send the picture");
+    return ResourceExhausted("another picture is being fetched; try again, or send the picture");
   }
   hub::HttpOptions options;
   options.connect_timeout_s = kMaxSeconds;

@@ -19,6 +19,10 @@ constexpr char kSeesNone[] =
     "this model sees no pictures here: start the server with --mmproj FILE, the projector that was "
     "published with the model (mmproj-*.gguf)";
 
+// Of all pictures of a request that are fetched.
+constexpr std::chrono::seconds kFetchTime{15};
+constexpr size_t kMaxFetchedBytes = size_t{64} << 20;
+
 Status TooMany(std::string_view place) {
   return Misshapen(place, StrCat("a request may have at most ", kMaxPictures, " pictures"));
 }
@@ -69,11 +73,21 @@ StatusOr<std::string> PictureReader::Fetch(std::string_view url, std::string_vie
                      "the picture itself, as \"data:image/png;base64,...\"");
   }
   if (ask_.pictures.size() == kMaxPictures) return TooMany(place);
+  const auto now = std::chrono::steady_clock::now();
+  if (!fetching_until_) fetching_until_ = now + kFetchTime;
+  if (now > *fetching_until_) {
+    return Misshapen(place, "comes after addresses that answered too slowly: send the pictures");
+  }
   auto bytes = defaults_.fetch_picture(std::string(url));
   if (bytes.status().code() == StatusCode::kInvalidArgument) {
     return Misshapen(place, Message(bytes.status()));
   }
   if (!bytes.ok()) return WithParam(Annotate(bytes.status(), place, ": "), place);
+  fetched_bytes_ += bytes->size();
+  if (fetched_bytes_ > kMaxFetchedBytes) {
+    return Misshapen(place, StrCat("makes the fetched pictures larger than ",
+                                   HumanBytes(kMaxFetchedBytes), ": send fewer"));
+  }
   return AddPicture(*std::move(bytes), std::string(place), &ask_.pictures);
 }
 

@@ -5,6 +5,9 @@
 #ifndef WEFT_DOORS_API_FIELDS_PICTURES_H_
 #define WEFT_DOORS_API_FIELDS_PICTURES_H_
 
+#include <chrono>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -36,6 +39,9 @@ class PictureReader {
   const RequestDefaults& defaults_;
   const bool sees_;
   Ask& ask_;
+  // Of pictures at addresses, which the limit of the body does not bound.
+  size_t fetched_bytes_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> fetching_until_;
 };
 
 // Whether a content part of OpenAI's is a picture.

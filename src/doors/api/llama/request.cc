@@ -31,13 +31,12 @@ constexpr char kPromptShape[] =
     "an array of such prompts";
 
 // A text with a marker for each picture.
-Status ReadPicturedPrompt(Host& host, const Json& text, const Json& data, LlamaPrompt* prompt) {
+Status ReadPicturedPrompt(PictureReader& reader, Ask* ask, const Json& text, const Json& data,
+                          LlamaPrompt* prompt) {
   constexpr std::string_view kPlace = "prompt.multimodal_data";
   if (!text.is_string() || !data.is_array()) {
     return Misshapen(kPlace, "must be an array of pictures in base64, with a prompt_string");
   }
-  Ask ask;
-  PictureReader reader(host, &ask);
   prompt->text = prompt->written = text.get<std::string>();
   size_t at = 0;
   for (size_t i = 0; i < data.size(); ++i) {
@@ -52,11 +51,12 @@ Status ReadPicturedPrompt(Host& host, const Json& text, const Json& data, LlamaP
     return Misshapen(kPlace, StrCat("has ", data.size(), " pictures; prompt_string must have ",
                                     kMediaMarker, " as often"));
   }
-  prompt->pictures = std::move(ask.pictures);
+  prompt->pictures = std::exchange(ask->pictures, {});
   return OkStatus();
 }
 
-Status ReadPrompt(Host& host, ApiFields* fields, const Json& value,
+// `reader` adds to the pictures of `ask`, which has none before and after.
+Status ReadPrompt(Host& host, PictureReader& reader, Ask* ask, ApiFields* fields, const Json& value,
                   std::vector<LlamaPrompt>* prompts) {
   const Json* text = &value;
   LlamaPrompt& prompt = prompts->emplace_back();
@@ -65,7 +65,7 @@ Status ReadPrompt(Host& host, ApiFields* fields, const Json& value,
     if (it != value.end()) text = &*it;
     const Json& data = ValueIn(value, "multimodal_data");
     if (!data.is_null() && data != Json::array()) {
-      return ReadPicturedPrompt(host, *text, data, &prompt);
+      return ReadPicturedPrompt(reader, ask, *text, data, &prompt);
     }
   }
   const Model& model = host.model();
@@ -86,14 +86,21 @@ Status ReadPrompts(Host& host, ApiFields* fields, std::vector<LlamaPrompt>* prom
   const bool several =
       value->is_array() && !value->empty() &&
       std::none_of(value->begin(), value->end(), [](const Json& part) { return part.is_number(); });
-  if (!several) return ReadPrompt(host, fields, *value, prompts);
+  Ask ask;
+  PictureReader reader(host, &ask);
+  if (!several) return ReadPrompt(host, reader, &ask, fields, *value, prompts);
   if (value->size() > kMaxPrompts) {
     fields->Fail("prompt",
                  StrCat("has ", value->size(), " prompts, at most ", kMaxPrompts, " are taken"));
     return OkStatus();
   }
+  size_t n_pictures = 0;
   for (const Json& prompt : *value) {
-    WEFT_RETURN_IF_ERROR(ReadPrompt(host, fields, prompt, prompts));
+    WEFT_RETURN_IF_ERROR(ReadPrompt(host, reader, &ask, fields, prompt, prompts));
+    n_pictures += prompts->back().pictures.size();
+    if (n_pictures > kMaxPictures) {
+      return Misshapen("prompt", StrCat("has more than ", kMaxPictures, " pictures"));
+    }
   }
   return OkStatus();
 }

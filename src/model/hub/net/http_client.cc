@@ -2,7 +2,11 @@
 
 #include <curl/curl.h>
 
+#include <fcntl.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <utility>
@@ -135,7 +139,9 @@ curl_socket_t OpenAllowed(void* user, curlsocktype, curl_sockaddr* address) {
                " is not of the open internet"));
     return CURL_SOCKET_BAD;
   }
-  return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+  const curl_socket_t fd = socket(address->family, address->socktype, address->protocol);
+  if (fd != CURL_SOCKET_BAD) (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return fd;
 }
 
 // Non-zero ends the transfer.
@@ -185,8 +191,9 @@ Status TransportError(CURLcode code, const std::string& url, const HttpOptions& 
   }
 }
 
+// `left_ms`: for this part of the transfer; 0: any time.
 void SetUp(const HttpOptions& options, const HttpRequest& request, const std::string& url,
-           CurlList* headers, Exchange* exchange) {
+           int64_t left_ms, CurlList* headers, Exchange* exchange) {
   CURL* const curl = exchange->curl;
   curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -197,7 +204,7 @@ void SetUp(const HttpOptions& options, const HttpRequest& request, const std::st
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(options.connect_timeout_s));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(options.stall_bytes_per_s));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(options.stall_s));
-  curl_easy_setopt(curl, CURLOPT_TIMEOUT, static_cast<long>(request.max_s));
+  curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(left_ms));
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &TakeHeader);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, exchange);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &TakeBody);
@@ -262,14 +269,20 @@ std::string_view HttpHead::Header(const std::string& name) const {
 StatusOr<HttpAnswer> HttpClient::Fetch(const HttpRequest& request, HttpSink* sink) const {
   InitializeCurl();
   std::string url = request.url;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(request.max_s);
   for (int redirects = 0;; ++redirects) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    if (request.max_s > 0 && left.count() <= 0) {
+      return TransportError(CURLE_OPERATION_TIMEDOUT, url, options_, request.max_s);
+    }
     const Curl curl(curl_easy_init());
     if (curl == nullptr) return ResourceExhausted("out of memory for a connection");
     CurlList headers;
     Exchange exchange{
         .curl = curl.get(), .options = &options_, .sink = sink, .budget = options_.budget.get()};
     exchange.answer.head.url = url;
-    SetUp(options_, request, url, &headers, &exchange);
+    SetUp(options_, request, url, request.max_s > 0 ? left.count() : 0, &headers, &exchange);
     const CURLcode code = curl_easy_perform(curl.get());
     // An answer without a body never reached TakeBody.
     if (code == CURLE_OK) exchange.ReadHead();
