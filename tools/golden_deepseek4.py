@@ -109,7 +109,7 @@ def attended(file, blk, x, stride):
     low = file.norm(blk + "attn_q_a_norm", file.linear(blk + "attn_q_a", x))
     q = file.plain_norm(file.linear(blk + "attn_q_b", low).reshape(n, heads, -1))
     q = rotated(q, positions, rates)
-    keys = rotated(file.norm(blk + "attn_kv_norm", file.linear(blk + "attn_kv", x)), positions, rates)
+    keys = rotated(file.norm(blk + "attn_kv_a_norm", file.linear(blk + "attn_kv", x)), positions, rates)
     distance = positions[:, None] - positions[None]
     seen = (distance >= 0) & (distance < file.number("attention.sliding_window"))
     if stride > 0:

@@ -277,7 +277,7 @@ def deepseek4():
         model.norm(blk + "attn_q_a_norm", q_rank)
         model.matrix(blk + "attn_q_b", q_rank, HEADS * dim)
         model.matrix(blk + "attn_kv", WIDTH, dim)
-        model.norm(blk + "attn_kv_norm", dim)
+        model.norm(blk + "attn_kv_a_norm", dim)
         model.tensor(blk + "attn_sinks.weight", [HEADS], -1.0, 1.0)
         model.matrix(blk + "attn_output_a", HEADS * dim // 2, 2 * 12)
         model.matrix(blk + "attn_output_b", 2 * 12, WIDTH)

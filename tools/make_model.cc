@@ -303,7 +303,7 @@ void Maker::AddCompressedLayer(int64_t layer) {
   AddNorm(name("attn_q_a_norm"), kRank);
   add("attn_q_b", kRank, heads);
   add("attn_kv", embd, shape_.head_dim);
-  AddNorm(name("attn_kv_norm"), shape_.head_dim);
+  AddNorm(name("attn_kv_a_norm"), shape_.head_dim);
   AddValues(name("attn_sinks"), {shape_.heads}, -1, 1);
   add("attn_output_a", heads / kOutputGroups, kOutputGroups * kRank);
   add("attn_output_b", kOutputGroups * kRank, embd);

@@ -31,7 +31,7 @@ void AddLayer(TinyModel* model, int64_t layer, int64_t stride) {
                                  {"attn_q_a_norm.weight", {6}},
                                  {"attn_q_b.weight", {6, 4 * 8}},
                                  {"attn_kv.weight", {kWidth, 8}},
-                                 {"attn_kv_norm.weight", {8}},
+                                 {"attn_kv_a_norm.weight", {8}},
                                  {"attn_sinks.weight", {4}},
                                  {"attn_output_a.weight", {16, 2 * 5}},
                                  {"attn_output_b.weight", {2 * 5, kWidth}},
@@ -134,6 +134,14 @@ TEST(CompressedSpec, LayersKeepTheStateOfTheirEntries) {
   std::vector<int64_t> windows;
   for (const KvGroup& group : spec->kv_groups) windows.push_back(group.window);
   EXPECT_THAT(windows, ::testing::UnorderedElementsAre(20, 8, 128, 0));
+}
+
+TEST(CompressedSpec, AHeadThatIsCountedButMissingCostsNoLayer) {
+  TinyModel model = TinyDeepSeek4();
+  model.keys["nextn_predict_layers"] = int64_t{1};
+  const auto spec = BuildAndJudge(model);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->layers.size(), 3);
 }
 
 TEST(CompressedSpec, EntriesEndWithTheirRun) {

@@ -241,6 +241,8 @@ Dims SpecBuilder::ReadSizes(HeadCounts head_counts, bool all_run) {
   const int64_t most = std::clamp<int64_t>(used_.size(), 1, kMaxLayers);
   const int64_t n_blocks = Int("block_count", 1, most);
   dims.n_layers = all_run ? n_blocks : n_blocks - IntOr("nextn_predict_layers", 0, 0, n_blocks - 1);
+  // Some files count heads that they lack, and no layer in their place.
+  if (IsWholeLayer(dims.n_layers)) dims.n_layers = n_blocks;
   n_layers_ = dims.n_layers;
   n_blocks_ = n_blocks;
   dims.d_model = Int("embedding_length", 1);

@@ -253,6 +253,7 @@ class SpecBuilder {
   void ReadHeadEnds(const Dims& dims, int64_t layer, ModelSpec* head);
   std::string Key(std::string_view key) const;
   float ReadEpsilon(NormKind norms);
+  bool IsWholeLayer(int64_t layer) const;
   // For both kinds of models; without the epsilon. `all_run`: layers that predict count as others.
   Dims ReadSizes(HeadCounts head_counts, bool all_run = false);
   // Reads the embedding as a matrix, and the size of the vocabulary.

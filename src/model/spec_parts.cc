@@ -1,4 +1,5 @@
 // The parts of SpecBuilder that several architectures share.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -68,6 +69,16 @@ void SpecBuilder::ReadEndsWithNorm(const Dims& dims, const Norm& norm) {
   spec_.output_norm = norm;
   spec_.output =
       HasTensor("output.weight") ? Matrix("output", dims.d_model, spec_.n_vocab) : embedding;
+}
+
+// Whether the file has that layer, and it is no prediction head.
+bool SpecBuilder::IsWholeLayer(int64_t layer) const {
+  const std::string of_head = LayerName(layer, "nextn.");
+  return HasTensor(LayerName(layer, "attn_norm.weight")) &&
+         HasTensor(LayerName(layer, "ffn_norm.weight")) &&
+         std::ranges::none_of(file_.tensors(), [&](const TensorInfo& tensor) {
+           return tensor.name.starts_with(of_head);
+         });
 }
 
 RopeShape SpecBuilder::ReadRopeShape(RopePairs pairs, const Dims& dims) {

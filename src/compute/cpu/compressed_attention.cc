@@ -78,6 +78,17 @@ class Rotation {
 
 // --- entries ---------------------------------------------------------------------------
 
+// Of a run over several pages, only the last one gets an entry. In the others its place is emptied,
+// because a saved page must not show what it held before.
+void ClearEntry(const StepContext& context, const EntrySeries& series, const StepRow& row) {
+  const int64_t page_tokens = context.state.page_tokens();
+  if (series.stride <= page_tokens || row.position % page_tokens != 0) return;
+  const std::vector<float> none(static_cast<size_t>(series.dim));
+  std::vector<float> padded(static_cast<size_t>(context.state.row_values(series.entry_layer)));
+  context.state.StoreRow(series.entry_layer, context.TableOf(series.entry_layer, row.sequence),
+                         row.position, none.data(), padded.data());
+}
+
 // Stores the contents and gates of all rows.
 void StoreRecent(StepContext* context, const EntrySeries& series, const EntryTensors<Packed>& op,
                  const SeriesScratch& scratch) {
@@ -92,6 +103,7 @@ void StoreRecent(StepContext* context, const EntrySeries& series, const EntryTen
     vec.store_kv(context->state.shape(series.recent_layer), scratch.content.row(i),
                  scratch.gate.row(i), static_cast<int>(row.position % kKvTileTokens),
                  context->state.Tile(series.recent_layer, 0, table, row.position));
+    ClearEntry(*context, series, row);
   });
 }
 

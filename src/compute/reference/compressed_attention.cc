@@ -76,6 +76,12 @@ void StoreEntries(const StepContext& context, const CompressedAttention& op,
   StoreRows(context, series.recent_layer, contents, gates);
   for (int64_t i = 0; i < x.count(); ++i) {
     const RowOrigin& row = context.rows[i];
+    const int64_t page_tokens = context.state->page_tokens();
+    if (series.stride > page_tokens && row.position % page_tokens == 0) {
+      // Unless the run ends in this page, its place for an entry stays empty.
+      context.state->Store(series.entry_layer, TableOf(context, series.entry_layer, row.sequence),
+                           row.position, std::vector<float>(series.dim), {});
+    }
     if (!series.EndsAt(row.position)) continue;
     const int64_t entry = series.SeenFrom(row.position) - 1;
     Rows made(1, series.dim);

@@ -82,8 +82,12 @@ void ReferenceState::CopyTokens(int group, const std::byte* from, std::byte* to,
                                 int n_tokens) const {
   for (const int index : layers_of_group_[group]) {
     const LayerPlace& place = layers_[index];
-    std::memcpy(to + place.offset_bytes, from + place.offset_bytes,
-                static_cast<size_t>(n_tokens / place.row_tokens * place.row_bytes));
+    const int64_t kept = n_tokens / place.row_tokens * place.row_bytes;
+    std::memcpy(to + place.offset_bytes, from + place.offset_bytes, static_cast<size_t>(kept));
+    // No position may come that writes the rest, and pages are saved whole.
+    std::fill(to + place.offset_bytes + kept,
+              to + place.offset_bytes + page_tokens() / place.row_tokens * place.row_bytes,
+              std::byte{0});
   }
 }
 

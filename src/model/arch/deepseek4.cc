@@ -34,7 +34,8 @@ void ReadRopes(SpecBuilder& b, DeepSeek4* model) {
   model->plain_rope = b.AddRope(MakeRope(shape, RopeScaling(), {}));
   RopeScaling scaling = b.ReadRopeScaling();
   shape.base = b.Float("attention.compress_rope_freq_base", 1.000001, 1e15);
-  // YaRN's growth is left out: cosine and sine stay as they are.
+  // Cosine and sine stay as they are: without the file's factor, and without YaRN's growth.
+  scaling.magnitude = 1;
   if (scaling.kind == RopeScalingKind::kYarn) scaling.magnitude_multiplier = 0.1;
   model->entry_rope = b.AddRope(MakeRope(shape, scaling, {}));
 }
@@ -139,7 +140,7 @@ CompressedAttention MakeAttention(SpecBuilder& b, const DeepSeek4& model, int64_
   op.q_b = b.Matrix(name("attn_q_b"), model.q_rank, n_heads * dim);
   op.q_norm = PlainRmsNorm(dim, dims.epsilon);
   op.kv = b.Matrix(name("attn_kv"), dims.d_model, dim);
-  op.kv_norm = b.RmsNorm(name("attn_kv_norm"), dim, dims.epsilon);
+  op.kv_norm = b.RmsNorm(name("attn_kv_a_norm"), dim, dims.epsilon);
   op.sinks = b.Vector(name("attn_sinks.weight"), n_heads);
   const int64_t n_inner = model.n_groups * model.group_rank;
   // The groups' matrices lie one after the other.
