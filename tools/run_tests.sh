@@ -41,7 +41,7 @@ if [ "${skipped:-0}" -gt 0 ]; then
   echo "$skipped cases were skipped, $without_data of them for want of reference data" \
     "(WEFT_GOLDENS); $log has each reason"
 fi
-# The reasons once more, since the output of all tests is long: the end of what each failed case says.
+# Repeats the end of what each failed case printed, because the whole output is long.
 if [ "$(cat "$status")" -ne 0 ]; then
   echo "What failed, in short:"
   awk '/^(FAIL|ERROR): |^\[ RUN / { text = ""; lines = 0; is_failed = !/^\[/ }

@@ -27,7 +27,7 @@ struct PictureWait {
 // turns. CANCELLED if the client leaves. REQUIRES: both live until the task ends.
 Task<Status> EncodePictures(Pictures& pictures, int64_t context_tokens, PictureWait wait, Ask& ask);
 
-// The rows of the ask's pictures, and of what it has already, with one value for each.
+// For lengths: the ask's pictures and rows, with one value in place of each embedding.
 StatusOr<std::vector<EmbeddedRows>> MeasureRows(const Pictures* pictures, const Model& model,
                                                 const Ask& ask);
 

@@ -81,7 +81,7 @@ TEST_F(EngineAdaptersTest, TurnsRunTogetherAsEachAlone) {
   }
   // A scale of 0 is no adapter.
   ExpectSameAnswer(Ask(engine.get(), With({{"law", 0}}, prompt)), Alone(With({}, prompt)));
-  // The base is what it is without any loaded.
+  // The base answers as if none were loaded.
   const TurnOptions plain = With({}, prompt);
   ExpectSameAnswer(Ask(engine.get(), plain),
                    RunAlone(TinyModel("llama"), SmallEngine(), std::span(&plain, 1))[0]);

@@ -191,8 +191,8 @@ struct ModelSpec {
   int64_t context_tokens = 0;  // trained context length
 
   TensorRef embedding;  // n_vocab rows of d_model; absent with row_input
-  // An input embedding has so many parts of d_model values: itself, and what blocks add to its
-  // stream (Block::row_part). These may be left out.
+  // Parts of an input embedding, d_model values each: the embedding itself, then what blocks add to
+  // the stream (Block::row_part), which may be left out.
   int64_t n_row_parts = 1;
   std::optional<RowInput> row_input;
   float embedding_scale = 1;

@@ -32,7 +32,7 @@ ImageArguments SplitImageArguments(std::string_view text);
 
 StatusOr<ChatPicture> ReadChatPicture(const std::string& path);
 
-// The text with names in place of marks: "[cat.png] What is it?".
+// Replaces marks by the pictures' names, for example "[cat.png] What is it?".
 std::string WithPictureNames(std::string text, std::span<const ChatPicture> pictures);
 
 }  // namespace weft::cli

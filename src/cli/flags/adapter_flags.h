@@ -16,7 +16,7 @@
 
 namespace weft::cli {
 
-// NAME=FILE[:SCALE]. INVALID_ARGUMENT says what is wrong.
+// Reads NAME=FILE[:SCALE]. INVALID_ARGUMENT if the text has another form.
 StatusOr<AdapterFlag> ParseAdapterFlag(std::string_view text);
 
 // `meaning`: what SCALE does.

@@ -154,7 +154,7 @@ std::vector<float> MeanOf(const VectorKernels& vec, int64_t dim, EntryParts part
   return mean;
 }
 
-// Makes the entries that end at one of the step's rows, from what is stored.
+// Computes the entries that end at one of the step's rows from the stored contents and gates.
 void MakeEntries(StepContext* context, const CompressedAttention& spec, const EntrySeries& series,
                  const EntryTensors<Packed>& op) {
   std::vector<int64_t> ends;

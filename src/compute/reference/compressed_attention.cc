@@ -42,7 +42,7 @@ class GatedMean {
   std::vector<double> contents_, gates_;
 };
 
-// Entry number `entry` of a row's sequence, before its norm, from what is stored.
+// Computes the sequence's `entry`, before its norm, from the stored contents and gates.
 std::vector<float> Condense(const StepContext& context, const EntrySeries& series, int sequence,
                             int64_t entry) {
   const auto table = TableOf(context, series.recent_layer, sequence);

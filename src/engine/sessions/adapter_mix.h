@@ -1,5 +1,5 @@
-// The adapters that a session's tokens are computed with, and what they are called by requests and
-// in session files. Immutable; any thread.
+// A session's adapters, as steps compute with them, as requests name them and as its file does.
+// Immutable; any thread.
 #ifndef WEFT_ENGINE_SESSIONS_ADAPTER_MIX_H_
 #define WEFT_ENGINE_SESSIONS_ADAPTER_MIX_H_
 

@@ -87,7 +87,7 @@ class History {
   // The rows among the `n` positions from `first` on.
   std::span<const Place> RowsIn(int64_t first, int64_t n) const;
   // Runs of rows that see each other among the `n` positions from `first` on, counted from `first`.
-  // Of a run that goes on after these positions, its end is told all the same.
+  // A run may end after these positions.
   std::vector<TokenRun> MutualIn(int64_t first, int64_t n) const;
   // Whether a span lies on both sides of the position.
   bool Cuts(int64_t position) const { return WithoutCut(position) != position; }

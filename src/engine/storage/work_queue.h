@@ -1,10 +1,10 @@
 // The file work of an engine, in the order in which its worker does it: first what a tenant waits
 // for, then what reads or changes session files, last blocks of state, which can be recomputed.
 //
-// Tenants take turns with what they wait for: each one's in their order, and nobody's second before
-// another's first. One that comes again goes to the end. A restore comes after earlier work on its
-// own file, so that it reads the last version, but waits for no other session's save. All else runs
-// in the order of pushing, because a save may need the disk space that earlier work frees.
+// Tenants take turns with what they wait for, one piece of work each. A restore comes after earlier
+// work on its own file, so that it reads the last version, but waits for no other session's save.
+// All else runs in the order of pushing, because a save may need the disk space that earlier work
+// frees.
 //
 // Threads: one at a time.
 #ifndef WEFT_ENGINE_STORAGE_WORK_QUEUE_H_

@@ -48,7 +48,7 @@ class PromptsUnderWay {
     std::span<const TokenId> tokens() const { return std::span(*text).first(n_tokens); }
 
     ActiveTurn* turn = nullptr;
-    const std::vector<TokenId>* text = nullptr;  // the prompt, and what is said after it
+    const std::vector<TokenId>* text = nullptr;  // begins with the prompt; the answer follows
     size_t n_tokens = 0;
     uint64_t number = 0;    // in the order of addition
     int64_t in_common = 0;  // with the next one

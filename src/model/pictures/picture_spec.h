@@ -74,8 +74,8 @@ struct PictureStage {
   int64_t window = 0;
 };
 
-// How a picture's embeddings stand in a prompt: the texts around them, which the language model's
-// tokenizer reads as its own, and what they are to each other.
+// How a picture's embeddings stand in a prompt: the texts around them, in which the tokenizer finds
+// control tokens, and their positions and order.
 struct PictureFrame {
   std::string before, after;  // around the only view, or the whole after tiles
   std::string tile;           // before each tile; "{row}" and "{column}" are its numbers, from 1

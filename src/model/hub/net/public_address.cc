@@ -21,7 +21,7 @@ constexpr uint32_t Of(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return a << 24 | b << 16 | c << 8 | d;
 }
 
-// Of IANA's registry of special-purpose addresses, with multicast and what is reserved.
+// IANA's special-purpose addresses, multicast and the reserved rest.
 constexpr Range kSpecial[] = {
     {Of(0, 0, 0, 0), 8},      {Of(10, 0, 0, 0), 8},     {Of(100, 64, 0, 0), 10},
     {Of(127, 0, 0, 0), 8},    {Of(169, 254, 0, 0), 16}, {Of(172, 16, 0, 0), 12},
