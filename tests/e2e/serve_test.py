@@ -641,8 +641,7 @@ class LeavingTest(ServeTest):
                         self.assertTrue(piece, f"it ended after {answer}: {server.log}")
                         answer += piece
             server.until(lambda: server.log.count("POST /v1/completions 200") == 8, "not logged")
-            # On a loaded machine some close before the end of the answer is written.
-            self.assertLess(server.log.count(" gone "), 5, server.log)
+            self.assertNotIn(" gone ", server.log)
 
 
 class HttpTest(ServeTest):

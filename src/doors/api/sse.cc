@@ -21,6 +21,9 @@ bool SseStream::Event(std::string_view name, const nlohmann::ordered_json& data)
 
 bool SseStream::Comment(std::string_view text) { return Write(StrCat(": ", text, "\n\n")); }
 
-bool SseStream::Done() { return Write("data: [DONE]\n\n"); }
+void SseStream::Done() {
+  Write("data: [DONE]\n\n");
+  End();
+}
 
 }  // namespace weft::serve

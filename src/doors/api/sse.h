@@ -18,8 +18,8 @@ class SseStream : public AnswerStream {
   bool Event(std::string_view name, const nlohmann::ordered_json& data);
   // Clients ignore it: a sign of life.
   bool Comment(std::string_view text);
-  // OpenAI's "data: [DONE]".
-  bool Done();
+  // OpenAI's "data: [DONE]", and the end.
+  void Done();
 };
 
 }  // namespace weft::serve

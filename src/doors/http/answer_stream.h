@@ -17,6 +17,7 @@ class AnswerStream {
  public:
   // Whether it is too late for a different answer.
   bool begun() const { return begun_; }
+  // Also if the client seems to have left after the last piece: many close as soon as they have it.
   void End() { responder_.End(); }
 
  protected:

@@ -170,7 +170,7 @@ class MessageWriter {
       return false;
     }
     if (piece.kind != AnswerPiece::Kind::kEnd) return Write(piece);
-    if (Finish(piece, usage)) sse_.End();
+    Finish(piece, usage);
     return false;
   }
 
@@ -256,18 +256,20 @@ class MessageWriter {
     return Delta({{"type", "text_delta"}, {"text", text}});
   }
 
-  bool Finish(const AnswerPiece& end, const AnswerUsage& usage) {
+  void Finish(const AnswerPiece& end, const AnswerUsage& usage) {
     if (index_ == 0 && open_ == Open::kNothing && !space_.empty()) {
-      if (!Begin(Open::kText, {{"type", "text"}, {"text", ""}})) return false;
-      if (!Delta({{"type", "text_delta"}, {"text", space_}})) return false;
+      if (!Begin(Open::kText, {{"type", "text"}, {"text", ""}})) return;
+      if (!Delta({{"type", "text_delta"}, {"text", space_}})) return;
     }
-    return Close() &&
-           Event(
-               "message_delta",
-               {{"delta",
-                 {{"stop_reason", StopReason(end.end)}, {"stop_sequence", StopSequence(end.end)}}},
-                {"usage", UsageJson(usage)}}) &&
-           Event("message_stop", ordered_json::object());
+    if (!Close()) return;
+    const bool is_there =
+        Event("message_delta",
+              {{"delta",
+                {{"stop_reason", StopReason(end.end)}, {"stop_sequence", StopSequence(end.end)}}},
+               {"usage", UsageJson(usage)}});
+    if (!is_there) return;
+    Event("message_stop", ordered_json::object());
+    sse_.End();
   }
 
   Host& host_;

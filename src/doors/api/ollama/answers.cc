@@ -161,7 +161,8 @@ class OllamaWriter {
     Json last = answer_.Object({});
     TakeLogprobs(&last);
     answer_.AddEnd(piece.end.reason, stream, &last);
-    if (lines_.Line(last)) lines_.End();
+    lines_.Line(last);
+    lines_.End();
     return false;
   }
 

@@ -116,7 +116,7 @@ class ChunkWriter {
       last["timings"] = LlamaTimings(stream->usage());
       if (!sse_.Data(last)) co_return;
     }
-    if (sse_.Done()) sse_.End();
+    sse_.Done();
   }
 
   // First the roles, then empty chunks: clients that count events ignore comments, and some append
@@ -139,7 +139,7 @@ class ChunkWriter {
 
   void Fail(const Status& status) {
     sse_.Data(ErrorBody(ToDetailedApiError(status), kOpenAiErrors));
-    if (sse_.Done()) sse_.End();
+    sse_.Done();
   }
 
  private:

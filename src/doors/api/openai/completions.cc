@@ -96,7 +96,7 @@ class CompletionRun {
       }
       if (!status.ok()) {
         sse.Data(ErrorBody(ToDetailedApiError(status), kOpenAiErrors));
-        if (sse.Done()) sse.End();
+        sse.Done();
         co_return;
       }
       usage = Sum(usage, (*stream)->usage());
@@ -106,7 +106,7 @@ class CompletionRun {
     last["usage"] = OpenAiUsage(usage);
     last["timings"] = LlamaTimings(usage);
     if (read_.stream.include_usage && !sse.Data(last)) co_return;
-    if (sse.Done()) sse.End();
+    sse.Done();
   }
 
  private:

@@ -196,9 +196,9 @@ class ResponseWriter {
         item_.is_cut = true;
         *gone = !CloseItem(IsCut(piece->end.reason) ? "incomplete" : "completed");
         Conclude(piece->end.reason, stream->usage(), &response_);
-        *gone = *gone || !ResponseEvent(IsCut(piece->end.reason) ? "response.incomplete"
-                                                                 : "response.completed",
-                                        {{"timings", LlamaTimings(stream->usage())}});
+        if (*gone) break;
+        ResponseEvent(IsCut(piece->end.reason) ? "response.incomplete" : "response.completed",
+                      {{"timings", LlamaTimings(stream->usage())}});
         break;
       }
       *gone = !Write(*piece, stream->usage());
