@@ -158,8 +158,11 @@ class AdaptersTest(unittest.TestCase):
             self.assertEqual(server.get("/lora-adapters"), (200, []))
             status, answer = server.post("/v1/completions", prompt=PROMPT,
                                          lora=[{"id": 0, "scale": 1}])
-            self.assertEqual(status, 400, answer)
+            self.assertEqual((status, answer["error"]["code"]), (400, "unsupported_parameter"))
             self.assertIn("--lora", answer["error"]["message"])
+            status, answer = server.post("/v1/completions", prompt=PROMPT, max_tokens=1, lora=[])
+            self.assertEqual(status, 200, answer)
+            self.assertNotIn("X-Weft-Ignored", server.headers)
 
     def test_only_the_operator_changes_defaults(self):
         keys = pathlib.Path(self.folder.name) / "keys.txt"

@@ -23,7 +23,7 @@ import urllib.request
 
 from fake_hub import FakeHub
 from parrot import make_parrot
-from weft_process import TIMEOUT_S, WEFT
+from weft_process import TIMEOUT_S, WEFT, make_model
 
 SKIP = 77
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -410,7 +410,9 @@ class ProgressTest(TmuxTest):
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", path.read_text(errors="replace"))
         return [line for line in re.split(r"[\r\n]+", text) if line]
 
-    def test_downloads_show_percent_and_loading_fits(self):
+    def test_downloads_and_loading_show_percent(self):
+        # Large enough that something is drawn before it is loaded.
+        make_model(self.folder / "slow.gguf", "tinyllama-1.1b", "Q4_0", "--layers", 2)
         whole = self.parrot.read_bytes()
         name = "a-model-with-a-name-as-long-as-theirs-Q4_K_M.gguf"
         hub = FakeHub({"weaver/parrot-GGUF": {name: whole}})
@@ -427,12 +429,14 @@ class ProgressTest(TmuxTest):
             self.assertEqual(code, 0, lines)
             self.assert_fits(window, lines)
             self.assertNotIn("%", "\n".join(lines))  # what is over is gone
+            lines, code = window.run("weft run -m slow.gguf -n 1 Hello")
+            self.assertEqual(code, 0, lines)
+            self.assertNotIn("loading", "\n".join(lines))
             drawn = self.drawn(record)
-            shown = [line for line in drawn if re.match(r"a-model\S*: \d+ %", line)]
-            self.assertTrue(shown, f"at {window.columns}: {drawn}")
-            # A fast machine loads so small a model before anything is drawn.
-            shown += [line for line in drawn if re.match(r"loading \d+ %", line)]
-            self.assertLess(max(map(len, shown)), window.columns)
+            for says in (r"^a-model\S*: \d+ %", r"^loading \d+ %"):
+                found = [line for line in drawn if re.search(says, line)]
+                self.assertTrue(found, f"{says} at {window.columns}: {drawn}")
+                self.assertLess(max(map(len, found)), window.columns)
         shutil.rmtree(self.folder / "home" / ".cache", ignore_errors=True)
         piped = self.pipe(command)
         self.assertRegex(piped, r"(?m)^weft: a-model\S*: \d+ %, ")
