@@ -1,7 +1,7 @@
 #include "cli/serve/picture_fetcher.h"
 
-#include <atomic>
 #include <cstddef>
+#include <mutex>
 #include <span>
 #include <utility>
 
@@ -12,23 +12,8 @@
 namespace weft::cli {
 namespace {
 
-// Holds a thread of the server, which may have few.
-constexpr int kAtOnce = 1;
 constexpr size_t kMaxBytes = size_t{32} << 20;
 constexpr int kMaxSeconds = 15;
-
-class Place {
- public:
-  Place() : has_one_(n_taken_.fetch_add(1) < kAtOnce) {}
-  ~Place() { --n_taken_; }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-  bool has_one() const { return has_one_; }
-
- private:
-  static inline std::atomic<int> n_taken_{0};
-  const bool has_one_;
-};
 
 class PictureSink : public hub::HttpSink {
  public:
@@ -46,8 +31,10 @@ class PictureSink : public hub::HttpSink {
 }  // namespace
 
 StatusOr<std::string> FetchPicture(const std::string& url) {
-  const Place place;
-  if (!place.has_one()) {
+  // One at a time: it holds a thread of the server, which may have few.
+  static std::mutex fetching;
+  const std::unique_lock<std::mutex> alone(fetching, std::try_to_lock);
+  if (!alone.owns_lock()) {
     return ResourceExhausted("another picture is being fetched; try again, or send the picture");
   }
   hub::HttpOptions options;

@@ -8,9 +8,9 @@
 
 namespace weft::cli {
 
-// The bytes behind an http or https URL: at most 32 MB, within 15 seconds, and never from this
-// machine or its network, wherever a name or a redirect leads. A few at a time: beyond them
-// RESOURCE_EXHAUSTED. Blocks; any thread.
+// The bytes behind an http or https URL: at most 32 MB, within 15 seconds, and only from public
+// addresses, wherever a name or a redirect leads. RESOURCE_EXHAUSTED while another thread fetches
+// one. Blocks; any thread.
 StatusOr<std::string> FetchPicture(const std::string& url);
 
 }  // namespace weft::cli

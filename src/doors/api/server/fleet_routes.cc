@@ -93,6 +93,8 @@ void HandleModels(FleetHost& host, ModelFleet& fleet, const HttpRequest& request
     data.push_back(ObjectOf(fleet, info, host.created_s(), OwnerFor(request)));
     if (const ModelLease lease = fleet.Peek(info.model->name); lease != nullptr) {
       for (Json& adapter : AdapterObjects(lease->host(), OwnerFor(request))) {
+        // Its own name does not say of which model it is.
+        adapter["aliases"] = Json::array({adapter["id"]});
         data.push_back(std::move(adapter));
       }
     }
