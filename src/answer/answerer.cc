@@ -180,12 +180,8 @@ Task<StatusOr<std::unique_ptr<Generation>>> Answerer::Submit(Ask ask, PromptReco
 
 // The turn's prompt is the ask's text with its pictures.
 Task<Status> Answerer::SetPicturedPrompt(Ask& ask, std::stop_token left) const {
-  auto admitting = CheckAdmission(ask);
-  const Status admitted = co_await admitting;
-  if (!admitted.ok()) co_return admitted;
   const SignsOfLife none;
-  auto encoding =
-      EncodePictures(*pictures(), model().context_tokens(), {none, nullptr, std::move(left)}, ask);
+  auto encoding = EncodePicturesOf(ask, {none, nullptr, std::move(left)});
   const Status encoded = co_await encoding;
   if (!encoded.ok()) co_return encoded;
   auto parts = PartsOfPrompt(model(), ask.text, /*known=*/{}, std::move(ask.rows));
@@ -397,16 +393,12 @@ Task<StatusOr<std::unique_ptr<Answer>>> Answerer::Begin(Ask ask, AnswerReader re
                   .tells_cache_report = ask.tells_cache_report};
   PromptRecord record;
   if (!ask.pictures.empty()) {
-    auto admitting = CheckAdmission(ask);
-    const Status admitted = co_await admitting;
-    if (!admitted.ok()) co_return admitted;
     const auto usage = [&] {
       AnswerUsage so_far;
       so_far.prompt_tokens = CountTokens(ask).value_or(0);
       return so_far;
     };
-    auto encoding = EncodePictures(*pictures(), model().context_tokens(),
-                                   {reader.signs, usage, reader.left}, ask);
+    auto encoding = EncodePicturesOf(ask, {reader.signs, usage, reader.left});
     const Status encoded = co_await encoding;
     if (!encoded.ok()) co_return encoded;
   }
@@ -432,6 +424,15 @@ Task<Status> Answerer::CheckAdmission(const Ask& ask) const {
   };
   const Status admitted = co_await AnswerOf<Status>(check);
   co_return admitted;
+}
+
+Task<Status> Answerer::EncodePicturesOf(Ask& ask, PictureWait wait) const {
+  auto admitting = CheckAdmission(ask);
+  const Status admitted = co_await admitting;
+  if (!admitted.ok()) co_return admitted;
+  auto encoding = EncodePictures(*pictures(), model().context_tokens(), std::move(wait), ask);
+  const Status encoded = co_await encoding;
+  co_return encoded;
 }
 
 // The conversation's prompt with one value per embedding.

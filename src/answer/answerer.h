@@ -42,6 +42,7 @@ struct AnswerPolicy {
 };
 
 class Pictures;
+struct PictureWait;
 
 class Answerer {
  public:
@@ -97,6 +98,8 @@ class Answerer {
   class CountedGeneration;
 
   Task<Status> CheckAdmission(const Ask& ask) const;
+  // Of an ask that Submit would take.
+  Task<Status> EncodePicturesOf(Ask& ask, PictureWait wait) const;
   Task<Status> SetPicturedPrompt(Ask& ask, std::stop_token left) const;
   StatusOr<TurnOptions> MeasurePrompt(const Ask& ask) const;
   StatusOr<KnownPrompt> SetPromptOf(const Ask& ask, std::vector<EmbeddedRows> rows,
