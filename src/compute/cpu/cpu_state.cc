@@ -69,7 +69,7 @@ void CpuState::CopyTokens(int group, const std::byte* from, std::byte* to, int n
     if (place.has_rows()) {
       const int64_t kept = n_tokens / place.row_tokens * place.row_bytes();
       std::memcpy(to + place.offset_bytes, from + place.offset_bytes, static_cast<size_t>(kept));
-      // No position may come that writes the rest, and pages are saved whole.
+      // The rest may never be written, and pages are saved whole.
       const int64_t end = WholeTiles(page_tokens() / place.row_tokens * place.row_bytes());
       std::fill(to + place.offset_bytes + kept, to + place.offset_bytes + end, std::byte{0});
       continue;

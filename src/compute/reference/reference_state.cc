@@ -84,7 +84,7 @@ void ReferenceState::CopyTokens(int group, const std::byte* from, std::byte* to,
     const LayerPlace& place = layers_[index];
     const int64_t kept = n_tokens / place.row_tokens * place.row_bytes;
     std::memcpy(to + place.offset_bytes, from + place.offset_bytes, static_cast<size_t>(kept));
-    // No position may come that writes the rest, and pages are saved whole.
+    // The rest may never be written, and pages are saved whole.
     std::fill(to + place.offset_bytes + kept,
               to + place.offset_bytes + page_tokens() / place.row_tokens * place.row_bytes,
               std::byte{0});

@@ -88,7 +88,7 @@ std::vector<RowRef> RowTable::KeepSpan(std::span<const float> values, int64_t n_
     MutexLock lock(&shelf_->mutex);
     if (const RowRef known = shelf_->FindEqual(hash, values, n_rows, form)) return all_of(known);
   }
-  // Not under the lock, which a span that goes takes.
+  // Made before the lock is taken: a span that is destroyed takes it itself.
   const auto leave = [shelf = shelf_, hash](RowSpan* span) {
     shelf->Leave(*span, hash);
     delete span;

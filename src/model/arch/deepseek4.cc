@@ -184,7 +184,7 @@ Block MakeFeedForward(SpecBuilder& b, const DeepSeek4& model, int64_t layer) {
                    "is in a layer whose experts the token's id chooses");
     }
   }
-  // Chooses experts for pictures, which are not read here.
+  // It chooses experts for pictures, which are not read here.
   b.Ignore(LayerName(layer, "exp_probs_b_vl.bias"));
   block.paths.push_back({Norm(), std::move(experts), Norm()});
   if (model.n_ff_shared < 1) return block;
@@ -194,7 +194,7 @@ Block MakeFeedForward(SpecBuilder& b, const DeepSeek4& model, int64_t layer) {
   return block;
 }
 
-// The block between the streams' mix before it and after it.
+// Puts the block between the gathering and the spreading of the streams.
 void AddBetweenStreams(const GatherSides& gather, Block block, Layer* layer) {
   Block mix = MakeBlock(Norm(), gather), spread = MakeBlock(Norm(), SpreadSides());
   std::get<SpreadSides>(spread.paths[0].op).n = gather.n;

@@ -1,6 +1,6 @@
 // Qwen 2 and 2.5 (biases on q, k, v), Qwen 3 (norms of each head's q and k) and
 // Seed-OSS, a Qwen 2 that calls the norm before its feed-forward by another name. Qwen 2 VL and 3
-// VL, too: their ropes turn pictures by time, row and column, and 3 VL's first layers add to them.
+// VL, too: their ropes rotate a picture by time, row and column, and 3 VL's first layers add to it.
 // The first Qwen, whose feed-forward is half as wide as its files say, EXAONE 3 and openPangu
 // Embedded (biases after attention as well) are built alike.
 #include "model/arch/architectures.h"

@@ -1,5 +1,5 @@
 // Qwen 1.5 and 2 MoE (a shared expert with a gate of its own), Qwen 3 MoE and Qwen 3 VL MoE, whose
-// rope turns pictures by time, row and column, and whose first layers add to them.
+// rope rotates a picture by time, row and column, and whose first layers add to it.
 #include "model/arch/architectures.h"
 
 namespace weft {

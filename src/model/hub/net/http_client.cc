@@ -130,7 +130,7 @@ size_t TakeBody(char* data, size_t, size_t n, void* user) {
   return exchange->status.ok() ? n : 0;
 }
 
-// A socket for a connection that is allowed.
+// Opens a socket if the address is allowed.
 curl_socket_t OpenAllowed(void* user, curlsocktype, curl_sockaddr* address) {
   auto* const exchange = static_cast<Exchange*>(user);
   if (!exchange->options->may_connect(&address->addr)) {
