@@ -9,7 +9,7 @@ namespace {
 
 class EngineGateTest : public ::testing::Test {
  protected:
-  static constexpr int kLongTokens = 440, kStepTokens = 16;
+  static constexpr int kLongTokens = 440, kStepTokens = 16, kPendingEvents = 256;
 
   EngineGateTest() {
     EngineOptions options = Options();
@@ -20,6 +20,7 @@ class EngineGateTest : public ::testing::Test {
   static EngineOptions Options() {
     EngineOptions options = SmallEngine();
     options.max_step_tokens = kStepTokens;
+    options.max_pending_events = kPendingEvents;
     return options;
   }
   std::shared_ptr<Turn> Submit(Engine* engine, const TurnOptions& options) {
@@ -106,7 +107,8 @@ TEST_F(EngineGateTest, AnEngineThatWaitsForItsTurnCanBeShutDown) {
   testing::HeldSteps held(&faults_a());
   const auto first = Submit(a_.get(), short_);
   ASSERT_TRUE(held.WaitForOne());
-  const auto second = Submit(b_.get(), short_);
+  // Its events are read after the shutdown only, and they fill its queue: it cannot end before.
+  const auto second = Submit(b_.get(), Greedy(RandomTokens(4, 2), 400));
   ASSERT_TRUE(Eventually([&] { return gate_->waiting() == 1; }));
   std::thread ending([&] { EXPECT_OK(b_->Shutdown(std::chrono::milliseconds(0))); });
   held.Release();

@@ -167,11 +167,15 @@ describe("a message", () => {
     const bodies = bodiesOf(page);
     const folder = await mkdtemp(path.join(process.env.WEFT_SCRATCH, "files-"));
     const code = path.join(folder, "loom.py");
+    const archive = path.join(folder, "loom.zip");
     const picture = path.join(folder, "loom.png");
     await writeFile(code, "weave = '''\n```\n'''\n");
+    await writeFile(archive, Buffer.from([0x50, 0x4b, 3, 4, 0, 0xff]));
     await writeFile(picture, Buffer.from([0x89, 0x50, 0x4e, 0x47, 0, 0xff]));
-    await page.locator("input[type=file]").setInputFiles([code, picture]);
-    await page.getByText("“loom.png” is not text. Attach text, code or a PDF.").waitFor();
+    await page.locator("input[type=file]").setInputFiles(picture);
+    await page.getByText("“loom.png” is a picture, and this model sees none.").waitFor();
+    await page.locator("input[type=file]").setInputFiles([code, archive]);
+    await page.getByText("“loom.zip” is not text. Attach text, code or a PDF.").waitFor();
     const field = page.getByRole("textbox", { name: "Write a message" });
     const long = "a line of a log\n".repeat(80);
     await field.evaluate((element, text) => {
