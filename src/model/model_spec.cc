@@ -55,7 +55,6 @@ struct OllamaOnly {
 constexpr OllamaOnly kOllamaOnly[] = {
     {"deepseekocr", "DeepSeek-OCR, which reads pictures", "gemma3"},
     {"glmocr", "GLM-OCR, which reads pictures", "gemma3"},
-    {"laguna", "Laguna, which is not supported yet", "qwen3.5"},
     {"mllama", "Llama 3.2 Vision, whose layers attend to pictures", "llama3.2"},
 };
 

@@ -175,7 +175,7 @@ describe("a message", () => {
     await page.locator("input[type=file]").setInputFiles(picture);
     await page.getByText("“loom.png” is a picture, and this model sees none.").waitFor();
     await page.locator("input[type=file]").setInputFiles([code, archive]);
-    await page.getByText("“loom.zip” is not text. Attach text, code or a PDF.").waitFor();
+    await page.getByText("“loom.zip” is not text. Attach text, code, or a PDF.").waitFor();
     const field = page.getByRole("textbox", { name: "Write a message" });
     const long = "a line of a log\n".repeat(80);
     await field.evaluate((element, text) => {
