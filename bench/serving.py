@@ -22,11 +22,15 @@ def named_command(text):
     return name, command
 
 
-def arguments(doc):
-    """A parser of what every benchmark takes: the model, and servers in options.servers."""
+def arguments(doc, several=False):
+    """A parser of what every benchmark takes: the model, or several in options.models, and servers in
+    options.servers."""
     parser = argparse.ArgumentParser(description=doc,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL")
+    if several:
+        parser.add_argument("models", metavar="MODEL", nargs="+")
+    else:
+        parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--server", dest="servers", action="append", required=True,
                         type=named_command, metavar="NAME=COMMAND")
     return parser
@@ -108,6 +112,12 @@ class Server:
         connection.request("GET", path)
         reply = connection.getresponse()
         return reply.status, reply.read()
+
+    def get_stream(self, path):
+        """A reply whose lines are to be read as they come."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
+        connection.request("GET", path)
+        return connection.getresponse()
 
     def post(self, path, body, headers=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
