@@ -70,8 +70,8 @@ def bytes_of(path):
 
 
 def budget_for(models):
-    """Holds the weights of the two largest, what each computes with, and some conversations."""
-    return int(1.1 * sum(sorted(map(bytes_of, models))[-2:])) + (400 << 20)
+    """Holds the two largest where each has a quarter of what it leaves for its conversations."""
+    return int(1.5 * sum(sorted(map(bytes_of, models))[-2:])) + (256 << 20)
 
 
 @contextlib.contextmanager
