@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The page at / in headless Chromium: page/*.test.mjs against the real servers, $WEFT and
-$WEFT_SCRIPTED_SERVER. Exit code 77, a skip, where there is no Chromium, no node, or npm
-cannot get Playwright. $WEFT_CHROMIUM names a browser that is not on the path."""
+$WEFT_SCRIPTED_SERVER; of the files that are named, if any are. Exit code 77, a skip, where there
+is no Chromium, no node, or npm cannot get Playwright. $WEFT_CHROMIUM names a browser that is not on
+the path."""
 
 import contextlib
 import os
@@ -13,6 +14,7 @@ import sys
 import tempfile
 
 from npm_packages import SKIP, install
+from seeing_model import make_seeing
 from weft_process import make_model
 
 HERE = pathlib.Path(__file__).resolve().parent / "page"
@@ -35,9 +37,11 @@ def main():
         return SKIP
     with tempfile.TemporaryDirectory() as scratch:
         model = make_model(pathlib.Path(scratch) / "tiny.gguf", "tiny-llama", "Q8_0")
+        seeing, projector = make_seeing(scratch)
         env = {**os.environ, "WEFT_CHROMIUM": browser, "WEFT_SCRATCH": scratch, "TMPDIR": scratch,
-               "WEFT_MODEL": str(model)}
-        tests = sorted(path.name for path in HERE.glob("*.test.mjs"))
+               "WEFT_MODEL": str(model), "WEFT_SEEING_MODEL": str(seeing),
+               "WEFT_PROJECTOR": str(projector)}
+        tests = sys.argv[1:] or sorted(path.name for path in HERE.glob("*.test.mjs"))
         process = subprocess.Popen(["node", "--test", "--test-concurrency=1", *tests], cwd=folder,
                                    env=env, start_new_session=True)
         try:

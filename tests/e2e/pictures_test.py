@@ -2,7 +2,6 @@
 """Pictures, as clients of every API send them: what the model reads, what is found again, what is
 refused. The models are tiny and random, so their answers differ with every pixel."""
 
-import base64
 import concurrent.futures
 import pathlib
 import struct
@@ -10,33 +9,9 @@ import tempfile
 import unittest
 import zlib
 
+from seeing_model import coded, make_seeing, png
 from serve_test import Server, ServeTest
-from weft_process import add_metadata, make_model, weft
-
-# As a model that sees has it: what it writes for a picture is not a text of the conversation.
-TEMPLATE = (
-    "{% for message in messages %}<|{{ message.role }}|>"
-    "{% if message.content is string %}{{ message.content }}{% else %}"
-    "{% for part in message.content %}"
-    "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}"
-    "{% endfor %}{% endif %}\n{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}")
-WIDTH = 32  # of the tiny projectors' embeddings
-SIZES = ("--embd", WIDTH, "--heads", 2, "--kv-heads", 1, "--head-dim", 16, "--ffn", 64)
-
-
-def png(seed, width=84, height=84):
-    """A picture of stripes, as a file."""
-    def chunk(kind, data):
-        whole = kind + data
-        return struct.pack(">I", len(data)) + whole + struct.pack(">I", zlib.crc32(whole))
-
-    rows = b"".join(b"\0" + bytes((x * 7 + y * seed * 3 + c * 60 + seed * 11) % 256
-                                  for x in range(width) for c in range(3))
-                    for y in range(height))
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) +
-            chunk(b"IEND", b""))
+from weft_process import make_model, weft
 
 
 def bomb():
@@ -44,10 +19,6 @@ def bomb():
     data = png(1)
     head = data[12:16] + struct.pack(">II", 60000, 60000) + data[24:29]
     return data[:12] + head + struct.pack(">I", zlib.crc32(head)) + data[33:]
-
-
-def coded(data):
-    return base64.b64encode(data).decode()
 
 
 def openai(data, text="What is it?"):
@@ -73,9 +44,7 @@ class PicturesTest(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.dir = pathlib.Path(cls.folder.name)
-        plain = make_model(cls.dir / "plain.gguf", cls.shape, "F32", *SIZES)
-        cls.model = add_metadata(plain, {"tokenizer.chat_template": TEMPLATE}, cls.dir / "llama.gguf")
-        cls.mmproj = make_model(cls.dir / "projector.gguf", cls.projector)
+        cls.model, cls.mmproj = make_seeing(cls.dir, cls.shape, cls.projector)
 
     @classmethod
     def tearDownClass(cls):
