@@ -308,6 +308,9 @@ class Engine {
   virtual void Close(SessionId session, bool forget, Done<absl::Status> done) = 0;
   virtual void CloseIdle(const std::optional<std::string>& domain, std::chrono::microseconds idle,
                          Done<absl::StatusOr<int64_t>> done) = 0;
+  // Parks the named sessions of all domains that no turn uses, and answers when they are on disk,
+  // with their number. Without a state directory they stay in memory.
+  virtual void ParkIdle(Done<absl::StatusOr<int64_t>> done) = 0;
   virtual void Tokens(SessionId session, Done<absl::StatusOr<std::vector<int32_t>>> done) = 0;
   // The turn moves into the engine: its prompt is not copied.
   virtual void SubmitNamed(NamedTurnRequest request, Done<absl::StatusOr<NamedTurn>> done) = 0;

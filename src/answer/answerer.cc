@@ -139,7 +139,7 @@ class Answerer::CountedGeneration : public Generation {
 
 Task<StatusOr<std::unique_ptr<Generation>>> Answerer::Submit(Ask ask, PromptRecord record,
                                                              TurnListener listener) {
-  const Status may_run = parts_.may_run ? parts_.may_run() : OkStatus();
+  const Status may_run = parts_.may_run ? parts_.may_run(ask.is_begun) : OkStatus();
   if (!may_run.ok()) co_return may_run;
   if (!ask.pictures.empty()) {
     auto setting = SetPicturedPrompt(ask, listener.left);
@@ -416,7 +416,7 @@ Task<StatusOr<std::unique_ptr<Answer>>> Answerer::Begin(Ask ask, AnswerReader re
 
 // Refuses an ask that Submit would refuse, before its pictures are encoded.
 Task<Status> Answerer::CheckAdmission(const Ask& ask) const {
-  const Status may_run = parts_.may_run ? parts_.may_run() : OkStatus();
+  const Status may_run = parts_.may_run ? parts_.may_run(ask.is_begun) : OkStatus();
   if (!may_run.ok()) co_return may_run;
   const auto check = [&](std::function<void(Status)> done) {
     const std::string& tenant = ask.turn.tenant;
@@ -430,6 +430,7 @@ Task<Status> Answerer::EncodePicturesOf(Ask& ask, PictureWait wait) const {
   auto admitting = CheckAdmission(ask);
   const Status admitted = co_await admitting;
   if (!admitted.ok()) co_return admitted;
+  ask.is_begun = true;
   auto encoding = EncodePictures(*pictures(), model().context_tokens(), std::move(wait), ask);
   const Status encoded = co_await encoding;
   co_return encoded;

@@ -55,8 +55,8 @@ class Answerer {
     TurnObserver* observer = nullptr;                 // outlives the answerer; null: nobody counts
     std::shared_ptr<Pictures> pictures = nullptr;     // null: the model sees none
     AnswerPolicy policy = {};
-    // Asked before each turn: an error refuses it. May be empty.
-    std::function<Status()> may_run = {};
+    // Asked before each turn: an error refuses it. `is_begun`: see Ask. May be empty.
+    std::function<Status(bool is_begun)> may_run = {};
     bool has_foreign_state = false;  // in the state directory, of other models or KV types
     // The adapters of turns that name none. May be empty.
     std::function<std::vector<AdapterScale>()> default_adapters = {};

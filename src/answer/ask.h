@@ -65,6 +65,8 @@ struct Ask {
   SessionChoice session = {};
   // How the answer is sampled and ends, how many there are, and whose turn it is.
   TurnOptions turn = {};
+  // An earlier turn of the same request was taken, so that a drained server takes this one too.
+  bool is_begun = false;
   bool tells_cache_report = false;  // in the usage
   bool keeps_context = false;       // for Answer::context
 

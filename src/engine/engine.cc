@@ -168,6 +168,9 @@ class EngineThread : public Engine {
     Ask([=, this](const auto& reply) { reply(core_->sessions().CloseIdle(domain, idle.count())); },
         std::move(done));
   }
+  void ParkIdle(Done<StatusOr<int64_t>> done) override {
+    Ask([this](const auto& reply) { core_->files().ParkIdle(reply); }, std::move(done));
+  }
   void Tokens(SessionId session, Done<StatusOr<std::vector<int32_t>>> done) override {
     Ask([=, this](const auto& reply) { core_->sessions().Tokens(session, reply); },
         std::move(done));

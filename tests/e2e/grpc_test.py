@@ -289,6 +289,33 @@ class GrpcTest(unittest.TestCase):
         self.assertIn(SERVICE, names)
         self.assertIn("grpc.health.v1.Health", names)
 
+    def http(self, server, method, path):
+        port = re.search(r"http://127\.0\.0\.1:(\d+)", "".join(server.log))[1]
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            return json.load(answer)
+
+    def test_drain(self):
+        server = Server(self.model, *ROOM)
+        self.addCleanup(server.stop)
+        running = self.generate(self.request(stream=True, sampling={**ENDLESS, "max_tokens": 600}),
+                                server)
+        next(running)
+        self.assertEqual(self.http(server, "POST", "/drain")["drained"], True)
+        health = self.ask("HealthCheck", server)
+        self.assertFalse(health.healthy)
+        self.assertIn("drained", health.message)
+        self.assertEqual(self.check_health(SERVICE, server), NOT_SERVING)
+        code, details = self.refusal(self.generate(self.request(), server))
+        self.assertEqual(code, grpc.StatusCode.UNAVAILABLE)
+        self.assertIn("POST /undrain", details)
+        self.assertTrue(self.end_of(running))
+        self.http(server, "POST", "/undrain")
+        self.assertTrue(self.ask("HealthCheck", server).healthy)
+        self.assertEqual(self.check_health(SERVICE, server), SERVING)
+        [answer] = self.generate(self.request(), server)
+        self.assertEqual(list(answer.complete.output_ids), self.expected)
+
     def test_foreign_services_are_unimplemented(self):
         for method in ("/sglang.grpc.scheduler.SglangScheduler/HealthCheck",
                        "/vllm.grpc.engine.VllmEngine/HealthCheck", f"/{SERVICE}/Embed"):

@@ -157,7 +157,8 @@ class ScriptedHost::ScriptedAnswerer : public serve::Answerer {
   ScriptedHost& host_;
 };
 
-ScriptedHost::ScriptedHost(serve::Host& inner, serve::AnswerPolicy policy) : inner_(inner) {
+ScriptedHost::ScriptedHost(serve::Host& inner, serve::AnswerPolicy policy)
+    : serve::Host(inner.drain_switch()), inner_(inner) {
   serve::Answerer::Parts parts = inner.answerer().parts();
   parts.policy = std::move(policy);
   answerer_ = std::make_unique<ScriptedAnswerer>(this, std::move(parts));

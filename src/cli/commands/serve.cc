@@ -30,6 +30,7 @@
 #include "cli/serve/terminal_face.h"
 #include "doors/api/front_door.h"
 #include "doors/api/page/channel.h"
+#include "doors/api/server/drain_routes.h"
 #include "doors/grpc/grpc_server.h"
 #include "doors/host/api_keys.h"
 #include "doors/host/model_host.h"
@@ -125,6 +126,7 @@ void RegisterRoutes(const ServeFlags& flags, const std::string& model_path,
                     const serve::ChannelLimits& channels, const LoadedPercent& loaded,
                     serve::Host& host, serve::Router& router) {
   RegisterModelsAtHand(flags, model_path, router);
+  serve::RegisterDrainApi(router, host.drain_switch(), serve::OnlyHost(host));
   RegisterApis(flags,
                {.channels = serve::NewChannels(channels),
                 .loaded_percent = [&loaded] { return loaded.load(); },
@@ -189,6 +191,7 @@ void LookAround(OpenServer* open) {
   TellFailure(*open->host, &open->told_failure);
   TellLongPrompts(open->host, &open->prompt_log);
   CloseExpiredSessions(open->flags, open->host);
+  serve::ParkWhileDrained(*open->host->drain_switch(), serve::OnlyHost(*open->host));
   if (open->entry) open->entry->Update();
   if (open->face && open->host->phase() == serve::Phase::kReady) {
     open->face->Update(open->host->engine().Stats());

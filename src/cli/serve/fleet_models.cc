@@ -102,7 +102,8 @@ class ServedModel : public serve::LoadedModel {
                .template_source = std::move(template_source),
                .model_id = recipe.id,
                .defaults = DefaultsOf(recipe, flags_, model),
-               .loaded = [this](const Status& status) { loaded_.set_value(status); }}) {}
+               .loaded = [this](const Status& status) { loaded_.set_value(status); },
+               .drain = recipe.parts->drain}) {}
 
   // The server's, with what a model must have of its own.
   static StatusOr<ServeFlags> FlagsOf(const Recipe& recipe) {

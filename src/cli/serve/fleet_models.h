@@ -42,6 +42,7 @@ struct FleetParts {
   std::string state_dir;     // each has its own in it; empty: none
   std::string packed_cache;  // for models whose flags name none; may be empty
   ApiParts apis;
+  std::shared_ptr<serve::DrainSwitch> drain = std::make_shared<serve::DrainSwitch>();
   std::unique_ptr<ModelShelf> shelf = std::make_unique<ModelShelf>();
   std::unique_ptr<StepGates> gates = std::make_unique<StepGates>();
 };

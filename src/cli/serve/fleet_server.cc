@@ -24,6 +24,7 @@
 #include "cli/serve/fleet_models.h"
 #include "cli/serve/signals.h"
 #include "doors/api/ollama/routes.h"
+#include "doors/api/server/drain_routes.h"
 #include "doors/api/server/fleet_routes.h"
 #include "doors/api/sessions/routes.h"
 #include "doors/host/fleet_host.h"
@@ -163,6 +164,7 @@ void LookAround(OpenFleet* open) {
                      " not used for ", ttl_s, " s"));
     }
   }
+  serve::ParkWhileDrained(*open->host.drain_switch(), serve::HostsOf(open->fleet));
   if (open->entry) open->entry->Update();
 }
 
@@ -220,12 +222,13 @@ Status ServeFleet(const ServeFlags& flags, const EngineOptions& engine, FleetDoo
 
   const int64_t context = LongestContext(models);
   const std::string first_path = flags.model.path;
-  serve::FleetHost host(ServeDefaults(flags, {}));
+  serve::FleetHost host(ServeDefaults(flags, {}), parts->drain);
   serve::ModelFleet fleet(OptionsOf(flags, parts->memory_bytes), std::move(models));
   serve::Router router;
   RegisterModelsAtHand(flags, first_path, router);
   serve::RegisterFleetApi(router, host, fleet, FleetActionsFor(flags, parts, fleet));
   serve::RegisterFleetSessions(router, fleet);
+  serve::RegisterDrainApi(router, parts->drain, serve::HostsOf(fleet));
   serve::RegisterOllamaFleet(router, fleet);
   RegisterApis(flags,
                {.channels = parts->apis.channels,

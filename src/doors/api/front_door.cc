@@ -376,6 +376,12 @@ Task<void> FrontDoor::Answer(HttpRequest& request, CountingResponder& responder)
 Task<void> FrontDoor::AnswerByModel(HttpRequest& request, CountingResponder& responder) {
   const RequestDefaults& defaults = host_.defaults();
   const ModelWish wish = ReadModelWish(request, defaults.server.models_autoload);
+  const Status drained = host_.drain_switch()->MayBegin();
+  const auto info = options_.fleet->Find(wish.name);
+  if (!drained.ok() && info.ok() && info->state == ModelFleet::State::kUnloaded) {
+    SendError(responder, NoModelError(drained), request.route->shape);
+    co_return;
+  }
   ModelFleet::Signs signs{.first = defaults.stream_begin,
                           .interval = defaults.server.ping_interval};
   signs.tell = [&, wants_stream = std::optional<bool>()](std::string_view why) mutable {

@@ -98,7 +98,7 @@ class Client : public HttpResponder {
 
 class FrontDoorModelsTest : public ::testing::Test {
  protected:
-  FrontDoorModelsTest() : host_(Defaults()) {
+  FrontDoorModelsTest() : host_(Defaults(), std::make_shared<DrainSwitch>()) {
     FleetModel model{.name = "slow"};
     model.load = [this](const auto& told) -> StatusOr<std::unique_ptr<LoadedModel>> {
       told(0.5);

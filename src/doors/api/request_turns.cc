@@ -52,6 +52,7 @@ void RequestTurns::CancelAll() {
 void RequestTurns::Add(std::shared_ptr<Generation> generation) {
   {
     MutexLock lock(&mutex_);
+    is_begun_ = true;
     std::erase_if(generations_, [](const auto& other) { return other->has_ended(); });
     generations_.push_back(generation);
     if (!cancelled_) return;
@@ -84,6 +85,7 @@ TurnListener RequestTurns::Listener() {
 Task<StatusOr<std::shared_ptr<Generation>>> RequestTurns::Submit(Ask ask,
                                                                  std::shared_ptr<Signal> ready) {
   NoteUnsaved(host_, ask, responder_);
+  ask.is_begun = is_begun();
   TurnListener listener = Listener();
   listener.ready = std::move(ready);
   PromptRecord none;
@@ -97,6 +99,7 @@ Task<StatusOr<std::shared_ptr<Generation>>> RequestTurns::Submit(Ask ask,
 
 Task<StatusOr<std::unique_ptr<Answer>>> RequestTurns::Begin(Ask ask, StreamSigns signs) {
   NoteUnsaved(host_, ask, responder_);
+  ask.is_begun = is_begun();
   AnswerReader reader{Listener()};
   reader.on_progress = std::move(signs.progress);
   reader.signs = {.send = std::move(signs.alive),

@@ -47,11 +47,16 @@ class RequestTurns {
   // Cancels all generations, and future ones too.
   void CancelAll() WEFT_EXCLUDES(mutex_);
   TurnListener Listener();
+  bool is_begun() {
+    MutexLock lock(&mutex_);
+    return is_begun_;
+  }
 
   Host& host_;
   HttpResponder& responder_;
   Mutex mutex_;
   bool cancelled_ WEFT_GUARDED_BY(mutex_) = false;
+  bool is_begun_ WEFT_GUARDED_BY(mutex_) = false;  // a turn of the request was taken
   std::vector<std::shared_ptr<Generation>> generations_ WEFT_GUARDED_BY(mutex_);
   // Last, so that it is over before the rest goes.
   const std::stop_callback<std::function<void()>> on_cancellation_;

@@ -54,7 +54,8 @@ void SetTransport(int64_t context_tokens, grpc::ServerBuilder* builder) {
 class ServerImpl : public GrpcServer {
  public:
   ServerImpl(Host* host, const ApiKeys* keys, const GrpcServerOptions& options)
-      : context_tokens_(host->model().context_tokens()),
+      : host_(*host),
+        context_tokens_(host->model().context_tokens()),
         service_(host, keys, {.open = options.open, .stall_timeout = options.stall_timeout}) {}
 
   Status Listen(const GrpcServerOptions& options) {
@@ -77,6 +78,8 @@ class ServerImpl : public GrpcServer {
                          "; is the port in use?");
     }
     server_->GetHealthCheckService()->SetServingStatus(kServiceName, true);
+    drain_watch_ = host_.drain_switch()->Watch(
+        [this](bool is_on) { server_->GetHealthCheckService()->SetServingStatus(!is_on); });
     LogLine(StrCat("gRPC server listening on ", Printable(host), ":", port_));
     return OkStatus();
   }
@@ -84,7 +87,10 @@ class ServerImpl : public GrpcServer {
   ~ServerImpl() override { Shutdown(std::chrono::milliseconds(0)); }
 
   int port() const override { return port_; }
-  void BeginDrain() override { server_->GetHealthCheckService()->SetServingStatus(false); }
+  void BeginDrain() override {
+    drain_watch_.reset();
+    server_->GetHealthCheckService()->SetServingStatus(false);
+  }
   void Shutdown(std::chrono::milliseconds grace) override {
     if (server_ == nullptr || shut_down_) return;
     shut_down_ = true;
@@ -95,11 +101,13 @@ class ServerImpl : public GrpcServer {
   }
 
  private:
+  Host& host_;
   const int64_t context_tokens_;
   GrpcService service_;
   int port_ = 0;
   bool shut_down_ = false;
   std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<void> drain_watch_;
 };
 
 }  // namespace

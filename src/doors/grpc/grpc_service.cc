@@ -231,10 +231,12 @@ Status GrpcService::FindOwner(const grpc::CallbackServerContext& context, RpcHea
 }
 
 pb::HealthCheckResponse GrpcService::Health() const {
-  const bool healthy = host_.phase() == Phase::kReady && !calls_.closed();
+  const Status drained = host_.drain_switch()->MayBegin();
+  const bool is_ready = host_.phase() == Phase::kReady && !calls_.closed();
   pb::HealthCheckResponse response;
-  response.set_healthy(healthy);
-  response.set_message(healthy ? "OK" : host_.phase_reason());
+  response.set_healthy(is_ready && drained.ok());
+  response.set_message(!is_ready ? host_.phase_reason()
+                                 : std::string(drained.ok() ? "OK" : Message(drained)));
   return response;
 }
 

@@ -7,19 +7,22 @@
 #define WEFT_DOORS_HOST_FLEET_HOST_H_
 
 #include <atomic>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "doors/host/drain_switch.h"
 #include "doors/host/host.h"
 
 namespace weft::serve {
 
 class FleetHost : public Host {
  public:
-  explicit FleetHost(RequestDefaults defaults) : defaults_(std::move(defaults)) {}
+  FleetHost(RequestDefaults defaults, std::shared_ptr<DrainSwitch> drain)
+      : Host(std::move(drain)), defaults_(std::move(defaults)) {}
 
   void BeginDrain() {
     is_draining_ = true;

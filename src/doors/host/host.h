@@ -11,6 +11,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "answer/answerer.h"
@@ -18,6 +19,7 @@
 #include "answer/thinking.h"
 #include "base/status.h"
 #include "doors/host/adapters.h"
+#include "doors/host/drain_switch.h"
 #include "doors/host/metrics.h"
 #include "doors/host/server_options.h"
 #include "model/sampling/sampling_parameters.h"
@@ -58,7 +60,12 @@ struct RequestDefaults {
 
 class Host {
  public:
+  // `drain`: the server's, null for one of its own.
+  explicit Host(std::shared_ptr<DrainSwitch> drain = nullptr)
+      : drain_switch_(drain != nullptr ? std::move(drain) : std::make_shared<DrainSwitch>()) {}
   virtual ~Host() = default;
+
+  const std::shared_ptr<DrainSwitch>& drain_switch() const { return drain_switch_; }
 
   virtual Phase phase() const = 0;
   // Why it is not ready: a sentence for /health and errors, readable by everybody.
@@ -76,6 +83,9 @@ class Host {
   virtual int64_t created_s() const = 0;            // start time, seconds since 1970
   virtual Metrics& metrics() = 0;
   virtual const RequestDefaults& defaults() const = 0;
+
+ private:
+  const std::shared_ptr<DrainSwitch> drain_switch_;
 };
 
 }  // namespace weft::serve

@@ -28,7 +28,8 @@ std::string DefaultModelId(std::string_view name) {
 }
 
 ModelHost::ModelHost(Options options)
-    : options_(std::move(options)),
+    : Host(options.drain),
+      options_(std::move(options)),
       created_s_(WallClockMicros() / 1'000'000),
       model_id_(options_.model_id),
       defaults_(options_.defaults) {}
@@ -102,22 +103,24 @@ Answerer::Parts ModelHost::PartsFor(std::shared_ptr<const ChatFormat> chat,
   PromptMaker::Options prompts{.memory = options_.prompt_memory,
                                .reply_memory_bytes = options_.reply_memory_bytes,
                                .restore_reasoning = defaults_.server.restore_reasoning};
-  return {
-      .model = model_,
-      .chat = chat,
-      .prompts = std::make_shared<PromptMaker>(model_, chat, prompts),
-      .reports = std::make_shared<CacheReports>(),
-      .engine = engine_.get(),
-      .observer = &metrics_,
-      .pictures = std::move(pictures),
-      .policy = defaults_.policy(),
-      .may_run =
-          [this] { return phase() == Phase::kReady ? OkStatus() : Unavailable(phase_reason()); },
-      .has_foreign_state = engine_->Stats().disk_foreign_blocks > 0,
-      .default_adapters =
-          [adapters = defaults_.adapters] {
-            return adapters != nullptr ? adapters->Defaults() : std::vector<AdapterScale>();
-          }};
+  return {.model = model_,
+          .chat = chat,
+          .prompts = std::make_shared<PromptMaker>(model_, chat, prompts),
+          .reports = std::make_shared<CacheReports>(),
+          .engine = engine_.get(),
+          .observer = &metrics_,
+          .pictures = std::move(pictures),
+          .policy = defaults_.policy(),
+          .may_run =
+              [this](bool is_begun) {
+                if (phase() != Phase::kReady) return Unavailable(phase_reason());
+                return is_begun ? OkStatus() : drain_switch()->MayBegin();
+              },
+          .has_foreign_state = engine_->Stats().disk_foreign_blocks > 0,
+          .default_adapters =
+              [adapters = defaults_.adapters] {
+                return adapters != nullptr ? adapters->Defaults() : std::vector<AdapterScale>();
+              }};
 }
 
 Status ModelHost::KeepReplies() {

@@ -26,6 +26,7 @@
 
 #include "answer/reply_log.h"
 #include "base/mutex.h"
+#include "doors/host/drain_switch.h"
 #include "doors/host/host.h"
 #include "weft/step_gate.h"
 
@@ -55,6 +56,7 @@ class ModelHost : public Host {
     // Called once, on the loading thread: OK if phase() has become kReady, otherwise why it has
     // become kFailed.
     std::function<void(const Status&)> loaded;
+    std::shared_ptr<DrainSwitch> drain = nullptr;  // the server's; null: of its own
     PromptMemory::Limits prompt_memory;
     size_t reply_memory_bytes = size_t{64} << 20;
   };

@@ -2,7 +2,10 @@
 #include "engine/storage/session_files.h"
 
 #include <algorithm>
+#include <iterator>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -143,6 +146,31 @@ void SessionFiles::Park(SessionId id, const Reply& reply) {
     if (!status.ok()) return reply(status);
     StartSave(*session, /*park=*/true, /*free_now=*/false, reply);
   });
+}
+
+void SessionFiles::ParkIdle(const ReplyWith<StatusOr<int64_t>>& reply) {
+  struct Outcome {
+    int64_t open = 0, parked = 0;
+    Status status;
+  };
+  std::vector<SessionId> ids;
+  sessions_->ForEach([&](Session* session) {
+    // An empty session replaces its file, so that a reset session does not come back.
+    const bool is_nothing = session->tokens.empty() && !session->has_file();
+    const bool is_here = session->stage == SessionStage::kReady && !is_nothing;
+    if (is_here && CheckSavable(*session).ok()) ids.push_back(session->id);
+  });
+  if (ids.empty()) return reply(int64_t{0});
+  const auto outcome = std::make_shared<Outcome>();
+  outcome->open = std::ssize(ids);
+  for (const SessionId id : ids) {
+    Park(id, [outcome, reply](const Status& status) {
+      outcome->status.Update(status);
+      outcome->parked += status.ok() ? 1 : 0;
+      if (--outcome->open > 0) return;
+      reply(outcome->status.ok() ? StatusOr<int64_t>(outcome->parked) : outcome->status);
+    });
+  }
 }
 
 void SessionFiles::Save(SessionId id, const Reply& reply) {

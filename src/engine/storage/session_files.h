@@ -75,6 +75,8 @@ class SessionFiles {
 
   // --- calls --------------------------------------------------------------------------
   void Park(SessionId id, const Reply& reply);
+  // Parks every named session that no turn or file work uses; answers with how many could be.
+  void ParkIdle(const ReplyWith<StatusOr<int64_t>>& reply);
   void Save(SessionId id, const Reply& reply);
   void Restore(SessionId id, const Reply& reply);
 

@@ -188,6 +188,8 @@ void HandleHealth(FleetHost& host, ModelFleet& fleet, HttpResponder& responder) 
     return SendError(responder, MakeError(503, "unavailable_error", host.phase_reason()),
                      kLlamaErrors);
   }
+  const Status drained = host.drain_switch()->MayBegin();
+  if (!drained.ok()) return SendError(responder, ToApiError(drained), kLlamaErrors);
   const std::string problem = SaveProblem(fleet);
   if (problem.empty()) return SendJson(responder, {{"status", "ok"}});
   SendJson(responder, {{"status", "degraded"},
