@@ -77,6 +77,7 @@ struct EngineStats {
   int64_t sessions_ready = 0, sessions_running = 0, sessions_parked = 0, sessions_poisoned = 0;
   int64_t turns_queued = 0, turns_running = 0;
   int64_t pages_used = 0, pages_in_index = 0, page_budget = 0;
+  int64_t page_tokens = 0;  // 0 without attention
   int64_t slots_used = 0, checkpoints = 0;
   // Memory by kind; slots belong to sessions, checkpoints are kept beside them.
   int64_t weight_bytes = 0, page_bytes = 0, slot_bytes = 0, checkpoint_bytes = 0, scratch_bytes = 0;

@@ -37,6 +37,20 @@ StatusOr<std::unique_ptr<Answerer>> Answerer::ForCommand(std::shared_ptr<const M
                                           .pictures = std::move(pictures)});
 }
 
+namespace {
+
+// Without rows.
+std::vector<int32_t> TokensOf(const TurnOptions& turn) {
+  std::vector<int32_t> tokens = turn.tokens;
+  if (turn.parts == nullptr) return tokens;
+  for (const PromptPart& part : *turn.parts) {
+    tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+  }
+  return tokens;
+}
+
+}  // namespace
+
 // --- submitting -----------------------------------------------------------------------
 
 class Answerer::CountedGeneration : public Generation {
@@ -445,14 +459,14 @@ StatusOr<TurnOptions> Answerer::MeasurePrompt(const Ask& ask) const {
 }
 
 StatusOr<std::string> Answerer::PromptText(const Ask& ask) const {
-  WEFT_ASSIGN_OR_RETURN(TurnOptions turn, MeasurePrompt(ask));
-  std::vector<int32_t> tokens = std::move(turn.tokens);
-  if (turn.parts != nullptr) {
-    for (const PromptPart& part : *turn.parts) {
-      tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
-    }
-  }
-  return model().Decode(tokens, /*render_special=*/true);
+  WEFT_ASSIGN_OR_RETURN(const TurnOptions turn, MeasurePrompt(ask));
+  return model().Decode(TokensOf(turn), /*render_special=*/true);
+}
+
+StatusOr<std::vector<int32_t>> Answerer::PromptTokens(const Ask& ask) const {
+  WEFT_ASSIGN_OR_RETURN(const TurnOptions turn, MeasurePrompt(ask));
+  if (turn.PromptRows(/*row_width=*/1) == 0) return TokensOf(turn);
+  return InvalidArgument("pictures and embeddings have no tokens: send text alone");
 }
 
 StatusOr<int64_t> Answerer::CountTokens(const Ask& ask) const {

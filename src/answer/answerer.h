@@ -92,6 +92,8 @@ class Answerer {
 
   // The text of a conversation's prompt as the model sees it, including control tokens.
   StatusOr<std::string> PromptText(const Ask& ask) const;
+  // INVALID_ARGUMENT if the prompt is not of tokens alone.
+  StatusOr<std::vector<int32_t>> PromptTokens(const Ask& ask) const;
   StatusOr<int64_t> CountTokens(const Ask& ask) const;
 
  private:

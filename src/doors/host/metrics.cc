@@ -73,6 +73,13 @@ class Snapshot {
       metric.gauge.value = static_cast<double>(value);
     }
   }
+  // A gauge of 1 whose labels have the numbers.
+  void Info(const char* name, const char* help,
+            std::initializer_list<std::pair<const char*, int64_t>> labels) {
+    auto& metric = Family(name, help, MetricType::Gauge).metric.emplace_back();
+    for (const auto& [label, value] : labels) metric.label.push_back({label, StrCat(value)});
+    metric.gauge.value = 1;
+  }
   void Counters(const char* name, const char* help, const char* label,
                 std::span<const int64_t> values) {
     if (values.empty()) return;
@@ -218,6 +225,29 @@ void AddDisk(const EngineStats& stats, Snapshot* out) {
                stats.disk_damaged_blocks);
   out->Counter("weft_state_disk_failed_writes_total", "Blocks that could not be written.",
                stats.disk_failed_writes);
+}
+
+// vLLM's names, which routers read. Pages of the prefix cache do not count as used, since they can
+// be evicted.
+void AddVllm(const EngineStats& stats, Snapshot* out) {
+  const auto pages_in_use = static_cast<double>(stats.pages_used - stats.pages_in_index);
+  const double used =
+      stats.page_budget == 0 ? 0 : pages_in_use / static_cast<double>(stats.page_budget);
+  const auto queries = static_cast<double>(stats.prompt_tokens + stats.cached_tokens);
+  const auto hits = static_cast<double>(stats.cached_tokens);
+  out->Gauge("vllm:num_requests_running", "Running turns.",
+             static_cast<double>(stats.turns_running));
+  out->Gauge("vllm:num_requests_waiting", "Waiting turns.",
+             static_cast<double>(stats.turns_queued));
+  for (const char* const name : {"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"}) {
+    out->Gauge(name, "The share of the KV cache that sessions hold, from 0 to 1.", used);
+  }
+  out->Info("vllm:cache_config_info", "Tokens per page and pages of the KV cache.",
+            {{"block_size", stats.page_tokens}, {"num_gpu_blocks", stats.page_budget}});
+  out->Counter("vllm:prefix_cache_queries_total", "Prompt tokens.", queries);
+  out->Counter("vllm:prefix_cache_hits_total", "Prompt tokens that were cached.", hits);
+  out->Counter("vllm:gpu_prefix_cache_queries_total", "Prompt tokens (older name).", queries);
+  out->Counter("vllm:gpu_prefix_cache_hits_total", "Cached prompt tokens (older name).", hits);
 }
 
 }  // namespace
@@ -371,6 +401,7 @@ MetricFamilies Metrics::Collect(const EngineStats* stats, const PictureStats* pi
     AddWork(*stats, &snapshot);
     AddDisk(*stats, &snapshot);
     impl_->AddLlama(*stats, &snapshot);
+    AddVllm(*stats, &snapshot);
   }
   if (pictures != nullptr) AddPictures(*pictures, &snapshot);
   return families;

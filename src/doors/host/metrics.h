@@ -2,7 +2,7 @@
 // the request.
 //
 // Names starting with "weft_" are ours; "llamacpp:" ones are llama-server's, so that its dashboards
-// work. Any thread.
+// work, and "vllm:" ones are vLLM's, for routers. Any thread.
 #ifndef WEFT_DOORS_HOST_METRICS_H_
 #define WEFT_DOORS_HOST_METRICS_H_
 

@@ -30,6 +30,9 @@ TEST(Metrics, CountsAndRenders) {
   stats.guessed_tokens = 9;
   stats.accepted_guesses = 5;
   stats.accepted_guesses_at = {3, 2};
+  stats.page_tokens = 16;
+  stats.pages_used = 32;
+  stats.page_budget = 100;
   const std::string text = metrics.Render(&stats);
   EXPECT_THAT(text,
               HasSubstr("weft_http_requests_total{route=\"/v1/sessions/{id}\",status=\"200\"} 2"));
@@ -45,6 +48,11 @@ TEST(Metrics, CountsAndRenders) {
   EXPECT_THAT(text, HasSubstr("llamacpp:spec_decode_num_draft_tokens_total 9"));
   EXPECT_THAT(text, HasSubstr("llamacpp:spec_decode_num_accepted_tokens_total 5"));
   EXPECT_THAT(text, HasSubstr("spec_decode_num_accepted_tokens_per_pos_total{position=\"1\"} 2"));
+  EXPECT_THAT(text, HasSubstr("\nvllm:num_requests_running 3"));
+  EXPECT_THAT(text, HasSubstr("\nvllm:kv_cache_usage_perc 0.25"));
+  EXPECT_THAT(text, HasSubstr("\nvllm:gpu_cache_usage_perc 0.25"));
+  EXPECT_THAT(text,
+              HasSubstr("\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"100\"} 1"));
 }
 
 TEST(Metrics, EveryMetricSaysOnceWhatItIs) {

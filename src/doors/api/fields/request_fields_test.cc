@@ -34,9 +34,10 @@ StatusOr<SessionChoice> Choose(std::string_view body, HttpHeaders headers) {
 }
 
 TEST(SessionName, TheBodyComesBeforeHeadersInTheirOrder) {
-  const HttpHeaders all = {{"x-opencode-session", "f"}, {"session-id", "e"},
-                           {"x-session-id", "d"},       {"X-Session-Affinity", "c"},
-                           {"Session_Id", "b"},         {"x-executorch-session-id", "a"}};
+  const HttpHeaders all = {
+      {"x-smg-routing-key", "g"},      {"x-opencode-session", "f"}, {"session-id", "e"},
+      {"x-session-id", "d"},           {"X-Session-Affinity", "c"}, {"Session_Id", "b"},
+      {"x-executorch-session-id", "a"}};
   EXPECT_EQ(Choose(R"({"session_id":"z"})", all)->name, "z");
   EXPECT_TRUE(Choose(R"({"session_id":"z"})", all)->required);
   for (size_t left = all.size(); left > 0; --left) {

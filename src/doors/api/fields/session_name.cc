@@ -10,8 +10,13 @@ namespace {
 
 constexpr size_t kMaxSessionNameBytes = 128;
 constexpr std::string_view kSessionHeaders[] = {
-    "X-ExecuTorch-Session-ID", "session_id", "x-session-affinity", "x-session-id", "session-id",
+    "X-ExecuTorch-Session-ID",
+    "session_id",
+    "x-session-affinity",
+    "x-session-id",
+    "session-id",
     "x-opencode-session",
+    "x-smg-routing-key",
 };
 
 }  // namespace

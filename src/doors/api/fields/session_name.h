@@ -1,8 +1,8 @@
 // Chooses the session of a request.
 //
 // In this order: the body's `session_id`; the headers X-ExecuTorch-Session-ID, session_id (with the
-// underscore), x-session-affinity, x-session-id, session-id, x-opencode-session. 1 to 128 printable
-// ASCII characters without spaces.
+// underscore), x-session-affinity, x-session-id, session-id, x-opencode-session, x-smg-routing-key.
+// 1 to 128 printable ASCII characters without spaces.
 //
 // A session named in the body is required. Agents send headers with every request, including
 // concurrent side requests; so a name in a header is only a preference.

@@ -245,6 +245,8 @@ void RegisterOpenAiApi(Router& router, Host& host) {
     add_stream(StrCat(version, "/chat/completions"), HandleChatCompletions);
     add(StrCat(version, "/chat/completions/input_tokens"), HandleChatInputTokens);
   }
+  add("/v1/chat/completions/render", HandleChatRender);
+  add("/v1/completions/render", HandleCompletionsRender);
   // Without the version these are llama-server's own.
   add_stream("/v1/completions", HandleCompletions);
   router.AddTask("POST", "/v1/embeddings", kOpenAiErrors,

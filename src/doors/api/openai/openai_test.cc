@@ -405,6 +405,28 @@ TEST_F(OpenAiTest, CountsTokens) {
   EXPECT_EQ(counted["input_tokens"], Post(kChat, body).json()["usage"]["prompt_tokens"]);
 }
 
+// As vLLM does, for routers that know which server has these tokens.
+TEST_F(OpenAiTest, RendersWithoutAnAnswer) {
+  Json body = Chat("x");
+  body["temperature"] = 0.25;
+  body["max_tokens"] = 7;
+  body["stream"] = true;
+  const Json chat = Post("/v1/chat/completions/render", body).json();
+  EXPECT_TRUE(std::string(chat["request_id"]).starts_with("chatcmpl-"));
+  EXPECT_EQ(chat["model"], host().model_id());
+  EXPECT_EQ(chat["stream"], true);
+  EXPECT_EQ(chat["sampling_params"]["temperature"], 0.25);
+  EXPECT_EQ(chat["sampling_params"]["max_tokens"], 7);
+  const Json counted = Post("/v1/chat/completions/input_tokens", body).json();
+  EXPECT_EQ(chat["token_ids"].size(), counted["input_tokens"].get<size_t>());
+
+  const Json prompts = Post("/v1/completions/render", {{"prompt", {"one two", "three"}}}).json();
+  ASSERT_EQ(prompts.size(), 2u);
+  EXPECT_EQ(prompts[0]["token_ids"], host().model().Encode("one two", true, true));
+  EXPECT_TRUE(std::string(prompts[1]["request_id"]).starts_with("cmpl-"));
+  EXPECT_EQ(Post("/v1/completions/render", {{"prompt", 5.5}}).status(), 400);
+}
+
 // --- the older completions ----------------------------------------------------------
 
 TEST_F(OpenAiTest, CompletesEveryKindOfPrompt) {

@@ -11,12 +11,16 @@
 namespace weft::serve {
 
 // POST /v1/chat/completions, /v1/completions, /v1/embeddings,
-// /v1/chat/completions/input_tokens. `host` outlives the router.
+// /v1/chat/completions/input_tokens, /v1/chat/completions/render, /v1/completions/render. `host`
+// outlives the router.
 void RegisterOpenAiApi(Router& router, Host& host);
 
 // The handlers, for RegisterOpenAiApi.
 Task<void> HandleChatCompletions(Host& host, const HttpRequest& request, HttpResponder& responder);
 void HandleChatInputTokens(Host& host, const HttpRequest& request, HttpResponder& responder);
+// vLLM's: the prompt's tokens and the sampling parameters, as POST .../render.
+void HandleChatRender(Host& host, const HttpRequest& request, HttpResponder& responder);
+void HandleCompletionsRender(Host& host, const HttpRequest& request, HttpResponder& responder);
 // Also of llama-server's "/embeddings", where the body is OpenAI's.
 Task<void> HandleEmbeddings(Host& host, const HttpRequest& request, HttpResponder& responder);
 Task<void> HandleCompletions(Host& host, const HttpRequest& request, HttpResponder& responder);
