@@ -193,6 +193,22 @@ class AdaptersTest(unittest.TestCase):
             self.assertEqual(words(again), alone)
             self.assertGreater(cached(again), 10)
 
+    def test_scales_outlive_an_unload(self):
+        toml = pathlib.Path(self.folder.name) / "scales.toml"
+        toml.write_text(f'[base]\nmodel = "{self.base}"\nlora = ["law={self.law}"]\n'
+                        f'[plain]\nmodel = "{self.base}"\n')
+        with Server("--models", toml, "--memory", "400M") as server:
+            server.complete("base", PROMPT)
+            status, _ = server.ask("POST", "/lora-adapters?model=base", [{"id": 0, "scale": 0.5}])
+            self.assertEqual(status, 200)
+            half = words(server.complete("base", PROMPT))
+            server.post("/models/unload", model="base")
+            server.wait_for(base="unloaded")
+            self.assertEqual(words(server.complete("base", PROMPT)), half)
+            [adapter] = server.get("/lora-adapters?model=base")[1]
+            self.assertEqual(adapter["scale"], 0.5)
+            self.assertNotEqual(words(server.complete("plain", PROMPT)), half)
+
     def test_models_of_a_file_have_their_own(self):
         toml = pathlib.Path(self.folder.name) / "models.toml"
         toml.write_text(f'[base]\nmodel = "{self.base}"\nlora = ["law={self.law}"]\n'

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -274,6 +275,61 @@ model = "{self.b}"
                     self.assertEqual(loaded, [name])
             self.assertLess(peak_kib(server.process), 160 << 10)
 
+    def test_four_models_alternate_where_two_fit(self):
+        """Writers and an encoder, short prompts and ones that are worth keeping, two at a time."""
+        encoder = make_model(self.path / "d.gguf", "tiny-bert")
+        # The last is over 1,000 tokens long: shorter prompts are not kept.
+        prompts = ["The old man and the sea", "Bread and salt",
+                   "Once upon a time there was a fisherman who lived by the sea. " * 36]
+
+        def ask(server, name, number):
+            if name != "d":
+                return server.complete(name, prompts[number])
+            status, answer = server.post("/v1/embeddings", model=name, input=prompts[number % 2])
+            self.assertEqual(status, 200, (answer, server.log))
+            return answer
+
+        done = set()
+
+        def ask_again(server, which):
+            is_again = which in done
+            answer = ask(server, *which)
+            done.add(which)
+            return which, is_again, answer
+
+        def said(answer):
+            return answer["data"] if "data" in answer else words(answer)
+
+        alone = {}
+        for name, path in (("a", self.a), ("b", self.b), ("c", self.c), ("d", encoder)):
+            with Server("-m", path, "--alias", name) as server:
+                alone.update({(name, i): said(ask(server, name, i)) for i in range(len(prompts))})
+        order = list(alone) * 3
+        random.Random(1).shuffle(order)
+        flags = [flag for path in (self.a, self.b, self.c, encoder) for flag in ("-m", path)]
+        with Server(*flags, "--memory", TWO) as server:
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                answers = list(pool.map(lambda which: ask_again(server, which), order))
+            for which, is_again, answer in answers:
+                self.assertEqual(said(answer), alone[which], which)
+                if is_again and which[0] != "d" and which[1] == 2:
+                    self.assertEqual(cached(answer), answer["usage"]["prompt_tokens"] - 1, which)
+            self.assertLess(peak_kib(server.process), 240 << 10)
+            self.assertGreater(server.log.count("loaded "), 8, server.log)
+
+    def test_aliases_name_one_model_each(self):
+        flags = ["-m", self.a, "-m", self.b, "--memory", TWO]
+        with Server(*flags, "--alias", f"small=a,haiku=a,large={self.b}") as server:
+            for alias, name in (("small", "a"), ("haiku", "a"), ("large", "b")):
+                self.assertEqual(say(server, "openai", alias)[1], say(server, "openai", name)[1])
+            listed = {model["id"]: model["aliases"] for model in server.get("/v1/models")[1]["data"]}
+            self.assertEqual(set(listed), {"a", "b"})
+            self.assertLess({"small", "haiku"}, set(listed["a"]))
+        for alias in ("x", "x=c", "=a"):
+            result = weft("serve", *flags, "--port", 0, "--alias", alias)
+            self.assertEqual(result.code, 1, result)
+            self.assertIn(f"--alias NAME=MODEL, such as --alias haiku=a, not {alias}", result.err)
+
     def test_idleness_and_keep_alive_unload(self):
         with Server("-m", self.a, "-m", self.b, "--memory", TWO, "--idle-unload", "1") as server:
             server.wait_for(a="unloaded", b="unloaded")
@@ -343,7 +399,7 @@ model = "{self.b}"
                 self.assertGreaterEqual(listed[1]["tokens"], n_before, listed)
 
     def test_what_fits_one_model_alone_is_refused(self):
-        for flag in (["--alias", "x"], ["--grpc-port", "0"]):
+        for flag in (["--mmproj", self.c], ["--grpc-port", "0"]):
             result = weft("serve", "-m", self.a, "-m", self.b, "--port", 0, *flag)
             self.assertNotEqual(result.code, 0)
             self.assertIn(flag[0], result.err)

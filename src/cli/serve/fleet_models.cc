@@ -14,6 +14,7 @@
 #include "base/files/mapped_file.h"
 #include "base/log.h"
 #include "base/strings.h"
+#include "cli/flags/adapter_flags.h"
 #include "cli/flags/bytes_flag.h"
 #include "cli/flags/duration_flag.h"
 #include "cli/flags/picture_flags.h"
@@ -52,6 +53,8 @@ struct Wanted {
 
 // The facts about a model that is not loaded.
 struct Recipe {
+  // Their scales are as clients have set them, also after the model was unloaded.
+  std::shared_ptr<serve::Adapters> adapters;
   Wanted wanted;
   std::string id;
   std::shared_ptr<const FleetParts> parts;
@@ -134,6 +137,7 @@ class ServedModel : public serve::LoadedModel {
                                            const FlaggedModel& model) {
     serve::RequestDefaults defaults = ServeDefaults(flags, model.advice);
     defaults.further_names = recipe.wanted.aliases;
+    defaults.adapters = recipe.adapters;
     return defaults;
   }
 
@@ -290,6 +294,18 @@ void DescribeFile(const Wanted& wanted, const ModelFile& file, serve::FleetModel
   if (wanted.flags.model.context > 0) model->facts.context_tokens = wanted.flags.model.context;
 }
 
+// The names that --alias NAME=MODEL gives the model. MODEL is its own name, or what -m says.
+std::vector<std::string> FurtherNames(const ServeFlags& flags, const std::string& own) {
+  std::vector<std::string> names;
+  for (const std::string& alias : flags.server.aliases) {
+    const size_t equals = alias.find('=');
+    if (equals == alias.npos) continue;
+    const std::string model = alias.substr(equals + 1);
+    if (model == own || model == flags.model.path) names.push_back(alias.substr(0, equals));
+  }
+  return names;
+}
+
 // The names by which requests choose the model with an adapter. Returns the adapters' bytes.
 int64_t AddAdapters(const ModelFlags& flags, serve::FleetModel* model) {
   std::vector<std::string> names = model->aliases;
@@ -325,6 +341,8 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
   }
   if (model.name.empty()) model.name = opened->name;
   if (model.name.empty()) model.name = NameOfPath(wanted.flags.model.path);
+  std::ranges::copy(FurtherNames(wanted.flags, model.name), std::back_inserter(wanted.aliases));
+  model.aliases = wanted.aliases;
   const int64_t adapter_bytes = AddAdapters(wanted.flags.model, &model);
   DescribeFile(wanted, *opened->file, &model);
   const int64_t weights = model.facts.tensor_bytes + adapter_bytes;
@@ -336,7 +354,8 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
   if (const int64_t projector = FlaggedProjectorBytes(wanted.flags.model, model.path)) {
     model.needs_bytes += projector + wanted.flags.server.image_cache_bytes;
   }
-  auto recipe = std::make_shared<Recipe>(Recipe{.wanted = std::move(wanted),
+  auto recipe = std::make_shared<Recipe>(Recipe{.adapters = OfferedAdapters(wanted.flags.model),
+                                                .wanted = std::move(wanted),
                                                 .id = model.name,
                                                 .parts = std::move(parts),
                                                 .session_bytes = session_bytes});
@@ -357,6 +376,23 @@ Status CheckNames(const std::vector<serve::FleetModel>& models) {
       return InvalidArgument("the names of two models differ too little: ",
                              Printable(model.name, 200));
     }
+  }
+  return OkStatus();
+}
+
+// Each --alias gives one of them a name.
+Status CheckAliases(const ServeFlags& flags, const std::vector<serve::FleetModel>& models) {
+  std::vector<std::string> names;
+  for (const serve::FleetModel& model : models) names.push_back(Printable(model.name, 100));
+  for (const std::string& alias : flags.server.aliases) {
+    const std::string name = alias.substr(0, alias.find('='));
+    const bool is_used = std::ranges::any_of(models, [&name](const serve::FleetModel& model) {
+      return std::ranges::count(model.aliases, name) > 0;
+    });
+    if (is_used && name.size() < alias.size() && !name.empty()) continue;
+    return InvalidArgument(
+        "with several models, write --alias NAME=MODEL, such as --alias haiku=", names.front(),
+        ", not ", Printable(alias, 200), "; there are ", StrJoin(names, ", "));
   }
   return OkStatus();
 }
@@ -393,6 +429,7 @@ StatusOr<std::vector<serve::FleetModel>> FleetModels(const ServeFlags& flags,
   for (Wanted& wanted : all) {
     WEFT_ASSIGN_OR_RETURN(models.emplace_back(), FleetModelOf(std::move(wanted), parts));
   }
+  WEFT_RETURN_IF_ERROR(CheckAliases(flags, models));
   WEFT_RETURN_IF_ERROR(CheckNames(models));
   return models;
 }

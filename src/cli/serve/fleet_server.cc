@@ -85,11 +85,6 @@ Status CheckFlags(const ServeFlags& flags) {
     return InvalidArgument(
         "--grpc-port serves one model: start a server of its own for gateways, with one -m");
   }
-  if (!flags.server.aliases.empty()) {
-    return InvalidArgument(
-        "--alias names one model; with several, name them in a file for "
-        "--models: [haiku] and model = \"smollm2\"");
-  }
   const std::string& projector = flags.model.projector_path;
   if (!projector.empty() && projector != "none") {
     return InvalidArgument(

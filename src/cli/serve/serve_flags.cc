@@ -86,6 +86,9 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   AddFleetFlags(app, flags);
   AddBuiltInFlags(app, &flags->model);
   AddServerFlags(app, &flags->server);
+  CLI::Option* const alias = app->get_option("--alias");
+  alias->description(
+      StrCat(alias->get_description(), ". With several models NAME=MODEL, such as haiku=smollm2"));
   CheckBytes(app, "--memory");
   CheckBytes(app, "--state-disk", "0");
   AddPageFlags(app, flags);
