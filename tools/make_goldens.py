@@ -3,6 +3,7 @@
 
   tools/make_goldens.py [NAME...]        all of tools/golden_models.py without names
   tools/make_goldens.py --heads          the prediction heads of tools/golden_heads.py
+  tools/make_goldens.py --pictures       the prompts with pictures of tools/golden_pictures.py
 
 Each model becomes two files in tests/conformance/testdata: NAME.json says how the model
 is made (metadata, shapes of tensors, a seed) and which tokens it reads; NAME.f32 holds
@@ -25,6 +26,7 @@ import numpy
 
 import golden_heads
 import golden_models
+import golden_pictures
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/conformance/testdata"
 SHORT, LONG, CONTEXT = 64, 300, 512
@@ -175,6 +177,23 @@ def make_heads(llama_cpp):
         print(f"{name}: logits up to {abs(rows).max():.1f}, {attempt + 1} attempts")
 
 
+def make_pictures(llama_cpp):
+    for name, (shape, projector, width, height) in golden_pictures.PICTURES_OF.items():
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [pathlib.Path(folder) / "model.gguf", pathlib.Path(folder) / "projector.gguf"]
+            golden_pictures.make_file(paths[0], shape, golden_pictures.SIZES)
+            golden_pictures.make_file(paths[1], projector)
+            rows = golden_pictures.logits_of(llama_cpp.api, *paths, width, height)
+        if not numpy.isfinite(rows).all():
+            sys.exit(f"make_goldens: {name}: the logits are not finite")
+        facts = {"shape": shape, "projector": projector, "width": width, "height": height,
+                 "before": golden_pictures.BEFORE, "after": golden_pictures.AFTER}
+        (FOLDER / "pictures").mkdir(exist_ok=True)
+        (FOLDER / f"pictures/{name}.json").write_text(json.dumps(facts) + "\n")
+        (FOLDER / f"pictures/{name}.f32").write_bytes(rows.astype("<f4").tobytes())
+        print(f"{name}: logits up to {abs(rows).max():.1f}")
+
+
 def recipe_lines(model):
     lines = ["{"]
     for key in ("architecture", "judge", "seed"):
@@ -203,6 +222,8 @@ def main():
     llama_cpp = None
     if sys.argv[1:] == ["--heads"]:
         return make_heads(LlamaCpp())
+    if sys.argv[1:] == ["--pictures"]:
+        return make_pictures(LlamaCpp())
     for name in sys.argv[1:] or golden_models.MODELS:
         judge = golden_models.JUDGES.get(name)
         if judge is None and llama_cpp is None:

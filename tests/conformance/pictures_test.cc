@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/conformance/picture_pattern.h"
 #include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 #include "tools/make_projector.h"
@@ -52,20 +53,6 @@ std::string CaseName(const ::testing::TestParamInfo<Case>& info) {
   std::ranges::replace_if(
       name, [](char c) { return c == '-' || c == '.'; }, '_');
   return name;
-}
-
-// Pixels that tools outside of this program can make, too.
-picture::Picture Pattern(int width, int height) {
-  picture::Picture picture(width, height);
-  for (int y = 0; y < height; ++y) {
-    for (int x = 0; x < width; ++x) {
-      for (int c = 0; c < picture::kChannels; ++c) {
-        const int value = x * 31 + y * 17 + c * 71 + x * y % 53 * (c + 1);
-        picture.row(y)[x * picture::kChannels + c] = static_cast<uint8_t>(value % 256);
-      }
-    }
-  }
-  return picture;
 }
 
 class PicturesTest : public ::testing::TestWithParam<Case> {
