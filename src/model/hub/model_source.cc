@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/files/mapped_file.h"
+#include "base/log.h"
+#include "base/strings.h"
 #include "model/formats/model_file.h"
 #include "model/hub/catalogue_load.h"
 #include "model/hub/files.h"
@@ -112,6 +114,12 @@ Status CheckUnique(std::span<const LocalModel> all, const std::vector<size_t>& m
   }
   return InvalidArgument(Printable(what), " may be ", StrJoin(names, ", "),
                          ": give more of the name");
+}
+
+void TellMissingProjector(const std::string& file, const HubName& name, const Status& why) {
+  LogLine(StrCat("the projector ", Printable(file, 200), " could not be downloaded, so ",
+                 Printable(name.repo, 200),
+                 " sees no pictures until 'weft pull' gets it: ", Message(why)));
 }
 
 // The options of each transfer, with its hooks.
@@ -269,13 +277,8 @@ StatusOr<std::string> ModelSource::PullFromHub(const HubName& name) const {
   for (const HubFile& file : listing.files) paths.push_back(file.path);
   const std::vector<FileGroup> groups = GroupFiles(paths);
   WEFT_ASSIGN_OR_RETURN(const FileGroup group, ChooseFrom(groups, name, name.repo));
-  std::vector<size_t> parts = group.parts;
-  if (const int projector = ChooseProjector(paths, group.name); projector >= 0) {
-    parts.push_back(static_cast<size_t>(projector));
-  }
   const HubCache cache(places_.hub_cache);
-  std::string first;
-  for (const size_t index : parts) {
+  const auto load = [&](size_t index) -> StatusOr<std::string> {
     const HubFile& file = listing.files[index];
     WEFT_ASSIGN_OR_RETURN(WantedFile wanted, cache.Place(name.repo, file));
     wanted.url = HubFileUrl(places_, name.repo, listing.commit, file.path);
@@ -283,8 +286,18 @@ StatusOr<std::string> ModelSource::PullFromHub(const HubName& name) const {
     WEFT_RETURN_IF_ERROR(LoadFile(
         http_, hooks_, wanted,
         [&](const HttpAnswer& answer) { return RefusalOf(answer, HubWish(places_, name)); }, {}));
-    WEFT_ASSIGN_OR_RETURN(const std::string path, cache.Link(name.repo, listing.commit, file));
+    return cache.Link(name.repo, listing.commit, file);
+  };
+  std::string first;
+  for (const size_t index : group.parts) {
+    WEFT_ASSIGN_OR_RETURN(const std::string path, load(index));
     if (first.empty()) first = path;
+  }
+  if (const int projector = ChooseProjector(paths, group.name); projector >= 0) {
+    const Status loaded = load(static_cast<size_t>(projector)).status();
+    if (loaded.code() == StatusCode::kCancelled) return loaded;
+    // The model can be used without it.
+    if (!loaded.ok()) TellMissingProjector(paths[static_cast<size_t>(projector)], name, loaded);
   }
   WEFT_RETURN_IF_ERROR(cache.WriteRef(name.repo, name.revision, listing.commit));
   return first;

@@ -84,6 +84,7 @@ class ModelSourceTest : public ::testing::Test {
     }
     const std::string files = StrCat("/o/r/resolve/", kCommit, "/");
     if (request.path.starts_with(files)) {
+      if (!broken_.empty() && request.path.ends_with(broken_)) return HttpText(404, "", "");
       return HttpText(
           302, StrCat("Location: ", store_.url(), "/", request.path.substr(files.size()), "\r\n"),
           "");
@@ -125,6 +126,7 @@ class ModelSourceTest : public ::testing::Test {
   std::function<std::string(const std::string& tree)> page_;
   std::string refuse_headers_;
   std::map<std::string, std::string> files_;  // on the store
+  std::string broken_;                        // a file that the hub lists and does not have
   std::vector<std::string> asked_;            // paths requested from the hub
   TinyHttpServer store_;
   TinyHttpServer hub_;
@@ -163,6 +165,26 @@ TEST_F(ModelSourceTest, AProjectorComesAndGoesWithItsModels) {
     EXPECT_TRUE(RemoveModel(places_, *model).ok());
   }
   EXPECT_FALSE(fs::exists(snapshot / "mmproj-F16.gguf"));
+}
+
+TEST_F(ModelSourceTest, AModelComesWithoutAProjectorThatDoesNot) {
+  page_ = [this](const std::string&) {
+    return HttpText(
+        200, "",
+        StrCat("[", Entry("m-Q8_0.gguf", "eight"), ",", Entry("mmproj-F16.gguf", "eyes"), "]"));
+  };
+  broken_ = "mmproj-F16.gguf";
+  const auto path = Source().Pull("o/r");
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(*ReadFile(*path, 99), "eight");
+  const fs::path projector = root_ / "hub/models--o--r/snapshots" / kCommit / "mmproj-F16.gguf";
+  EXPECT_FALSE(fs::exists(projector));
+  broken_.clear();
+  ASSERT_TRUE(Source().Pull("o/r").ok());
+  EXPECT_EQ(*ReadFile(projector, 99), "eyes") << "the next pull gets it";
+  broken_ = "m-Q8_0.gguf";
+  fs::remove_all(root_ / "hub");
+  EXPECT_FALSE(Source().Pull("o/r").ok()) << "nothing goes without the model";
 }
 
 TEST_F(ModelSourceTest, WhatIsHereIsFoundWithoutTheNetwork) {
