@@ -312,7 +312,7 @@ class ConvertTest(unittest.TestCase):
                 self.assertEqual(result.code, 0, result)
                 expected = "scores of pairs" if classifier else "pooling cls"
                 self.assertIn(expected, result.json.get("purpose", str(result.json)))
-                ids = weft("tokenize", "-m", exact, "--json", "ab").json["tokens"]
+                ids = weft("tokenize", "-m", exact, "--json", "--add-bos", "ab").json["tokens"]
                 self.assertEqual(ids, [2, 5, 6, 3])
                 if classifier:
                     continue
