@@ -124,9 +124,8 @@ void Announce(OpenFleet* open) {
   open->entry.emplace(HttpAddress(open->flags.server.host, open->http.port()),
                       open->host.created_s(), [fleet](RunningServer* server) {
                         server->model = NamesOf(*fleet);
-                        for (const auto& info : fleet->List()) {
-                          const serve::ModelLease lease = fleet->Peek(info.model->name);
-                          if (lease != nullptr) AddFigures(lease->host().engine().Stats(), server);
+                        for (const auto& [name, lease] : fleet->PeekAll()) {
+                          AddFigures(lease->host().engine().Stats(), server);
                         }
                       });
   if (open->http.second_port() != 0) {
@@ -146,17 +145,15 @@ void Announce(OpenFleet* open) {
 }
 
 void LookAround(OpenFleet* open) {
-  for (const auto& info : open->fleet.List()) {
-    const serve::ModelLease lease = open->fleet.Peek(info.model->name);
-    if (lease == nullptr) continue;
-    auto& log = open->prompt_logs.try_emplace(info.model->name, LogLine).first->second;
+  for (const auto& [name, lease] : open->fleet.PeekAll()) {
+    auto& log = open->prompt_logs.try_emplace(name, LogLine).first->second;
     log.Look(lease->host().engine().Turns(), NowMicros());
     const int64_t ttl_s = open->flags.server.session_ttl_s;
     if (ttl_s == 0) continue;
     const auto closed = lease->host().engine().CloseIdle(std::nullopt, std::chrono::seconds(ttl_s));
     if (closed.ok() && *closed > 0) {
-      LogLine(StrCat("closed ", *closed, " sessions of ", Printable(info.model->name, 200),
-                     " not used for ", ttl_s, " s"));
+      LogLine(StrCat("closed ", *closed, " sessions of ", Printable(name, 200), " not used for ",
+                     ttl_s, " s"));
     }
   }
   serve::ParkWhileDrained(*open->host.drain_switch(), serve::HostsOf(open->fleet));

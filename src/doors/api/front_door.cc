@@ -245,9 +245,8 @@ bool FrontDoor::TurnsWait() const {
   if (options_.fleet == nullptr) {
     return host_.phase() == Phase::kReady && host_.engine().TurnsWaiting() > 0;
   }
-  return std::ranges::any_of(options_.fleet->List(), [this](const ModelFleet::Info& info) {
-    const ModelLease lease = options_.fleet->Peek(info.model->name);
-    return lease != nullptr && lease->host().engine().TurnsWaiting() > 0;
+  return std::ranges::any_of(options_.fleet->PeekAll(), [](const NamedLease& loaded) {
+    return loaded.lease->host().engine().TurnsWaiting() > 0;
   });
 }
 

@@ -203,6 +203,16 @@ ModelLease ModelFleet::Peek(std::string_view name) {
   return member->state == State::kLoaded ? Lend(member, /*counts=*/false) : nullptr;
 }
 
+std::vector<NamedLease> ModelFleet::PeekAll() {
+  MutexLock lock(&mutex_);
+  std::vector<NamedLease> loaded;
+  for (const auto& member : members_) {
+    if (member->state != State::kLoaded) continue;
+    loaded.push_back({member->model->name, Lend(member.get(), /*counts=*/false)});
+  }
+  return loaded;
+}
+
 // --- what an operator asks ---------------------------------------------------------------
 
 Status ModelFleet::Load(std::string_view name) {

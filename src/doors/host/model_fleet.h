@@ -53,6 +53,10 @@ class LoadedModel {
 };
 
 using ModelLease = std::shared_ptr<LoadedModel>;
+struct NamedLease {
+  std::string name;  // the model's
+  ModelLease lease;
+};
 
 // What the operator says of a model.
 struct FleetModel {
@@ -149,6 +153,8 @@ class ModelFleet {
   }
   // Without loading it and without counting as its use; null if it is not loaded.
   ModelLease Peek(std::string_view name);
+  // The same of all that are loaded.
+  std::vector<NamedLease> PeekAll();
   // Begins to load or unload it. FAILED_PRECONDITION if that is done already, or cannot be: its
   // file is broken, or it is pinned. Load, Unload and Remove take an exact name or alias.
   Status Load(std::string_view name);

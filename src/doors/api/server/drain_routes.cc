@@ -86,9 +86,7 @@ LoadedHosts OnlyHost(Host& host) {
 LoadedHosts HostsOf(ModelFleet& fleet) {
   return [&fleet] {
     std::vector<HeldHost> hosts;
-    for (const ModelFleet::Info& info : fleet.List()) {
-      ModelLease lease = fleet.Peek(info.model->name);
-      if (lease == nullptr) continue;
+    for (auto& [name, lease] : fleet.PeekAll()) {
       Host* const host = &lease->host();
       hosts.emplace_back(std::move(lease), host);
     }

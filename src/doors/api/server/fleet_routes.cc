@@ -174,11 +174,9 @@ Task<void> HandleModelsAnew(FleetHost& host, ModelFleet& fleet, Actions& actions
 
 // Why sessions of a loaded model cannot be saved; empty: they can.
 std::string SaveProblem(ModelFleet& fleet) {
-  for (const ModelFleet::Info& info : fleet.List()) {
-    const ModelLease lease = fleet.Peek(info.model->name);
-    if (lease == nullptr) continue;
+  for (const auto& [name, lease] : fleet.PeekAll()) {
     const EngineStats stats = lease->host().engine().Stats();
-    if (stats.sessions_unsaved > 0) return StrCat(info.model->name, ": ", stats.save_problem);
+    if (stats.sessions_unsaved > 0) return StrCat(name, ": ", stats.save_problem);
   }
   return "";
 }
@@ -207,15 +205,13 @@ MetricFamilies MetricsOf(Host& host, const HttpRequest& request) {
 void HandleMetrics(FleetHost& host, ModelFleet& fleet, const HttpRequest& request,
                    HttpResponder& responder) {
   std::vector<ModelMetrics> models;
-  const std::vector<ModelFleet::Info> list = fleet.List();
-  for (const ModelFleet::Info& info : list) {
-    const ModelLease lease = fleet.Peek(info.model->name);
-    if (lease != nullptr) models.push_back({info.model->name, MetricsOf(lease->host(), request)});
+  for (const auto& [name, lease] : fleet.PeekAll()) {
+    models.push_back({name, MetricsOf(lease->host(), request)});
   }
   MetricFamilies families;
   if (request.is_operators) families = host.metrics().Collect(nullptr);
   families = MergeMetrics(std::move(families), std::move(models));
-  if (request.is_operators) AddFleetMetrics(list, &families);
+  if (request.is_operators) AddFleetMetrics(fleet.List(), &families);
   responder.Send(200, "text/plain; version=0.0.4; charset=utf-8", TextOf(families),
                  {{"Process-Start-Time-Unix", StrCat(host.created_s())}});
 }
