@@ -231,12 +231,10 @@ Status GrpcService::FindOwner(const grpc::CallbackServerContext& context, RpcHea
 }
 
 pb::HealthCheckResponse GrpcService::Health() const {
-  const Status drained = host_.drain_switch()->MayBegin();
-  const bool is_ready = host_.phase() == Phase::kReady && !calls_.closed();
+  const Status health = calls_.closed() ? Unavailable(host_.phase_reason()) : host_.MayBegin();
   pb::HealthCheckResponse response;
-  response.set_healthy(is_ready && drained.ok());
-  response.set_message(!is_ready ? host_.phase_reason()
-                                 : std::string(drained.ok() ? "OK" : Message(drained)));
+  response.set_healthy(health.ok());
+  response.set_message(std::string(health.ok() ? "OK" : Message(health)));
   return response;
 }
 

@@ -70,6 +70,10 @@ class Host {
   virtual Phase phase() const = 0;
   // Why it is not ready: a sentence for /health and errors, readable by everybody.
   virtual std::string phase_reason() const = 0;
+  // OK if new turns may begin: it is ready and not drained. Otherwise UNAVAILABLE with why.
+  Status MayBegin() const {
+    return phase() == Phase::kReady ? drain_switch_->MayBegin() : Unavailable(phase_reason());
+  }
   // Requested when phase() has become kDraining.
   virtual std::stop_token draining() const = 0;
 

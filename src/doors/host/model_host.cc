@@ -113,8 +113,7 @@ Answerer::Parts ModelHost::PartsFor(std::shared_ptr<const ChatFormat> chat,
           .policy = defaults_.policy(),
           .may_run =
               [this](bool is_begun) {
-                if (phase() != Phase::kReady) return Unavailable(phase_reason());
-                return is_begun ? OkStatus() : drain_switch()->MayBegin();
+                return is_begun && phase() == Phase::kReady ? OkStatus() : MayBegin();
               },
           .has_foreign_state = engine_->Stats().disk_foreign_blocks > 0,
           .default_adapters =

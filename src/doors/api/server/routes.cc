@@ -21,8 +21,8 @@ using Json = nlohmann::ordered_json;
 // Ready, or the error that llama-server's clients know.
 void HandleHealth(Host& host, const std::function<int()>& loaded_percent,
                   HttpResponder& responder) {
-  const Status drained = host.drain_switch()->MayBegin();
-  if (host.phase() == Phase::kReady && drained.ok()) {
+  const Status may_begin = host.MayBegin();
+  if (may_begin.ok()) {
     const EngineStats stats = host.engine().Stats();
     if (stats.sessions_unsaved == 0) return SendJson(responder, {{"status", "ok"}});
     // It answers, so that nothing should take it out of service.
@@ -33,7 +33,7 @@ void HandleHealth(Host& host, const std::function<int()>& loaded_percent,
   ApiError error;
   error.http_status = 503;
   error.type = "unavailable_error";
-  error.message = host.phase() == Phase::kReady ? Message(drained) : host.phase_reason();
+  error.message = Message(may_begin);
   if (host.phase() == Phase::kLoading && loaded_percent) {
     error.more = {{"loaded_percent", loaded_percent()}};
   }
