@@ -329,6 +329,12 @@ model = "{self.b}"
             result = weft("serve", *flags, "--port", 0, "--alias", alias)
             self.assertEqual(result.code, 1, result)
             self.assertIn(f"--alias NAME=MODEL, such as --alias haiku=a, not {alias}", result.err)
+        # Another model's alias does not make up for a wrong model.
+        toml = self.path / "aliased.toml"
+        toml.write_text(f'[a]\nmodel = "{self.a}"\naliases = ["haiku"]\n[b]\nmodel = "{self.b}"\n')
+        result = weft("serve", "--models", toml, "--port", 0, "--alias", "haiku=c")
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("not haiku=c; there are a, b", result.err)
 
     def test_idleness_and_keep_alive_unload(self):
         with Server("-m", self.a, "-m", self.b, "--memory", TWO, "--idle-unload", "1") as server:

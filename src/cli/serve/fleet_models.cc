@@ -53,7 +53,7 @@ struct Wanted {
 
 // The facts about a model that is not loaded.
 struct Recipe {
-  // Their scales are as clients have set them, also after the model was unloaded.
+  // They keep the scales that clients have set while the model is not loaded.
   std::shared_ptr<serve::Adapters> adapters;
   Wanted wanted;
   std::string id;
@@ -294,14 +294,19 @@ void DescribeFile(const Wanted& wanted, const ModelFile& file, serve::FleetModel
   if (wanted.flags.model.context > 0) model->facts.context_tokens = wanted.flags.model.context;
 }
 
-// The names that --alias NAME=MODEL gives the model. MODEL is its own name, or what -m says.
+// NAME and MODEL of an --alias; both are empty if it is not written so.
+std::pair<std::string, std::string> SplitAlias(const std::string& alias) {
+  const size_t equals = alias.find('=');
+  if (equals == alias.npos) return {};
+  return {alias.substr(0, equals), alias.substr(equals + 1)};
+}
+
+// The names that --alias gives the model, which it calls by its own name or by what -m says.
 std::vector<std::string> FurtherNames(const ServeFlags& flags, const std::string& own) {
   std::vector<std::string> names;
   for (const std::string& alias : flags.server.aliases) {
-    const size_t equals = alias.find('=');
-    if (equals == alias.npos) continue;
-    const std::string model = alias.substr(equals + 1);
-    if (model == own || model == flags.model.path) names.push_back(alias.substr(0, equals));
+    const auto [name, model] = SplitAlias(alias);
+    if (!name.empty() && (model == own || model == flags.model.path)) names.push_back(name);
   }
   return names;
 }
@@ -380,16 +385,14 @@ Status CheckNames(const std::vector<serve::FleetModel>& models) {
   return OkStatus();
 }
 
-// Each --alias gives one of them a name.
-Status CheckAliases(const ServeFlags& flags, const std::vector<serve::FleetModel>& models) {
+// Each --alias names one of them, by a word of `known`.
+Status CheckAliases(const ServeFlags& flags, const std::set<std::string>& known,
+                    const std::vector<serve::FleetModel>& models) {
   std::vector<std::string> names;
   for (const serve::FleetModel& model : models) names.push_back(Printable(model.name, 100));
   for (const std::string& alias : flags.server.aliases) {
-    const std::string name = alias.substr(0, alias.find('='));
-    const bool is_used = std::ranges::any_of(models, [&name](const serve::FleetModel& model) {
-      return std::ranges::count(model.aliases, name) > 0;
-    });
-    if (is_used && name.size() < alias.size() && !name.empty()) continue;
+    const auto [name, model] = SplitAlias(alias);
+    if (!name.empty() && known.contains(model)) continue;
     return InvalidArgument(
         "with several models, write --alias NAME=MODEL, such as --alias haiku=", names.front(),
         ", not ", Printable(alias, 200), "; there are ", StrJoin(names, ", "));
@@ -426,10 +429,13 @@ StatusOr<std::vector<serve::FleetModel>> FleetModels(const ServeFlags& flags,
                                                      std::shared_ptr<const FleetParts> parts) {
   WEFT_ASSIGN_OR_RETURN(std::vector<Wanted> all, AllWanted(flags));
   std::vector<serve::FleetModel> models;
+  std::set<std::string> known;  // words that --alias can call a model by
   for (Wanted& wanted : all) {
+    std::string said = wanted.flags.model.path;
     WEFT_ASSIGN_OR_RETURN(models.emplace_back(), FleetModelOf(std::move(wanted), parts));
+    if (models.back().problem.empty()) known.insert({std::move(said), models.back().name});
   }
-  WEFT_RETURN_IF_ERROR(CheckAliases(flags, models));
+  WEFT_RETURN_IF_ERROR(CheckAliases(flags, known, models));
   WEFT_RETURN_IF_ERROR(CheckNames(models));
   return models;
 }
