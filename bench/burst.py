@@ -15,13 +15,12 @@ Prompts are words, enough to give about that many tokens with the model's vocabu
 first token counts from the moment at which a request may be sent. Prints medians over the runs as
 a Markdown table.
 """
-import json
 import statistics
 import sys
 import threading
 import time
 
-from serving import arguments, chosen, in_turns, words
+from serving import arguments, chosen, events, in_turns, words
 
 
 class Work:
@@ -45,10 +44,7 @@ def complete(server, prompt, n_tokens, bias):
     reply = server.post("/completion", body)
     if reply.status != 200:
         raise RuntimeError(f"HTTP {reply.status}: {reply.read(300)!r}")
-    for line in reply:
-        if not line.startswith(b"data: {"):
-            continue
-        last = json.loads(line[len("data: "):])
+    for last in events(reply):
         if "error" in last:
             raise RuntimeError(str(last["error"]))
         if first is None:

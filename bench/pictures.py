@@ -18,7 +18,6 @@ The medians over the runs are printed as a Markdown table.
 """
 import argparse
 import base64
-import json
 import random
 import statistics
 import struct
@@ -27,7 +26,7 @@ import threading
 import time
 import zlib
 
-from serving import arguments, in_turns, words
+from serving import arguments, events, in_turns, words
 
 SHARERS = 4
 TILE = 16  # pixels of one color, each way
@@ -79,9 +78,8 @@ class Ask(threading.Thread):
             if reply.status != 200:
                 self.error = f"HTTP {reply.status}: {reply.read(300)!r}"
                 return
-            for line in reply:
-                if line.startswith(b"data: {"):
-                    self.take(json.loads(line[len("data: "):]), time.monotonic())
+            for event in events(reply):
+                self.take(event, time.monotonic())
             self.end = time.monotonic()
         except (OSError, ValueError) as error:
             self.error = str(error) or type(error).__name__

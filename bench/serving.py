@@ -62,6 +62,19 @@ def words(seed, count):
     return " ".join(generator.choice(VOCABULARY) for _ in range(count))
 
 
+def events(lines):
+    """The events of a stream as they come: what follows "data: " in each line, if it is JSON."""
+    for line in lines:
+        if line.startswith(b"data: {"):
+            yield json.loads(line[len("data: "):])
+
+
+def status_of(pid):
+    """What the system says of a process, by the names in /proc/PID/status."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return {name: value.strip() for name, value in (line.split(":", 1) for line in status)}
+
+
 class Server:
     """A server process for the time of a `with`. `places` is put for {model} and the like."""
 
@@ -129,9 +142,7 @@ class Server:
         return json.loads(self.post("/tokenize", {"content": text}).read())["tokens"]
 
     def status(self):
-        """What the system says of the process, by the names in /proc/PID/status."""
-        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
-            return {name: value.strip() for name, value in (line.split(":", 1) for line in status)}
+        return status_of(self.process.pid)
 
     def own_memory(self):
         """The memory that the server holds now beside the mapped file, in MB."""

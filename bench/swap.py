@@ -41,11 +41,11 @@ import tempfile
 import threading
 import time
 
-from serving import Server, arguments, chosen, words
+from serving import Server, arguments, chosen, events, status_of, words
 from waits import Stream, gaps, percentile, tokens_in
 
 ANSWER_TOKENS = 16
-PROMPTS = 8  # of each model; the first is the long one
+PROMPTS = 8  # per model; the first is the long one
 SHORT_WORDS = (5, 90)
 SAMPLE_WORDS = 200
 SAMPLE_SECONDS = 0.02
@@ -117,10 +117,7 @@ def complete(server, model, prompt):
     reply = post(server, "/v1/completions",
                  {"model": model, "prompt": prompt, "max_tokens": ANSWER_TOKENS, "temperature": 0,
                   "logprobs": 1, "stream": True, "stream_options": {"include_usage": True}})
-    for line in reply:
-        if not line.startswith(b"data: {"):
-            continue
-        event = json.loads(line[len("data: "):])
+    for event in events(reply):
         if "error" in event:
             raise Failure(str(event["error"]))
         usage = event.get("usage") or usage
@@ -157,7 +154,7 @@ class Asked:
         return self.ask is complete
 
 
-# --- what is seen from outside ------------------------------------------------------------------
+# --- memory and swaps, watched from outside --------------------------------------------------------
 
 def processes_of(pid):
     """A process and those that it has started."""
@@ -172,8 +169,7 @@ def memory_of(pid):
     """Bytes resident, those of no file among them, and the most that were resident ever."""
     values = {}
     with contextlib.suppress(OSError):
-        with open(f"/proc/{pid}/status", encoding="ascii") as status:
-            values = dict(line.split(":", 1) for line in status)
+        values = status_of(pid)
 
     def value(name):
         return 1024 * int(values[name].split()[0]) if name in values else 0
@@ -211,10 +207,7 @@ class Swaps(threading.Thread):
 
     def run(self):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            for line in self.reply:
-                if not line.startswith(b"data: {"):
-                    continue
-                event = json.loads(line[len("data: "):])
+            for event in events(self.reply):
                 state = (event.get("data") or {}).get("status")
                 if event.get("event") == "model_status" and state != self.states.get(event["model"]):
                     self.states[event["model"]] = state

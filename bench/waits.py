@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 
-from serving import arguments, in_turns, words
+from serving import arguments, events, in_turns, words
 
 ROUTES = ("/metrics", "/slots", "/props", "/v1/models", "/health")
 DECODERS = 4
@@ -57,10 +57,8 @@ class Stream(threading.Thread):
             if reply.status != 200:
                 self.error = f"HTTP {reply.status}: {reply.read(200)!r}"
                 return
-            for line in reply:
-                if not line.startswith(b"data: {"):
-                    continue
-                event, now = json.loads(line[len("data: "):]), time.monotonic()
+            for event in events(reply):
+                now = time.monotonic()
                 if "prompt_progress" in event:
                     self.progress.append((now, event["prompt_progress"]["processed"]))
                 elif event.get("content") or event.get("tokens"):
