@@ -2,7 +2,7 @@
 
 Used by tools/make_goldens.py --pictures. Each pair of shapes becomes testdata/pictures/NAME.json
 (the shapes, the picture's size, and the tokens before and after it) and NAME.f32: the logits after
-each token behind the picture. The models are made by $WEFT_MAKE_MODEL (build/release/weft-make-model).
+each token after the picture. The models are made by $WEFT_MAKE_MODEL (build/release/weft-make-model).
 
 As published, llama.cpp's encoders differ by about 1e-3: the library has to be built without
 GGML_GELU_FP16 and GGML_GELU_QUICK_FP16 (ggml-cpu/vec.h), with pixels in float (ggml_im2col's type

@@ -100,7 +100,7 @@ class Answerer {
   class CountedGeneration;
 
   Task<Status> CheckAdmission(const Ask& ask) const;
-  // Of an ask that Submit would take.
+  // Refuses what Submit would refuse before it encodes anything.
   Task<Status> EncodePicturesOf(Ask& ask, PictureWait wait) const;
   Task<Status> SetPicturedPrompt(Ask& ask, std::stop_token left) const;
   StatusOr<TurnOptions> MeasurePrompt(const Ask& ask) const;

@@ -1,6 +1,6 @@
-// Prompts with a picture, from its pixels to the logits of the tokens behind it, through the
-// engine: against the figures of another implementation (tools/golden_pictures.py) for rows that
-// attend to each other, rows on a plane, and rows to which layers add.
+// Runs prompts with a picture through the engine and compares the logits after the picture with
+// another implementation's (tools/golden_pictures.py): for rows that attend to each other, rows
+// with positions on a plane, and rows to which layers add.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -102,7 +102,7 @@ class PictureLogitsTest : public ::testing::TestWithParam<Case> {
     encoder_ = *std::move(encoder);
   }
 
-  // The tokens before the picture, its rows, and the tokens behind it.
+  // Tokens, the rows of a picture, and more tokens.
   std::vector<PromptPart> Prompt() const {
     PicturePreparation preparation = encoder_->spec().preparation;
     preparation.min_pixels = 1;

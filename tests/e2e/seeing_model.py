@@ -8,7 +8,8 @@ import zlib
 
 from weft_process import add_metadata, make_model
 
-# As a model that sees has it: what it writes for a picture is not a text of the conversation.
+# Like the templates of models that see, it writes the mark of a picture itself, so that the same
+# words in a message are only words.
 TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>"
     "{% if message.content is string %}{{ message.content }}{% else %}"
@@ -16,7 +17,7 @@ TEMPLATE = (
     "{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}"
     "{% endfor %}{% endif %}\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}")
-WIDTH = 32  # of the tiny projectors' embeddings
+WIDTH = 32  # the length of the tiny projectors' embeddings
 SIZES = ("--embd", WIDTH, "--heads", 2, "--kv-heads", 1, "--head-dim", 16, "--ffn", 64)
 
 

@@ -22,12 +22,12 @@ class DrainSwitch {
     MutexLock lock(&mutex_);
     return is_on_;
   }
-  // False if it was so already.
+  // Returns whether that changes it.
   bool Set(bool is_on);
-  // UNAVAILABLE with what to do while it is on.
+  // UNAVAILABLE while it is on, with what a client can do.
   Status MayBegin() const;
-  // Calls `watcher` now and at each change while the result lives. It must return at once, and not
-  // use the switch, which outlives the result.
+  // Calls `watcher` now and at each change, until the result is destroyed. It must return at once
+  // and not use the switch. The switch outlives the result.
   [[nodiscard]] std::shared_ptr<void> Watch(Watcher watcher);
 
  private:

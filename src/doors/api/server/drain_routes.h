@@ -23,7 +23,7 @@ LoadedHosts HostsOf(ModelFleet& fleet);
 
 void RegisterDrainApi(Router& router, std::shared_ptr<DrainSwitch> drain, LoadedHosts hosts);
 
-// While the server is drained, parks what has become idle. Does not wait.
+// If the server is drained, begins to park the sessions that are idle now.
 void ParkWhileDrained(const DrainSwitch& drain, const LoadedHosts& hosts);
 
 }  // namespace weft::serve
