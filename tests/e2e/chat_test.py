@@ -15,7 +15,9 @@ import tempfile
 import time
 import unittest
 
-from weft_process import TIMEOUT_S, Terminal, add_metadata, command_line, make_model, weft
+from adapters_test import make_adapter
+from weft_process import (BACKEND, TIMEOUT_S, Terminal, add_metadata, command_line, make_model,
+                          weft)
 
 GREEDY = ("-n", 16, "--temp", 0)
 
@@ -322,6 +324,27 @@ class StateTest(ChatTest):
             stats = result.text.rsplit("  name  ", 1)[1]
             cached = int(table("  name  " + stats)[name]["cached"].split("/")[0])
             self.assertGreater(cached, 10, "the saved state was not used")
+
+    @unittest.skipIf(BACKEND != "cpu", "only the cpu backend computes adapters")
+    def test_a_conversation_keeps_the_adapters_that_it_was_begun_with(self):
+        law = make_adapter(self.qwen, self.dir / "law.gguf", 1, "F32")
+
+        def chat(*lines, session="kitchen", lora=(), code=0):
+            flags = [flag for one in lora for flag in ("--lora", f"law={law}{one}")]
+            return self.chat(*lines, flags=self.stateful("--session", session, *flags), code=code)
+
+        straight = chat("one", "two", session="straight", lora=[""]).text
+        first = chat("one", lora=[""]).text
+        refused = chat("two", code=1)
+        self.assertIn("start with --lora law=FILE", refused.err)
+        second = chat("two", lora=[":0.5"])
+        self.assertIn('"kitchen" was begun with law at 1 and goes on with it; /new begins a '
+                      "conversation with law at 0.5", second.err)
+        self.assertEqual(first + second.text, straight)
+        self.assertNotIn("was begun with", chat("three", lora=[""]).err)
+        # One without adapters stays without.
+        chat("one", session="plain")
+        self.assertIn("with no adapter", chat("two", session="plain", lora=[""]).err)
 
     def test_files_are_for_the_user_alone(self):
         self.chat("one", "/new ../up", "two", "/save", flags=self.stateful("--session", "k"))

@@ -6,6 +6,7 @@
 #include "answer/answer_ends.h"
 #include "answer/pictures.h"
 #include "async/wait_for_task.h"
+#include "cli/flags/adapter_flags.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace weft::cli {
@@ -156,12 +157,21 @@ Status ChatRoom::RestoreSession(OpenChat* conversation, bool has_messages) {
   }
   WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation->session));
   if (!info.note.empty()) notify_(info.note);
+  TellAdapters(info);
   if (has_messages || info.n_tokens == 0) return OkStatus();
   WEFT_ASSIGN_OR_RETURN(auto tokens, engine_->Tokens(conversation->session));
   notify_(StrCat("the messages of ", Quoted(conversation->name),
                  " are unknown; it continues after its ", tokens.size(), " tokens"));
   conversation->context = ChatContext(std::move(tokens));
   return OkStatus();
+}
+
+void ChatRoom::TellAdapters(const SessionInfo& session) const {
+  if (session.n_tokens == 0) return;
+  const std::string own = DescribeAdapters(session.adapters), wanted = DescribeAdapters(adapters_);
+  if (own == wanted) return;
+  notify_(StrCat(Quoted(session.name), " was begun with ", own,
+                 " and goes on with it; /new begins a conversation with ", wanted));
 }
 
 // --- modifying ---------------------------------------------------------------------------
@@ -399,6 +409,8 @@ StatusOr<std::unique_ptr<serve::Answer>> ChatRoom::Ask(const std::string& questi
     WEFT_RETURN_IF_ERROR(engine_->Reset(conversation.session));
     notify_("the KV cache of this conversation was lost; the model recomputes it");
   }
+  options.adapters = adapters_;
+  options.adapters_are_default = true;
   ChatContext context = conversation.context;
   serve::Ask ask{.domain = kDomain,
                  .session = {.name = conversation.name, .required = true},

@@ -83,6 +83,8 @@ class ChatRoom {
   // Whether and for how long answers begin with a thought, if the template and the model support
   // it; and the template's variables.
   void SetReasoning(const ReplyFlags& flags);
+  // The adapters of new conversations. One that has begun keeps those that it was begun with.
+  void SetAdapters(std::vector<AdapterScale> adapters) { adapters_ = std::move(adapters); }
   Status Save();
   Status Park(const std::string& name);
   Status Rename(const std::string& name);
@@ -124,6 +126,8 @@ class ChatRoom {
   OpenChat* Add(OpenChat conversation);
   Status Load(const std::string& name);
   Status RestoreSession(OpenChat* conversation, bool has_messages);
+  // Says so if a session goes on with other adapters than new conversations.
+  void TellAdapters(const SessionInfo& session) const;
   StatusOr<ChatContext> UsableContext(const StoredChat& stored) const;
   // The context of a conversation cut to its first `n_messages`.
   ChatContext ContextOf(const OpenChat& conversation, size_t n_messages) const;
@@ -152,6 +156,7 @@ class ChatRoom {
   const PromptEncoder encoder_;
   ChatRequest reasoning_;  // without a conversation
   serve::ThoughtLimit thought_;
+  std::vector<AdapterScale> adapters_;
   std::unique_ptr<ChatStore> store_;  // null without a state directory
   std::map<std::string, OpenChat> open_;
   OpenChat* current_ = nullptr;

@@ -74,13 +74,8 @@ void PrintLines(std::string_view text) {
 // One run of the command, from the first prompt to the last.
 class ChatLoop {
  public:
-  ChatLoop(ChatSettings settings, std::vector<AdapterScale> adapters, Engine* engine,
-           ChatRoom* room, ChatSignals* signals)
-      : settings_(std::move(settings)),
-        adapters_(std::move(adapters)),
-        engine_(*engine),
-        room_(*room),
-        signals_(*signals) {
+  ChatLoop(ChatSettings settings, Engine* engine, ChatRoom* room, ChatSignals* signals)
+      : settings_(std::move(settings)), engine_(*engine), room_(*room), signals_(*signals) {
     room_.SetReasoning(settings_.reply());
   }
 
@@ -278,8 +273,6 @@ class ChatLoop {
     SamplingFlags sampling = settings_.sampling();
     if (sampling.seed >= 0) sampling.seed += n_regenerated_;
     ApplySamplingFlags(sampling, settings_.of_model(), *engine_.model().tokenizer(), &options);
-    options.adapters = adapters_;
-    options.adapters_are_default = false;
     auto answer = room_.Ask(question, options);
     if (answer.status().code() != StatusCode::kOutOfRange || room_.current().messages.empty()) {
       return answer;
@@ -372,7 +365,6 @@ class ChatLoop {
   }
 
   ChatSettings settings_;
-  const std::vector<AdapterScale> adapters_;
   Engine& engine_;
   ChatRoom& room_;
   ChatSignals& signals_;
@@ -430,9 +422,10 @@ Status Chat(const ChatFlags& flags) {
   }
   WEFT_ASSIGN_OR_RETURN(const auto room,
                         ChatRoom::Create(engine.get(), model, std::move(pictures), Say));
+  room->SetAdapters(AdaptersInUse(flags.model));
   WEFT_RETURN_IF_ERROR(EnterRoom(flags, room.get()));
-  ChatLoop loop(ChatSettings(flags.sampling, flags.reply, found.advice), AdaptersInUse(flags.model),
-                engine.get(), room.get(), signals.get());
+  ChatLoop loop(ChatSettings(flags.sampling, flags.reply, found.advice), engine.get(), room.get(),
+                signals.get());
   Status status = loop.Run();
   status.Update(room->Leave());
   status.Update(engine->Shutdown(std::chrono::milliseconds(0)));

@@ -33,13 +33,33 @@ int64_t UptimeSeconds(const RunningServer& server) {
 
 void PrintJson(const std::string& folder) {
   for (const RunningServer& server : ListRunningServers(folder)) {
+    nlohmann::json models = nlohmann::json::array();
+    for (const RunningModel& model : server.models) {
+      models.push_back({{"name", model.name},
+                        {"memory_bytes", model.memory_bytes},
+                        {"adapters", model.adapters}});
+    }
     PrintJsonLine({{"address", server.address},
                    {"model", server.model},
                    {"sessions", server.sessions},
                    {"running", server.running},
                    {"memory_bytes", server.memory_bytes},
+                   {"models", std::move(models)},
                    {"up_s", UptimeSeconds(server)},
                    {"pid", server.pid}});
+  }
+}
+
+// A line for each model of a server that has several, or adapters.
+void AddModels(const RunningServer& server, std::vector<std::vector<std::string>>* table) {
+  for (const RunningModel& model : server.models) {
+    if (server.models.size() == 1 && model.adapters.empty()) continue;
+    std::string name = StrCat("- ", Printable(model.name, 60));
+    if (!model.adapters.empty()) {
+      StrAppend(&name, " with ", Printable(StrJoin(model.adapters, ", "), 60));
+    }
+    table->push_back({"", std::move(name), "", "",
+                      HumanBytes(static_cast<uint64_t>(model.memory_bytes)), "", ""});
   }
 }
 
@@ -51,6 +71,7 @@ std::vector<std::string> Lines(const std::string& folder) {
                      StrCat(server.sessions), StrCat(server.running),
                      HumanBytes(static_cast<uint64_t>(server.memory_bytes)),
                      TimeText(UptimeSeconds(server)), StrCat(server.pid)});
+    AddModels(server, &table);
   }
   if (table.size() == 1) return {"no server is running; 'weft serve' starts one"};
   return TableLines(table, OutputColumns());
@@ -88,7 +109,8 @@ CommandBody MakePsCommand(CLI::App* app) {
       ->excludes(json);
   app->footer(
       "\nLists this user's running servers once they are ready: address, model, number of named\n"
-      "sessions, running turns, memory (weights, conversations and working space), and uptime.");
+      "sessions, running turns, memory (weights, conversations and working space), and uptime.\n"
+      "If a server has several models or adapters, the memory of each loaded model follows.");
   return [flags] { return Ps(*flags); };
 }
 

@@ -1,5 +1,6 @@
 #include "cli/flags/adapter_flags.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -63,6 +64,16 @@ std::vector<AdapterScale> AdaptersInUse(const ModelFlags& flags) {
     scales.push_back({flag.name, flag.scale.value_or(1)});
   }
   return scales;
+}
+
+std::string DescribeAdapters(std::vector<AdapterScale> adapters) {
+  std::ranges::sort(adapters, {}, &AdapterScale::name);
+  std::vector<std::string> parts;
+  for (const AdapterScale& adapter : adapters) {
+    if (adapter.scale == 0) continue;
+    parts.push_back(StrCat(Printable(adapter.name, 100), " at ", adapter.scale));
+  }
+  return parts.empty() ? "no adapter" : StrJoin(parts, ", ");
 }
 
 std::shared_ptr<serve::Adapters> OfferedAdapters(const ModelFlags& flags) {

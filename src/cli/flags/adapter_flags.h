@@ -24,6 +24,8 @@ void AddAdapterFlags(CLI::App* app, ModelFlags* flags, const std::string& meanin
 
 // What a command with one conversation uses: all of them, at 1 or as the flags say.
 std::vector<AdapterScale> AdaptersInUse(const ModelFlags& flags);
+// "law at 1, rhyme at 0.5", equal for equal ones in any order.
+std::string DescribeAdapters(std::vector<AdapterScale> adapters);
 // What a server offers: requests choose, and get without a choice those whose flags give a scale.
 // Null: none.
 std::shared_ptr<serve::Adapters> OfferedAdapters(const ModelFlags& flags);

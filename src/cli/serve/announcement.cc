@@ -31,18 +31,25 @@ void WarnWhenOpenToAll(const ServeFlags& flags) {
                  " has access"));
 }
 
-void AddFigures(const EngineStats& stats, RunningServer* server) {
+void AddModel(const std::string& name, serve::Host& host, RunningServer* server) {
+  const EngineStats stats = host.engine().Stats();
   const ServerFigures figures = FiguresOf(stats);
   server->sessions += stats.sessions_ready + stats.sessions_running + stats.sessions_parked +
                       stats.sessions_poisoned;
   server->running += stats.turns_running;
-  server->memory_bytes += figures.weight_bytes + figures.state_bytes + figures.other_bytes;
+  RunningModel& model = server->models.emplace_back();
+  model.name = name;
+  model.memory_bytes = figures.weight_bytes + figures.state_bytes + figures.other_bytes;
+  server->memory_bytes += model.memory_bytes;
+  const auto& adapters = host.defaults().adapters;
+  if (adapters == nullptr) return;
+  for (const auto& adapter : adapters->List()) model.adapters.push_back(adapter.name);
 }
 
 Announcement::Announcement(serve::Host& host, const std::string& address)
     : Announcement(address, host.created_s(), [&host](RunningServer* server) {
         server->model = host.model_id();
-        AddFigures(host.engine().Stats(), server);
+        AddModel(host.model_id(), host, server);
       }) {}
 
 Announcement::Announcement(const std::string& address, int64_t started_s, Look look)

@@ -25,8 +25,8 @@ void LogSampling(const SamplingAdvice& flags, const FlaggedModel& model);
 // Says in the log who has access, if --host lets others in and no key keeps them out.
 void WarnWhenOpenToAll(const ServeFlags& flags);
 
-// Adds an engine's figures to those of a server.
-void AddFigures(const EngineStats& stats, RunningServer* server);
+// Adds a loaded model to those of a server, and its figures to the server's.
+void AddModel(const std::string& name, serve::Host& host, RunningServer* server);
 
 // Announces a listening server once nothing can fail any more: the line on stderr that scripts wait
 // for, and the entry in weft ps while this object lives.

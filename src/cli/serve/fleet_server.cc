@@ -125,7 +125,7 @@ void Announce(OpenFleet* open) {
                       open->host.created_s(), [fleet](RunningServer* server) {
                         server->model = NamesOf(*fleet);
                         for (const auto& [name, lease] : fleet->PeekAll()) {
-                          AddFigures(lease->host().engine().Stats(), server);
+                          AddModel(name, lease->host(), server);
                         }
                       });
   if (open->http.second_port() != 0) {

@@ -36,26 +36,52 @@ bool IsFree(const std::string& path) {
   return lock.ok() && flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
+int64_t NumberIn(const nlohmann::json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_number_integer() ? it->get<int64_t>() : int64_t{0};
+}
+
+std::string TextIn(const nlohmann::json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+// The objects or texts of an array; others are left out.
+std::vector<nlohmann::json> ItemsIn(const nlohmann::json& object, const char* key) {
+  std::vector<nlohmann::json> items;
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_array()) return items;
+  for (const nlohmann::json& item : *it) {
+    if (item.is_object() || item.is_string()) items.push_back(item);
+  }
+  return items;
+}
+
+RunningModel ModelIn(const nlohmann::json& object) {
+  RunningModel model{.name = TextIn(object, "name"),
+                     .memory_bytes = NumberIn(object, "memory_bytes")};
+  for (const nlohmann::json& adapter : ItemsIn(object, "adapters")) {
+    if (adapter.is_string()) model.adapters.push_back(adapter.get<std::string>());
+  }
+  return model;
+}
+
 std::optional<RunningServer> ReadEntry(const std::string& path) {
   const auto text = ReadFile(path, kMaxEntryBytes);
   if (!text.ok()) return std::nullopt;
   const nlohmann::json json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
-  const auto number = [&](const char* key) {
-    const auto it = json.find(key);
-    return it != json.end() && it->is_number_integer() ? it->get<int64_t>() : int64_t{0};
-  };
-  const auto text_of = [&](const char* key) {
-    const auto it = json.find(key);
-    return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
-  };
-  return RunningServer{.pid = number("pid"),
-                       .address = text_of("address"),
-                       .model = text_of("model"),
-                       .started_s = number("started_s"),
-                       .sessions = number("sessions"),
-                       .running = number("running"),
-                       .memory_bytes = number("memory_bytes")};
+  RunningServer server{.pid = NumberIn(json, "pid"),
+                       .address = TextIn(json, "address"),
+                       .model = TextIn(json, "model"),
+                       .started_s = NumberIn(json, "started_s"),
+                       .sessions = NumberIn(json, "sessions"),
+                       .running = NumberIn(json, "running"),
+                       .memory_bytes = NumberIn(json, "memory_bytes")};
+  for (const nlohmann::json& model : ItemsIn(json, "models")) {
+    if (model.is_object()) server.models.push_back(ModelIn(model));
+  }
+  return server;
 }
 
 }  // namespace
@@ -95,13 +121,17 @@ ServerEntry::~ServerEntry() {
 
 Status ServerEntry::Write(const RunningServer& server) {
   said_ = server;
-  const nlohmann::json json = {{"pid", server.pid},
-                               {"address", server.address},
-                               {"model", server.model},
-                               {"started_s", server.started_s},
-                               {"sessions", server.sessions},
-                               {"running", server.running},
-                               {"memory_bytes", server.memory_bytes}};
+  nlohmann::json json = {{"pid", server.pid},
+                         {"address", server.address},
+                         {"model", server.model},
+                         {"started_s", server.started_s},
+                         {"sessions", server.sessions},
+                         {"running", server.running},
+                         {"memory_bytes", server.memory_bytes}};
+  for (const RunningModel& model : server.models) {
+    json["models"].push_back(
+        {{"name", model.name}, {"memory_bytes", model.memory_bytes}, {"adapters", model.adapters}});
+  }
   return hub::ReplaceFile(stem_ + ".new", stem_ + ".json",
                           json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }

@@ -20,6 +20,15 @@
 
 namespace weft::cli {
 
+// A model that a server has in memory.
+struct RunningModel {
+  std::string name;
+  int64_t memory_bytes = 0;
+  std::vector<std::string> adapters = {};
+
+  bool operator==(const RunningModel&) const = default;
+};
+
 struct RunningServer {
   int64_t pid = 0;
   std::string address;  // "http://127.0.0.1:8080"
@@ -28,6 +37,7 @@ struct RunningServer {
   int64_t sessions = 0;   // named sessions
   int64_t running = 0;    // turns
   int64_t memory_bytes = 0;
+  std::vector<RunningModel> models = {};  // that are loaded
 
   bool operator==(const RunningServer&) const = default;
 };

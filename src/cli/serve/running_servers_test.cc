@@ -29,13 +29,15 @@ class RunningServersTest : public ::testing::Test {
     return std::distance(std::filesystem::directory_iterator(folder_),
                          std::filesystem::directory_iterator());
   }
-  const RunningServer server_ = {.pid = getpid(),
-                                 .address = "http://127.0.0.1:8080",
-                                 .model = "tiny",
-                                 .started_s = 100,
-                                 .sessions = 3,
-                                 .running = 1,
-                                 .memory_bytes = 1 << 20};
+  const RunningServer server_ = {
+      .pid = getpid(),
+      .address = "http://127.0.0.1:8080",
+      .model = "tiny",
+      .started_s = 100,
+      .sessions = 3,
+      .running = 1,
+      .memory_bytes = 1 << 20,
+      .models = {{.name = "tiny", .memory_bytes = 1 << 20, .adapters = {"law", "rhyme"}}}};
   std::string folder_;
 };
 

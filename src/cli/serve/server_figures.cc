@@ -11,7 +11,20 @@
 namespace weft::cli {
 namespace {
 
-// Samples by name with labels, such as weft_bytes{kind="weights"}.
+// The sample's name without the label of the model, the first where a server has several.
+std::string WithoutModel(std::string_view name) {
+  constexpr std::string_view kLabel = "{model=\"";
+  const size_t begin = name.find(kLabel);
+  if (begin == name.npos) return std::string(name);
+  size_t end = begin + kLabel.size();
+  while (end < name.size() && name[end] != '"') end += name[end] == '\\' ? 2 : 1;
+  const std::string_view rest = name.substr(std::min(end + 1, name.size()));
+  if (rest.starts_with(',')) return StrCat(name.substr(0, begin + 1), rest.substr(1));
+  return std::string(name.substr(0, begin));
+}
+
+// Samples by name with labels, such as weft_bytes{kind="weights"}; those of several models are
+// added up.
 std::map<std::string, double, std::less<>> ParseSamples(std::string_view text) {
   std::map<std::string, double, std::less<>> samples;
   while (!text.empty()) {
@@ -23,7 +36,7 @@ std::map<std::string, double, std::less<>> ParseSamples(std::string_view text) {
     double value = 0;
     const char* const last = line.data() + line.size();
     const auto [stop, error] = std::from_chars(line.data() + space + 1, last, value);
-    if (error == std::errc() && stop == last) samples.emplace(line.substr(0, space), value);
+    if (error == std::errc() && stop == last) samples[WithoutModel(line.substr(0, space))] += value;
   }
   return samples;
 }
@@ -77,7 +90,8 @@ StatusOr<ServerFigures> ParseFigures(std::string_view metrics) {
     for (const char* kind : kinds) all += of_kind(name, label, kind);
     return all;
   };
-  if (!samples.contains("weft_pages{kind=\"budget\"}")) {
+  // A server of several models may have none loaded.
+  if (!samples.contains("weft_pages{kind=\"budget\"}") && !samples.contains("weft_model_loaded")) {
     return FailedPrecondition("the server tells nothing about its engine");
   }
   const auto seconds = samples.find("weft_step_seconds_sum");

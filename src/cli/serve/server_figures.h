@@ -31,7 +31,7 @@ struct ServerFigures {
 };
 
 ServerFigures FiguresOf(const EngineStats& stats);
-// From the text of /metrics. An error if it is not a Weft server's.
+// From the text of /metrics; of several models all together. An error if it is not a Weft server's.
 StatusOr<ServerFigures> ParseFigures(std::string_view metrics);
 
 // Rates between two readings, per second.

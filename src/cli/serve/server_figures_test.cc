@@ -50,6 +50,18 @@ TEST(ServerFiguresTest, MetricsTellWhatTheEngineTells) {
   EXPECT_EQ(*read, of_engine);
 }
 
+TEST(ServerFiguresTest, SeveralModelsAreAddedUp) {
+  const auto read = ParseFigures(
+      "weft_model_loaded{model=\"a\"} 1\nweft_model_loaded{model=\"c\"} 0\n"
+      "weft_turns_running{model=\"a\"} 2\nweft_turns_running{model=\"b\\\"} 9\"\"} 3\n"
+      "weft_bytes{model=\"a\",kind=\"weights\"} 10\nweft_bytes{model=\"b\",kind=\"weights\"} 30\n");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->turns_running, 5);
+  EXPECT_EQ(read->weight_bytes, 40);
+  // None of them is loaded.
+  EXPECT_TRUE(ParseFigures("weft_model_loaded{model=\"a\"} 0\n").ok());
+}
+
 TEST(ServerFiguresTest, WhatIsNotAServersIsRefused) {
   EXPECT_FALSE(ParseFigures("").ok());
   EXPECT_FALSE(ParseFigures("<html>weft_pages</html>\nweft_pages{kind=\"budget\"} x\n").ok());

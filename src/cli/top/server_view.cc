@@ -65,8 +65,26 @@ ConversationView TurnView(const Json& slot) {
 
 }  // namespace
 
-void AddConversations(std::string_view slots, std::string_view sessions, ServerView* view) {
-  std::set<std::string> running;
+std::vector<ModelView> ModelsIn(std::string_view models) {
+  std::vector<ModelView> all;
+  const Json list = Parsed(models);
+  const Json data = list.is_object() && list.contains("data") ? list["data"] : Json::array();
+  for (const Json& object : data.is_array() ? data : Json::array()) {
+    if (!object.is_object()) continue;
+    const std::string name = Text(object, "id"), parent = Text(object, "parent");
+    if (object.contains("status") && object["status"].is_object()) {
+      all.push_back({.name = name,
+                     .state = Text(object["status"], "value"),
+                     .memory_bytes = Number(object, "memory_bytes"),
+                     .requests = Number(object, "requests")});
+    } else if (!all.empty() && parent == all.back().name) {
+      all.back().adapters.push_back(name.substr(std::min(name.size(), parent.size() + 1)));
+    }
+  }
+  return all;
+}
+
+void AddTurns(std::string_view slots, const std::string& model, ServerView* view) {
   const Json turns = Parsed(slots);
   for (const Json& slot : turns.is_array() ? turns : Json::array()) {
     if (!slot.is_object() || !slot.value("is_processing", false)) continue;
@@ -75,8 +93,13 @@ void AddConversations(std::string_view slots, std::string_view sessions, ServerV
       continue;
     }
     view->conversations.push_back(TurnView(slot));
-    running.insert(view->conversations.back().name);
+    view->conversations.back().model = model;
   }
+}
+
+void AddIdle(std::string_view sessions, ServerView* view) {
+  std::set<std::pair<std::string, std::string>> running;
+  for (const ConversationView& turn : view->conversations) running.emplace(turn.model, turn.name);
   const Json list = Parsed(sessions);
   const Json data = list.is_object() && list.contains("data") ? list["data"] : Json::array();
   std::vector<ConversationView> idle;
@@ -84,9 +107,10 @@ void AddConversations(std::string_view slots, std::string_view sessions, ServerV
     if (!session.is_object()) continue;
     ConversationView one = {.name = Text(session, "id"),
                             .state = Text(session, "state"),
+                            .model = Text(session, "model"),
                             .tokens = Number(session, "tokens"),
                             .idle_ms = Number(session, "idle_ms")};
-    if (!running.contains(one.name)) idle.push_back(std::move(one));
+    if (!running.contains({one.model, one.name})) idle.push_back(std::move(one));
   }
   std::ranges::stable_sort(idle, {}, &ConversationView::idle_ms);
   view->conversations.insert(view->conversations.end(), idle.begin(), idle.end());
@@ -94,6 +118,8 @@ void AddConversations(std::string_view slots, std::string_view sessions, ServerV
 
 StatusOr<std::string> FetchModelName(const ServerAddress& address) {
   WEFT_ASSIGN_OR_RETURN(const std::string models, Get(address, "/v1/models"));
+  const size_t n_models = ModelsIn(models).size();
+  if (n_models > 0) return StrCat(n_models, n_models == 1 ? " model" : " models");
   const Json list = Parsed(models);
   const bool has_one = list.is_object() && list.contains("data") && list["data"].is_array() &&
                        !list["data"].empty() && list["data"].front().is_object();
@@ -111,9 +137,20 @@ StatusOr<ServerView> FetchServerView(const ServerAddress& address) {
     auto figures = ParseFigures(*metrics);
     if (figures.ok()) view.figures = *figures;
   }
-  const auto slots = Get(address, "/slots");
+  WEFT_ASSIGN_OR_RETURN(const std::string models, Get(address, "/v1/models"));
+  view.models = ModelsIn(models);
+  if (view.models.empty()) {
+    const auto slots = Get(address, "/slots");
+    if (slots.ok()) AddTurns(*slots, "", &view);
+  }
+  for (const ModelView& model : view.models) {
+    if (model.state != "loaded") continue;
+    // It may have been unloaded since.
+    const auto slots = Get(address, StrCat("/slots?model=", serve::PercentEncode(model.name)));
+    if (slots.ok()) AddTurns(*slots, model.name, &view);
+  }
   WEFT_ASSIGN_OR_RETURN(const std::string sessions, Get(address, "/v1/sessions"));
-  AddConversations(slots.ok() ? *slots : "", sessions, &view);
+  AddIdle(sessions, &view);
   return view;
 }
 

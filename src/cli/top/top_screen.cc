@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kHistoryUs = 300'000'000;
 constexpr size_t kMinColumns = 20;
 constexpr size_t kNameColumns = 24;
+constexpr size_t kModelColumns = 16;  // of a conversation, where there are several
 
 constexpr const char* kBars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr const char* kPlainBars[] = {" ", ".", ".", ":", ":", "+", "+", "#", "#"};
@@ -62,7 +63,14 @@ std::string Doing(const ConversationView& view) {
 
 std::string ConversationLine(const ConversationView& view) {
   return StrCat(Field(view.name.empty() ? "(no name)" : view.name, kNameColumns), "  ",
+                view.model.empty() ? "" : StrCat(Field(view.model, kModelColumns), "  "),
                 Field(StateWord(view), 8), RightField(StrCat(view.tokens), 8), "  ", Doing(view));
+}
+
+std::string ModelLine(const ModelView& model) {
+  return StrCat(Field(model.name, kNameColumns), "  ", Field(model.state, 9),
+                RightField(model.memory_bytes > 0 ? Bytes(model.memory_bytes) : "-", 10),
+                RightField(StrCat(model.requests), 10), "  ", StrJoin(model.adapters, ", "));
 }
 
 }  // namespace
@@ -122,6 +130,16 @@ void TopScreen::AddFigures(std::vector<std::string>* lines, size_t columns) cons
   }
 }
 
+void TopScreen::AddModels(std::vector<std::string>* lines, size_t columns) const {
+  if (view_.models.empty()) return;
+  lines->push_back("");
+  lines->push_back(StrCat(Field("MODEL", kNameColumns), "  ", Field("STATE", 9),
+                          RightField("MEMORY", 10), RightField("REQUESTS", 10), "  ADAPTERS"));
+  for (const ModelView& model : view_.models) {
+    lines->push_back(ModelLine(model).substr(0, columns));
+  }
+}
+
 void TopScreen::AddCharts(std::vector<std::string>* lines, size_t columns) const {
   if (history_.empty()) return;
   struct Row {
@@ -149,10 +167,12 @@ std::vector<std::string> TopScreen::Lines(size_t columns, size_t rows) const {
   columns = std::max(columns, kMinColumns + 20);
   std::vector<std::string> lines = {title_};
   AddFigures(&lines, columns);
+  AddModels(&lines, columns);
   AddCharts(&lines, columns);
   lines.push_back("");
-  lines.push_back(StrCat(Field("CONVERSATION", kNameColumns), "  ", Field("STATE", 8),
-                         RightField("TOKENS", 8), "  DOING"));
+  lines.push_back(StrCat(Field("CONVERSATION", kNameColumns), "  ",
+                         view_.models.empty() ? "" : StrCat(Field("MODEL", kModelColumns), "  "),
+                         Field("STATE", 8), RightField("TOKENS", 8), "  DOING"));
   const size_t n_free = rows > lines.size() + 2 ? rows - lines.size() - 2 : 1;
   const size_t n_shown = std::min(n_free, view_.conversations.size());
   for (size_t i = 0; i < n_shown; ++i) lines.push_back(ConversationLine(view_.conversations[i]));

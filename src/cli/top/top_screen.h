@@ -31,6 +31,7 @@ class TopScreen {
   };
 
   void AddFigures(std::vector<std::string>* lines, size_t columns) const;
+  void AddModels(std::vector<std::string>* lines, size_t columns) const;
   void AddCharts(std::vector<std::string>* lines, size_t columns) const;
   // The last readings as `columns` bars, each the mean of its time.
   std::string Chart(double (*value)(const Reading&), size_t columns, double* max) const;

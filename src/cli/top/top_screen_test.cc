@@ -34,7 +34,8 @@ constexpr char kSessions[] = R"({"data": [
 
 TEST(ServerViewTest, RunningConversationsComeFirst) {
   ServerView view;
-  AddConversations(kSlots, kSessions, &view);
+  AddTurns(kSlots, "", &view);
+  AddIdle(kSessions, &view);
   EXPECT_EQ(view.others_running, 1);
   std::vector<std::string> names;
   for (const ConversationView& each : view.conversations) names.push_back(each.name);
@@ -45,14 +46,17 @@ TEST(ServerViewTest, OddAnswersAreNothing) {
   for (const char* text : {"", "null", "[3]", "{}", "[{\"is_processing\": true, \"state\": 4}]",
                            R"({"data": [1, {"id": 2}]})", R"({"data": 5})", "[[["}) {
     ServerView view;
-    AddConversations(text, text, &view);
+    AddTurns(text, "", &view);
+    AddIdle(text, &view);
+    EXPECT_THAT(ModelsIn(text), SizeIs(0u));
     for (const std::string& line : TopScreen("x", true).Lines(80, 24)) EXPECT_LE(line.size(), 80u);
   }
 }
 
 TEST(TopScreenTest, TellsWhatEachConversationDoes) {
   ServerView view;
-  AddConversations(kSlots, kSessions, &view);
+  AddTurns(kSlots, "", &view);
+  AddIdle(kSessions, &view);
   TopScreen screen("m at http://h:1", /*plain=*/true);
   screen.Add(view, 0);
   const std::vector<std::string> lines = screen.Lines(100, 40);
@@ -69,6 +73,29 @@ TEST(TopScreenTest, TellsWhatEachConversationDoes) {
   EXPECT_THAT(lines, Contains("1 running for other keys"));
   // What does not fit is counted.
   EXPECT_THAT(screen.Lines(100, 9), AllOf(SizeIs(::testing::Le(9u)), Contains(HasSubstr("more;"))));
+}
+
+TEST(TopScreenTest, TellsWhatEachModelTakes) {
+  ServerView view;
+  view.models = ModelsIn(R"({"data": [
+      {"id": "haiku", "status": {"value": "loaded"}, "memory_bytes": 1048576, "requests": 2},
+      {"id": "haiku:law", "parent": "haiku", "status": null},
+      {"id": "haiku:rhyme", "parent": "haiku"},
+      {"id": "large", "status": {"value": "unloaded"}, "memory_bytes": 0, "requests": 0}]})");
+  AddTurns(kSlots, "haiku", &view);
+  AddIdle(R"({"data": [{"id": "kitchen", "model": "large", "state": "parked", "tokens": 70},
+                       {"id": "kitchen", "model": "haiku", "state": "running", "tokens": 924}]})",
+          &view);
+  TopScreen screen("2 models at http://h:1", /*plain=*/true);
+  screen.Add(view, 0);
+  const std::vector<std::string> lines = screen.Lines(100, 40);
+  const auto tells = [&](std::string_view name, std::string_view what, std::string_view more) {
+    EXPECT_THAT(lines, Contains(AllOf(StartsWith(name), HasSubstr(what), HasSubstr(more))));
+  };
+  tells("haiku", "loaded", "1.0 MiB         2  law, rhyme");
+  tells("large", "unloaded", "-         0");
+  tells("kitchen", "haiku", "writing");
+  tells("kitchen", "large", "on disk");
 }
 
 TEST(TopScreenTest, ChartsFiveMinutes) {
