@@ -5,7 +5,6 @@
 
 #include "answer/answer_ends.h"
 #include "answer/pictures.h"
-#include "async/wait_for_task.h"
 #include "cli/flags/adapter_flags.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -401,8 +400,8 @@ StatusOr<std::vector<ChatRoom::Listed>> ChatRoom::List() {
 
 // --- turns -------------------------------------------------------------------------------
 
-StatusOr<std::unique_ptr<serve::Answer>> ChatRoom::Ask(const std::string& question,
-                                                       TurnOptions options) {
+ChatRoom::Waiting::Begun ChatRoom::Ask(const std::string& question, TurnOptions options,
+                                       const Waiting& waiting) {
   OpenChat& conversation = *current_;
   WEFT_ASSIGN_OR_RETURN(const SessionInfo info, engine_->Inspect(conversation.session));
   if (info.state == SessionState::kPoisoned) {
@@ -420,8 +419,9 @@ StatusOr<std::unique_ptr<serve::Answer>> ChatRoom::Ask(const std::string& questi
                  .as_written = true};
   WEFT_RETURN_IF_ERROR(SetPrompt(conversation, question, &context, &ask));
   serve::AnswerReader reader;
+  reader.left = waiting.left;
   WEFT_ASSIGN_OR_RETURN(auto answer,
-                        WaitForTask(pool_, answerer_->Begin(std::move(ask), std::move(reader))));
+                        waiting.wait(answerer_->Begin(std::move(ask), std::move(reader))));
   conversation.messages.push_back({.parts = {question}});
   conversation.context = std::move(context);
   return answer;

@@ -13,13 +13,16 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "answer/answer.h"
 #include "answer/answerer.h"
 #include "answer/chat/chat_context.h"
 #include "answer/thinking.h"
+#include "async/task.h"
 #include "async/task_pool.h"
 #include "base/status.h"
 #include "cli/chat/picture.h"
@@ -96,10 +99,17 @@ class ChatRoom {
   // The question after the pictures that were attached, which no longer are.
   std::string WithAttached(const std::string& question);
 
+  // How Ask waits for its task, which belongs into the pool. CANCELLED once `left` stops, also
+  // while pictures are encoded.
+  struct Waiting {
+    using Begun = StatusOr<std::unique_ptr<serve::Answer>>;
+    std::stop_token left;
+    std::function<Begun(Task<Begun>)> wait;
+  };
   // One turn: call Ask, then Finish once the answer has ended. If it failed, or was cancelled
   // before the model said anything, its question is removed. Finish returns the answer's status, or
   // that of writing the messages.
-  StatusOr<std::unique_ptr<serve::Answer>> Ask(const std::string& question, TurnOptions options);
+  Waiting::Begun Ask(const std::string& question, TurnOptions options, const Waiting& waiting);
   Status Finish(const serve::Answer& answer, ChatAnswer ended);
   // For the tasks that read answers.
   TaskPool& pool() { return pool_; }

@@ -9,8 +9,10 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -268,12 +270,44 @@ class ChatLoop {
     return Answer(question);
   }
 
-  StatusOr<std::unique_ptr<serve::Answer>> Ask(const std::string& question) {
+  // Runs the task in the room's pool; `interrupt` is called when the user wants it to end.
+  template <typename T>
+  T Attend(Task<T> task, const std::function<void()>& interrupt) {
+    std::optional<T> result;
+    std::atomic<bool> has_ended = false;
+    StartTask(RunInPool(std::move(task), result, has_ended));
+    while (!has_ended) {
+      signals_.Wait();
+      const ChatSignals::Seen seen = signals_.Take();
+      leaving_ = leaving_ || seen.leave;
+      if (seen.interrupt || seen.leave) interrupt();
+    }
+    return *std::move(result);
+  }
+
+  template <typename T>
+  Task<void> RunInPool(Task<T> task, std::optional<T>& result, std::atomic<bool>& has_ended) {
+    ChatSignals& signals = signals_;
+    co_await room_.pool().Enter();
+    {
+      Task<T> own = std::move(task);  // gone before Attend continues
+      T value = co_await own;
+      result.emplace(std::move(value));
+    }
+    has_ended = true;  // `result` is final
+    signals.Wake();
+  }
+
+  // `stop` is requested if the user wants the answer to end.
+  ChatRoom::Waiting::Begun Ask(const std::string& question, std::stop_source& stop) {
     TurnOptions options;
     SamplingFlags sampling = settings_.sampling();
     if (sampling.seed >= 0) sampling.seed += n_regenerated_;
     ApplySamplingFlags(sampling, settings_.of_model(), *engine_.model().tokenizer(), &options);
-    auto answer = room_.Ask(question, options);
+    const auto wait = [&](Task<ChatRoom::Waiting::Begun> task) {
+      return Attend(std::move(task), [&] { stop.request_stop(); });
+    };
+    auto answer = room_.Ask(question, options, {stop.get_token(), wait});
     if (answer.status().code() != StatusCode::kOutOfRange || room_.current().messages.empty()) {
       return answer;
     }
@@ -283,39 +317,33 @@ class ChatLoop {
                       "last one, /new starts another conversation");
   }
 
-  // How far the task that shows an answer has come.
+  // What became of an answer, as far as it was shown.
   struct Showing {
     bool has_started = false;
     ChatAnswer answer;
-    std::atomic<bool> has_ended = false;  // the others are final
   };
 
   Status Answer(const std::string& question) {
     unanswered_.clear();
-    WEFT_ASSIGN_OR_RETURN(const auto answer, Ask(question));
-    Showing showing;
-    StartTask(Show(*answer, showing));
-    bool is_cancelled = false;
-    while (!showing.has_ended) {
-      signals_.Wait();
-      const ChatSignals::Seen seen = signals_.Take();
-      leaving_ = leaving_ || seen.leave;
-      if (!seen.interrupt && !seen.leave) continue;
-      is_cancelled = true;
-      answer->generation()->Cancel();
+    std::stop_source stop;
+    const auto answer = Ask(question, stop);
+    if (answer.status().code() == StatusCode::kCancelled) {
+      TellEnd({.reason = FinishReason::kCancelled}, {});
+      return OkStatus();
     }
-    if (is_cancelled && !showing.has_started) {
+    WEFT_RETURN_IF_ERROR(answer.status());
+    const std::stop_callback cancel(stop.get_token(), [&] { (*answer)->generation()->Cancel(); });
+    Showing showing = Attend(Show(**answer), [&] { stop.request_stop(); });
+    if (stop.stop_requested() && !showing.has_started) {
       showing.answer = {.reason = FinishReason::kCancelled};
     }
-    TellEnd(showing.answer, answer->usage());
-    return room_.Finish(*answer, std::move(showing.answer));
+    TellEnd(showing.answer, (*answer)->usage());
+    return room_.Finish(**answer, std::move(showing.answer));
   }
 
-  // Runs in the room's pool, while Answer waits.
-  Task<void> Show(serve::Answer& answer, Showing& showing) {
-    ChatSignals& signals = signals_;
+  Task<Showing> Show(serve::Answer& answer) {
+    Showing showing;
     ChatAnswer& shown = showing.answer;
-    co_await room_.pool().Enter();
     shown.status = co_await answer.Start();
     showing.has_started = shown.status.ok();
     while (shown.status.ok()) {
@@ -331,8 +359,7 @@ class ChatLoop {
       // Stop computing an answer that nobody can read.
       if (std::fflush(stdout) != 0) answer.generation()->Cancel();
     }
-    showing.has_ended = true;
-    signals.Wake();
+    co_return showing;
   }
 
   void TellEnd(const ChatAnswer& answer, const TurnUsage& usage) {

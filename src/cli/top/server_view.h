@@ -18,8 +18,8 @@ namespace weft::cli {
 
 // A conversation, as far as the key may see it.
 struct ConversationView {
-  std::string name;   // empty: none was given
-  std::string state;  // "writing", "reading", "waiting"; or its session's, such as "parked"
+  std::string name;        // empty: none was given
+  std::string state;       // "writing", "reading", "waiting"; or its session's, such as "parked"
   std::string model = {};  // empty if the server has one
   int64_t tokens = 0;
   int64_t idle_ms = 0;  // since its last turn; 0 while one runs
