@@ -85,7 +85,7 @@ StatusOr<AdapterMaker> MakerOf(const ModelFile& base, const MakeAdapterOptions& 
     const TensorInfo& tensor = base.tensors()[static_cast<size_t>(matrix.index)];
     if (matrix != spec.embedding) maker.AddPair(tensor.name, tensor.dims[0], tensor.dims[1]);
   }
-  if (options.with_embedding && spec.embedding) {
+  if (spec.embedding && spec.output.weight != spec.embedding) {
     const TensorInfo& table = base.tensors()[static_cast<size_t>(spec.embedding.index)];
     maker.AddEmbedding(table.name, table.dims[0], table.dims[1]);
   }

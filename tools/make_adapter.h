@@ -13,12 +13,11 @@ namespace weft::tools {
 struct MakeAdapterOptions {
   int64_t rank = 8;
   uint64_t seed = 1;
-  std::string type = "F16";    // of its matrices
-  bool with_embedding = true;  // also changes the embedding, if tokens have one
+  std::string type = "F16";  // of its matrices
 };
 
-// A pair for every matrix that adapters can change, strong enough that answers differ. The same
-// arguments give the same bytes.
+// A pair for every matrix that adapters can change, strong enough that answers differ, and for the
+// embedding unless it is also the output. The same arguments give the same bytes.
 StatusOr<std::string> AdapterBytes(const ModelFile& base, const MakeAdapterOptions& options);
 Status MakeAdapter(const std::string& base_path, const MakeAdapterOptions& options,
                    const std::string& path);

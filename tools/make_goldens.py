@@ -4,6 +4,7 @@
   tools/make_goldens.py [NAME...]        all of tools/golden_models.py without names
   tools/make_goldens.py --heads          the prediction heads of tools/golden_heads.py
   tools/make_goldens.py --pictures       the prompts with pictures of tools/golden_pictures.py
+  tools/make_goldens.py --adapters       the adapters of tools/golden_adapters.py
 
 Each model becomes two files in tests/conformance/testdata: NAME.json says how the model
 is made (metadata, shapes of tensors, a seed) and which tokens it reads; NAME.f32 holds
@@ -24,6 +25,7 @@ import tempfile
 import gguf
 import numpy
 
+import golden_adapters
 import golden_heads
 import golden_models
 import golden_pictures
@@ -194,6 +196,17 @@ def make_pictures(llama_cpp):
         print(f"{name}: logits up to {abs(rows).max():.1f}")
 
 
+def make_adapters(llama_cpp):
+    for name in golden_adapters.SHAPES:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = golden_adapters.logits_of(llama_cpp.api, pathlib.Path(folder), name)
+        if not numpy.isfinite(rows).all():
+            sys.exit(f"make_goldens: {name}: the logits are not finite")
+        (FOLDER / "adapters").mkdir(exist_ok=True)
+        (FOLDER / f"adapters/{name}.f32").write_bytes(rows.astype("<f4").tobytes())
+        print(f"{name}: logits up to {abs(rows).max():.1f}")
+
+
 def recipe_lines(model):
     lines = ["{"]
     for key in ("architecture", "judge", "seed"):
@@ -224,6 +237,8 @@ def main():
         return make_heads(LlamaCpp())
     if sys.argv[1:] == ["--pictures"]:
         return make_pictures(LlamaCpp())
+    if sys.argv[1:] == ["--adapters"]:
+        return make_adapters(LlamaCpp())
     for name in sys.argv[1:] or golden_models.MODELS:
         judge = golden_models.JUDGES.get(name)
         if judge is None and llama_cpp is None:

@@ -1,12 +1,18 @@
 // LoRA adapters: a model with one is the model whose matrices were changed by it, and rows with
 // other adapters, or none, in the same step change no bit.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/files/mapped_file.h"
+#include "base/strings.h"
 #include "compute/spec_tensors.h"
 #include "gtest/gtest.h"
 #include "model/adapter_spec.h"
@@ -16,6 +22,8 @@
 #include "tests/support/logits.h"
 #include "tests/support/model_runner.h"
 #include "tools/make_adapter.h"
+#include "tools/make_model.h"
+#include "tools/model_shapes.h"
 
 namespace weft::testing {
 namespace {
@@ -42,8 +50,7 @@ class AdaptersTest : public ::testing::TestWithParam<std::string> {
     auto spec = BuildModelSpec(*base_, {.context_tokens = context_});
     ASSERT_TRUE(spec.ok()) << spec.status();
     spec_ = *std::move(spec);
-    const bool is_tied = spec_.output.weight == spec_.embedding;
-    Make({.rank = 3, .seed = 5, .type = "F32", .with_embedding = !is_tied}, &one_);
+    Make({.rank = 3, .seed = 5, .type = "F32"}, &one_);
     Make({.rank = 20, .seed = 6, .type = "F16"}, &two_);
   }
 
@@ -203,6 +210,69 @@ TEST_P(AdaptersTest, NobodyElseInTheStepChangesABit) {
 
 INSTANTIATE_TEST_SUITE_P(Models, AdaptersTest, ::testing::ValuesIn(FloatModelNames()),
                          [](const auto& info) { return CaseNameOf("all", info.param); });
+
+// Against another implementation's logits: tools/golden_adapters.py has the same sizes, tokens,
+// seeds and scales.
+class GoldenAdaptersTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  GoldenAdaptersTest() { std::filesystem::create_directories(folder_); }
+  ~GoldenAdaptersTest() override { std::filesystem::remove_all(folder_); }
+
+  StatusOr<std::shared_ptr<const ModelFile>> MakeBase() const {
+    WEFT_ASSIGN_OR_RETURN(auto shape, tools::FindShape(GetParam()));
+    shape.embd = 32, shape.ffn = 64;
+    shape.heads = 2, shape.kv_heads = 1, shape.head_dim = 16;
+    WEFT_RETURN_IF_ERROR(tools::MakeModel(shape, {.type = "F32"}, base_path_).status());
+    return ModelFile::Open(base_path_);
+  }
+  StatusOr<Adapter> MakeAdapter(const ModelFile& base, const std::string& name,
+                                const tools::MakeAdapterOptions& options) const {
+    const std::string path = folder_ + "/" + name;
+    WEFT_RETURN_IF_ERROR(tools::MakeAdapter(base_path_, options, path));
+    WEFT_ASSIGN_OR_RETURN(const ModelSpec spec, BuildModelSpec(base, {}));
+    Adapter adapter;
+    WEFT_ASSIGN_OR_RETURN(adapter.file, ModelFile::Open(path));
+    WEFT_ASSIGN_OR_RETURN(adapter.spec, BuildAdapterSpec(*adapter.file, base, spec));
+    return adapter;
+  }
+
+  const std::string folder_ = ::testing::TempDir() + "weft_adapters_" + std::to_string(getpid());
+  const std::string base_path_ = folder_ + "/base.gguf";
+};
+
+TEST_P(GoldenAdaptersTest, TwoAtOnceAreAsInAnotherImplementation) {
+  const auto base = MakeBase();
+  ASSERT_TRUE(base.ok()) << base.status();
+  const auto one = MakeAdapter(**base, "one", {.rank = 3, .seed = 5, .type = "F32"});
+  const auto two = MakeAdapter(**base, "two", {.rank = 20, .seed = 6, .type = "F32"});
+  ASSERT_TRUE(one.ok()) << one.status();
+  ASSERT_TRUE(two.ok()) << two.status();
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < 24; ++i) tokens.push_back((7 + 37 * i) % 256);
+  const auto bytes =
+      ReadFile(StrCat(WEFT_SOURCE_DIR, "/tests/conformance/testdata/adapters/", GetParam(), ".f32"),
+               size_t{1} << 20);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  std::vector<float> golden(bytes->size() / sizeof(float));
+  std::memcpy(golden.data(), bytes->data(), bytes->size());
+  const std::vector<AdapterUse> uses = {{0, 0.7f}, {1, -0.4f}};
+  for (const char* const backend : {"reference", "cpu"}) {
+    const auto model = LoadModel(backend, base_path_, 512, {*one, *two});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto runner = ModelRunner::New(*model, {});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    ModelRunner::Part part{(*runner)->Add(), tokens};
+    part.adapters = uses;
+    const auto logits = (*runner)->Step({&part, 1});
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    ASSERT_EQ(logits->size(), golden.size());
+    EXPECT_LE(MaxDifference(*logits, golden), 1e-4) << backend;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, GoldenAdaptersTest,
+                         ::testing::Values("tiny-llama", "tiny-qwen3", "tiny-lfm2"),
+                         [](const auto& info) { return std::string(info.param + 5); });
 
 // What a step may not ask for.
 TEST(AdapterStepsTest, AdaptersThatAreNotThereAreRefused) {
