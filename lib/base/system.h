@@ -20,6 +20,8 @@ namespace weft {
 int64_t HostMemoryBytes();
 // Memory that programs may still take without swapping, on the machine and in this container.
 int64_t FreeHostMemoryBytes();
+// What a program can take before the system ends one: the above and free swap space.
+int64_t LoadableMemoryBytes();
 // The process's memory, touched pages of mapped files included: now, and its peak since the start
 // or since ForgetPeakMemory, which does nothing on systems that cannot reset the peak.
 int64_t ResidentMemoryBytes();

@@ -14,10 +14,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <limits>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <system_error>
 
+#include "base/memory_limits.h"
 #include "base/system.h"
 
 #if defined(__GLIBC__)
@@ -27,31 +29,22 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
-
-// Reads a number from a cgroup file; kUnknown for "max".
-int64_t ReadNumber(const char* path) {
-  std::ifstream in(path);
-  int64_t value = 0;
-  return in >> value ? value : kUnknown;
-}
-
-int64_t AvailableInMachine() {
+// Of /proc/meminfo, such as "SwapFree:".
+int64_t MemoryFigure(std::string_view wanted) {
   std::ifstream in("/proc/meminfo");
   std::string key, unit;
   int64_t kib = 0;
   while (in >> key >> kib) {
-    if (key == "MemAvailable:") return kib * 1024;
+    if (key == wanted) return kib * 1024;
     std::getline(in, unit);
   }
-  return int64_t{2} << 30;
+  return wanted == "MemAvailable:" ? int64_t{2} << 30 : 0;
 }
 
 int64_t AvailableInContainer() {
-  const int64_t limit = ReadNumber("/sys/fs/cgroup/memory.max");
-  const int64_t used = ReadNumber("/sys/fs/cgroup/memory.current");
-  if (limit == kUnknown || used == kUnknown) return kUnknown;
-  return std::max<int64_t>(0, limit - used);
+  std::ifstream in("/proc/self/cgroup");
+  const std::string groups(std::istreambuf_iterator<char>(in), {});
+  return FreeUnderLimits(groups, "/sys/fs/cgroup");
 }
 
 }  // namespace
@@ -61,7 +54,14 @@ int64_t HostMemoryBytes() {
   return bytes;
 }
 
-int64_t FreeHostMemoryBytes() { return std::min(AvailableInMachine(), AvailableInContainer()); }
+int64_t FreeHostMemoryBytes() {
+  return std::min(MemoryFigure("MemAvailable:"), AvailableInContainer());
+}
+
+int64_t LoadableMemoryBytes() {
+  return std::min(MemoryFigure("MemAvailable:") + MemoryFigure("SwapFree:"),
+                  AvailableInContainer());
+}
 
 int64_t ResidentMemoryBytes() {
   int64_t total = 0, resident = 0;

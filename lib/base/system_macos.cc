@@ -47,6 +47,9 @@ int64_t FreeHostMemoryBytes() {
   return n_pages * static_cast<int64_t>(vm_kernel_page_size);
 }
 
+// Swap space grows on demand.
+int64_t LoadableMemoryBytes() { return HostMemoryBytes(); }
+
 int64_t ResidentMemoryBytes() {
   mach_task_basic_info_data_t info = {};
   mach_msg_type_number_t count = MACH_TASK_BASIC_INFO_COUNT;

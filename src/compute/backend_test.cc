@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "compute/reference/reference_state.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/formats/gguf_writer.h"
+#include "model/formats/model_file.h"
 
 namespace weft {
 namespace {
@@ -53,6 +56,21 @@ TEST(BackendRegistryTest, EveryBackendSaysHowItHoldsMatrices) {
       EXPECT_LE(held.bits_per_weight, 32);
     }
   }
+}
+
+TEST(CheckHostHoldsTest, SaysWhichQuantizationWouldFit) {
+  GgufWriter writer;
+  const std::vector<float> values(64);
+  writer.AddTensor("w", DType::kF32, std::vector<int64_t>{64}, std::as_bytes(std::span(values)));
+  const std::string bytes = writer.ToBytes();
+  const auto file = ModelFile::FromBytes("m", std::as_bytes(std::span(bytes)));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(CheckHostHolds(256, **file).ok());
+  const Status status = CheckHostHolds(int64_t{1} << 60, **file);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      std::string(Message(status)),
+      AllOf(HasSubstr("need 1048576.0 TiB"), HasSubstr("a smaller quantization, such as Q8_0")));
 }
 
 TEST(BackendRegistryTest, EveryBackendHasDevicesAndNamesThem) {

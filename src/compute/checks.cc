@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <iterator>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "base/state_ids.h"
+#include "base/strings.h"
 #include "base/system.h"
 #include "base/tokens.h"
+#include "model/formats/model_file.h"
 
 namespace weft {
 
@@ -50,12 +53,39 @@ StatusOr<MemoryInfo> HostMemory(const Backend& backend, int device) {
   return MemoryInfo{.total_bytes = HostMemoryBytes(), .free_bytes = FreeHostMemoryBytes()};
 }
 
-Status CheckHostHolds(int64_t weight_bytes) {
-  const int64_t machine_bytes = HostMemoryBytes();
-  if (weight_bytes <= machine_bytes) return OkStatus();
-  return ResourceExhausted("the weights need ", HumanBytes(weight_bytes),
-                           " of memory, the machine has ", HumanBytes(machine_bytes),
-                           "; use a smaller model or a smaller quantization");
+namespace {
+
+// The most exact of the common quantizations with which so many weights would fit.
+std::string FittingQuantization(int64_t n_weights, int64_t bytes) {
+  struct Quantization {
+    const char* name;
+    double bits;  // per weight
+  };
+  constexpr Quantization kCommon[] = {{"Q8_0", 8.5},   {"Q6_K", 6.6},   {"Q5_K_M", 5.7},
+                                      {"Q4_K_M", 4.9}, {"Q3_K_M", 3.9}, {"Q2_K", 3.0},
+                                      {"IQ2_M", 2.7},  {"IQ2_XXS", 2.2}};
+  constexpr double kShareOfWeights = 0.9;  // the rest is for conversations
+  const double bits = kShareOfWeights * 8 * static_cast<double>(bytes) /
+                      static_cast<double>(std::max<int64_t>(1, n_weights));
+  for (const Quantization& each : kCommon) {
+    if (each.bits <= bits) return each.name;
+  }
+  return "";
+}
+
+}  // namespace
+
+Status CheckHostHolds(int64_t weight_bytes, const ModelFile& file) {
+  const int64_t free_bytes = LoadableMemoryBytes();
+  if (weight_bytes <= free_bytes) return OkStatus();
+  int64_t n_weights = 0;
+  for (const TensorInfo& tensor : file.tensors()) n_weights += tensor.values();
+  const std::string fits = FittingQuantization(n_weights, free_bytes);
+  const std::string or_which = fits.empty() ? "" : StrCat(", such as ", fits);
+  return ResourceExhausted("the weights need ", HumanBytes(weight_bytes), " of memory, and only ",
+                           HumanBytes(free_bytes),
+                           " are free; end other programs, or use a smaller quantization", or_which,
+                           ", or a smaller model");
 }
 
 Status CheckNoHiddenInput(const Backend& backend, const ModelSpec& spec) {

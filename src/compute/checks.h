@@ -20,8 +20,8 @@ StatusOr<StateOptions> CheckedOptions(const Backend& backend, StateOptions optio
 Status CheckOptions(const Backend& backend, const ExecutorOptions& options);
 // MemoryOf for a backend whose devices use the host's memory.
 StatusOr<MemoryInfo> HostMemory(const Backend& backend, int device);
-// For weights in the host's memory.
-Status CheckHostHolds(int64_t weight_bytes);
+// For weights of the file that are to be put into the host's memory.
+Status CheckHostHolds(int64_t weight_bytes, const ModelFile& file);
 // Refuses prediction heads, for backends without them.
 Status CheckNoHiddenInput(const Backend& backend, const ModelSpec& spec);
 // Refuses adapters, for backends without them.

@@ -23,7 +23,7 @@ class Binder : public SpecBinder<Binder, InArrays, Bound> {
 
   Status Bind() {
     WEFT_RETURN_IF_ERROR(BindSpec(&weights_.model_));
-    return CheckHostHolds(weights_.memory_bytes_);
+    return CheckHostHolds(weights_.memory_bytes_, file_);
   }
   Status PackThem() { return PackAll(options_); }
 
