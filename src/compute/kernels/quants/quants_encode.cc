@@ -371,8 +371,9 @@ float Normalize(const float* values, float* x) {
 }
 
 // Importance as weights in (0, 1]; a value that is not a positive number gets a small weight.
+// Whether they differ.
 template <int kN>
-void NormalizeWeights(const float* importance, float* w) {
+bool NormalizeWeights(const float* importance, float* w) {
   float largest = 0;
   for (int i = 0; i < kN; ++i) {
     w[i] = importance != nullptr ? std::max(FiniteOrZero(importance[i]), 0.0f) : 0.0f;
@@ -380,6 +381,18 @@ void NormalizeWeights(const float* importance, float* w) {
   }
   constexpr float kMin = 1e-6f;
   for (int i = 0; i < kN; ++i) w[i] = largest > 0 ? std::max(w[i] / largest, kMin) : 1.0f;
+  return !std::all_of(w, w + kN, [w](float weight) { return weight == w[0]; });
+}
+
+// Whether large values of a block count more than their importance says: it knows nothing of how
+// inputs go together, and where one of few levels is all that a value gets, large ones lose most.
+template <DType kType>
+constexpr bool kFavorsLargeValues = kType == DType::kQ3_K;
+
+template <int kN>
+void FavorLargeValues(const float* x, float* w) {
+  const float mean_square = Dot<kN>(x, x) / kN;
+  for (int i = 0; i < kN; ++i) w[i] *= std::sqrt(mean_square + x[i] * x[i]);
 }
 
 // Finds the parts that store a block best. Made once for a row.
@@ -421,7 +434,8 @@ void EncodeRow(const float* values, int64_t n, const float* importance, std::byt
   for (int64_t i = 0; i < n; i += kN, row += sizeof(block)) {
     float x[kN], w[kN];
     const float factor = Normalize<kN>(values + i, x);
-    NormalizeWeights<kN>(importance != nullptr ? importance + i : nullptr, w);
+    const bool differ = NormalizeWeights<kN>(importance != nullptr ? importance + i : nullptr, w);
+    if (kFavorsLargeValues<kType> && differ) FavorLargeValues<kN>(x, w);
     fitter.Fit(x, w, factor, &parts);
     Type::Write(parts, &block);
     std::memcpy(row, &block, sizeof(block));
