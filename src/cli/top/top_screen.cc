@@ -69,7 +69,7 @@ std::string ConversationLine(const ConversationView& view) {
 
 std::string ModelLine(const ModelView& model) {
   return StrCat(Field(model.name, kNameColumns), "  ", Field(model.state, 9),
-                RightField(model.memory_bytes > 0 ? Bytes(model.memory_bytes) : "-", 10),
+                RightField(model.memory_bytes > 0 ? Bytes(model.memory_bytes) : "-", 12),
                 RightField(StrCat(model.requests), 10), "  ", StrJoin(model.adapters, ", "));
 }
 
@@ -134,7 +134,7 @@ void TopScreen::AddModels(std::vector<std::string>* lines, size_t columns) const
   if (view_.models.empty()) return;
   lines->push_back("");
   lines->push_back(StrCat(Field("MODEL", kNameColumns), "  ", Field("STATE", 9),
-                          RightField("MEMORY", 10), RightField("REQUESTS", 10), "  ADAPTERS"));
+                          RightField("MAX MEMORY", 12), RightField("REQUESTS", 10), "  ADAPTERS"));
   for (const ModelView& model : view_.models) {
     lines->push_back(ModelLine(model).substr(0, columns));
   }
