@@ -127,12 +127,7 @@ Task<StatusOr<TextResults>> ComputeTexts(Host& host, const HttpRequest& request,
   co_return results;
 }
 
-Status CheckGivesVectors(Host& host) {
-  if (host.model().uses().vectors) return OkStatus();
-  const char* const hint = host.model().uses().text ? "; --pooling makes the server give them" : "";
-  return InvalidArgument("the model ", host.model_id(), " gives no embeddings: it is for ",
-                         host.model().purpose(), hint);
-}
+Status CheckGivesVectors(Host& host) { return CheckGivesVectors(host.model(), host.model_id()); }
 
 Status CheckGivesScores(Host& host) {
   if (host.model().uses().scores) return OkStatus();
@@ -163,19 +158,6 @@ void ReadTexts(ApiFields* fields, std::string_view name, const Model& model, int
   for (const Json& entry : *value) {
     if (!ReadText(entry, model, max_tokens, texts)) return fields->Fail(name, kShape);
   }
-}
-
-std::vector<float> UnitVector(std::span<const float> vector, int64_t dimensions) {
-  if (dimensions > 0) vector = vector.first(static_cast<size_t>(dimensions));
-  double sum = 0;
-  for (const float value : vector) sum += static_cast<double>(value) * static_cast<double>(value);
-  const double factor = sum > 0 ? 1 / std::sqrt(sum) : 0;
-  std::vector<float> unit;
-  unit.reserve(vector.size());
-  for (const float value : vector) {
-    unit.push_back(static_cast<float>(static_cast<double>(value) * factor));
-  }
-  return unit;
 }
 
 void AppendVectorJson(std::span<const float> vector, std::string* json) {

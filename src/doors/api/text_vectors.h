@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/vectors.h"
 #include "async/task.h"
 #include "base/status.h"
 #include "doors/api/fields/support.h"
@@ -51,9 +52,6 @@ std::vector<int32_t> EncodeText(const Model& model, std::string_view text, int64
 // `max_tokens` are as EncodeText gives them: for the engine to refuse.
 void ReadTexts(ApiFields* fields, std::string_view name, const Model& model, int64_t max_tokens,
                std::vector<std::vector<int32_t>>* texts);
-
-// The first `dimensions` values (0: all), scaled to length 1.
-std::vector<float> UnitVector(std::span<const float> vector, int64_t dimensions);
 
 // Appends "[0.5,-1]", each value as short as possible such that it reads back the same; values that
 // are not finite become null.

@@ -1,0 +1,130 @@
+// What a structural tag lets through, on a small vocabulary with control tokens.
+#include "answer/structural_tag.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "answer/masks/constraint_mask.h"
+#include "tests/support/engine_harness.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+class StructuralTag : public ::testing::Test {
+ protected:
+  // Whether the text may be a whole answer.
+  bool Allows(const std::string& tag, const std::string& text) {
+    const auto compiled = CompileStructuralTag(*model_, tag);
+    EXPECT_TRUE(compiled.ok()) << compiled.status();
+    if (!compiled.ok()) return false;
+    constraint::ConstraintState state = (*compiled)->Begin();
+    return state.AdvanceText(text) && state.CanEnd();
+  }
+  std::string Refusal(const std::string& tag) {
+    const auto read = ReadStructuralTag(tag, *model_->tokenizer());
+    return read.ok() ? "" : std::string(Message(read.status()));
+  }
+
+  const std::shared_ptr<const Model> model_ = testing::TinyModel("llama");
+};
+
+constexpr char kTriggered[] = R"({"type": "structural_tag", "format": {
+  "type": "triggered_tags", "triggers": ["<fn="], "tags": [
+    {"begin": "<fn=add>", "content": {"type": "json_schema", "json_schema":
+       {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
+        "additionalProperties": false}}, "end": "</fn>"},
+    {"begin": "<fn=say>", "content": {"type": "regex", "pattern": "[a-z]+"}, "end": "</fn>"}]}})";
+
+TEST_F(StructuralTag, TriggeredTags) {
+  EXPECT_TRUE(Allows(kTriggered, "no call at all"));
+  EXPECT_TRUE(Allows(kTriggered, "sum: <fn=add>{\"a\": 3}</fn> and <fn=say>hello</fn>."));
+  EXPECT_FALSE(Allows(kTriggered, "<fn=add>{\"a\": \"three\"}</fn>"));
+  EXPECT_FALSE(Allows(kTriggered, "<fn=sub>{\"a\": 3}</fn>"));
+  EXPECT_FALSE(Allows(kTriggered, "<fn=say>hello"));
+}
+
+TEST_F(StructuralTag, AtLeastOneAndStopAfterFirst) {
+  std::string tag = kTriggered;
+  tag.insert(tag.find("\"triggers\""), R"("at_least_one": true, "stop_after_first": true, )");
+  EXPECT_TRUE(Allows(tag, "<fn=say>hello</fn>"));
+  EXPECT_FALSE(Allows(tag, "hello"));
+  EXPECT_FALSE(Allows(tag, "<fn=say>hello</fn><fn=say>again</fn>"));
+}
+
+TEST_F(StructuralTag, OlderForm) {
+  constexpr char kOlder[] = R"({"type": "structural_tag", "triggers": ["<f>"], "structures": [
+    {"begin": "<f>", "schema": {"type": "boolean"}, "end": "</f>"}]})";
+  EXPECT_TRUE(Allows(kOlder, "so <f>true</f>"));
+  EXPECT_FALSE(Allows(kOlder, "so <f>1</f>"));
+}
+
+TEST_F(StructuralTag, Sequences) {
+  constexpr char kSequence[] = R"({"format": {"type": "sequence", "elements": [
+    {"type": "const_string", "value": "say "},
+    {"type": "or", "elements": [{"type": "const_string", "value": "yes"},
+                                {"type": "grammar", "grammar": "root ::= \"no\"+"}]},
+    {"type": "tag", "begin": "[", "content": {"type": "any_text"}, "end": "]"}]}})";
+  EXPECT_TRUE(Allows(kSequence, "say yes[for any reason]"));
+  EXPECT_TRUE(Allows(kSequence, "say nono[]"));
+  EXPECT_FALSE(Allows(kSequence, "say maybe[]"));
+  EXPECT_FALSE(Allows(kSequence, "say yes"));
+}
+
+TEST_F(StructuralTag, Separated) {
+  constexpr char kSeparated[] = R"json({"format": {"type": "tags_with_separator", "separator": ", ",
+    "at_least_one": true, "tags": [
+      {"begin": "(", "content": {"type": "regex", "pattern": "[0-9]"}, "end": ")"}]}})json";
+  EXPECT_TRUE(Allows(kSeparated, "(1)"));
+  EXPECT_TRUE(Allows(kSeparated, "(1), (2), (3)"));
+  EXPECT_FALSE(Allows(kSeparated, ""));
+  EXPECT_FALSE(Allows(kSeparated, "(1)(2)"));
+}
+
+TEST_F(StructuralTag, FreeTextWithoutTexts) {
+  constexpr char kWithout[] = R"({"format": {"type": "any_text", "excludes": ["no", "never"]}})";
+  EXPECT_TRUE(Allows(kWithout, "yes, ever"));
+  EXPECT_FALSE(Allows(kWithout, "yes, never"));
+  constexpr char kTag[] = R"({"format": {"type": "tag", "begin": "<t>", "end": "</t>",
+    "content": {"type": "any_text", "excludes": ["no"]}}})";
+  EXPECT_TRUE(Allows(kTag, "<t>yes</t>"));
+  EXPECT_FALSE(Allows(kTag, "<t>no</t>"));
+}
+
+TEST_F(StructuralTag, SaysWhatIsWrong) {
+  EXPECT_THAT(Refusal("{"), HasSubstr("is no JSON"));
+  EXPECT_THAT(Refusal("[]"), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(Refusal(R"({"format": {"type": "qwen_xml_parameter"}})"),
+              HasSubstr("'qwen_xml_parameter', which is not supported"));
+  EXPECT_THAT(Refusal(R"({"format": {"type": "regex", "pattern": "a", "excludes": ["b"]}})"),
+              HasSubstr("format.excludes is not supported"));
+  EXPECT_THAT(Refusal(R"({"format": {"type": "any_text"}, "more": 1})"),
+              HasSubstr("more is not supported"));
+  EXPECT_THAT(Refusal(R"({"format": {"type": "tag", "begin": "<a>", "end": "", "token": 3,
+                                     "content": {"type": "any_text"}}})"),
+              HasSubstr("format.token is not supported"));
+  EXPECT_THAT(Refusal(R"({"triggers": ["<"], "structures": [
+                {"begin": "<a>", "schema": {}, "end": "", "style": "x"}]})"),
+              HasSubstr("structures[0].style is not supported"));
+  EXPECT_THAT(Refusal(R"({"format": {"type": "json_schema", "json_schema": {}, "style": "xml"}})"),
+              HasSubstr("format.style must be json"));
+  EXPECT_THAT(Refusal(R"({"format": {"type": "triggered_tags", "triggers": ["<"],
+                "at_least_one": "yes", "tags": [
+                {"begin": "<a>", "content": {"type": "any_text"}, "end": ""}]}})"),
+              HasSubstr("format.at_least_one must be true or false"));
+  EXPECT_THAT(Refusal(R"({"format": {"type": "any_text", "excludes": [""]}})"),
+              HasSubstr("format.excludes must be a list of strings"));
+  EXPECT_THAT(Refusal(R"({"format": {"type": 5}})"), HasSubstr("'', which is not supported"));
+  EXPECT_THAT(Refusal(R"({"format": {"type": "sequence", "elements": [{"type": "regex"}]}})"),
+              HasSubstr("format.elements[0].pattern must be a string"));
+  EXPECT_THAT(Refusal(R"({"format": {"type": "triggered_tags", "triggers": ["<a>"], "tags": [
+                {"begin": "<b>", "content": {"type": "any_text"}, "end": ""}]}})"),
+              HasSubstr("format.tags[0].begin starts with none of the triggers"));
+}
+
+}  // namespace
+}  // namespace weft
