@@ -32,6 +32,7 @@
 #include "weft/events.h"
 #include "weft/model.h"
 #include "weft/options.h"
+#include "weft/prefix_events.h"
 
 namespace weft {
 
@@ -77,12 +78,20 @@ struct EngineStats {
   int64_t sessions_ready = 0, sessions_running = 0, sessions_parked = 0, sessions_poisoned = 0;
   int64_t turns_queued = 0, turns_running = 0;
   int64_t pages_used = 0, pages_in_index = 0, page_budget = 0;
-  int64_t page_tokens = 0;  // 0 without attention
+  // The share of the KV cache that only sessions hold, from 0 to 1: the prefix cache's pages can be
+  // evicted.
+  double kv_usage() const {
+    const auto held = static_cast<double>(pages_used - pages_in_index);
+    return page_budget == 0 ? 0 : held / static_cast<double>(page_budget);
+  }
+  int64_t page_tokens = 0;   // 0 without attention
+  int64_t token_budget = 0;  // how many tokens' KV cache the memory holds; 0 without attention
   int64_t slots_used = 0, checkpoints = 0;
   // Memory by kind; slots belong to sessions, checkpoints are kept beside them.
   int64_t weight_bytes = 0, page_bytes = 0, slot_bytes = 0, checkpoint_bytes = 0, scratch_bytes = 0;
   int64_t row_bytes = 0;  // vectors in place of tokens; part of the memory for sessions
   int64_t index_nodes = 0;
+  int64_t watch_bytes = 0;  // for readers of cached prefixes; not part of the memory for sessions
   int64_t guess_bytes = 0;  // texts searched for guesses; not part of the memory for sessions
   // The draft model's; its state is part of EngineOptions::memory_bytes.
   int64_t draft_weight_bytes = 0, draft_state_bytes = 0, draft_scratch_bytes = 0;
@@ -323,6 +332,13 @@ class Engine {
   // decoding sessions wait no longer than for a piece of a prompt. Tenants take turns. It is
   // destroyed when it is done, or undone when the engine shuts down.
   virtual void RunBeside(std::shared_ptr<SideWork> work) = 0;
+
+  // The cached prefixes of the domain's sessions with these adapters: all there are, then the
+  // changes. `changed` is called when there is something to take, on the engine's thread; it must
+  // do nothing but wake somebody. Both may outlive the engine. Costs nothing once the feed is gone.
+  virtual std::shared_ptr<PrefixFeed> WatchPrefixes(std::string_view domain,
+                                                    std::vector<AdapterScale> adapters,
+                                                    std::function<void()> changed) = 0;
 
   // --- the engine as a whole ---------------------------------------------------------
   virtual EngineStats Stats() = 0;

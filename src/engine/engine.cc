@@ -16,6 +16,7 @@
 #include "engine/engine_core.h"
 #include "engine/mailbox.h"
 #include "engine/side_work.h"
+#include "engine/storage/prefix_watches.h"
 #include "weft/step_gate.h"
 
 namespace weft {
@@ -195,6 +196,19 @@ class EngineThread : public Engine {
     mailbox_->Post([this, work = std::move(work)] { beside_.Add(work); });
   }
 
+  std::shared_ptr<PrefixFeed> WatchPrefixes(std::string_view domain,
+                                            std::vector<AdapterScale> adapters,
+                                            std::function<void()> changed) override {
+    auto queue = std::make_shared<PrefixQueue>(std::move(changed),
+                                               [mailbox = mailbox_] { mailbox->Post([] {}); });
+    const bool posted =
+        mailbox_->Post([this, queue, domain = std::string(domain), adapters = std::move(adapters)] {
+          core_->WatchPrefixes(domain, adapters, queue);
+        });
+    if (!posted) queue->End(Unavailable("the engine has shut down"));
+    return queue;
+  }
+
   std::vector<TurnInfo> Turns() override { return view_->Latest()->turns(); }
   EngineStats Stats() override { return view_->Latest()->stats(); }
   Status CheckIntegrity() override {
@@ -298,7 +312,7 @@ class EngineThread : public Engine {
         continue;
       }
       core_->Publish();
-      if (core_->publisher().HasMore()) continue;
+      if (core_->publisher().HasMore() || core_->HasMorePrefixes()) continue;
       CheckWhenIdle();
       const auto wake = core_->NextWake();
       mailbox_->WaitUntil(stop_at_ ? std::min(*stop_at_, wake) : wake);

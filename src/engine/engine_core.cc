@@ -261,7 +261,8 @@ EngineCore::EngineCore(std::shared_ptr<const Model> model, const EngineOptions& 
               .speculator = &speculator_,
               .drafts = &drafts_},
              PlannerOptionsOf(options_, *executor_)),
-      waits_(memory_.get(), &turns_, &steps_) {}
+      waits_(memory_.get(), &turns_, &steps_),
+      watches_(memory_.get(), &files_) {}
 
 SessionFiles::Parts EngineCore::session_parts() {
   return {.sessions = &table_,
@@ -353,6 +354,7 @@ std::chrono::steady_clock::time_point EngineCore::NextWake() const {
 // --- the published view -----------------------------------------------------------------
 
 void EngineCore::Publish() {
+  has_more_prefixes_ = watches_.Advance();
   EngineStats stats;
   stats.weight_bytes = model_->weight_bytes();
   memory_->FillStats(&stats);
@@ -363,6 +365,7 @@ void EngineCore::Publish() {
   writer_.FillStats(&stats);
   stats.guess_bytes = speculator_.memory_bytes();
   if (drafter_ != nullptr) drafter_->FillStats(&stats);
+  stats.watch_bytes = watches_.memory_bytes();
   stats.preemptions = room_.preemptions();
   waits_.Look(NowMicros());
   publisher_.Publish(stats, turns_.Describe(), turns_.RunningSessions(), turns_.idle());
@@ -377,6 +380,13 @@ Status EngineCore::CheckIntegrity() {
   }
   Publish();
   return publisher_.CheckIntegrity();
+}
+
+void EngineCore::WatchPrefixes(const std::string& domain, std::span<const AdapterScale> adapters,
+                               const std::shared_ptr<PrefixQueue>& queue) {
+  const StatusOr<AdapterMixRef> mix = adapters_.Of(adapters);
+  if (!mix.ok()) return queue->End(mix.status());
+  watches_.Add(domain, *mix, options_.share_prefixes_across_domains, queue);
 }
 
 void EngineCore::DropPrefixes() {

@@ -15,6 +15,7 @@
 //   PromptWaits             which prompts wait for how much of others
 //   Drafter, AnswerDrafts   draft tokens from a draft model
 //   Publisher               tells readers about all of it
+//   PrefixWatches           tells readers which prefixes are cached
 //
 // A part knows those above it only.
 #ifndef WEFT_ENGINE_ENGINE_CORE_H_
@@ -24,6 +25,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -38,6 +41,7 @@
 #include "engine/sessions/state_memory.h"
 #include "engine/speculation/speculator.h"
 #include "engine/storage/live_sessions.h"
+#include "engine/storage/prefix_watches.h"
 #include "engine/storage/session_files.h"
 #include "engine/turns/answer_drafts.h"
 #include "engine/turns/named_turns.h"
@@ -87,6 +91,10 @@ class EngineCore {
   // Also compares the published view with the actual state.
   Status CheckIntegrity();
   void DropPrefixes();
+  // See Engine::WatchPrefixes. Each publication serves the readers a little.
+  void WatchPrefixes(const std::string& domain, std::span<const AdapterScale> adapters,
+                     const std::shared_ptr<PrefixQueue>& queue);
+  bool HasMorePrefixes() const { return has_more_prefixes_; }
 
   // --- the loop ----------------------------------------------------------------------
   // One round: cancels and deadlines, admission, then a short step or a slice of the long one,
@@ -127,6 +135,8 @@ class EngineCore {
   AnswerDrafts drafts_;
   StepRunner steps_;
   PromptWaits waits_;
+  PrefixWatches watches_;
+  bool has_more_prefixes_ = false;
 };
 
 }  // namespace weft

@@ -131,6 +131,7 @@ void AddHoldings(const EngineStats& stats, Snapshot* out) {
                {"rows", stats.row_bytes},
                {"scratch", stats.scratch_bytes},
                {"guesses", stats.guess_bytes},
+               {"watches", stats.watch_bytes},
                {"draft_weights", stats.draft_weight_bytes},
                {"draft_state", stats.draft_state_bytes},
                {"draft_scratch", stats.draft_scratch_bytes}});
@@ -230,9 +231,6 @@ void AddDisk(const EngineStats& stats, Snapshot* out) {
 // vLLM's names, which routers read. Pages of the prefix cache do not count as used, since they can
 // be evicted.
 void AddVllm(const EngineStats& stats, Snapshot* out) {
-  const auto pages_in_use = static_cast<double>(stats.pages_used - stats.pages_in_index);
-  const double used =
-      stats.page_budget == 0 ? 0 : pages_in_use / static_cast<double>(stats.page_budget);
   const auto queries = static_cast<double>(stats.prompt_tokens + stats.cached_tokens);
   const auto hits = static_cast<double>(stats.cached_tokens);
   out->Gauge("vllm:num_requests_running", "Running turns.",
@@ -240,7 +238,8 @@ void AddVllm(const EngineStats& stats, Snapshot* out) {
   out->Gauge("vllm:num_requests_waiting", "Waiting turns.",
              static_cast<double>(stats.turns_queued));
   for (const char* const name : {"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"}) {
-    out->Gauge(name, "The share of the KV cache that sessions hold, from 0 to 1.", used);
+    out->Gauge(name, "The share of the KV cache that sessions hold, from 0 to 1.",
+               stats.kv_usage());
   }
   out->Info("vllm:cache_config_info", "Tokens per page and pages of the KV cache.",
             {{"block_size", stats.page_tokens}, {"num_gpu_blocks", stats.page_budget}});

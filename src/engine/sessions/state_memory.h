@@ -245,6 +245,7 @@ class StateMemory {
   const StateLayout& layout() const { return layout_; }
 
   void DropPrefixes() { index_->Clear(); }
+  PrefixIndex& prefixes() { return *index_; }
   // Tells the backend which pages and slots are free.
   void ReturnFreed();
   // Compares every count with what the sessions and the index hold.

@@ -139,6 +139,8 @@ void StateMemory::FillStats(EngineStats* stats) const {
   stats->page_budget =
       bytes_of_each == 0 ? 0 : limit_bytes() / bytes_of_each * static_cast<int64_t>(n_groups());
   stats->page_tokens = bytes_of_each == 0 ? 0 : page_tokens();
+  stats->token_budget =
+      bytes_of_each == 0 ? 0 : limit_bytes() / bytes_of_each * int64_t{page_tokens()};
   stats->page_bytes = page_bytes();
   stats->row_bytes = rows_.bytes();
   stats->checkpoint_bytes = index.lone_checkpoints * layout_.slot_bytes;

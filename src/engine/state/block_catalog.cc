@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "engine/state/block_catalog_block.h"
 #include "engine/state/fields.h"
 
 namespace weft {
@@ -27,12 +28,6 @@ Fingerprint HashAfter(const Fingerprint& parent, BlockInfo::Kind kind,
 }
 
 }  // namespace
-
-struct BlockCatalog::Block : BlockInfo {
-  uint64_t serial = 0;
-  bool written = false;
-  std::optional<OrderKey> place;  // in the order
-};
 
 Fingerprint BlockRoot(std::string_view domain) {
   return FingerprintOf(StrCat("blocks of domain ", domain));
@@ -85,6 +80,7 @@ BlockCatalog::Block* BlockCatalog::Insert(BlockInfo info) {
 void BlockCatalog::Erase(const Fingerprint& key) {
   const auto found = blocks_.find(key);
   if (found == blocks_.end()) return;
+  NoteRemoval(key);
   const std::unique_ptr<Block> block = std::move(found->second);
   blocks_.erase(found);
   Unplace(block.get());
@@ -204,6 +200,7 @@ void BlockCatalog::SetWritten(const Fingerprint& key, Victims* victims) {
   if (block == nullptr) return;
   block->written = true;
   Place(block);
+  NoteWritten(*block);
   if (block->kind != BlockInfo::Kind::kPage) return;
   std::vector<Fingerprint> superfluous;
   children_.at(block->parent).pages.ForEachBeginning(block->tokens, [&](const Block* other) {

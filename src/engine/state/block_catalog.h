@@ -20,6 +20,7 @@
 #define WEFT_ENGINE_STATE_BLOCK_CATALOG_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +33,7 @@
 
 #include "base/status.h"
 #include "base/tokens.h"
+#include "engine/state/prefix_log.h"
 #include "engine/state/session_file.h"
 #include "engine/state/siblings.h"
 
@@ -123,6 +125,15 @@ class BlockCatalog {
   BlockMatch Match(std::string_view domain, std::span<const TokenId> tokens,
                    int64_t max_tokens) const;
 
+  // --- watches (block_catalog_watch.cc) ------------------------------------------------------
+  // From now on the log is told of the domain's written blocks that are whole pages of tokens and
+  // continue one another from the beginning, of models in which a session can start after each:
+  // without windows and recurrent state. Null: no log any more. It outlives that. At most one per
+  // domain.
+  void Watch(std::string_view domain, PrefixLog* log);
+  // Tells up to `max_blocks` that it has not told yet. True if there are more.
+  bool TellWatched(int64_t max_blocks);
+
   std::string PathOf(const Fingerprint& key) const;
   std::vector<BlockInfo> Blocks() const;  // written blocks only
   int64_t bytes() const { return bytes_; }
@@ -156,6 +167,13 @@ class BlockCatalog {
   // order total.
   using OrderKey = std::pair<int64_t, uint64_t>;
 
+  struct Watcher {
+    PrefixLog* log = nullptr;
+    // Of blocks whose children may not be told yet, and the root.
+    std::deque<Fingerprint> parents;
+    std::unordered_map<Fingerprint, uint64_t, KeyHash> told;  // and their numbers
+  };
+
   Block* BlockOf(const Fingerprint& key) const;
   const Children* ChildrenOf(const Fingerprint& parent) const;
   Block* Insert(BlockInfo info);
@@ -167,6 +185,12 @@ class BlockCatalog {
   void Unplace(Block* block);
   int64_t room() const { return options_.budget_bytes - other_bytes_; }
   bool MakeRoom(int64_t bytes, int64_t worth_until, const Fingerprint& parent, Victims* victims);
+  bool IsTellable(const Block& block) const;
+  void NoteWritten(const Block& block);
+  void NoteRemoval(const Fingerprint& key);
+  bool TellChildren(const Fingerprint& root, Watcher* watcher, int64_t* max_blocks);
+  void Tell(const Fingerprint& root, const Block& block, Watcher* watcher) const;
+  void Untell(const Fingerprint& key, Watcher* watcher) const;
   bool SeesEnough(const std::vector<const Block*>& pages, int64_t n_tokens) const;
   // The longest that begins with `pages`, all whole, and goes on with less than a page of `rest`.
   BlockMatch MatchAfter(const Fingerprint& parent, std::vector<const Block*>* pages,
@@ -176,6 +200,7 @@ class BlockCatalog {
   std::unordered_map<Fingerprint, std::unique_ptr<Block>, KeyHash> blocks_;
   std::unordered_map<Fingerprint, Children, KeyHash> children_;  // by parent
   std::map<OrderKey, Evictable> order_;
+  std::unordered_map<Fingerprint, Watcher, KeyHash> watchers_;  // by the domain's root
   uint64_t next_serial_ = 1;
   int64_t bytes_ = 0;
   int64_t other_bytes_ = 0;

@@ -1,5 +1,5 @@
 // Finding and adding. Eviction and accounting are in prefix_index_eviction.cc, claims in
-// prefix_index_lineage.cc.
+// prefix_index_lineage.cc, watches in prefix_index_watch.cc.
 #include "engine/state/prefix_index.h"
 
 #include <algorithm>
@@ -236,6 +236,7 @@ PrefixIndex::Node* PrefixIndex::AddChild(Node* parent, std::span<const TokenId> 
   Leave(parent, kLeaves);
   parent->children.Insert(node);
   Enter(node, kLeaves);
+  NoteChange(node);
   return node;
 }
 
@@ -279,6 +280,7 @@ void PrefixIndex::Grow(Node* node, std::span<const TokenId> page,
   node->parent->children.Erase(node);
   SetTokens(node, page);
   node->parent->children.Insert(node);
+  NoteChange(node);
   for (size_t g = 0; g < tables.size(); ++g) {
     const PageId fuller = tables[g]->pages()[static_cast<size_t>(entry)];
     const PageId former = node->pages[g];
@@ -294,7 +296,9 @@ void PrefixIndex::HoldPage(Node* node, size_t group, PageId page) {
   node->pages[group] = page;
   AddCount(&holders_[group], page);
   if (holders_[group][static_cast<size_t>(page)] == 1) ++n_pages_[group];
-  if (OrderOf(group) == kWindows) Enter(node, kWindows);
+  if (OrderOf(group) != kWindows) return;
+  Enter(node, kWindows);
+  NoteChange(node, /*below=*/true);
 }
 
 bool PrefixIndex::UnholdPage(size_t group, PageId page) {
@@ -324,6 +328,7 @@ void PrefixIndex::TakeCheckpoint(Node* node, SlotId slot) {
   node->slot = slot;
   node->used[kCheckpoints] = clock_;
   Enter(node, kCheckpoints);
+  NoteChange(node);
 }
 
 PrefixInsert PrefixIndex::Insert(std::string_view domain, std::span<const TokenId> tokens,

@@ -33,6 +33,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -51,6 +52,7 @@
 #include "engine/state/page_pool.h"
 #include "engine/state/page_table.h"
 #include "engine/state/prefix_domain.h"
+#include "engine/state/prefix_log.h"
 
 namespace weft {
 
@@ -211,6 +213,13 @@ class PrefixIndex {
 
   PrefixIndexStats Stats() const;
 
+  // --- watches (prefix_index_watch.cc) -------------------------------------------------------
+  // From now on the log is told which whole pages of tokens lead to resume points in the domain's
+  // tree; null: no log any more. It outlives that. At most one per tree.
+  void Watch(std::string_view domain, PrefixLog* log);
+  // Looks at up to `max_nodes` nodes in which something has changed. True if there are more.
+  bool TellWatched(int64_t max_nodes);
+
   // How many references to the page the index holds.
   int32_t HoldersOf(size_t group, PageId page) const {
     const auto& holders = holders_[group];
@@ -226,6 +235,7 @@ class PrefixIndex {
   struct Node;
   struct Claim;
   struct Family;
+  struct Watcher;
   // What is evicted from the least recently used on: nodes without children; windowed pages, by
   // their last use as visible pages; checkpoints, by their last use as resume points.
   enum Order : size_t { kLeaves, kWindows, kCheckpoints };
@@ -277,6 +287,26 @@ class PrefixIndex {
     return {options_.page_tokens, options_.groups[group].window};
   }
   bool IsResumePoint(const Node* node) const;
+
+  // Whether a session can start at the node may have changed; `below`: and at those after it whose
+  // window reaches it.
+  void NoteChange(Node* node, bool below = false) {
+    if (!watchers_.empty()) ListChanged(node, below);
+  }
+  void NoteRemoval(Node* node) {
+    if (!watchers_.empty()) Forget(node);
+  }
+  void ListChanged(Node* node, bool below);
+  void Forget(Node* node);
+  Watcher* WatcherOf(const Node* node) const;
+  static void List(Watcher* watcher, Node* node);
+  static void Meet(Watcher* watcher, Node* node);
+  void LookAt(Watcher* watcher, Node* node);
+  void Lead(Watcher* watcher, Node* node);
+  void Tell(Watcher* watcher, Node* node);
+  static void Untell(Watcher* watcher, Node* node);
+  bool IsTellable(const Node* node) const;
+  Status CheckWatched(const Node* node) const;
   static bool HoldsNothing(const Node* node);
   // Leaves room between two uses for those that claims make later.
   static constexpr uint64_t kUseStep = 64;
@@ -354,6 +384,8 @@ class PrefixIndex {
   std::map<std::string, std::unique_ptr<Family>, std::less<>> families_;
   std::vector<Family*> used_families_;
   std::unordered_multimap<const Node*, Claim*> claims_at_;
+  std::map<std::string, std::unique_ptr<Watcher>, std::less<>> watchers_;  // by tree
+  uint32_t last_watcher_ = 0;
   mutable int64_t compared_tokens_ = 0;
   PrefixIndexStats since_start_;  // its counters
 };

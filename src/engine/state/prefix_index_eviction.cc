@@ -18,6 +18,7 @@ void PrefixIndex::DropPage(Node* node, size_t group, EvictionWish* freed) {
     ++since_start_.evicted_pages;
   }
   if (options_.groups[group].window == 0) return;
+  NoteChange(node, /*below=*/true);
   for (size_t g = 0; g < node->pages.size(); ++g) {
     if (options_.groups[g].window > 0 && node->pages[g] != kNoPage) return;
   }
@@ -28,10 +29,12 @@ void PrefixIndex::DropCheckpoint(Node* node, EvictionWish* freed) {
   if (node->slot == kNoSlot) return;
   Leave(node, kCheckpoints);
   if (options_.slots->Unref(std::exchange(node->slot, kNoSlot))) ++freed->slots;
+  NoteChange(node);
 }
 
 PrefixIndex::Node* PrefixIndex::RemoveLeaf(Node* node, EvictionWish* freed) {
   WEFT_CHECK(node->is_leaf() && !node->is_root(), "a loose leaf");
+  NoteRemoval(node);
   for (const Order order : {kLeaves, kWindows}) PutBack(node, order);
   for (size_t g = 0; g < node->pages.size(); ++g) DropPage(node, g, freed);
   if (node->slot != kNoSlot) ++since_start_.evicted_checkpoints;
@@ -351,6 +354,7 @@ Status PrefixIndex::CheckNode(const Node* node) const {
     return wrong("used later than its parent");
   }
   WEFT_RETURN_IF_ERROR(CheckAside(node));
+  WEFT_RETURN_IF_ERROR(CheckWatched(node));
   bool windowed = false;
   for (size_t g = 0; g < node->pages.size(); ++g) {
     const auto& group = options_.groups[g];

@@ -4,11 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/state/prefix_index.h"
+#include "engine/state/prefix_log.h"
 #include "engine/state/session_file.h"
 #include "engine/state/siblings.h"
 
@@ -25,7 +28,12 @@ struct PrefixIndex::Node {
   std::vector<TokenId> tokens;          // page_tokens of them; a leaf may have fewer, at least one
   std::vector<RowRef> rows;             // those among the tokens
   bool behind_rows = false;             // it or a node above it has rows
-  std::vector<PageId> pages;            // per group; kNoPage in windowed groups only
+  // For watchers: it is listed; it is a resume point or above one; how many generations below it
+  // are to be looked at; and which watcher knows it.
+  bool is_listed : 1 = false, leads : 1 = false;
+  uint16_t recheck = 0;
+  uint32_t watched_by = 0;
+  std::vector<PageId> pages;  // per group; kNoPage in windowed groups only
   SlotId slot = kNoSlot;
   Siblings<Node> children;
   // By Order. As a leaf it was never used later than its parent.
@@ -69,6 +77,20 @@ struct PrefixIndex::Family {
   const std::string* const domain;  // its key in families_
   std::list<Claim> marks, turns;
   bool is_used = false;  // it is among used_families_
+};
+
+// Tells a log of one tree. Nodes in which something has changed are listed and looked at later, a
+// few at a time: at first all nodes, from the root on.
+struct PrefixIndex::Watcher {
+  uint32_t id = 0;
+  PrefixLog* log = nullptr;
+  Fingerprint root;
+  std::deque<uint64_t> list;  // serials; of nodes that may be gone
+  struct Told {
+    Fingerprint block;  // its key on disk, which its children's depend on
+    uint64_t number = 0;
+  };
+  std::unordered_map<uint64_t, Told> told;  // by serial
 };
 
 }  // namespace weft

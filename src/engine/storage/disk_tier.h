@@ -27,6 +27,7 @@
 #include "engine/state/block_files.h"
 #include "engine/state/hourly_writes.h"
 #include "engine/state/prefix_domain.h"
+#include "engine/state/prefix_log.h"
 #include "engine/storage/worker.h"
 #include "weft/engine.h"
 
@@ -103,6 +104,10 @@ class DiskTier {
   // When Keep may stop returning kLater without an answer from the worker; in NowMicros time.
   int64_t next_write_us() const { return next_write_us_; }
   bool awaits_answers() const { return in_flight_bytes_ > 0; }
+
+  // As BlockCatalog's.
+  void Watch(std::string_view domain, PrefixLog* log) { catalog_.Watch(TreeName(domain), log); }
+  bool TellWatched(int64_t max_blocks) { return catalog_.TellWatched(max_blocks); }
 
   // Writes an index of all blocks, so that the next start is fast.
   void WriteIndex();

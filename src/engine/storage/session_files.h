@@ -118,6 +118,7 @@ class SessionFiles {
   void RefreshBlocks(const std::string& domain, PrefixIndex::Tokens tokens);
   bool keeps() const { return keeper_ != nullptr; }
   bool has_blocks() const { return disk_ != nullptr; }
+  DiskTier* disk() const { return disk_.get(); }  // null: none
   // Copies as much to disk as the write rate allows now. True if that was anything.
   bool Pump() { return keeper_ != nullptr && keeper_->Pump(); }
   // See StateKeeper::NextWake.
