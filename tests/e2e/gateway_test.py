@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The SMG gateway, from its Python package, in front of two servers over gRPC.
+"""The SMG gateway, from its Python package, in front of three servers over gRPC.
 
 Needs the command `smg` (or its path in $WEFT_SMG); exit code 77, a skip, where there is none:
 
@@ -8,7 +8,9 @@ Needs the command `smg` (or its path in $WEFT_SMG); exit code 77, a skip, where 
     python3 tests/e2e/gateway_test.py [--model FILE]
 
 32 chats are streamed through it, eight at a time, while one of the servers is stopped and
-started again; every text is what a server says when it is asked directly.
+started again, and once more, all at once, while one is drained; every text is what a server says
+when it is asked directly. Then a gateway that routes by cached prefixes sees a server killed and
+started again.
 """
 
 import argparse
@@ -31,6 +33,9 @@ from weft_process import TIMEOUT_S, command_line
 
 SKIP = 77
 KEY = "gateway-test-key"
+GENERATED = "gRPC /vllm.grpc.engine.VllmEngine/Generate OK"
+# Texts of which servers know a part, and their words.
+N_TEXTS, WORDS = 18, 60
 N_CHATS = 32
 AT_ONCE = 8
 # Finished chats after which the second server goes, and after which it comes back.
@@ -76,40 +81,53 @@ class Process:
 
 
 class Worker:
-    """A weft server that asks for a key over HTTP and for none over gRPC."""
+    """A weft server that asks for a key over HTTP, unless it is open, and for none over gRPC."""
 
-    def __init__(self, folder, model):
+    def __init__(self, folder, model, is_open=False):
         self.port, self.grpc_port = free_port(), free_port()
         keys = folder / "keys"
         keys.write_text(KEY + "\n")
         self.command = command_line(
-            "serve", "--port", self.port, "--grpc-port", self.grpc_port, "--api-key-file", keys,
-            "--grpc-open", "--alias", "loom", "--threads", 1, *(["-m", model] if model else []))
+            "serve", "--port", self.port, "--grpc-port", self.grpc_port, "--alias", "loom",
+            "--threads", 1, "--pooling", "mean",
+            *([] if is_open else ["--api-key-file", keys, "--grpc-open"]),
+            *(["-m", model] if model else []))
         self.start()
 
     def start(self):
         self.server = Process(self.command, "gRPC server listening")
         self.server.wait_until_ready()
 
+    def kill(self):
+        self.server.process.kill()
+        self.server.process.wait()
+        self.server.reader.join()
 
-def ask(port, path, body=None, headers=None):
-    """The status and the whole body of the answer."""
+    def served(self):
+        """How many requests have come through the gateway."""
+        return sum(GENERATED in line for line in list(self.server.lines))
+
+
+def ask(port, path, body=None, headers=None, begun=lambda: None):
+    """The status and the whole body of the answer; `begun` is called once it has begun."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     with contextlib.closing(connection):
         connection.request("GET" if body is None else "POST", path,
                            None if body is None else json.dumps(body),
                            {"Content-Type": "application/json", **(headers or {})})
         answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+        first = answer.readline()
+        begun()
+        return answer.status, (first + answer.read()).decode()
 
 
-def chat(port, number, headers=None):
+def chat(port, number, headers=None, begun=lambda: None, max_tokens=24):
     """The text and the seconds of a streamed greedy chat."""
     begin = time.monotonic()
     status, body = ask(port, "/v1/chat/completions", {
-        "model": "loom", "stream": True, "temperature": 0, "max_tokens": 24,
+        "model": "loom", "stream": True, "temperature": 0, "max_tokens": max_tokens,
         "messages": [{"role": "user", "content": f"My name is Ada {number}. What is my name?"}],
-    }, headers)
+    }, headers, begun)
     assert status == 200, (status, body)
     text = ""
     for line in body.splitlines():
@@ -120,6 +138,41 @@ def chat(port, number, headers=None):
                 text += choice["delta"].get("content") or ""
     assert body.rstrip().endswith("data: [DONE]"), body
     return text, time.monotonic() - begin
+
+
+TOOL = {"type": "function", "function": {"name": "clock", "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Oslo", "Bergen"]}}, "required": ["city"],
+    "additionalProperties": False}}}
+SCHEMA = {"type": "object", "properties": {"name": {"enum": ["Ada", "Bob"]}}, "required": ["name"],
+          "additionalProperties": False}
+# Further requests whose answers are those of a server, and what they have in common with them.
+REQUESTS = {
+    "stop": ({"stop": ["e"]}, lambda choice: choice["message"]["content"]),
+    "n": ({"n": 3, "temperature": 1, "seed": 4}, lambda choice: choice["message"]["content"]),
+    "schema": ({"max_tokens": 60, "response_format": {"type": "json_schema", "json_schema": {
+        "name": "who", "strict": True, "schema": SCHEMA}}},
+               lambda choice: json.loads(choice["message"]["content"])["name"] in ("Ada", "Bob")),
+    "tools": ({"max_tokens": 120, "tools": [TOOL], "tool_choice": "required"},
+              lambda choice: {"Oslo", "Bergen"}.issuperset(
+                  json.loads(call["function"]["arguments"])["city"]
+                  for call in choice["message"]["tool_calls"])),
+}
+
+
+def answers(port, name, headers=None):
+    """What counts of each choice."""
+    more, what = REQUESTS[name]
+    status, body = ask(port, "/v1/chat/completions", {
+        "model": "loom", "temperature": 0, "max_tokens": 24, **more,
+        "messages": [{"role": "user", "content": "My name is Ada. What is my name?"}]}, headers)
+    assert status == 200, (name, status, body)
+    return [what(choice) for choice in json.loads(body)["choices"]]
+
+
+def vector(port, headers=None):
+    status, body = ask(port, "/v1/embeddings", {"model": "loom", "input": "Hello there"}, headers)
+    assert status == 200, (status, body)
+    return json.loads(body)["data"][0]["embedding"]
 
 
 def wait_for_gateway(port, n_workers, gateway):
@@ -139,8 +192,96 @@ def wait_for_gateway(port, n_workers, gateway):
     raise AssertionError("the gateway does not get ready:\n" + "".join(gateway.lines[-50:]))
 
 
+def drain_one(port, worker, direct, headers):
+    """No stream fails while a server is drained under load."""
+    begun = threading.Semaphore(0)
+    with concurrent.futures.ThreadPoolExecutor(N_CHATS) as pool:
+        chats = [pool.submit(chat, port, number, begun=begun.release)
+                 for number in range(N_CHATS)]
+        for _ in range(N_CHATS // 2):
+            begun.acquire()
+        status, body = ask(worker.port, "/drain", {}, headers)
+        assert status == 200, body
+        assert [future.result()[0] for future in chats] == direct
+    for number in range(4):
+        assert chat(port, number)[0] == direct[number]
+    status, body = ask(worker.port, "/drain", {}, headers)
+    assert status == 200 and json.loads(body)["turns"] == 0, body
+    status, body = ask(worker.port, "/undrain", {}, headers)
+    assert status == 200, body
+
+
+def begin_with(port, text, n_words):
+    """A request that begins with that many words of a text."""
+    words = " ".join(f"text {text} word {n}" for n in range(n_words))
+    status, body = ask(port, "/v1/completions", {
+        "model": "loom", "temperature": 0, "max_tokens": 1, "prompt": words})
+    assert status == 200, body
+
+
+def goes_to(port, text, workers):
+    """The server that gets a request with the whole text."""
+    before = [worker.served() for worker in workers]
+    begin_with(port, text, WORDS + 1)
+    give_up = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < give_up:  # its log line follows its answer
+        for worker, count in zip(workers, before):
+            if worker.served() > count:
+                return worker
+        time.sleep(0.01)
+    raise AssertionError("nobody logged the request")
+
+
+def kill_one(folder, smg, model, end):
+    """A gateway that routes by cached prefixes forgets those of a server that was killed."""
+    # What is asked directly is in the domain that the gateway hears of.
+    workers = [Worker(folder, model, is_open=True) for _ in range(2)]
+    for worker in workers:
+        end.callback(lambda worker=worker: worker.server.stop())
+    port = free_port()
+    gateway = launch(folder, smg, port, workers, "cache_aware",
+                     "--worker-warmup-secs", "0", "--worker-warmup-divert-every", "0")
+    end.callback(gateway.stop)
+    wait_for_gateway(port, len(workers), gateway)
+    # One knows most of each text, one some of it.
+    most, some = workers
+    for text in range(N_TEXTS):
+        begin_with(most.port, text, WORDS)
+        begin_with(some.port, text, WORDS // 2)
+    # Each text is asked for once, since whoever is asked knows it then. The gateway hears later of
+    # what is cached, and of the last text last.
+    texts = reversed(range(N_TEXTS))
+
+    def wait_until_one_goes_to(goal):
+        got = []
+        for pause in (0.2, 0.4, 0.8, 1.6, 3.2, 6.4):
+            time.sleep(pause)
+            got.append(goes_to(port, next(texts), workers))
+            if got[-1] is goal:
+                return
+        raise AssertionError(f"{[workers.index(one) for one in got]}, not "
+                             f"{workers.index(goal)}:\n" + "".join(gateway.lines[-50:]))
+
+    wait_until_one_goes_to(most)
+    assert all(goes_to(port, next(texts), workers) is most for _ in range(2))
+    most.kill()
+    most.start()
+    wait_for_gateway(port, len(workers), gateway)
+    wait_until_one_goes_to(some)
+    assert all(goes_to(port, next(texts), workers) is some for _ in range(3))
+
+
+def launch(folder, smg, port, workers, policy, *flags):
+    return Process(
+        [smg, "launch", "--host", "127.0.0.1", "--port", str(port), "--policy", policy,
+         "--prometheus-port", str(free_port()), "--health-check-interval-secs", "1",
+         "--log-level", "debug", *flags,
+         "--worker-urls", *[f"grpc://127.0.0.1:{worker.grpc_port}" for worker in workers]],
+        "Starting server", cwd=folder)
+
+
 def run(folder, smg, model, end):
-    workers = [Worker(folder, model) for _ in range(2)]
+    workers = [Worker(folder, model) for _ in range(3)]
     for worker in workers:
         end.callback(lambda worker=worker: worker.server.stop())
     direct = [chat(workers[0].port, i, {"Authorization": f"Bearer  {KEY}"})[0]
@@ -149,14 +290,9 @@ def run(folder, smg, model, end):
     assert status == 401, "HTTP still asks for a key"
 
     port = free_port()
-    gateway = Process(
-        [smg, "launch", "--host", "127.0.0.1", "--port", str(port), "--policy", "round_robin",
-         "--prometheus-port", str(free_port()), "--health-check-interval-secs", "1",
-         "--log-level", "debug",
-         "--worker-urls", *[f"grpc://127.0.0.1:{worker.grpc_port}" for worker in workers]],
-        "Starting server", cwd=folder)
+    gateway = launch(folder, smg, port, workers, "round_robin")
     end.callback(gateway.stop)
-    wait_for_gateway(port, 2, gateway)
+    wait_for_gateway(port, len(workers), gateway)
 
     done = threading.Semaphore(0)
 
@@ -184,20 +320,29 @@ def run(folder, smg, model, end):
         assert text == expected, (text, expected)
 
     # The one that was away gets requests again, once the gateway trusts it.
-    wait_for_gateway(port, 2, gateway)
-    served = "gRPC /mlx.grpc.engine.MlxEngine/Generate OK"
+    wait_for_gateway(port, len(workers), gateway)
     give_up = time.monotonic() + TIMEOUT_S
-    while served not in "".join(workers[1].server.lines) and time.monotonic() < give_up:
+    while workers[1].served() == 0 and time.monotonic() < give_up:
         for number in range(8):
             assert chat(port, number)[0] == direct[number]
     echo = {"model": "loom", "prompt": "Hello there", "echo": True, "max_tokens": 0}
     status, body = ask(port, "/v1/completions", echo)
     assert status == 200 and json.loads(body)["choices"][0]["text"] == "Hello there", body
-    lines = "".join(workers[1].server.lines)
-    assert served in lines, lines
+    assert workers[1].served() > 0, "".join(workers[1].server.lines)
+    _, body = ask(port, "/workers")
+    kinds = {worker.get("runtime_type") for worker in json.loads(body)["workers"]}
+    assert kinds == {"vllm"}, body
+    assert all("load" in worker for worker in json.loads(body)["workers"]), body
+    authorization = {"Authorization": f"Bearer {KEY}"}
+    for name in REQUESTS:
+        assert answers(port, name) == answers(workers[0].port, name, authorization), name
+    assert vector(port) == vector(workers[0].port, authorization)
+    drain_one(port, workers[0], direct, authorization)
     # What it has to know of the model came with the tokenizer: it looks for it nowhere else.
     missed = [line for line in gateway.lines if "config cache miss" in line]
     assert not missed, missed[:3]
+    assert gateway.stop() in (0, -signal.SIGTERM), "".join(gateway.lines[-50:])
+    kill_one(folder, smg, model, end)
 
 
 def main():

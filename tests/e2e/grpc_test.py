@@ -318,7 +318,7 @@ class GrpcTest(unittest.TestCase):
 
     def test_foreign_services_are_unimplemented(self):
         for method in ("/sglang.grpc.scheduler.SglangScheduler/HealthCheck",
-                       "/vllm.grpc.engine.VllmEngine/HealthCheck", f"/{SERVICE}/Embed"):
+                       "/trtllm.grpc.engine.TrtllmEngine/HealthCheck", f"/{SERVICE}/Embed"):
             with self.assertRaises(grpc.RpcError) as caught:
                 self.unary(method, self.pb.HealthCheckRequest(), self.pb.HealthCheckResponse)
             self.assertEqual(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)

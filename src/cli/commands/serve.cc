@@ -165,8 +165,9 @@ Status Announce(OpenServer* open) {
   open->http->SetMaxBodyBytes(
       MaxBodyBytes(flags.server, host.model().context_tokens(), row_width, host.answerer().sees()));
   if (flags.server.grpc_port >= 0) {
-    WEFT_ASSIGN_OR_RETURN(open->grpc,
-                          serve::GrpcServer::Start(&host, open->keys, GrpcOptions(flags)));
+    serve::GrpcServerOptions options = GrpcOptions(flags);
+    options.operators = *open->metrics_keys;
+    WEFT_ASSIGN_OR_RETURN(open->grpc, serve::GrpcServer::Start(&host, open->keys, options));
   }
   open->entry.emplace(host, HttpAddress(flags.server.host, open->http->port()));
   if (open->http->second_port() != 0) {

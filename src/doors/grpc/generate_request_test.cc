@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <string>
 
 #include "base/strings.h"
 
@@ -123,6 +125,92 @@ TEST(GenerateRequest, SaysWhichFieldIsWrong) {
   refused([](R*, P* p) { p->set_presence_penalty(NAN); }, "presence_penalty");
   refused([](R*, P* p) { (*p->mutable_logit_bias())[1] = NAN; }, "logit_bias");
   refused([](R*, P* p) { p->add_stop_token_ids(1u << 31); }, "stop_token_ids");
+}
+
+// --- the service of vLLM's name ------------------------------------------------------------
+
+namespace vllm_pb = vllm::grpc::engine;
+
+constexpr int64_t kContext = 100;
+
+vllm_pb::GenerateRequest VllmRequest(int n_tokens = 2) {
+  vllm_pb::GenerateRequest request;
+  for (int i = 0; i < n_tokens; ++i) {
+    request.mutable_tokenized()->add_input_ids(static_cast<uint32_t>(5 + i));
+  }
+  return request;
+}
+
+TEST(VllmRequest, TakesWhatTheOtherServiceLacks) {
+  vllm_pb::GenerateRequest request = VllmRequest();
+  vllm_pb::SamplingParams& params = *request.mutable_sampling_params();
+  EXPECT_EQ(TurnOptionsOf(request, kContext, {})->n_choices, 1);
+  params.set_n(3);
+  params.set_min_tokens(4);
+  params.add_stop("a");
+  params.add_stop("");
+  params.set_logprobs(0);
+  const auto turn = TurnOptionsOf(request, kContext, {});
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  EXPECT_THAT(turn->tokens, ElementsAre(5, 6));
+  EXPECT_EQ(turn->n_choices, 3);
+  EXPECT_EQ(turn->min_tokens, 4);
+  EXPECT_THAT(turn->stop_strings, ElementsAre("a"));
+  EXPECT_EQ(turn->top_logprobs, 0);
+  EXPECT_FALSE(turn->prompt_logprobs);
+  params.set_prompt_logprobs(2);
+  EXPECT_EQ(TurnOptionsOf(request, kContext, {})->top_logprobs, 2);
+  EXPECT_TRUE(TurnOptionsOf(request, kContext, {})->prompt_logprobs);
+}
+
+TEST(VllmRequest, TruncationKeepsTheLastTokens) {
+  vllm_pb::GenerateRequest request = VllmRequest(150);
+  EXPECT_EQ(TurnOptionsOf(request, kContext, {})->tokens.size(), 150u);
+  request.mutable_sampling_params()->set_truncate_prompt_tokens(2);
+  EXPECT_THAT(TurnOptionsOf(request, kContext, {})->tokens, ElementsAre(153, 154));
+  request.mutable_sampling_params()->set_truncate_prompt_tokens(-1);
+  EXPECT_EQ(TurnOptionsOf(request, kContext, {})->tokens.size(), 99u);
+}
+
+TEST(VllmRequest, RefusesByName) {
+  const auto refused = [](StatusCode code, auto change, const char* says) {
+    vllm_pb::GenerateRequest request = VllmRequest();
+    change(&request, request.mutable_sampling_params());
+    const auto turn = TurnOptionsOf(request, kContext, {});
+    EXPECT_EQ(turn.status().code(), code) << says;
+    EXPECT_THAT(std::string(Message(turn.status())), HasSubstr(says));
+  };
+  using R = vllm_pb::GenerateRequest;
+  using P = vllm_pb::SamplingParams;
+  constexpr auto kMissing = StatusCode::kUnimplemented;
+  constexpr auto kWrong = StatusCode::kInvalidArgument;
+  refused(
+      kMissing, [](R* r, P*) { r->mutable_mm_inputs(); }, "mm_inputs");
+  refused(
+      kMissing, [](R* r, P*) { r->add_extra_mm_inputs(); }, "extra_mm_inputs");
+  refused(
+      kMissing, [](R* r, P*) { r->mutable_media_refs(); }, "media_refs");
+  refused(
+      kMissing, [](R* r, P*) { r->mutable_kv_transfer_params(); }, "kv_transfer_params");
+  refused(
+      kMissing, [](R* r, P*) { r->set_kv_transfer_params_json("{}"); }, "kv_transfer_params");
+  refused(
+      kWrong, [](R* r, P*) { r->set_data_parallel_rank(2); }, "data_parallel_rank");
+  refused(
+      kWrong, [](R* r, P*) { r->set_text("hello"); }, "tokenized input is required");
+  refused(
+      kWrong, [](R*, P* p) { p->set_logprobs(-1); }, "logprobs");
+  refused(
+      kWrong, [](R*, P* p) { p->set_prompt_logprobs(-1); }, "prompt_logprobs");
+  refused(
+      kWrong, [](R*, P* p) { p->set_truncate_prompt_tokens(0); }, "truncate_prompt_tokens");
+  refused(
+      kWrong,
+      [](R*, P* p) {
+        p->set_regex("a");
+        p->set_ignore_eos(true);
+      },
+      "ignore_eos cannot be combined with a constraint");
 }
 
 }  // namespace

@@ -16,7 +16,8 @@
 namespace weft::serve {
 namespace {
 
-constexpr const char* kServiceName = "mlx.grpc.engine.MlxEngine";
+constexpr const char* kServiceNames[] = {"mlx.grpc.engine.MlxEngine",
+                                         "vllm.grpc.engine.VllmEngine"};
 // A token takes up to five bytes as an id, and most take fewer as text.
 constexpr int64_t kMessageBytesPerToken = 64;
 constexpr int64_t kMinMessageBytes = 4 << 20;
@@ -56,7 +57,10 @@ class ServerImpl : public GrpcServer {
   ServerImpl(Host* host, const ApiKeys* keys, const GrpcServerOptions& options)
       : host_(*host),
         context_tokens_(host->model().context_tokens()),
-        service_(host, keys, {.open = options.open, .stall_timeout = options.stall_timeout}) {}
+        service_(host, keys,
+                 {.open = options.open,
+                  .operators = options.operators,
+                  .stall_timeout = options.stall_timeout}) {}
 
   Status Listen(const GrpcServerOptions& options) {
     static std::once_flag plugins;
@@ -68,7 +72,7 @@ class ServerImpl : public GrpcServer {
     const std::string host = is_ipv6 ? StrCat("[", options.host, "]") : options.host;
     grpc::ServerBuilder builder;
     SetTransport(context_tokens_, &builder);
-    builder.RegisterService(service_.listing());
+    for (grpc::Service* const listing : service_.listings()) builder.RegisterService(listing);
     builder.RegisterCallbackGenericService(&service_);
     builder.AddListeningPort(StrCat(host, ":", options.port), grpc::InsecureServerCredentials(),
                              &port_);
@@ -77,7 +81,9 @@ class ServerImpl : public GrpcServer {
       return Unavailable("cannot listen for gRPC on ", Printable(host), ":", options.port,
                          "; is the port in use?");
     }
-    server_->GetHealthCheckService()->SetServingStatus(kServiceName, true);
+    for (const char* const name : kServiceNames) {
+      server_->GetHealthCheckService()->SetServingStatus(name, true);
+    }
     drain_watch_ = host_.drain_switch()->Watch(
         [this](bool is_on) { server_->GetHealthCheckService()->SetServingStatus(!is_on); });
     LogLine(StrCat("gRPC server listening on ", Printable(host), ":", port_));

@@ -1,5 +1,5 @@
-// The gRPC front end: the engine service known to gateways as MlxEngine, with health checking and
-// reflection.
+// The gRPC front end: the engine services known to gateways as VllmEngine and MlxEngine, with
+// health checking and reflection.
 //
 //   // once host.phase() is kReady, so that an open port can always answer:
 //   auto server = GrpcServer::Start(&host, &keys, {.host = "127.0.0.1", .port = 50051});
@@ -28,6 +28,7 @@ struct GrpcServerOptions {
   int port = 50051;  // 0: any free port
   // Serve without keys, even if HTTP requires them. REQUIRES: CheckGrpcOpen(host).
   bool open = false;
+  ApiKeys operators = {};  // whose keys may ask for what concerns everybody
   // How long a client may take to read a message before its request is cut off.
   std::chrono::milliseconds stall_timeout{60'000};
 };

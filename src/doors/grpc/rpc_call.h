@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "doors/http/http.h"
-#include "mlx_engine.grpc.pb.h"
+#include "vllm_engine.grpc.pb.h"  // how messages become bytes
 
 namespace weft::serve {
 
@@ -36,6 +36,7 @@ struct RpcHead {
   std::string account;   // the tenant: its key or, without one, its address
   std::string key_name;  // for the log
   bool log_text = false;
+  bool is_operators = false;  // may ask for what concerns everybody
 };
 
 template <typename Message>

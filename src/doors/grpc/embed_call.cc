@@ -1,0 +1,79 @@
+#include "doors/grpc/embed_call.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "answer/generation.h"
+#include "answer/vectors.h"
+#include "doors/grpc/generate_request.h"
+#include "doors/host/turn_work.h"
+#include "vllm_engine.pb.h"
+
+namespace weft::serve {
+namespace {
+
+namespace pb = vllm::grpc::engine;
+
+Status CheckEmbeds(Host& host) {
+  WEFT_RETURN_IF_ERROR(CheckGivesVectors(host.model(), host.model_id()));
+  if (host.model().pooling() != "none") return OkStatus();
+  return InvalidArgument(
+      "this server pools nothing (--pooling none), and so has a vector for each token, which this "
+      "message cannot hold");
+}
+
+}  // namespace
+
+EmbedCall::EmbedCall(const Service& service, grpc::CallbackServerContext* context, RpcHead head)
+    : TaskCall(service, context, std::move(head)) {
+  ReadMessage();
+}
+
+StatusOr<std::string> EmbedCall::Read(grpc::ByteBuffer* message) {
+  pb::EmbedRequest request;
+  WEFT_RETURN_IF_ERROR(ParseMessage(message, &request));
+  WEFT_RETURN_IF_ERROR(CheckEmbeds(host()));
+  WEFT_ASSIGN_OR_RETURN(turn_.tokens, TokensOf(request.tokenized().input_ids(), "input_ids"));
+  turn_.vector = true;
+  turn_.max_tokens = 0;
+  turn_.label = request.request_id();
+  turn_.tenant = head().account;
+  return request.request_id();
+}
+
+Task<Status> EmbedCall::Work() {
+  Ask ask{.input = Ask::Input::kPrompt, .domain = head().domain};
+  ask.turn = std::move(turn_);
+  ask.turn.deadline = Deadline();
+  TurnListener listener{.finished = [this](const TurnUsage& usage) { work_ = WorkOf(usage); }};
+  PromptRecord record;
+  auto submitting =
+      host().answerer().Submit(std::move(ask), std::move(record), std::move(listener));
+  StatusOr<std::unique_ptr<Generation>> generation = co_await submitting;
+  if (!generation.ok()) co_return generation.status();
+  SetStop([running = generation->get()] { running->Cancel(); });
+  std::vector<float> vector;
+  Status status = Internal("the turn ended without a result");
+  pb::EmbedResponse response;
+  while (true) {
+    const std::optional<TurnEvent> event = co_await (*generation)->Next();
+    if (!event.has_value()) break;
+    if (const auto* started = std::get_if<StartedEvent>(&*event)) {
+      vector = UnitVector(started->vectors.at(0), /*dimensions=*/0);
+    } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
+      status = done->status;
+      if (done->reason == FinishReason::kCancelled) status = Cancelled("the request was cancelled");
+      response.set_prompt_tokens(static_cast<uint32_t>(done->usage.prompt_tokens));
+    }
+  }
+  SetStop(nullptr);
+  response.mutable_embedding()->Assign(vector.begin(), vector.end());
+  response.set_embedding_dim(static_cast<uint32_t>(vector.size()));
+  if (status.ok()) Respond(BytesOf(response));
+  co_return status;
+}
+
+}  // namespace weft::serve

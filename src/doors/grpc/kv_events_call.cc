@@ -1,0 +1,189 @@
+#include "doors/grpc/kv_events_call.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
+#include "doors/host/adapters.h"
+
+namespace weft::serve {
+namespace {
+
+using smg::grpc::common::KvBlock;
+using smg::grpc::common::KvBlocksRemoved;
+using smg::grpc::common::KvBlocksStored;
+using smg::grpc::common::KvCacheTier;
+using smg::grpc::common::KvEventBatch;
+using std::chrono::milliseconds;
+
+// In one message.
+constexpr size_t kMaxPages = 512;
+// How often the load is looked at, how long silence lasts, and how long while nothing moves.
+constexpr milliseconds kTick{100}, kBeat{1000}, kIdleBeat{5000};
+constexpr int kBeatsUntilIdle = 2;
+
+KvCacheTier TierOf(CacheTier tier) {
+  return tier == CacheTier::kMemory ? smg::grpc::common::KV_CACHE_TIER_DEVICE
+                                    : smg::grpc::common::KV_CACHE_TIER_DISK;
+}
+
+int32_t LevelOf(CacheTier tier) { return tier == CacheTier::kMemory ? 0 : 2; }
+
+void AddStored(const PrefixEvent& event, KvBlocksStored* stored) {
+  const CachedPage& page = *event.page;
+  if (stored->blocks().empty()) {
+    if (page.parent != 0) stored->set_parent_block_hash(static_cast<int64_t>(page.parent));
+    stored->set_tier(TierOf(event.tier));
+  }
+  KvBlock* const block = stored->add_blocks();
+  block->set_block_hash(static_cast<int64_t>(page.key));
+  block->set_block_size(static_cast<int32_t>(page.tokens.size()));
+  block->set_cache_level(LevelOf(event.tier));
+  block->mutable_token_ids()->Assign(page.tokens.begin(), page.tokens.end());
+}
+
+void AddRemoved(const PrefixEvent& event, KvBlocksRemoved* removed) {
+  removed->set_tier(TierOf(event.tier));
+  removed->set_cache_level(LevelOf(event.tier));
+  removed->add_block_hashes(static_cast<int64_t>(event.page->key));
+}
+
+bool SameScale(const AdapterScale& a, const AdapterScale& b) {
+  return a.name == b.name && a.scale == b.scale;
+}
+
+bool Continues(const PrefixEvent& last, const PrefixEvent& next) {
+  if (last.is_stored != next.is_stored || last.tier != next.tier) return false;
+  return !next.is_stored || next.page->parent == last.page->key;
+}
+
+}  // namespace
+
+std::vector<KvEventBatch> BatchesOf(const std::vector<PrefixEvent>& events, size_t most_pages) {
+  std::vector<KvEventBatch> batches;
+  size_t n_pages = most_pages;
+  for (size_t i = 0; i < events.size(); ++i) {
+    const bool is_new = n_pages == most_pages;
+    if (is_new) batches.emplace_back();
+    n_pages = is_new ? 1 : n_pages + 1;
+    auto* const list = batches.back().mutable_events();
+    if (is_new || !Continues(events[i - 1], events[i])) list->Add();
+    auto* const event = list->Mutable(list->size() - 1);
+    if (events[i].is_stored) {
+      AddStored(events[i], event->mutable_stored());
+    } else {
+      AddRemoved(events[i], event->mutable_removed());
+    }
+  }
+  return batches;
+}
+
+KvEventsCall::KvEventsCall(LoadMeter* meter, bool tells_prefixes, const Service& service,
+                           grpc::CallbackServerContext* context, RpcHead head)
+    : TaskCall(service, context, std::move(head)), meter_(*meter), tells_prefixes_(tells_prefixes) {
+  ReadMessage();
+}
+
+StatusOr<std::string> KvEventsCall::Read(grpc::ByteBuffer* message) {
+  smg::grpc::common::SubscribeKvEventsRequest request;
+  WEFT_RETURN_IF_ERROR(ParseMessage(message, &request));
+  sequence_ = request.start_sequence_number();
+  return std::string();
+}
+
+Task<Status> KvEventsCall::Work() {
+  SetStop(wake_.Notifier());
+  bool is_there = true;
+  while (is_there && !EndedBefore().has_value()) {
+    const bool begins = Watch();
+    std::vector<PrefixEvent> events;
+    const Status told = feed_ != nullptr ? feed_->Take(&events) : OkStatus();
+    if (!told.ok()) co_return told;
+    if (begins || !events.empty()) {
+      auto sending = SendEvents(events, begins);
+      is_there = co_await sending;
+      continue;
+    }
+    (void)co_await wake_.WaitUntil(std::chrono::steady_clock::now() + kTick);
+    auto sending = SendLoadIfDue();
+    is_there = co_await sending;
+  }
+  co_return EndedBefore().value_or(Cancelled("the client does not read"));
+}
+
+bool KvEventsCall::Watch() {
+  const auto& known = host().defaults().adapters;
+  std::vector<AdapterScale> adapters;
+  if (known != nullptr) adapters = known->Defaults();
+  if (std::exchange(has_begun_, true) && std::ranges::equal(adapters, adapters_, SameScale)) {
+    return false;
+  }
+  adapters_ = std::move(adapters);
+  if (tells_prefixes_) {
+    feed_ = host().engine().WatchPrefixes(head().domain, adapters_, wake_.Notifier());
+  }
+  return true;
+}
+
+Task<bool> KvEventsCall::SendEvents(const std::vector<PrefixEvent>& events, bool begins) {
+  std::vector<Batch> batches = BatchesOf(events, kMaxPages);
+  if (begins) {
+    Batch first;
+    first.add_events()->mutable_cleared();
+    if (!batches.empty()) first.MergeFrom(batches.front());
+    batches.resize(std::max<size_t>(batches.size(), 1));
+    auto* const snapshot = first.mutable_snapshot();
+    snapshot->set_count(1);
+    snapshot->set_blocks(std::min(events.size(), kMaxPages));
+    batches.front() = std::move(first);
+  }
+  for (Batch& batch : batches) {
+    batch.set_sequence_number(++sequence_);
+    if (!batch.has_snapshot()) {
+      for (auto& event : *batch.mutable_events()) event.set_event_id(++event_);
+    }
+    AddLoad(/*load_only=*/false, &batch);
+    auto sending = Send(std::move(batch));
+    const bool is_sent = co_await sending;
+    if (!is_sent) co_return false;
+  }
+  co_return true;
+}
+
+Task<bool> KvEventsCall::SendLoadIfDue() {
+  const bool moved = HasMoved(load_, meter_.Current());
+  const auto silence = idle_beats_ >= kBeatsUntilIdle ? kIdleBeat : kBeat;
+  if (!moved && std::chrono::steady_clock::now() - sent_at_ < silence) co_return true;
+  Batch batch;
+  batch.set_sequence_number(sequence_);
+  const int beats = moved ? 0 : idle_beats_ + 1;
+  AddLoad(/*load_only=*/true, &batch);
+  auto sending = Send(std::move(batch));
+  const bool is_sent = co_await sending;
+  idle_beats_ = beats;
+  co_return is_sent;
+}
+
+void KvEventsCall::AddLoad(bool load_only, Batch* batch) {
+  load_ = meter_.Current();
+  auto* const load = batch->mutable_load();
+  *load = load_;
+  load->set_sample(++sample_);
+  load->set_load_only(load_only);
+  if (load_only || sample_ == 1) return;
+  load->clear_cache_hit_rate();
+  load->clear_num_used_tokens();
+  load->clear_max_total_num_tokens();
+}
+
+Task<bool> KvEventsCall::Send(Batch batch) {
+  batch.set_timestamp(static_cast<double>(WallClockMicros()) * 1e-6);
+  sent_at_ = std::chrono::steady_clock::now();
+  idle_beats_ = 0;
+  auto writing = Write(BytesOf(batch));
+  const bool is_written = co_await writing;
+  co_return is_written;
+}
+
+}  // namespace weft::serve

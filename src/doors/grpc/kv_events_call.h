@@ -1,0 +1,69 @@
+// A gateway's subscription to the prefixes that its caller has cached, and to the server's load.
+//
+// It begins with a message that clears what was told before, then tells the pages there are and the
+// changes, each as soon as it is known. While nothing changes it sends the load, when that moves or
+// every few seconds.
+#ifndef WEFT_DOORS_GRPC_KV_EVENTS_CALL_H_
+#define WEFT_DOORS_GRPC_KV_EVENTS_CALL_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "async/signal.h"
+#include "async/task.h"
+#include "base/status.h"
+#include "common.pb.h"
+#include "doors/grpc/engine_load.h"
+#include "doors/grpc/task_call.h"
+#include "weft/options.h"
+#include "weft/prefix_events.h"
+
+namespace weft::serve {
+
+class KvEventsCall final : public TaskCall {
+ public:
+  // `tells_prefixes`: false if the caller may not know them; it then learns the load. `meter`
+  // outlives the call.
+  KvEventsCall(LoadMeter* meter, bool tells_prefixes, const Service& service,
+               grpc::CallbackServerContext* context, RpcHead head);
+
+ private:
+  using Batch = smg::grpc::common::KvEventBatch;
+
+  StatusOr<std::string> Read(grpc::ByteBuffer* message) override;
+  Task<Status> Work() override;
+  // Watches the prefixes that requests find which name no adapters. True if it begins.
+  bool Watch();
+  Task<bool> SendEvents(const std::vector<PrefixEvent>& events, bool begins);
+  // False if the client is gone.
+  Task<bool> SendLoadIfDue();
+  Task<bool> Send(Batch batch);
+  void AddLoad(bool load_only, Batch* batch);
+
+  LoadMeter& meter_;
+  const bool tells_prefixes_;
+  Signal wake_;
+  bool has_begun_ = false;
+  std::shared_ptr<PrefixFeed> feed_;  // null: none is told
+  std::vector<AdapterScale> adapters_;
+  uint64_t sequence_ = 0;  // the last one sent
+  uint64_t event_ = 0;
+  uint64_t sample_ = 0;
+  smg::grpc::common::EngineLoad load_;  // the last one sent
+  std::chrono::steady_clock::time_point sent_at_;
+  int idle_beats_ = 0;  // heartbeats with an unchanged load, one after the other
+};
+
+// The events in messages of limited size; stored pages that follow one another share one.
+std::vector<smg::grpc::common::KvEventBatch> BatchesOf(const std::vector<PrefixEvent>& events,
+                                                       size_t most_pages);
+
+}  // namespace weft::serve
+
+#endif  // WEFT_DOORS_GRPC_KV_EVENTS_CALL_H_
