@@ -53,7 +53,7 @@ class KvHeads {
   std::vector<const std::byte*> pointers_;
 };
 
-void BM_Attend(benchmark::State& state, Isa isa, DType type) {
+void BM_Attend(benchmark::State& state, Isa isa, KvTypes type) {
   const VectorKernels& kernels = VectorKernelsFor(isa);
   const int64_t n_dims = state.range(0), n_queries = state.range(1);
   const int64_t n_positions = state.range(2), n_heads = state.range(3);
@@ -94,8 +94,9 @@ void BM_Attend(benchmark::State& state, Isa isa, DType type) {
 
 void RegisterAll() {
   for (Isa isa : AvailableIsas()) {
-    for (DType type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
-      const std::string name = std::string(NameOf(isa)) + "/" + std::string(NameOf(type));
+    for (const KvTypes type : {KvTypes(DType::kF32), KvTypes(DType::kF16), KvTypes(DType::kQ8_0),
+                               KvTypes(DType::kQ5_0, DType::kQ4_0)}) {
+      const std::string name = std::string(NameOf(isa)) + "/" + NameOf(type);
       benchmark::RegisterBenchmark(name.c_str(), BM_Attend, isa, type)
           ->ArgsProduct({{64, 128}, {1, 2, 3, 4, 7, 8, 16, kPromptQueries}, {1300, 4096}, {1, 32}})
           ->ArgNames({"dims", "queries", "positions", "kv_heads"})

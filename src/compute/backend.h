@@ -43,7 +43,7 @@
 namespace weft {
 
 struct BackendCapabilities {
-  std::vector<DType> kv_types;       // types that keys and values can be stored in
+  std::vector<KvTypes> kv_types;     // types that keys and values can be stored in
   std::vector<int> page_tokens;      // allowed page sizes, the preferred one first
   std::vector<SlotKind> slot_kinds;  // recurrent states it can advance
   int64_t max_step_tokens = 0;       // rows of one step

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iterator>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "base/strings.h"
 #include "base/system.h"
 #include "base/tokens.h"
+#include "compute/kernels/kv_types.h"
 #include "model/formats/model_file.h"
 
 namespace weft {
@@ -25,14 +27,29 @@ Status CheckDevice(const Backend& backend, int device) {
                          device);
 }
 
+namespace {
+
+// "F16, F32, any two of Q8_0, Q5_0 and Q4_0".
+std::string DescribeKvTypes(std::span<const KvTypes> types) {
+  const std::vector<KvTypes> levels = LevelKvTypes();
+  const bool any_levels = std::ranges::all_of(
+      levels, [&](KvTypes type) { return std::ranges::count(types, type) > 0; });
+  std::vector<std::string> names;
+  for (const KvTypes& type : types) {
+    if (!any_levels || !HoldsLevels(type)) names.push_back(NameOf(type));
+  }
+  if (any_levels) names.emplace_back("any two of Q8_0, Q5_0 and Q4_0");
+  return StrJoin(names, ", ");
+}
+
+}  // namespace
+
 StatusOr<StateOptions> CheckedOptions(const Backend& backend, StateOptions options) {
   const BackendCapabilities& has = backend.capabilities();
   if (options.page_tokens == 0) options.page_tokens = has.page_tokens.front();
   if (std::ranges::count(has.kv_types, options.kv_type) == 0) {
-    std::vector<std::string_view> names;
-    for (const DType type : has.kv_types) names.push_back(NameOf(type));
     return InvalidArgument("the ", backend.name(), " backend stores no keys and values as ",
-                           NameOf(options.kv_type), "; it has ", StrJoin(names, ", "));
+                           NameOf(options.kv_type), "; it has ", DescribeKvTypes(has.kv_types));
   }
   if (std::ranges::count(has.page_tokens, options.page_tokens) == 0) {
     return InvalidArgument("the ", backend.name(), " backend has no pages of ", options.page_tokens,

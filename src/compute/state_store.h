@@ -18,14 +18,14 @@
 #include <span>
 #include <vector>
 
-#include "base/dtype.h"
 #include "base/state_ids.h"
 #include "base/status.h"
+#include "compute/kernels/kv_types.h"
 
 namespace weft {
 
 struct StateOptions {
-  DType kv_type = DType::kF16;
+  KvTypes kv_type;
   int page_tokens = 0;  // 0: the backend's preferred size
 };
 

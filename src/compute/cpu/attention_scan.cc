@@ -214,7 +214,7 @@ void LayerAttention::CountWork() {
   int64_t n_seen = 0;
   for (const StepRow& row : context_.rows)
     n_seen += row.last_seen + 1 - window_.First(row.position);
-  if (shape_.type == DType::kQ8_0) {  // 8-bit values have weights of two bytes, so they cost twice
+  if (HoldsLevels(shape_.type)) {  // levels of values have weights of two bytes, so they cost twice
     stats.attention_int8_macs += n_seen * scan_.n_heads * (shape_.k_dim + 2 * shape_.v_dim);
   } else {
     stats.attention_macs += n_seen * scan_.n_heads * (shape_.k_dim + shape_.v_dim);

@@ -14,7 +14,7 @@ namespace {
 
 const BackendCapabilities& Capabilities() {
   static const BackendCapabilities capabilities{
-      .kv_types = {DType::kF16, DType::kF32, DType::kBF16, DType::kQ8_0},
+      .kv_types = WithLevelKvTypes({DType::kF16, DType::kF32, DType::kBF16}),
       .page_tokens = {32, 16, 64, 128},
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 16384,

@@ -697,10 +697,16 @@ std::vector<TokenId> Tokens(size_t n) {
   return tokens;
 }
 
-// All types, except in builds where that would take minutes.
-std::vector<DType> KvTypes() {
+// All types and some pairs, except in builds where that would take minutes.
+std::vector<KvTypes> TestedKvTypes() {
   if (testing::kSlowBuild) return {DType::kF16, DType::kQ8_0};
-  return CpuBackend()->capabilities().kv_types;
+  return {DType::kF16,
+          DType::kF32,
+          DType::kBF16,
+          DType::kQ8_0,
+          {DType::kQ5_0, DType::kQ4_0},
+          DType::kQ4_0,
+          {DType::kQ8_0, DType::kQ5_0}};
 }
 
 // The made-up model on the cpu backend with the kernels of one instruction set.
@@ -795,7 +801,7 @@ TEST_F(CpuBackendTest, EightBitActivationsStayCloseToTheReference) {
 
 TEST_F(CpuBackendTest, AllInstructionSetsGiveTheSameBits) {
   for (const Made* made : {&Floats(), &Quantized(), &Rarer(), &RarerQuantized()}) {
-    for (const DType kv_type : KvTypes()) {
+    for (const KvTypes kv_type : TestedKvTypes()) {
       RunnerOptions options;
       options.state.kv_type = kv_type;
       const std::vector<float> scalar = Run(Load(*made, Isa::kScalar), options);
@@ -810,7 +816,7 @@ TEST_F(CpuBackendTest, AllInstructionSetsGiveTheSameBits) {
 TEST_F(CpuBackendTest, TheSameBitsHoweverItIsRun) {
   for (const Made* made : {&Floats(), &Quantized(), &Rarer(), &RarerQuantized()}) {
     const LoadedModel model = Load(*made);
-    for (const DType kv_type : KvTypes()) {
+    for (const KvTypes kv_type : TestedKvTypes()) {
       RunnerOptions options;
       options.state.kv_type = kv_type;
       const std::vector<float> whole = Run(model, options);
@@ -832,7 +838,8 @@ TEST_F(CpuBackendTest, TheSameBitsHoweverLongHistoriesAreShared) {
   constexpr int64_t kShort = kAttentionSpan + 88, kLong = 2 * kAttentionSpan + 16, kSteps = 8;
   const std::vector<TokenId> tokens = Tokens(kLong + 3 * kSteps);
   const LoadedModel model = Load(Quantized());
-  for (const DType kv_type : {DType::kF16, DType::kQ8_0}) {
+  for (const KvTypes kv_type :
+       {KvTypes(DType::kF16), KvTypes(DType::kQ8_0), KvTypes(DType::kQ5_0, DType::kQ4_0)}) {
     RunnerOptions options;
     options.state.kv_type = kv_type;
     const auto whole = RunTokens(model, tokens, std::vector<int64_t>{200}, options);
@@ -1166,7 +1173,7 @@ TEST_F(PackedCopyTest, AFolderThatCannotBeIsAnError) {
 TEST_F(CpuBackendTest, NarrowKvTypesStayClose) {
   const LoadedModel model = Load(Floats());
   const std::vector<float> wide = Run(model);
-  const auto difference = [&](DType kv_type) {
+  const auto difference = [&](KvTypes kv_type) {
     RunnerOptions options;
     options.state.kv_type = kv_type;
     return testing::MeanKl(wide, Run(model, options), kVocab);
@@ -1175,6 +1182,9 @@ TEST_F(CpuBackendTest, NarrowKvTypesStayClose) {
   EXPECT_LE(difference(DType::kBF16), 1e-2);
   EXPECT_LE(difference(DType::kQ8_0), 1e-2);
   EXPECT_GT(difference(DType::kQ8_0), 0);
+  // Steps of 8 and 16 times the size; random weights make this model sensitive to any.
+  EXPECT_GT(difference(DType::kQ5_0), difference(DType::kQ8_0));
+  EXPECT_LE(difference({DType::kQ5_0, DType::kQ4_0}), 0.5);
 }
 
 TEST_F(CpuBackendTest, SharedMatricesArePackedOnce) {
@@ -1211,7 +1221,8 @@ TEST_F(CpuBackendTest, RefusesOptionsOutsideItsCapabilities) {
     return CpuBackend()->NewState(*model.weights, options).status().code() ==
            StatusCode::kInvalidArgument;
   };
-  EXPECT_TRUE(refused_state({.kv_type = DType::kQ4_0}));
+  EXPECT_TRUE(refused_state({.kv_type = DType::kQ4_1}));
+  EXPECT_TRUE(refused_state({.kv_type = {DType::kQ5_0, DType::kF16}}));
   EXPECT_TRUE(refused_state({.page_tokens = 24}));
   const auto state = CpuBackend()->NewState(*model.weights, {});
   ASSERT_TRUE(state.ok()) << state.status();
@@ -1262,7 +1273,7 @@ TEST_F(CpuBackendTest, ReportsProgressUpToOne) {
 
 TEST_F(CpuBackendTest, PagesReadTheSameWhateverTheyHeldBefore) {
   const LoadedModel model = Load(Floats());
-  for (const DType kv_type : CpuBackend()->capabilities().kv_types) {
+  for (const KvTypes kv_type : TestedKvTypes()) {
     RunnerOptions options;
     options.state.kv_type = kv_type;
     options.pool_pages = 4;

@@ -17,11 +17,11 @@ int64_t WholeTiles(int64_t bytes) {
 
 }  // namespace
 
-CpuState::CpuState(const ModelSpec& spec, DType type, int page_tokens)
+CpuState::CpuState(const ModelSpec& spec, KvTypes type, int page_tokens)
     : HostState(page_tokens, SlotFloats(spec)),
       tiles_per_page_(page_tokens / kKvTileTokens),
       layers_(spec.kv_layers.size()) {
-  if (type == DType::kQ8_0) layout_.form = 2;  // form 1 stored keys dimension by dimension
+  if (type == KvTypes(DType::kQ8_0)) layout_.form = 2;  // form 1 stored keys dimension by dimension
   // If values are the first part of the keys, they are also stored separately, position by
   // position, for the kernels.
   const std::vector<int64_t> v_dims = ValueDims(spec);
@@ -32,10 +32,13 @@ CpuState::CpuState(const ModelSpec& spec, DType type, int page_tokens)
       place.group = static_cast<int>(group);
       const KvLayer& layer = spec.kv_layers[index];
       place.n_heads = layer.n_heads;
-      place.shape = {layer.exact ? DType::kF32 : type, layer.k_dim, v_dims[index]};
+      place.shape = {layer.exact ? KvTypes(DType::kF32) : type, layer.k_dim, v_dims[index]};
       place.offset_bytes = bytes;
       if (layer.stride > 1) {
-        const int64_t block = InfoOf(place.shape.type).block_values;
+        // Rows are not rotated; and they are few.
+        const DType keys = place.shape.type.keys;
+        place.row_type = HoldsLevels(keys) ? DType::kQ8_0 : keys;
+        const int64_t block = InfoOf(place.row_type).block_values;
         place.row_tokens = layer.RowTokens(page_tokens);
         place.row_values = (layer.k_dim + block - 1) / block * block;
         bytes += WholeTiles(page_tokens / place.row_tokens * place.row_bytes());
@@ -53,13 +56,13 @@ void CpuState::StoreRow(int kv_layer, std::span<const PageId> table, int64_t pos
                         const float* key, float* padded) const {
   const LayerPlace& place = layers_[kv_layer];
   std::fill(std::copy_n(key, place.shape.k_dim, padded), padded + place.row_values, 0.0f);
-  Quantize(place.shape.type, padded, place.row_values, nullptr, RowAt(place, table, position));
+  Quantize(place.row_type, padded, place.row_values, nullptr, RowAt(place, table, position));
 }
 
 void CpuState::LoadRow(int kv_layer, std::span<const PageId> table, int64_t position,
                        float* padded) const {
   const LayerPlace& place = layers_[kv_layer];
-  Dequantize(place.shape.type, RowAt(place, table, position), place.row_values, padded);
+  Dequantize(place.row_type, RowAt(place, table, position), place.row_values, padded);
 }
 
 void CpuState::CopyTokens(int group, const std::byte* from, std::byte* to, int n_tokens) const {

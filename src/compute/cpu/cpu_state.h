@@ -22,7 +22,7 @@ namespace weft::cpu {
 class CpuState final : public HostState {
  public:
   // REQUIRES: page_tokens is a multiple of kKvTileTokens, IsKvType(type).
-  CpuState(const ModelSpec& spec, DType type, int page_tokens);
+  CpuState(const ModelSpec& spec, KvTypes type, int page_tokens);
 
   const KvShape& shape(int kv_layer) const { return layers_[kv_layer].shape; }
   int group(int kv_layer) const { return layers_[kv_layer].group; }
@@ -54,8 +54,9 @@ class CpuState final : public HostState {
     // With a stride only:
     int64_t row_tokens = 0;  // positions of a page for each row
     int64_t row_values = 0;  // of a row, in whole blocks of the type
+    DType row_type = DType::kF32;
     bool has_rows() const { return row_tokens > 0; }
-    int64_t row_bytes() const { return RowBytes(shape.type, row_values); }
+    int64_t row_bytes() const { return RowBytes(row_type, row_values); }
   };
 
   std::byte* RowAt(const LayerPlace& place, std::span<const PageId> table, int64_t position) const {

@@ -40,7 +40,7 @@ int64_t ElementBytes(KvType type) {
 
 GpuState::GpuState(const GpuWeights& weights, const StateOptions& options)
     : device_(weights.gpu()),
-      kv_type_(KvTypeOf(options.kv_type)),
+      kv_type_(KvTypeOf(options.kv_type.keys)),
       layers_(weights.spec().kv_layers.size()) {
   layout_.page_tokens = options.page_tokens;
 }

@@ -10,8 +10,11 @@
 
 namespace weft {
 
-bool IsKvType(DType type) {
-  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 || type == DType::kQ8_0;
+bool IsKvType(KvTypes type) {
+  if (HoldsLevels(type)) return LevelBits(type.values) > 0;
+  const DType both = type.keys;
+  return type.values == both &&
+         (both == DType::kF32 || both == DType::kF16 || both == DType::kBF16);
 }
 
 int64_t KvTileBytes(const KvShape& shape) {
@@ -31,36 +34,67 @@ float ElementAt(DType type, const std::byte* at) {
   return type == DType::kF16 ? F16ToF32(bits) : BF16ToF32(bits);
 }
 
-void ReadInt8Kv(const KvShape& shape, const KvTileLayout& layout, const std::byte* tile, int index,
-                float* key, float* value) {
-  const auto scale_at = [&](int64_t scales, int64_t dim) {
-    return ElementAt(DType::kF16, tile + scales + (dim / kKvGroupDims * 16 + index) * 2);
-  };
-  for (int64_t dim = 0; dim < shape.k_dim; ++dim) {
-    const int level = static_cast<int>(tile[dim / 4 * 64 + index * 4 + dim % 4]) - 128;
-    key[dim] = static_cast<float>(level) * scale_at(layout.k_scales, dim);
+// The number that stands for a level, of the position `index` and a dimension of its group.
+int StoredKeyLevel(const std::byte* group, int bits, int index, int64_t dim) {
+  const int64_t run = dim / 4, at = index * 4 + dim % 4;
+  const int halves = static_cast<int>(group[run / 2 * 64 + at]) >> (run % 2 * 4) & 15;
+  if (bits == 4) return halves;
+  return halves | (static_cast<int>(group[kHalvesBytes + at]) >> (7 - run) & 1) << 4;
+}
+int StoredValueLevel(const std::byte* group, int bits, int index, int64_t dim) {
+  const int64_t row = index / 4, of_four = index % 4;
+  const std::byte both = group[row * 64 + dim % 16 * 4 + of_four];
+  const int halves = static_cast<int>(both) >> (dim / 16 * 4) & 15;
+  if (bits == 4) return halves;
+  const std::byte fifths = group[kHalvesBytes + row * 16 + dim / 8 * 4 + of_four];
+  return halves | (static_cast<int>(fifths) >> (dim % 8) & 1) << 4;
+}
+
+// Reads n dimensions: level(dim) of each, times its group's scale.
+template <typename Fn>
+void ReadLevels(DType type, const std::byte* scales, int index, int64_t n, float* out, Fn level) {
+  for (int64_t dim = 0; dim < n; ++dim) {
+    const float scale = ElementAt(DType::kF16, scales + (dim / kKvGroupDims * 16 + index) * 2);
+    out[dim] = static_cast<float>(level(dim)) * scale;
   }
+  if (RotatesHeads(type)) RotateHead(out, n);
+}
+
+void ReadLevelKv(const KvShape& shape, const KvTileLayout& layout, const std::byte* tile, int index,
+                 float* key, float* value) {
+  const int k_bits = LevelBits(shape.type.keys), v_bits = LevelBits(shape.type.values);
+  ReadLevels(shape.type.keys, tile + layout.k_scales, index, shape.k_dim, key, [&](int64_t dim) {
+    if (k_bits == 8) return static_cast<int>(tile[dim / 4 * 64 + index * 4 + dim % 4]) - 128;
+    const std::byte* const group = tile + dim / kKvGroupDims * KvGroupBytes(k_bits);
+    return 2 * StoredKeyLevel(group, k_bits, index, dim % kKvGroupDims) - MaxLevel(k_bits);
+  });
   if (value == nullptr) return;
-  const std::byte* const column = tile + layout.values + index / 4 * 64 + index % 4;
-  for (int64_t dim = 0; dim < shape.v_dim; ++dim) {
-    const auto level = static_cast<int8_t>(column[dim / 16 * 256 + dim % 16 * 4]);
-    value[dim] = static_cast<float>(level) * scale_at(layout.v_scales, dim);
-  }
+  const std::byte* const v = tile + layout.values;
+  const auto level = [&](int64_t dim) {
+    if (v_bits == 8) {
+      const std::byte at = v[dim / 16 * 256 + index / 4 * 64 + dim % 16 * 4 + index % 4];
+      return int{static_cast<int8_t>(at)};
+    }
+    const std::byte* const group = v + dim / kKvGroupDims * KvGroupBytes(v_bits);
+    return 2 * StoredValueLevel(group, v_bits, index, dim % kKvGroupDims) - MaxLevel(v_bits);
+  };
+  ReadLevels(shape.type.values, tile + layout.v_scales, index, shape.v_dim, value, level);
 }
 
 }  // namespace
 
 void ReadKv(const KvShape& shape, const std::byte* tile, int index, float* key, float* value) {
   const KvTileLayout layout = KvTileLayoutOf(shape.type, shape.k_dim, shape.v_dim);
-  if (shape.type == DType::kQ8_0) return ReadInt8Kv(shape, layout, tile, index, key, value);
+  if (HoldsLevels(shape.type)) return ReadLevelKv(shape, layout, tile, index, key, value);
+  const DType type = shape.type.keys;
   const int64_t size = layout.element_bytes;
   for (int64_t dim = 0; dim < shape.k_dim; ++dim) {
-    key[dim] = ElementAt(shape.type, tile + (dim * 16 + index) * size);
+    key[dim] = ElementAt(type, tile + (dim * 16 + index) * size);
   }
   if (value == nullptr) return;
   const std::byte* const row = tile + layout.values + index * layout.v_stride * size;
   for (int64_t dim = 0; dim < shape.v_dim; ++dim) {
-    value[dim] = ElementAt(shape.type, row + dim * size);
+    value[dim] = ElementAt(type, row + dim * size);
   }
 }
 
@@ -85,10 +119,26 @@ void ClearKvTail(const KvShape& shape, int n_tokens, std::byte* tile) {
       for (int64_t dim = 0; dim < 16; ++dim) clear(offset + row * 64 + dim * 4 + kept, 4 - kept);
     }
   };
-  if (shape.type == DType::kQ8_0) {
-    clear_columns(0, layout.k_quads, 4);
+  const auto clear_values = [&](int bits) {
+    for (int64_t group = 0; group < layout.v_groups; ++group) {
+      const int64_t at = layout.values + group * KvGroupBytes(bits);
+      clear_quads(at, 16);
+      for (int index = n_tokens; bits == 5 && index < 16; ++index) {
+        for (int64_t i = 0; i < 4; ++i) {
+          clear(at + kHalvesBytes + index / 4 * 16 + i * 4 + index % 4, 1);
+        }
+      }
+    }
+  };
+  if (HoldsLevels(shape.type)) {
+    const int k_bits = LevelBits(shape.type.keys), v_bits = LevelBits(shape.type.values);
+    clear_columns(0, k_bits == 8 ? layout.k_quads : layout.k_groups * KvGroupBytes(k_bits) / 64, 4);
     clear_columns(layout.k_scales, layout.k_groups, 2);
-    clear_quads(layout.values, layout.v_stride);
+    if (v_bits == 8) {
+      clear_quads(layout.values, layout.v_stride);
+    } else {
+      clear_values(v_bits);
+    }
     clear_columns(layout.v_scales, layout.v_groups, 2);
   } else {
     clear_columns(0, shape.k_dim, layout.element_bytes);

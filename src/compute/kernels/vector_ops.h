@@ -20,6 +20,7 @@
 
 #include "base/dtype.h"
 #include "compute/kernels/isa.h"
+#include "compute/kernels/kv_types.h"
 
 namespace weft {
 
@@ -30,16 +31,18 @@ namespace weft {
 // values position major, each padded with zeros to a multiple of 16. Tile i of a
 // sequence holds its positions [16 i, 16 i + 16).
 //
-// Q8_0: signed bytes with one F16 scale for 32 dimensions of one position; scales
-// follow the bytes of the keys, and those of the values.
+// Q8_0, Q5_0, Q4_0: levels with one F16 scale for 32 dimensions of one position; scales
+// follow the levels of the keys, and those of the values. Functions take and give heads that are
+// not rotated, whatever the type.
 inline constexpr int kKvTileTokens = 16;
 
 struct KvShape {
-  DType type = DType::kF32;  // F32, F16, BF16 or Q8_0
+  KvTypes type = DType::kF32;
   int64_t k_dim = 0;
   int64_t v_dim = 0;
 };
-bool IsKvType(DType type);
+// F32, F16 or BF16 for both, or any two of Q8_0, Q5_0 and Q4_0.
+bool IsKvType(KvTypes type);
 // Bytes of one tile; a multiple of 64, which is also a tile's alignment.
 int64_t KvTileBytes(const KvShape& shape);
 // One position (0..15 in its tile) as floats, of the key, and unless `value` is null of the value.

@@ -102,6 +102,46 @@ inline Vec ToFloats(const QuadSums& sums) {
   return {_mm256_cvtepi32_ps(sums.eight[0]), _mm256_cvtepi32_ps(sums.eight[1])};
 }
 
+// Keys of Q5_0 and Q4_0. Four products of unsigned bytes below 32 and levels of a query, twice, do
+// not saturate words.
+struct HalfSums {
+  __m256i words[2];
+};
+inline HalfSums ZeroHalfSums() { return {{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
+inline KeySums StartPackedKeys(int32_t start) {
+  return {{_mm256_set1_epi32(start), _mm256_set1_epi32(start)}};
+}
+inline __m256i BroadcastPackedLevels(const std::byte* levels) {
+  int32_t four;
+  std::memcpy(&four, levels, sizeof(four));
+  return _mm256_set1_epi32(four);
+}
+inline void AddPackedKeys(const Bytes& keys, __m256i levels, HalfSums* sums) {
+  for (int i = 0; i < 2; ++i) {
+    const __m256i products = _mm256_maddubs_epi16(keys.half[i], levels);
+    asm("vpaddw %1, %0, %0" : "+x"(sums->words[i]) : "x"(products));
+  }
+}
+// Adds the sums twice.
+inline void AddHalf(const HalfSums& half, KeySums* sums) {
+  for (int i = 0; i < 2; ++i) {
+    const __m256i twice = _mm256_madd_epi16(half.words[i], _mm256_set1_epi16(2));
+    sums->eight[i] = _mm256_add_epi32(sums->eight[i], twice);
+  }
+}
+// Values of Q5_0 and Q4_0, as those of Q8_0: twice what is stored, less the largest level.
+inline Quads PackedValues(const Bytes& stored, int most) {
+  const __m256i byte = _mm256_set1_epi16(0xFF);
+  const __m256i top = _mm256_set1_epi16(static_cast<int16_t>(most));
+  Quads quads;
+  for (int i = 0; i < 2; ++i) {
+    const __m256i twice = _mm256_add_epi8(stored.half[i], stored.half[i]);
+    quads.even[i] = _mm256_sub_epi16(_mm256_and_si256(twice, byte), top);
+    quads.odd[i] = _mm256_sub_epi16(_mm256_srli_epi16(twice, 8), top);
+  }
+  return quads;
+}
+
 inline void StoreWeights(const Vec& biased, int v, std::byte* out) {
   const __m256i low_bits = _mm256_set1_epi32(0xFFFF);
   const __m256i words =

@@ -68,6 +68,17 @@ inline Vec AddExponent(Vec p, Vec z) {
       _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(z), 23)));
 }
 
+// Lane i of the result is lane i ^ kStep.
+template <int kStep>
+inline Vec SwapLanes(Vec x) {
+  constexpr int kOrder = kStep == 8 || kStep == 2 ? 0x4E : 0xB1;
+  if constexpr (kStep >= 4) {
+    return _mm512_shuffle_f32x4(x, x, kOrder);
+  } else {
+    return _mm512_permute_ps(x, kOrder);
+  }
+}
+
 inline float ReduceMax(Vec x) {
   alignas(64) float lanes[16];
   Store(lanes, x);
@@ -108,6 +119,51 @@ inline void AddKeys(const Quads& keys, const Four& levels, KeySums* sums) {
   AddProducts(keys, levels, sums);
 }
 inline Vec ToFloats(const KeySums& sums) { return _mm512_cvtepi32_ps(sums); }
+
+// 64 bytes: levels of Q5_0 or Q4_0, or their fifth bits.
+using Bytes = __m512i;
+inline Bytes LoadBytes(const std::byte* p) { return _mm512_loadu_si512(p); }
+inline Bytes LowerHalves(const Bytes& x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+inline Bytes UpperHalves(const Bytes& x) { return LowerHalves(_mm512_srli_epi16(x, 4)); }
+// Adds the fifth bits of the next run, which are the highest, and drops them.
+inline void AddFifths(Bytes* fifths, Bytes* levels) {
+  const __m512i next = _mm512_and_si512(_mm512_srli_epi16(*fifths, 3), _mm512_set1_epi8(16));
+  *levels = _mm512_or_si512(*levels, next);
+  *fifths = _mm512_add_epi8(*fifths, *fifths);
+}
+
+// Adds the fifth bits of values: 8 bytes, for 4 positions by 8 dimensions twice.
+inline void AddValueFifths(const std::byte* fifths, Bytes* levels) {
+  const __m512i bits = _mm512_setr_epi32(0x01010101, 0x02020202, 0x04040404, 0x08080808, 0x10101010,
+                                         0x20202020, 0x40404040, static_cast<int>(0x80808080),
+                                         0x01010101, 0x02020202, 0x04040404, 0x08080808, 0x10101010,
+                                         0x20202020, 0x40404040, static_cast<int>(0x80808080));
+  int32_t four[2];
+  std::memcpy(four, fifths, sizeof(four));
+  const __m512i all = _mm512_mask_set1_epi32(_mm512_set1_epi32(four[0]), 0xFF00, four[1]);
+  const __mmask64 set = _mm512_test_epi8_mask(all, bits);
+  *levels = _mm512_or_si512(*levels, _mm512_maskz_mov_epi8(set, _mm512_set1_epi8(16)));
+}
+
+// Keys of Q5_0 and Q4_0.
+using HalfSums = KeySums;
+inline KeySums StartPackedKeys(int32_t start) { return _mm512_set1_epi32(start); }
+inline HalfSums ZeroHalfSums() { return _mm512_setzero_si512(); }
+inline const Four& BroadcastPackedLevels(const std::byte* levels) {
+  return BroadcastLevels(levels);
+}
+inline void AddPackedKeys(const Bytes& keys, const Four& levels, HalfSums* sums) {
+  AddProducts(keys, levels, sums);
+}
+// Adds the sums twice.
+inline void AddHalf(const HalfSums& half, KeySums* sums) {
+  *sums = _mm512_add_epi32(*sums, _mm512_add_epi32(half, half));
+}
+// Values of Q5_0 and Q4_0, as those of Q8_0: twice what is stored, less the largest level.
+inline Quads PackedValues(const Bytes& stored, int most) {
+  return _mm512_sub_epi8(_mm512_add_epi8(stored, stored),
+                         _mm512_set1_epi8(static_cast<int8_t>(most)));
+}
 
 struct Weights {
   __m512i upper, lower;

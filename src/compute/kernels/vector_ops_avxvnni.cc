@@ -61,6 +61,33 @@ inline Vec ToFloats(const KeySums& sums) {
   return {_mm256_cvtepi32_ps(sums.eight[0]), _mm256_cvtepi32_ps(sums.eight[1])};
 }
 
+// Keys of Q5_0 and Q4_0.
+using HalfSums = KeySums;
+inline KeySums StartPackedKeys(int32_t start) {
+  return {{_mm256_set1_epi32(start), _mm256_set1_epi32(start)}};
+}
+inline HalfSums ZeroHalfSums() { return StartPackedKeys(0); }
+inline __m256i BroadcastPackedLevels(const std::byte* levels) { return Broadcast4(levels); }
+inline void AddPackedKeys(const Bytes& keys, __m256i levels, HalfSums* sums) {
+  for (int i = 0; i < 2; ++i) AddByteProducts(keys.half[i], levels, &sums->eight[i]);
+}
+// Adds the sums twice.
+inline void AddHalf(const HalfSums& half, KeySums* sums) {
+  for (int i = 0; i < 2; ++i) {
+    const __m256i twice = _mm256_add_epi32(half.eight[i], half.eight[i]);
+    sums->eight[i] = _mm256_add_epi32(sums->eight[i], twice);
+  }
+}
+// Values of Q5_0 and Q4_0, as those of Q8_0: twice what is stored, less the largest level.
+inline Quads PackedValues(const Bytes& stored, int most) {
+  const __m256i top = _mm256_set1_epi8(static_cast<int8_t>(most));
+  Quads quads;
+  for (int i = 0; i < 2; ++i) {
+    quads.eight[i] = _mm256_sub_epi8(_mm256_add_epi8(stored.half[i], stored.half[i]), top);
+  }
+  return quads;
+}
+
 struct Weights {
   __m256i upper, lower;
 };

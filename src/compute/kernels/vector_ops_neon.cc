@@ -124,6 +124,18 @@ inline Vec AddExponent(const Vec& p, const Vec& z) {
   });
 }
 
+// Lane i of the result is lane i ^ kStep.
+template <int kStep>
+inline Vec SwapLanes(const Vec& x) {
+  if constexpr (kStep >= 4) {
+    return Map([&](int k) { return x.quad[k ^ (kStep / 4)]; });
+  } else if constexpr (kStep == 2) {
+    return Map([&](int k) { return vextq_f32(x.quad[k], x.quad[k], 2); });
+  } else {
+    return Map([&](int k) { return vrev64q_f32(x.quad[k]); });
+  }
+}
+
 // Lane i with lane i + 8, then i + 4 and so on, as the other instruction sets have it.
 inline float ReduceMax(const Vec& x) {
   const float32x4_t four = Greater(Greater(x.quad[0], x.quad[2]), Greater(x.quad[1], x.quad[3]));
@@ -177,6 +189,72 @@ inline void AddKeys(const Quads& keys, int8x16_t levels, KeySums* sums) {
 }
 inline Vec ToFloats(const KeySums& sums) {
   return Map([&](int k) { return vcvtq_f32_s32(sums.four[k]); });
+}
+
+// 64 bytes: levels of Q5_0 or Q4_0, or their fifth bits.
+struct Bytes {
+  uint8x16_t part[kQuads];
+};
+inline Bytes LoadBytes(const std::byte* p) {
+  const auto* const at = reinterpret_cast<const uint8_t*>(p);
+  return {{vld1q_u8(at), vld1q_u8(at + 16), vld1q_u8(at + 32), vld1q_u8(at + 48)}};
+}
+inline Bytes LowerHalves(Bytes x) {
+  for (uint8x16_t& part : x.part) part = vandq_u8(part, vdupq_n_u8(15));
+  return x;
+}
+inline Bytes UpperHalves(Bytes x) {
+  for (uint8x16_t& part : x.part) part = vshrq_n_u8(part, 4);
+  return x;
+}
+// Adds the fifth bits of the next run, which are the highest, and drops them.
+inline void AddFifths(Bytes* fifths, Bytes* levels) {
+  for (int k = 0; k < kQuads; ++k) {
+    const uint8x16_t next = vandq_u8(vshrq_n_u8(fifths->part[k], 3), vdupq_n_u8(16));
+    levels->part[k] = vorrq_u8(levels->part[k], next);
+    fifths->part[k] = vaddq_u8(fifths->part[k], fifths->part[k]);
+  }
+}
+
+// Adds the fifth bits of values: 8 bytes, for 4 positions by 8 dimensions twice.
+inline void AddValueFifths(const std::byte* fifths, Bytes* levels) {
+  alignas(16) static constexpr uint8_t kBits[32] = {1,  1,  1,  1,  2,  2,  2,   2,   4,   4,  4,
+                                                    4,  8,  8,  8,  8,  16, 16,  16,  16,  32, 32,
+                                                    32, 32, 64, 64, 64, 64, 128, 128, 128, 128};
+  for (int k = 0; k < kQuads; ++k) {
+    const uint8x16_t own = vreinterpretq_u8_s8(Broadcast4(fifths + k / 2 * 4));
+    const uint8x16_t set = vtstq_u8(own, vld1q_u8(kBits + k % 2 * 16));
+    levels->part[k] = vorrq_u8(levels->part[k], vandq_u8(set, vdupq_n_u8(16)));
+  }
+}
+
+// Keys of Q5_0 and Q4_0.
+using HalfSums = KeySums;
+inline KeySums StartPackedKeys(int32_t start) {
+  const int32x4_t all = vdupq_n_s32(start);
+  return {{all, all, all, all}};
+}
+inline HalfSums ZeroHalfSums() { return ZeroSums(); }
+inline int8x16_t BroadcastPackedLevels(const std::byte* levels) { return Broadcast4(levels); }
+inline void AddPackedKeys(const Bytes& keys, int8x16_t levels, HalfSums* sums) {
+  for (int k = 0; k < kQuads; ++k) {
+    sums->four[k] = vdotq_s32(sums->four[k], vreinterpretq_s8_u8(keys.part[k]), levels);
+  }
+}
+// Adds the sums twice.
+inline void AddHalf(const HalfSums& half, KeySums* sums) {
+  for (int k = 0; k < kQuads; ++k) {
+    sums->four[k] = vaddq_s32(sums->four[k], vshlq_n_s32(half.four[k], 1));
+  }
+}
+// Values of Q5_0 and Q4_0, as those of Q8_0: twice what is stored, less the largest level.
+inline Quads PackedValues(const Bytes& stored, int most) {
+  Quads quads;
+  for (int k = 0; k < kQuads; ++k) {
+    const uint8x16_t twice = vaddq_u8(stored.part[k], stored.part[k]);
+    quads.four[k] = vsubq_s8(vreinterpretq_s8_u8(twice), vdupq_n_s8(static_cast<int8_t>(most)));
+  }
+  return quads;
 }
 
 struct Weights {

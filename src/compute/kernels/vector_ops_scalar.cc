@@ -109,6 +109,12 @@ inline Vec AddExponent(const Vec& p, const Vec& z) {
   });
 }
 
+// Lane i of the result is lane i ^ kStep.
+template <int kStep>
+inline Vec SwapLanes(const Vec& x) {
+  return Map([&](int i) { return x.lane[i ^ kStep]; });
+}
+
 inline float ReduceMax(const Vec& x) {
   float most = x.lane[0];
   for (const float lane : x.lane) most = most > lane ? most : lane;
@@ -153,6 +159,62 @@ inline Quads LoadKeys(const std::byte* p) {
 inline KeySums StartKeySums(int32_t) { return {}; }
 inline void AddKeys(const Quads& keys, const Four& levels, KeySums* sums) {
   AddProducts(keys, levels, sums);
+}
+
+// 64 bytes: levels of Q5_0 or Q4_0, or their fifth bits.
+struct Bytes {
+  uint8_t at[64];
+};
+inline Bytes LoadBytes(const std::byte* p) {
+  Bytes bytes;
+  std::memcpy(bytes.at, p, sizeof(bytes));
+  return bytes;
+}
+inline Bytes LowerHalves(Bytes x) {
+  for (uint8_t& byte : x.at) byte &= 15;
+  return x;
+}
+inline Bytes UpperHalves(Bytes x) {
+  for (uint8_t& byte : x.at) byte >>= 4;
+  return x;
+}
+// Adds the fifth bits of the next run, which are the highest, and drops them.
+inline void AddFifths(Bytes* fifths, Bytes* levels) {
+  for (int i = 0; i < 64; ++i) {
+    levels->at[i] |= static_cast<uint8_t>(fifths->at[i] >> 3 & 16);
+    fifths->at[i] = static_cast<uint8_t>(fifths->at[i] << 1);
+  }
+}
+
+// Adds the fifth bits of values: 8 bytes, for 4 positions by 8 dimensions twice.
+inline void AddValueFifths(const std::byte* fifths, Bytes* levels) {
+  for (int i = 0; i < 64; ++i) {
+    const int own = static_cast<int>(fifths[i / 32 * 4 + i % 4]);
+    levels->at[i] |= static_cast<uint8_t>((own >> (i / 4 % 8) & 1) << 4);
+  }
+}
+
+// Keys of Q5_0 and Q4_0.
+using HalfSums = Sums;
+inline Sums StartPackedKeys(int32_t start) {
+  Sums sums;
+  for (int32_t& lane : sums.lane) lane = start;
+  return sums;
+}
+inline HalfSums ZeroHalfSums() { return {}; }
+inline Four BroadcastPackedLevels(const std::byte* levels) { return BroadcastLevels(levels); }
+inline void AddPackedKeys(const Bytes& keys, const Four& levels, HalfSums* sums) {
+  for (int i = 0; i < 64; ++i) sums->lane[i / 4] += keys.at[i] * levels.factor[i % 4];
+}
+// Adds the sums twice.
+inline void AddHalf(const HalfSums& half, KeySums* sums) {
+  for (int i = 0; i < 16; ++i) sums->lane[i] += 2 * half.lane[i];
+}
+// Values of Q5_0 and Q4_0, as those of Q8_0: twice what is stored, less the largest level.
+inline Quads PackedValues(const Bytes& stored, int most) {
+  Quads quads;
+  for (int i = 0; i < 64; ++i) quads.levels[i] = static_cast<int16_t>(2 * stored.at[i] - most);
+  return quads;
 }
 
 inline void StoreWeights(const Vec& biased, int v, std::byte* out) {

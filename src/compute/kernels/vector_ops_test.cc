@@ -257,11 +257,20 @@ class KvHistory {
   const float* key(int64_t i) const { return keys_.data() + i * shape_.k_dim; }
   const float* value(int64_t i) const { return values_.data() + i * shape_.v_dim; }
   std::byte* tile(int64_t i) const { return tiles_[i]; }
+  // What types that rotate heads hold of the keys, or the values; of others, the exact ones.
+  std::vector<float> HeldKeys() const { return Held(keys_, shape_.type.keys, shape_.k_dim); }
+  std::vector<float> HeldValues() const { return Held(values_, shape_.type.values, shape_.v_dim); }
   const std::byte* const* tiles() const {
     return const_cast<const std::byte* const*>(tiles_.data());
   }
 
  private:
+  static std::vector<float> Held(std::vector<float> heads, DType type, int64_t n) {
+    if (!RotatesHeads(type)) return heads;
+    for (size_t i = 0; i < heads.size(); i += n) RoundAsStored(type, heads.data() + i, n);
+    return heads;
+  }
+
   const KvShape shape_;
   std::vector<float> keys_, values_;
   AlignedBuffer memory_;
@@ -333,6 +342,7 @@ std::vector<float> Attend(const VectorKernels& vec, const KvShape& shape, const 
 
 std::vector<float> AttendExactly(const KvShape& shape, const KvHistory& history,
                                  const Queries& queries, bool sinks) {
+  const std::vector<float> keys = history.HeldKeys(), values = history.HeldValues();
   std::vector<float> out;
   for (size_t i = 0; i < queries.first.size(); ++i) {
     std::vector<double> scores;
@@ -340,7 +350,7 @@ std::vector<float> AttendExactly(const KvShape& shape, const KvHistory& history,
     for (int64_t j = queries.first[i]; j <= queries.last[i]; ++j) {
       double score = 0;
       for (int64_t d = 0; d < shape.k_dim; ++d) {
-        score += double{queries.values[i * shape.k_dim + d]} * history.key(j)[d];
+        score += double{queries.values[i * shape.k_dim + d]} * keys[j * shape.k_dim + d];
       }
       score *= queries.scale;
       if (queries.softcap > 0) score = queries.softcap * std::tanh(score / queries.softcap);
@@ -354,7 +364,7 @@ std::vector<float> AttendExactly(const KvShape& shape, const KvHistory& history,
       const double p = std::exp(scores[j] - largest);
       total += p;
       for (int64_t d = 0; d < shape.v_dim; ++d) {
-        sum[d] += p * history.value(queries.first[i] + static_cast<int64_t>(j))[d];
+        sum[d] += p * values[(queries.first[i] + static_cast<int64_t>(j)) * shape.v_dim + d];
       }
     }
     for (const double s : sum) out.push_back(static_cast<float>(s / total));
@@ -363,26 +373,38 @@ std::vector<float> AttendExactly(const KvShape& shape, const KvHistory& history,
 }
 
 struct AttentionCase {
-  DType type;
+  KvTypes type;
   int64_t k_dim, v_dim, heads, window;
   bool sinks;
   float softcap;
 };
 
-const AttentionCase kCases[] = {
-    {DType::kF32, 64, 64, 1, 0, false, 0},     {DType::kF32, 24, 24, 3, 0, false, 0},
-    {DType::kF32, 72, 56, 2, 20, true, 0},     {DType::kF32, 128, 128, 5, 100, false, 20},
-    {DType::kF16, 64, 64, 4, 0, true, 0},      {DType::kF16, 40, 24, 2, 33, false, 0},
-    {DType::kBF16, 48, 48, 2, 0, false, 0},    {DType::kBF16, 32, 32, 7, 64, true, 50},
-    {DType::kQ8_0, 64, 64, 2, 0, false, 0},    {DType::kQ8_0, 40, 24, 3, 70, true, 0},
-    {DType::kQ8_0, 128, 128, 4, 0, false, 30}, {DType::kQ8_0, 30, 50, 5, 0, true, 0}};
+const AttentionCase kCases[] = {{DType::kF32, 64, 64, 1, 0, false, 0},
+                                {DType::kF32, 24, 24, 3, 0, false, 0},
+                                {DType::kF32, 72, 56, 2, 20, true, 0},
+                                {DType::kF32, 128, 128, 5, 100, false, 20},
+                                {DType::kF16, 64, 64, 4, 0, true, 0},
+                                {DType::kF16, 40, 24, 2, 33, false, 0},
+                                {DType::kBF16, 48, 48, 2, 0, false, 0},
+                                {DType::kBF16, 32, 32, 7, 64, true, 50},
+                                {DType::kQ8_0, 64, 64, 2, 0, false, 0},
+                                {DType::kQ8_0, 40, 24, 3, 70, true, 0},
+                                {DType::kQ8_0, 128, 128, 4, 0, false, 30},
+                                {DType::kQ8_0, 30, 50, 5, 0, true, 0},
+                                {DType::kQ5_0, 64, 64, 3, 0, false, 0},
+                                {DType::kQ4_0, 128, 128, 4, 0, true, 0},
+                                {{DType::kQ5_0, DType::kQ4_0}, 40, 24, 3, 70, true, 0},
+                                {{DType::kQ4_0, DType::kQ5_0}, 80, 576, 2, 0, false, 30},
+                                {{DType::kQ8_0, DType::kQ4_0}, 64, 48, 5, 0, false, 0},
+                                {{DType::kQ5_0, DType::kQ8_0}, 7, 33, 1, 0, false, 0}};
 
 constexpr int64_t kHistory = 215;
 
-double ToleranceOf(DType type) {
+double ToleranceOf(KvTypes type) {
   if (type == DType::kF32) return 5e-6;
   if (type == DType::kF16) return 3e-3;
-  return 2e-2;  // BF16, Q8_0
+  // Of Q5_0 and Q4_0 histories are compared as they are stored, which leaves the queries' levels.
+  return 2e-2;  // BF16, levels
 }
 
 TEST_P(PerIsa, AttentionMatchesDoublePrecision) {
@@ -511,8 +533,11 @@ std::vector<float> AttendInParts(const VectorKernels& vec, const KvShape& shape,
 
 TEST_P(PerIsa, LongHistoriesAreTheSumOfTheirSpans) {
   constexpr int64_t kLong = 2 * kAttentionSpan + 100;
-  for (const auto& [type, window] :
-       {std::pair{DType::kF32, 0}, {DType::kF32, 700}, {DType::kF16, 60}, {DType::kQ8_0, 0}}) {
+  for (const auto& [type, window] : {std::pair{KvTypes(DType::kF32), 0},
+                                     {DType::kF32, 700},
+                                     {DType::kF16, 60},
+                                     {DType::kQ8_0, 0},
+                                     {KvTypes(DType::kQ5_0, DType::kQ4_0), 0}}) {
     const KvShape shape{type, 64, 40};
     const KvHistory history(shape, kLong, vec(), 1);
     // About the ends of spans, where a job's queries do not see the same ones.
@@ -606,6 +631,75 @@ TEST_P(PerIsa, StoredTilesHaveTheScalarBytes) {
       ClearKvTail(shape, 16, others.tile(i));
       EXPECT_EQ(std::memcmp(mine.tile(i), others.tile(i), KvTileBytes(shape)), 0) << NameOf(c.type);
     }
+  }
+}
+
+TEST_P(PerIsa, RotatedHeadsAreReadAsTheyAreRounded) {
+  for (const AttentionCase& c : kCases) {
+    if (!RotatesHeads(c.type.keys) && !RotatesHeads(c.type.values)) continue;
+    const KvShape shape{c.type, c.k_dim, c.v_dim};
+    const KvHistory history(shape, 32, vec(), 1);
+    const std::vector<float> keys = history.HeldKeys(), values = history.HeldValues();
+    std::vector<float> key(static_cast<size_t>(c.k_dim)), value(static_cast<size_t>(c.v_dim));
+    for (int64_t i = 0; i < 32; ++i) {
+      ReadKv(shape, history.tile(i / 16), static_cast<int>(i % 16), key.data(), value.data());
+      const auto same = [&](DType type, const std::vector<float>& read, const float* held) {
+        if (!RotatesHeads(type)) return true;
+        return std::memcmp(read.data(), held, sizeof(float) * read.size()) == 0;
+      };
+      EXPECT_TRUE(same(c.type.keys, key, keys.data() + i * c.k_dim)) << NameOf(c.type) << " " << i;
+      EXPECT_TRUE(same(c.type.values, value, values.data() + i * c.v_dim)) << NameOf(c.type);
+    }
+  }
+}
+
+// Threads store positions of one tile at the same time.
+TEST(KvTile, PositionsShareNoByte) {
+  for (const AttentionCase& c : kCases) {
+    const KvShape shape{c.type, c.k_dim, c.v_dim};
+    const auto bytes = static_cast<size_t>(KvTileBytes(shape));
+    const KvHistory history(shape, 16, Scalar(), 1);
+    AlignedBuffer tile(bytes);
+    std::vector<int> writers(bytes);
+    for (int index = 0; index < 16; ++index) {
+      std::vector<bool> written(bytes);
+      for (const int before : {0x00, 0xFF}) {
+        std::memset(tile.data(), before, bytes);
+        Scalar().store_kv(shape, history.key(index), history.value(index), index, tile.data());
+        for (size_t i = 0; i < bytes; ++i) {
+          if (tile.data()[i] != static_cast<std::byte>(before)) written[i] = true;
+        }
+      }
+      for (size_t i = 0; i < bytes; ++i) writers[i] += written[i] ? 1 : 0;
+    }
+    EXPECT_LE(*std::ranges::max_element(writers), 1) << NameOf(c.type);
+  }
+}
+
+// One large dimension costs the others little: the error is that of the whole head's size.
+TEST(RotatedHeads, AnOutlierDoesNotCostTheOthersTheirLevels) {
+  std::vector<float> head = RandomValues(64, 41);
+  head[5] = 50.0f;
+  for (const DType type : {DType::kQ5_0, DType::kQ4_0}) {
+    std::vector<float> held = head;
+    RoundAsStored(type, held.data(), std::ssize(held));
+    double error = 0, size = 0;
+    for (size_t i = 0; i < head.size(); ++i) {
+      error += std::pow(held[i] - head[i], 2);
+      size += std::pow(head[i], 2);
+    }
+    const double step = 1.0 / MaxLevel(LevelBits(type));
+    EXPECT_LT(std::sqrt(error / size), step);
+  }
+}
+
+TEST(RotatedHeads, RotatingTwiceGivesTheHead) {
+  for (const int64_t n : {1, 2, 7, 64, 80, 576}) {
+    const std::vector<float> head = RandomValues(n, 42);
+    std::vector<float> twice = head;
+    RotateHead(twice.data(), n);
+    RotateHead(twice.data(), n);
+    for (int64_t i = 0; i < n; ++i) EXPECT_NEAR(twice[i], head[i], 1e-5) << n;
   }
 }
 

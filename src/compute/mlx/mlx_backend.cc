@@ -85,7 +85,7 @@ class MlxBackendImpl : public Backend {
   StatusOr<std::unique_ptr<StateStore>> NewState(const Weights& weights,
                                                  const StateOptions& options) const override {
     WEFT_ASSIGN_OR_RETURN(const StateOptions chosen, CheckedOptions(*this, options));
-    return std::make_unique<mlx::MlxState>(weights.spec(), chosen.kv_type, chosen.page_tokens);
+    return std::make_unique<mlx::MlxState>(weights.spec(), chosen.kv_type.keys, chosen.page_tokens);
   }
 
   StatusOr<std::unique_ptr<Executor>> NewExecutor(std::shared_ptr<const Weights> weights,

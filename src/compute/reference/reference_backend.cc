@@ -37,7 +37,7 @@ class ReferenceWeights : public Weights {
 // A page size outside the list is refused, not rounded.
 const BackendCapabilities& ReferenceCapabilities() {
   static const BackendCapabilities capabilities{
-      .kv_types = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0},
+      .kv_types = WithLevelKvTypes({DType::kF32, DType::kF16, DType::kBF16}),
       .page_tokens = {16, 1, 2, 4, 8, 32, 64, 128, 256},
       .slot_kinds = {SlotKind::kConvolution, SlotKind::kDeltaNet, SlotKind::kStateSpace},
       .max_step_tokens = 16384,

@@ -10,6 +10,18 @@ namespace weft {
 
 namespace {
 
+DType EncodedAs(DType type) { return RotatesHeads(type) ? DType::kF32 : type; }
+
+// Encodes a row of heads.
+void Encode(DType type, DType encoded, int n_heads, std::span<const float> row, std::byte* out) {
+  std::vector<float> rounded(row.begin(), row.end());
+  if (type != encoded) {
+    const int64_t n = std::ssize(row) / n_heads;
+    for (int head = 0; head < n_heads; ++head) RoundAsStored(type, rounded.data() + head * n, n);
+  }
+  Quantize(encoded, rounded.data(), std::ssize(rounded), nullptr, out);
+}
+
 std::vector<int64_t> SlotFloats(const ModelSpec& spec) {
   std::vector<int64_t> n_floats;
   for (const SlotState& slot : spec.slots) n_floats.push_back(slot.n_floats);
@@ -18,22 +30,23 @@ std::vector<int64_t> SlotFloats(const ModelSpec& spec) {
 
 }  // namespace
 
-Status ReferenceState::Check(const ModelSpec& spec, DType type) {
-  const int64_t block = InfoOf(type).block_values;
+Status ReferenceState::Check(const ModelSpec& spec, KvTypes type) {
+  const int64_t key_block = InfoOf(EncodedAs(type.keys)).block_values;
+  const int64_t value_block = InfoOf(EncodedAs(type.values)).block_values;
   for (const KvLayer& layer : spec.kv_layers) {
     if (layer.exact) continue;
     const int64_t n_key = layer.n_heads * layer.k_dim;
     const int64_t n_value = layer.n_heads * layer.v_dim;
-    if (n_key % block != 0 || n_value % block != 0) {
+    if (n_key % key_block != 0 || n_value % value_block != 0) {
       return InvalidArgument("keys of ", n_key, " and values of ", n_value, " cannot be stored as ",
-                             NameOf(type), ", which comes in blocks of ", block,
-                             "; use another KV type");
+                             NameOf(type), ", which comes in blocks of ",
+                             std::max(key_block, value_block), "; use another KV type");
     }
   }
   return OkStatus();
 }
 
-ReferenceState::ReferenceState(const ModelSpec& spec, DType type, int page_tokens)
+ReferenceState::ReferenceState(const ModelSpec& spec, KvTypes type, int page_tokens)
     : HostState(page_tokens, SlotFloats(spec)), layers_(spec.kv_layers.size()) {
   layout_.form = 2;  // form 1 stored all layers of a position side by side
   for (size_t group = 0; group < spec.kv_groups.size(); ++group) {
@@ -42,13 +55,16 @@ ReferenceState::ReferenceState(const ModelSpec& spec, DType type, int page_token
       const KvLayer& layer = spec.kv_layers[index];
       LayerPlace& place = layers_[index];
       place.group = static_cast<int>(group);
-      place.type = layer.exact ? DType::kF32 : type;
+      place.type = layer.exact ? KvTypes(DType::kF32) : type;
+      place.key_type = EncodedAs(place.type.keys);
+      place.value_type = EncodedAs(place.type.values);
+      place.n_heads = layer.n_heads;
       place.row_tokens = layer.RowTokens(page_tokens);
       place.offset_bytes = offset_bytes;
       place.n_key = layer.n_heads * layer.k_dim;
       place.n_value = layer.n_heads * layer.v_dim;
-      place.key_bytes = RowBytes(place.type, place.n_key);
-      place.row_bytes = place.key_bytes + RowBytes(place.type, place.n_value);
+      place.key_bytes = RowBytes(place.key_type, place.n_key);
+      place.row_bytes = place.key_bytes + RowBytes(place.value_type, place.n_value);
       offset_bytes += page_tokens / place.row_tokens * place.row_bytes;
     }
     layers_of_group_.push_back(spec.kv_groups[group].kv_layers);
@@ -64,9 +80,9 @@ void ReferenceState::Store(int kv_layer, std::span<const PageId> table, int64_t 
              "a layer stores rows of the shape that the spec gives it");
   TouchPage(place.group, table[position / page_tokens()]);
   std::byte* const at = At(place, table, position);
-  Quantize(place.type, key.data(), place.n_key, nullptr, at);
+  Encode(place.type.keys, place.key_type, place.n_heads, key, at);
   if (!value.empty()) {
-    Quantize(place.type, value.data(), place.n_value, nullptr, at + place.key_bytes);
+    Encode(place.type.values, place.value_type, place.n_heads, value, at + place.key_bytes);
   }
 }
 
@@ -74,8 +90,9 @@ void ReferenceState::Load(int kv_layer, std::span<const PageId> table, int64_t p
                           std::span<float> key, std::span<float> value) const {
   const LayerPlace& place = layers_[kv_layer];
   const std::byte* const at = At(place, table, position);
-  Dequantize(place.type, at, place.n_key, key.data());
-  if (!value.empty()) Dequantize(place.type, at + place.key_bytes, place.n_value, value.data());
+  Dequantize(place.key_type, at, place.n_key, key.data());
+  if (value.empty()) return;
+  Dequantize(place.value_type, at + place.key_bytes, place.n_value, value.data());
 }
 
 void ReferenceState::CopyTokens(int group, const std::byte* from, std::byte* to,

@@ -2,7 +2,8 @@
 //
 // A page of a group holds, for each KvLayer of the group in order, its positions one after the
 // other; a position holds the key row (n_heads * k_dim values) and the value row (n_heads * v_dim
-// values), each encoded in the KV type, or exactly. Reading decodes them, with the encoding's
+// values), each encoded in the KV type, or exactly. Heads of Q5_0 and Q4_0 are rounded as those
+// types store them, and held as F32. Reading decodes them, with the encoding's
 // loss. A slot's states are as long as the spec says.
 #ifndef WEFT_COMPUTE_REFERENCE_REFERENCE_STATE_H_
 #define WEFT_COMPUTE_REFERENCE_REFERENCE_STATE_H_
@@ -16,6 +17,7 @@
 #include "base/state_ids.h"
 #include "base/status.h"
 #include "compute/host_state.h"
+#include "compute/kernels/kv_types.h"
 #include "model/model_spec.h"
 
 namespace weft {
@@ -23,10 +25,10 @@ namespace weft {
 class ReferenceState final : public HostState {
  public:
   // An error when rows of the spec are not whole blocks of the type.
-  static Status Check(const ModelSpec& spec, DType type);
+  static Status Check(const ModelSpec& spec, KvTypes type);
 
   // REQUIRES: Check(spec, type) is OK.
-  ReferenceState(const ModelSpec& spec, DType type, int page_tokens);
+  ReferenceState(const ModelSpec& spec, KvTypes type, int page_tokens);
 
   // One position of one KvLayer. `table` is the sequence's page table of the
   // layer's group; ids were checked. `value` is empty where the layer has no values.
@@ -38,7 +40,9 @@ class ReferenceState final : public HostState {
  private:
   struct LayerPlace {
     int group;
-    DType type;
+    KvTypes type;                // as the spec and the options have it
+    DType key_type, value_type;  // as encoded
+    int n_heads;
     int64_t offset_bytes;  // of the first position, within a page
     int64_t row_bytes;     // of a position's key and value
     int64_t key_bytes;

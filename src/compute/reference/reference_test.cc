@@ -779,8 +779,10 @@ TEST_F(ExecutorPagesTest, RefusesOptionsItDoesNotAdvertise) {
         .status()
         .code();
   };
-  EXPECT_EQ(code({.kv_type = DType::kQ4_0}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.kv_type = DType::kQ4_1}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.kv_type = {DType::kQ5_0, DType::kF16}}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.kv_type = DType::kQ8_0}), StatusCode::kInvalidArgument);  // rows of 2
+  EXPECT_EQ(code({.kv_type = {DType::kQ5_0, DType::kQ4_0}}), StatusCode::kOk);
   EXPECT_EQ(code({.page_tokens = 3}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({.page_tokens = -16}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code_of_step(0), StatusCode::kInvalidArgument);
