@@ -35,7 +35,8 @@ inline constexpr size_t kMaxPrefixMarks = 16;
 // Stands for a row (PromptPart) in Engine::Tokens.
 inline constexpr int32_t kRowToken = -2;
 
-enum class KvType { kF32, kF16, kBF16, kQ8_0 };
+// kQ5_0 and kQ4_0: levels of 5 and 4 bits, after a rotation of each head.
+enum class KvType { kF32, kF16, kBF16, kQ8_0, kQ5_0, kQ4_0 };
 
 // Whether steps may guess the next tokens of an answer and verify the guesses. Guesses change how
 // fast an answer comes, never its tokens, its probabilities or any state.
@@ -49,8 +50,10 @@ enum class Speculation {
 };
 
 struct EngineOptions {
-  int n_threads = 0;  // compute threads including the engine's own; 0: one per core
-  KvType kv_type = KvType::kF16;
+  int n_threads = 0;              // compute threads including the engine's own; 0: one per core
+  KvType kv_type = KvType::kF16;  // of keys, and of values unless `kv_values` says otherwise
+  // Floats have the same type for both; kQ8_0, kQ5_0 and kQ4_0 go with each other.
+  std::optional<KvType> kv_values = {};
   int page_tokens = 0;  // positions per page; 0: the backend's choice
   // Bytes for pages and slots; a device with memory of its own gives no more than it has. 0: half
   // of the machine's free memory when the engine starts, or most of such a device's.

@@ -36,7 +36,7 @@ Status ValidateOptions(const EngineOptions& options) {
 }
 
 StateOptions StateOptionsOf(const EngineOptions& options) {
-  return {.kv_type = KvInfo(options.kv_type).dtype, .page_tokens = options.page_tokens};
+  return {.kv_type = KvTypesOf(options), .page_tokens = options.page_tokens};
 }
 
 // Steps that hold the longest text, where the model needs all of one in a step.
@@ -187,7 +187,7 @@ SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& opt
   // Reads the whole model file.
   if (!files.path.empty()) files.model = model.fingerprint();
   files.backend = model.backend().name();
-  files.kv_type = KvInfo(options.kv_type).name;
+  files.kv_type = KvNameOf(options);
   files.n_vocab = model.n_vocab();
   files.row_values = model.row_width();
   files.max_row_bytes = options.max_row_bytes;

@@ -1,13 +1,17 @@
-// The types in which keys and values can be kept: one row per KvType, with its name and size.
+// The types in which keys and values can be kept: one row per KvType, with its name.
 #ifndef WEFT_ENGINE_KV_TYPE_H_
 #define WEFT_ENGINE_KV_TYPE_H_
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/strings.h"
+#include "compute/state_store.h"
 #include "weft/options.h"
 
 namespace weft {
@@ -18,11 +22,13 @@ struct KvTypeInfo {
   DType dtype;
 };
 
-inline constexpr std::array<KvTypeInfo, 4> kKvTypes = {{
+inline constexpr std::array<KvTypeInfo, 6> kKvTypes = {{
     {KvType::kF32, "f32", DType::kF32},
     {KvType::kF16, "f16", DType::kF16},
     {KvType::kBF16, "bf16", DType::kBF16},
     {KvType::kQ8_0, "q8_0", DType::kQ8_0},
+    {KvType::kQ5_0, "q5_0", DType::kQ5_0},
+    {KvType::kQ4_0, "q4_0", DType::kQ4_0},
 }};
 
 inline const KvTypeInfo& KvInfo(KvType type) {
@@ -30,11 +36,55 @@ inline const KvTypeInfo& KvInfo(KvType type) {
                        [&](const KvTypeInfo& info) { return info.type == type; });
 }
 
+// The types of keys and values.
+struct KvPair {
+  KvType keys = KvType::kF16, values = KvType::kF16;
+};
+
+inline KvPair KvPairOf(const EngineOptions& options) {
+  return {options.kv_type, options.kv_values.value_or(options.kv_type)};
+}
+inline KvTypes KvTypesOf(const EngineOptions& options) {
+  const KvPair pair = KvPairOf(options);
+  return {KvInfo(pair.keys).dtype, KvInfo(pair.values).dtype};
+}
+// "f16", or "q5_0,q4_0".
+inline std::string KvNameOf(const EngineOptions& options) {
+  const KvPair pair = KvPairOf(options);
+  const std::string_view keys = KvInfo(pair.keys).name, values = KvInfo(pair.values).name;
+  return pair.keys == pair.values ? std::string(keys) : StrCat(keys, ",", values);
+}
+
 inline StatusOr<KvType> ParseKvType(std::string_view name) {
   for (const KvTypeInfo& info : kKvTypes) {
     if (info.name == name) return info.type;
   }
-  return InvalidArgument("\"", Printable(name), "\" is not one of f32, f16, bf16, q8_0");
+  return InvalidArgument("\"", Printable(name),
+                         "\" is not one of f32, f16, bf16, q8_0, q5_0, q4_0");
+}
+// All that ParseKvTypes takes.
+inline std::vector<std::string> KvTypeNames() {
+  std::vector<std::string> names;
+  for (const KvTypeInfo& info : kKvTypes) names.emplace_back(info.name);
+  for (const KvTypeInfo& keys : kKvTypes) {
+    for (const KvTypeInfo& values : kKvTypes) {
+      const bool levels = LevelBits(keys.dtype) > 0 && LevelBits(values.dtype) > 0;
+      if (levels && keys.type != values.type) names.push_back(StrCat(keys.name, ",", values.name));
+    }
+  }
+  return names;
+}
+
+// One type for both, or two with a comma.
+inline StatusOr<KvPair> ParseKvTypes(std::string_view text) {
+  const size_t comma = text.find(',');
+  WEFT_ASSIGN_OR_RETURN(const KvType keys, ParseKvType(text.substr(0, comma)));
+  if (comma == std::string_view::npos) return KvPair{keys, keys};
+  WEFT_ASSIGN_OR_RETURN(const KvType values, ParseKvType(text.substr(comma + 1)));
+  const bool levels = LevelBits(KvInfo(keys).dtype) > 0 && LevelBits(KvInfo(values).dtype) > 0;
+  if (keys == values || levels) return KvPair{keys, values};
+  return InvalidArgument("\"", text, "\" cannot be combined: give two of q8_0, q5_0, q4_0, or one ",
+                         "type for keys and values");
 }
 
 }  // namespace weft

@@ -24,4 +24,18 @@ StatusOr<int64_t> LimitMemoryBudget(int64_t wanted_bytes, const Backend& backend
   return std::min(wanted_bytes, most);
 }
 
+double KvBytesPerToken(const ModelSpec& spec, KvTypes types) {
+  constexpr int64_t kBlock = 32;  // values in the largest storage unit of any type
+  const auto bytes = [](DType type, int64_t n) {
+    return static_cast<double>(n * RowBytes(type, kBlock)) / kBlock;
+  };
+  double sum = 0;
+  for (const KvLayer& layer : spec.kv_layers) {
+    sum += (bytes(types.keys, layer.n_heads * layer.k_dim) +
+            bytes(types.values, layer.n_heads * layer.v_dim)) /
+           static_cast<double>(layer.stride);
+  }
+  return sum;
+}
+
 }  // namespace weft

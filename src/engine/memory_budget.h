@@ -23,6 +23,9 @@ StatusOr<int64_t> DefaultMemoryBudget(const Backend& backend, int device,
 StatusOr<int64_t> LimitMemoryBudget(int64_t wanted_bytes, const Backend& backend, int device,
                                     const MemoryClaims& claims);
 
+// Bytes of the keys and values of one position of a session, without what pages are rounded up to.
+double KvBytesPerToken(const ModelSpec& spec, KvTypes types);
+
 }  // namespace weft
 
 #endif  // WEFT_ENGINE_MEMORY_BUDGET_H_

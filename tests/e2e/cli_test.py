@@ -267,6 +267,8 @@ class HelpTest(CliTest):
         self.misuse(*run, "--min-p", "2", says="--min-p")
         self.misuse(*run, "--backend", "abacus", says=["abacus", "cpu", "reference"])
         self.misuse(*run, "--kv", "f8", says=["f8", "q8_0"])
+        self.misuse(*run, "--kv", "q8_0,f9", says=["f9", "q4_0"])
+        self.misuse(*run, "--kv", "q8_0,f16", says=["q8_0,f16", "q8_0,q4_0"])
         self.misuse(*run, "--gpu-layers", "some", says=["some", "auto"])
         self.misuse("inspect", self.llama, "--tensor", "output_norm.weight", says="--out")
         self.misuse("inspect", self.llama, "--out", self.dir / "o.f32", says="--tensor")
@@ -684,9 +686,34 @@ class RunTest(CliTest):
         self.assertEqual(piped.out, self.succeed("run", "-m", self.llama, *flags, TEXT).out)
 
     def test_every_kv_type(self):
-        for kv in ["f32", "f16", "bf16"] + (["q8_0"] if BACKEND != "mlx" else []):
+        types = ["f32", "f16", "bf16"] + (["q8_0"] if BACKEND != "mlx" else [])
+        if BACKEND in ("cpu", "reference"):
+            types += ["q5_0", "q4_0", "q5_0,q4_0", "q8_0,q4_0"]
+        else:
+            refused = weft("run", "-m", self.llama, "--kv", "q5_0,q4_0", "-n", "1", "x")
+            self.assertIn("it has", refused.err)
+        for kv in types:
             self.assertEqual(self.run_json("-n", 4, "--temp", 0, "--kv", kv)["prompt_tokens"],
                              len(self.tokens()) + 1)
+
+    @unittest.skipUnless(BACKEND == "cpu", "KV types of levels")
+    def test_show_tells_what_each_kv_type_costs(self):
+        path = self.dir / "accuracy.txt"
+        path.write_text(TEXT * 20)
+        shown = self.succeed("show", self.llama, "--backend", BACKEND, "--json", "--accuracy", path,
+                             "--accuracy-tokens", 200).json["accuracy"]
+        types = {row["kv"]: row for row in shown}
+        self.assertEqual((types["f32"]["kl"], types["f32"]["same_best"]), (0, 1))
+        self.assertLessEqual(3 * types["q5_0,q4_0"]["bytes_per_token"],
+                             types["f16"]["bytes_per_token"])
+        self.assertLess(types["f16"]["kl"], types["q4_0"]["kl"])
+        self.assertLess(types["q5_0"]["kl"], types["q4_0"]["kl"])
+        told = self.succeed("show", self.llama, "--backend", BACKEND, "--accuracy", path,
+                            "--accuracy-tokens", 20).text
+        self.assertIn("same best token", told)
+        path.write_text("")
+        self.fail("show", self.llama, "--backend", BACKEND, "--accuracy", path,
+                  says="less than two tokens")
 
     def test_a_prompt_longer_than_the_context(self):
         self.fail("run", "-m", self.llama, "--ctx", 32, "word " * 400, says="context")

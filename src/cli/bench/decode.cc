@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "cli/bench/bench.h"
 #include "engine/kv_type.h"
-#include "model/model_spec.h"
+#include "engine/memory_budget.h"
 
 namespace weft::cli {
 
@@ -152,15 +152,7 @@ Status BenchDecode(const Bench& bench, int n_sessions) {
   }
   const double rate = Median(rates), context_rate = Median(context_rates);
   const ModelSpec& spec = bench.model->spec();
-  double kv_values_per_token = 0;
-  for (const KvLayer& layer : spec.kv_layers) {
-    kv_values_per_token +=
-        static_cast<double>(layer.n_values(layer.stride)) / static_cast<double>(layer.stride);
-  }
-  constexpr int64_t kBlock = 32;  // values in the largest storage unit of any type
-  const DType kv = KvInfo(options.kv_type).dtype;
-  const double kv_bytes_per_token =
-      kv_values_per_token * static_cast<double>(RowBytes(kv, kBlock)) / kBlock;
+  const double kv_bytes_per_token = KvBytesPerToken(spec, KvTypesOf(options));
   const RateLimit limit = DecodeLimit(bench.cost, bench.limits, n_sessions,
                                       kv_bytes_per_token * static_cast<double>(bench.flags.depth));
   const EngineStats after = engine->Stats();

@@ -1,14 +1,17 @@
 // weft show: a summary of a model: what it is, what it can do, what it needs on this machine.
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "answer/chat/chat_format.h"
+#include "base/files/mapped_file.h"
 #include "base/strings.h"
 #include "base/terminal.h"
 #include "cli/commands/command.h"
+#include "cli/commands/kv_accuracy.h"
 #include "cli/flags/default_model.h"
 #include "cli/flags/model_finder.h"
 #include "cli/flags/model_flags.h"
@@ -32,6 +35,8 @@ using Json = nlohmann::ordered_json;
 
 struct ShowFlags {
   ModelFlags model;
+  std::string accuracy_path;  // a text, for the KV types
+  int64_t accuracy_tokens = 4096;
   bool json = false;
 };
 
@@ -225,12 +230,57 @@ StatusOr<Shown> Look(const ShowFlags& flags) {
   return shown;
 }
 
+StatusOr<std::vector<KvAccuracy>> Accuracy(const ShowFlags& flags, const Shown& shown) {
+  constexpr size_t kMaxTextBytes = size_t{256} << 20;
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.accuracy_path, kMaxTextBytes));
+  WEFT_ASSIGN_OR_RETURN(const auto model, LoadFlaggedModel(flags.model, shown.file));
+  std::vector<int32_t> tokens = model->Encode(text, /*add_special=*/true, /*parse_special=*/false);
+  const int64_t most = std::min(flags.accuracy_tokens, shown.spec.context_tokens - 1);
+  if (std::ssize(tokens) > most) tokens.resize(static_cast<size_t>(most));
+  return MeasureKvTypes(model, tokens, flags.model.threads);
+}
+
+std::string Decimals(double x, int n) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.*f", n, x);
+  return text;
+}
+
+void PrintAccuracy(const std::vector<KvAccuracy>& types) {
+  std::vector<std::vector<std::string>> lines = {
+      {"--kv", "bytes per token", "KL to f32", "same best token"}};
+  for (const KvAccuracy& type : types) {
+    lines.push_back({type.kv, Decimals(type.bytes_per_token, 0), Decimals(type.kl, 5),
+                     StrCat(Decimals(100 * type.same_best, 1), " %")});
+  }
+  PrintLine("");
+  PrintTable(lines);
+}
+
+Json ToJson(const std::vector<KvAccuracy>& types) {
+  auto list = Json::array();
+  for (const KvAccuracy& type : types) {
+    list.push_back({{"kv", type.kv},
+                    {"bytes_per_token", type.bytes_per_token},
+                    {"kl", type.kl},
+                    {"same_best", type.same_best}});
+  }
+  return list;
+}
+
 Status Show(const ShowFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(const Shown shown, Look(flags));
+  std::vector<KvAccuracy> types;
+  if (!flags.accuracy_path.empty()) {
+    WEFT_ASSIGN_OR_RETURN(types, Accuracy(flags, shown));
+  }
   if (flags.json) {
-    PrintJsonLine(ToJson(shown));
+    Json json = ToJson(shown);
+    if (!types.empty()) json["accuracy"] = ToJson(types);
+    PrintJsonLine(json);
   } else {
     PrintFacts(shown);
+    if (!types.empty()) PrintAccuracy(types);
   }
   return FlushStdout();
 }
@@ -244,6 +294,16 @@ CommandBody MakeShowCommand(CLI::App* app) {
   app->get_option("--model")->description(
       "A model's name, as shown by 'weft list', or its file (default: as for 'weft run')");
   app->add_flag("--json", flags->json, "Print one JSON object");
+  auto* const text = app->add_option(
+      "--accuracy", flags->accuracy_path,
+      "Compute this text with every KV type, and print how far each one's probabilities are from "
+      "those with f32: the mean KL divergence, and how often the most probable token is the same");
+  text->type_name("FILE");
+  app->add_option("--accuracy-tokens", flags->accuracy_tokens, "Max tokens of the text to compute")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
+      ->capture_default_str()
+      ->needs(text);
+  AddBackendFlag(app, &flags->model.backend, "Where --accuracy computes", /*may_choose=*/true);
   app->footer(
       "\nSessions share the weights. The memory of each is that of an f16 KV cache, with "
       "the\nnumber of sessions that fit into half of the free memory. 'weft inspect' shows the\n"

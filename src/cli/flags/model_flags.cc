@@ -165,9 +165,6 @@ void AddExpertFlags(CLI::App* app, int* layers) {
 }  // namespace
 
 void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
-  std::vector<std::string> kv_types;
-  kv_types.reserve(std::size(kKvTypes));
-  for (const KvTypeInfo& info : kKvTypes) kv_types.emplace_back(info.name);
   AddBackendFlag(app, &flags->backend,
                  "Where to compute; auto takes an NVIDIA card that has room for the model and for "
                  "sessions, otherwise the processor",
@@ -181,8 +178,9 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   app->add_flag("--strict-bits", flags->strict_bits,
                 "Bitwise identical answers, whoever runs next to you, also on a backend that does "
                 "not promise that by itself: mlx then computes every token alone, which is slower");
-  app->add_option("--kv", flags->kv, "Data type of the KV cache")
-      ->check(CLI::IsMember(kv_types))
+  app->add_option("--kv", flags->kv,
+                  "Data type of the KV cache; two with a comma: of keys, and of values")
+      ->check(CLI::IsMember(KvTypeNames()))
       ->capture_default_str();
   app->add_option("-t,--threads", flags->threads, "Compute threads (0: one per core)")
       ->check(CLI::Range(0, 1024));
@@ -405,9 +403,10 @@ StatusOr<Speculation> SpeculationOf(const ModelFlags& flags) {
 StatusOr<EngineOptions> FlaggedEngineOptions(const ModelFlags& flags) {
   EngineOptions options;
   options.n_threads = flags.threads;
-  const auto kv_type = ParseKvType(flags.kv);
-  WEFT_RETURN_IF_ERROR(Annotate(kv_type.status(), "--kv: "));
-  options.kv_type = *kv_type;
+  const auto kv_types = ParseKvTypes(flags.kv);
+  WEFT_RETURN_IF_ERROR(Annotate(kv_types.status(), "--kv: "));
+  options.kv_type = kv_types->keys;
+  options.kv_values = kv_types->values;
   WEFT_ASSIGN_OR_RETURN(options.speculation, SpeculationOf(flags));
   options.max_guesses = flags.speculate_max;
   return options;

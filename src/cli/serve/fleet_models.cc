@@ -124,6 +124,7 @@ class ServedModel : public serve::LoadedModel {
     if (const auto own = FlaggedEngineOptions(flags.model); own.ok()) {
       engine.n_threads = own->n_threads;
       engine.kv_type = own->kv_type;
+      engine.kv_values = own->kv_values;
       engine.speculation = own->speculation;
       engine.max_guesses = own->max_guesses;
     }
