@@ -9,7 +9,7 @@
 namespace weft::testing {
 
 void Program::ChooseOptions() {
-  static constexpr KvType kChoices[] = {KvType::kF32, KvType::kF16, KvType::kF16, KvType::kQ8_0};
+  static constexpr KvType kChoices[] = {KvType::kF32, KvType::kF16, KvType::kQ5_0, KvType::kQ8_0};
   static constexpr int kPageTokens[] = {16, 32, 64};
   options_.n_threads = Uniform(1, 2);
   options_.kv_type = kChoices[Uniform(0, 3)];
@@ -59,10 +59,12 @@ void Program::ChooseDrafts() {
 
 void Program::ChooseMemory() {
   StateOptions state;
-  state.kv_type = KvInfo(options_.kv_type).dtype;
+  state.kv_type = KvTypesOf(options_);
   state.page_tokens = options_.page_tokens;
   const auto probe = model_->backend().NewState(*model_->weights(), state);
-  if (!probe.ok() && options_.kv_type == KvType::kQ8_0) {  // heads not made of whole blocks
+  // Heads not made of whole blocks, or a backend without the type.
+  const KvType type = options_.kv_type;
+  if (!probe.ok() && (type == KvType::kQ8_0 || type == KvType::kQ5_0)) {
     options_.kv_type = KvType::kBF16;
     return ChooseMemory();
   }
