@@ -55,24 +55,18 @@ inline std::string KvNameOf(const EngineOptions& options) {
   return pair.keys == pair.values ? std::string(keys) : StrCat(keys, ",", values);
 }
 
+// All that ParseKvType takes.
+inline std::vector<std::string> KvTypeNames() {
+  std::vector<std::string> names;
+  for (const KvTypeInfo& info : kKvTypes) names.emplace_back(info.name);
+  return names;
+}
+
 inline StatusOr<KvType> ParseKvType(std::string_view name) {
   for (const KvTypeInfo& info : kKvTypes) {
     if (info.name == name) return info.type;
   }
-  return InvalidArgument("\"", Printable(name),
-                         "\" is not one of f32, f16, bf16, q8_0, q5_0, q4_0");
-}
-// All that ParseKvTypes takes.
-inline std::vector<std::string> KvTypeNames() {
-  std::vector<std::string> names;
-  for (const KvTypeInfo& info : kKvTypes) names.emplace_back(info.name);
-  for (const KvTypeInfo& keys : kKvTypes) {
-    for (const KvTypeInfo& values : kKvTypes) {
-      const bool levels = LevelBits(keys.dtype) > 0 && LevelBits(values.dtype) > 0;
-      if (levels && keys.type != values.type) names.push_back(StrCat(keys.name, ",", values.name));
-    }
-  }
-  return names;
+  return InvalidArgument("\"", Printable(name), "\" is not one of ", StrJoin(KvTypeNames(), ", "));
 }
 
 // One type for both, or two with a comma.
@@ -83,8 +77,9 @@ inline StatusOr<KvPair> ParseKvTypes(std::string_view text) {
   WEFT_ASSIGN_OR_RETURN(const KvType values, ParseKvType(text.substr(comma + 1)));
   const bool levels = LevelBits(KvInfo(keys).dtype) > 0 && LevelBits(KvInfo(values).dtype) > 0;
   if (keys == values || levels) return KvPair{keys, values};
-  return InvalidArgument("\"", text, "\" cannot be combined: give two of q8_0, q5_0, q4_0, or one ",
-                         "type for keys and values");
+  return InvalidArgument("\"", Printable(text),
+                         "\" cannot be combined; give two of q8_0, q5_0 and ",
+                         "q4_0, or one type for keys and values");
 }
 
 }  // namespace weft

@@ -268,7 +268,7 @@ class HelpTest(CliTest):
         self.misuse(*run, "--backend", "abacus", says=["abacus", "cpu", "reference"])
         self.misuse(*run, "--kv", "f8", says=["f8", "q8_0"])
         self.misuse(*run, "--kv", "q8_0,f9", says=["f9", "q4_0"])
-        self.misuse(*run, "--kv", "q8_0,f16", says=["q8_0,f16", "q8_0,q4_0"])
+        self.misuse(*run, "--kv", "q8_0,f16", says=["q8_0,f16", "two of q8_0"])
         self.misuse(*run, "--gpu-layers", "some", says=["some", "auto"])
         self.misuse("inspect", self.llama, "--tensor", "output_norm.weight", says="--out")
         self.misuse("inspect", self.llama, "--out", self.dir / "o.f32", says="--tensor")
