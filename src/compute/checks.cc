@@ -49,7 +49,8 @@ StatusOr<StateOptions> CheckedOptions(const Backend& backend, StateOptions optio
   if (options.page_tokens == 0) options.page_tokens = has.page_tokens.front();
   if (std::ranges::count(has.kv_types, options.kv_type) == 0) {
     return InvalidArgument("the ", backend.name(), " backend stores no keys and values as ",
-                           NameOf(options.kv_type), "; it has ", DescribeKvTypes(has.kv_types));
+                           NameOf(options.kv_type), "; it has ", DescribeKvTypes(has.kv_types),
+                           "; use one of them, or --backend cpu");
   }
   if (std::ranges::count(has.page_tokens, options.page_tokens) == 0) {
     return InvalidArgument("the ", backend.name(), " backend has no pages of ", options.page_tokens,

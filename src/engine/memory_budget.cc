@@ -1,6 +1,8 @@
 #include "engine/memory_budget.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -29,10 +31,13 @@ double KvBytesPerToken(const ModelSpec& spec, KvTypes types) {
   const auto bytes = [](DType type, int64_t n) {
     return static_cast<double>(n * RowBytes(type, kBlock)) / kBlock;
   };
+  const std::vector<int64_t> v_dims = ValueDims(spec);
   double sum = 0;
-  for (const KvLayer& layer : spec.kv_layers) {
-    sum += (bytes(types.keys, layer.n_heads * layer.k_dim) +
-            bytes(types.values, layer.n_heads * layer.v_dim)) /
+  for (size_t i = 0; i < spec.kv_layers.size(); ++i) {
+    const KvLayer& layer = spec.kv_layers[i];
+    const KvTypes stored = layer.exact ? KvTypes(DType::kF32) : types;
+    sum += (bytes(stored.keys, layer.n_heads * layer.k_dim) +
+            bytes(stored.values, layer.n_heads * v_dims[i])) /
            static_cast<double>(layer.stride);
   }
   return sum;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -41,6 +42,7 @@ class Meeting {
     }
     const double log_sum = std::log(sum) + static_cast<double>(top);
     for (size_t i = 0; i < logits.size(); ++i) {
+      if (probs[i] == 0) continue;  // also of a token that is ruled out
       mean += static_cast<double>(probs[i]) / sum * (static_cast<double>(logits[i]) - log_sum);
     }
     std::unique_lock lock(mutex_);
@@ -65,6 +67,7 @@ class Meeting {
     double sum = 0, cross = 0;
     for (size_t i = 0; i < logits.size(); ++i) {
       sum += static_cast<double>(std::exp(logits[i] - top));
+      if (probs_[i] == 0) continue;
       cross += static_cast<double>(probs_[i]) * static_cast<double>(logits[i] - top);
     }
     out->kl += mean_log_ - (cross / sum_ - std::log(sum));
@@ -128,6 +131,12 @@ void ComputeRows(Measured* own, bool exact, TurnOptions options, int64_t first_r
   meeting->Leave(exact, own->next_position);
 }
 
+// Whether the backend can keep the model's keys and values so.
+bool Holds(const Model& model, KvTypes types) {
+  return std::ranges::count(model.backend().capabilities().kv_types, types) > 0 &&
+         model.backend().NewState(*model.weights(), {.kv_type = types}).ok();
+}
+
 // An engine for the type, or null where the backend does not have it.
 StatusOr<std::unique_ptr<Engine>> StartFor(const std::shared_ptr<const Model>& model,
                                            const std::string& kv, int n_threads,
@@ -142,10 +151,8 @@ StatusOr<std::unique_ptr<Engine>> StartFor(const std::shared_ptr<const Model>& m
   options.speculation = Speculation::kOff;
   result->kv = kv;
   result->bytes_per_token = KvBytesPerToken(model->spec(), KvTypesOf(options));
-  auto engine = Engine::Start(model, options);
-  if (engine.status().code() == StatusCode::kInvalidArgument) return std::unique_ptr<Engine>();
-  WEFT_RETURN_IF_ERROR(engine.status());
-  return *std::move(engine);
+  if (!Holds(*model, KvTypesOf(options))) return std::unique_ptr<Engine>();
+  return Engine::Start(model, options);
 }
 
 }  // namespace
@@ -155,10 +162,14 @@ StatusOr<std::vector<KvAccuracy>> MeasureKvTypes(std::shared_ptr<const Model> mo
                                                  int n_threads) {
   const auto n = static_cast<int64_t>(tokens.size());
   if (n < 2) return InvalidArgument("the text has less than two tokens; give a longer one");
+  // The engines compute at the same time.
+  const int n_cores =
+      n_threads > 0 ? n_threads : static_cast<int>(std::thread::hardware_concurrency());
+  const int n_each = std::max(1, n_cores / static_cast<int>(std::size(kTypes)));
   std::vector<Measured> all;
   for (const char* const kv : kTypes) {
     Measured measured;
-    WEFT_ASSIGN_OR_RETURN(measured.engine, StartFor(model, kv, n_threads, &measured.result));
+    WEFT_ASSIGN_OR_RETURN(measured.engine, StartFor(model, kv, n_each, &measured.result));
     if (measured.engine != nullptr) all.push_back(std::move(measured));
   }
   if (all.empty() || all[0].result.kv != kTypes[0]) {
@@ -181,7 +192,10 @@ StatusOr<std::vector<KvAccuracy>> MeasureKvTypes(std::shared_ptr<const Model> mo
   for (Measured& own : all) {
     WEFT_RETURN_IF_ERROR(own.status);
     const auto n_rows = static_cast<double>(n - first_row);
-    own.result.kl = std::max(0.0, own.result.kl / n_rows);
+    if (!std::isfinite(own.result.kl)) {
+      return Internal("the probabilities with --kv ", own.result.kv, " are not numbers");
+    }
+    own.result.kl = std::max(0.0, own.result.kl / n_rows);  // less is rounding
     own.result.same_best = results.empty() ? 1 : own.result.same_best / n_rows;
     results.push_back(own.result);
   }

@@ -304,6 +304,7 @@ CommandBody MakeShowCommand(CLI::App* app) {
       ->capture_default_str()
       ->needs(text);
   AddBackendFlag(app, &flags->model.backend, "Where --accuracy computes", /*may_choose=*/true);
+  app->get_option("--backend")->needs(text);
   app->footer(
       "\nSessions share the weights. The memory of each is that of an f16 KV cache, with "
       "the\nnumber of sessions that fit into half of the free memory. 'weft inspect' shows the\n"

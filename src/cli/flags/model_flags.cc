@@ -290,8 +290,13 @@ namespace {
 StatusOr<std::string> BackendNameOf(const ModelFlags& flags) {
   if (flags.backend == ModelOptions::kAnyBackend) {
     const auto cards = FindBackend("cuda");
-    const bool takes_heads = cards.ok() && (*cards)->capabilities().prediction_heads;
-    return flags.speculate == "mtp" && !takes_heads ? "cpu" : flags.backend;
+    if (!cards.ok()) return flags.backend;
+    const BackendCapabilities& has = (*cards)->capabilities();
+    const bool lacks_heads = flags.speculate == "mtp" && !has.prediction_heads;
+    WEFT_ASSIGN_OR_RETURN(const KvPair kv, ParseKvTypes(flags.kv));
+    const KvTypes types(KvInfo(kv.keys).dtype, KvInfo(kv.values).dtype);
+    const bool lacks_types = std::ranges::count(has.kv_types, types) == 0;
+    return lacks_heads || lacks_types ? "cpu" : flags.backend;
   }
   WEFT_ASSIGN_OR_RETURN(const Backend* const backend, FindBackend(flags.backend));
   if (!flags.strict_bits || backend->capabilities().same_bits) return flags.backend;

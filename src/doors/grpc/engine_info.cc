@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "doors/host/model_host.h"
+#include "engine/kv_type.h"
 #include "json/json_text.h"
 #include "model/hugging_face_names.h"
 #include "model/sampling/sampling_parameters.h"
@@ -47,20 +48,6 @@ std::string AdviceJson(const SamplingAdvice& advice) {
   return CompactJson(json);
 }
 
-std::string_view NameOf(KvType type) {
-  switch (type) {
-    case KvType::kF32:
-      return "f32";
-    case KvType::kF16:
-      return "f16";
-    case KvType::kBF16:
-      return "bf16";
-    case KvType::kQ8_0:
-      return "q8_0";
-  }
-  return "";
-}
-
 }  // namespace
 
 std::string ServedName(std::string_view model_id) {
@@ -102,7 +89,7 @@ void Fill(const Host& host, const Serving& serving,
   response->set_last_receive_timestamp(static_cast<double>(WallClockMicros()) * 1e-6);
   response->set_is_paused(host.drain_switch()->is_on());
   response->set_data_parallel_size(1);
-  response->set_kv_cache_dtype(std::string(NameOf(options.kv_type)));
+  response->set_kv_cache_dtype(KvNameOf(options));
   response->set_block_size(static_cast<int32_t>(host.engine().Stats().page_tokens));
   response->set_max_num_seqs(options.max_running);
   response->set_constrained_decoding_start("first_token");
