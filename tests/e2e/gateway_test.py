@@ -199,7 +199,7 @@ def drain_one(port, worker, direct, headers):
         chats = [pool.submit(chat, port, number, begun=begun.release)
                  for number in range(N_CHATS)]
         for _ in range(N_CHATS // 2):
-            begun.acquire()
+            assert begun.acquire(timeout=TIMEOUT_S)
         status, body = ask(worker.port, "/drain", {}, headers)
         assert status == 200, body
         assert [future.result()[0] for future in chats] == direct

@@ -20,6 +20,7 @@ class EmbedCall final : public TaskCall {
  private:
   StatusOr<std::string> Read(grpc::ByteBuffer* message) override;
   Task<Status> Work() override;
+  bool has_one_message() const override { return true; }
 
   TurnOptions turn_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,15 @@ double Share(int64_t part, int64_t whole) {
   return whole <= 0 ? 0 : std::min(1.0, static_cast<double>(part) / static_cast<double>(whole));
 }
 
+int64_t PendingTokens(const std::vector<TurnInfo>& turns) {
+  int64_t sum = 0;
+  for (const TurnInfo& turn : turns) {
+    const bool is_pending = turn.stage != TurnInfo::Stage::kWriting;
+    if (is_pending) sum += turn.prompt_tokens - turn.done_tokens;
+  }
+  return sum;
+}
+
 }  // namespace
 
 double ThroughputMeter::PerSecond(int64_t generated, int64_t now_us) {
@@ -33,24 +43,33 @@ double ThroughputMeter::PerSecond(int64_t generated, int64_t now_us) {
              : static_cast<double>(generated - before_.generated) * 1e6 / static_cast<double>(us);
 }
 
-EngineLoad LoadMeter::Current() {
+EngineLoad LoadMeter::Current(const RpcHead& head) {
   const EngineStats stats = engine_.Stats();
-  EngineLoad load = LoadOf(stats, engine_.Turns());
+  const std::vector<TurnInfo> turns = engine_.Turns();
+  EngineLoad load = head.sees_load ? LoadOf(stats, turns) : OwnLoadOf(turns, head.domain);
   load.set_max_running_requests(static_cast<uint32_t>(engine_.options().max_running));
+  if (!head.sees_load) return load;
   load.set_gen_throughput(throughput_.PerSecond(stats.generated_tokens, NowMicros()));
   return load;
 }
 
+EngineLoad OwnLoadOf(const std::vector<TurnInfo>& turns, std::string_view domain) {
+  std::vector<TurnInfo> own;
+  std::ranges::copy_if(turns, std::back_inserter(own),
+                       [&](const TurnInfo& turn) { return turn.domain == domain; });
+  const auto n_waiting = std::ranges::count(own, TurnInfo::Stage::kQueued, &TurnInfo::stage);
+  EngineLoad load;
+  load.set_running_requests(static_cast<uint32_t>(std::ssize(own) - n_waiting));
+  load.set_waiting_requests(static_cast<uint32_t>(n_waiting));
+  load.set_prefill_pending_tokens(static_cast<uint32_t>(PendingTokens(own)));
+  return load;
+}
+
 EngineLoad LoadOf(const EngineStats& stats, const std::vector<TurnInfo>& turns) {
-  int64_t pending_tokens = 0;
-  for (const TurnInfo& turn : turns) {
-    const bool is_pending = turn.stage != TurnInfo::Stage::kWriting;
-    if (is_pending) pending_tokens += turn.prompt_tokens - turn.done_tokens;
-  }
   EngineLoad load;
   load.set_running_requests(static_cast<uint32_t>(stats.turns_running));
   load.set_waiting_requests(static_cast<uint32_t>(stats.turns_queued));
-  load.set_prefill_pending_tokens(static_cast<uint32_t>(pending_tokens));
+  load.set_prefill_pending_tokens(static_cast<uint32_t>(PendingTokens(turns)));
   load.set_token_usage(stats.kv_usage());
   load.set_active_token_usage(stats.kv_usage());
   load.set_cache_hit_rate(Share(stats.cached_tokens, stats.cached_tokens + stats.prompt_tokens));

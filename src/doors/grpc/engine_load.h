@@ -3,10 +3,12 @@
 #define WEFT_DOORS_GRPC_ENGINE_LOAD_H_
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "base/mutex.h"
 #include "common.pb.h"
+#include "doors/grpc/rpc_call.h"
 #include "vllm_engine.pb.h"
 #include "weft/engine.h"
 
@@ -32,8 +34,8 @@ class LoadMeter {
   // `engine` outlives the object.
   explicit LoadMeter(Engine* engine) : engine_(*engine) {}
 
-  // Everything but what numbers it within a stream.
-  smg::grpc::common::EngineLoad Current();
+  // Everything that the caller may know but what numbers it within a stream.
+  smg::grpc::common::EngineLoad Current(const RpcHead& head);
 
  private:
   Engine& engine_;
@@ -42,6 +44,10 @@ class LoadMeter {
 
 // Without the throughput and the limits, which the stats do not have.
 smg::grpc::common::EngineLoad LoadOf(const EngineStats& stats, const std::vector<TurnInfo>& turns);
+
+// What a key may know: its own turns.
+smg::grpc::common::EngineLoad OwnLoadOf(const std::vector<TurnInfo>& turns,
+                                        std::string_view domain);
 
 vllm::grpc::engine::SchedulerLoad SchedulerLoadOf(const smg::grpc::common::EngineLoad& load);
 

@@ -75,6 +75,19 @@ TEST(EngineLoad, SmallMovesAreNotSent) {
   EXPECT_TRUE(HasMoved(fast, faster));
 }
 
+TEST(EngineLoad, AKeyKnowsItsOwnTurnsOnly) {
+  const std::vector<TurnInfo> turns = {
+      {.domain = "a", .stage = TurnInfo::Stage::kQueued, .prompt_tokens = 50},
+      {.domain = "a", .stage = TurnInfo::Stage::kReading, .prompt_tokens = 30, .done_tokens = 10},
+      {.domain = "b", .stage = TurnInfo::Stage::kReading, .prompt_tokens = 900},
+      {.domain = "b", .stage = TurnInfo::Stage::kQueued, .prompt_tokens = 900}};
+  const EngineLoad load = OwnLoadOf(turns, "a");
+  EXPECT_EQ(load.running_requests(), 1u);
+  EXPECT_EQ(load.waiting_requests(), 1u);
+  EXPECT_EQ(load.prefill_pending_tokens(), 70u);
+  EXPECT_EQ(load.token_usage() + load.cache_hit_rate() + load.gen_throughput(), 0);
+}
+
 TEST(ThroughputMeter, CountsTheLastSeconds) {
   ThroughputMeter meter;
   constexpr int64_t kSecond = 1'000'000;

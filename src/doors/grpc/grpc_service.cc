@@ -296,9 +296,9 @@ const GrpcService::Method GrpcService::kMethods[] = {
      [](GrpcService* service, grpc::CallbackServerContext* context, RpcHead head) -> RpcCall* {
        return Method::Unary<vllm_pb::GetLoadsRequest, vllm_pb::GetLoadsResponse>(
            context, std::move(head),
-           [service](const RpcHead&, const vllm_pb::GetLoadsRequest& request,
+           [service](const RpcHead& head, const vllm_pb::GetLoadsRequest& request,
                      vllm_pb::GetLoadsResponse* response) {
-             return service->GetLoads(request, response);
+             return service->GetLoads(head, request, response);
            });
      }},
     {"/vllm.grpc.engine.VllmEngine/FlushCache",
@@ -377,6 +377,7 @@ Status GrpcService::FindOwner(const grpc::CallbackServerContext& context, bool f
   head->is_operators =
       needs_none || (options_.operators.required() ? options_.operators.Find(key).has_value()
                                                    : owner.has_value() && keys_.size() == 1);
+  head->sees_load = head->is_operators || options_.open || !keys_.required();
   const bool may_ask = options_.open || !keys_.required() || owner.has_value();
   if (!may_ask && !(head->is_operators && for_operators)) {
     return MakeStatus(StatusCode::kUnauthenticated,
@@ -413,7 +414,7 @@ Serving GrpcService::serving() const {
   return {.active_requests = calls_.size(), .uptime_s = uptime.count()};
 }
 
-Status GrpcService::GetLoads(const vllm_pb::GetLoadsRequest& request,
+Status GrpcService::GetLoads(const RpcHead& head, const vllm_pb::GetLoadsRequest& request,
                              vllm_pb::GetLoadsResponse* response) {
   if (request.dp_rank() != 0) {
     return InvalidArgument("dp_rank ", request.dp_rank(), " does not exist: there is only rank 0");
@@ -421,7 +422,7 @@ Status GrpcService::GetLoads(const vllm_pb::GetLoadsRequest& request,
   response->set_timestamp(UtcText());
   response->set_version("weft-" WEFT_VERSION);
   response->set_dp_rank_count(1);
-  *response->add_loads() = SchedulerLoadOf(meter_.Current());
+  *response->add_loads() = SchedulerLoadOf(meter_.Current(head));
   return OkStatus();
 }
 

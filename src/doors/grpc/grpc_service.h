@@ -62,7 +62,7 @@ class GrpcService final : public grpc::CallbackGenericService {
   template <typename Ids>
   Status Abort(const RpcHead& head, const Ids& request_ids);
   Serving serving() const;
-  Status GetLoads(const vllm::grpc::engine::GetLoadsRequest& request,
+  Status GetLoads(const RpcHead& head, const vllm::grpc::engine::GetLoadsRequest& request,
                   vllm::grpc::engine::GetLoadsResponse* response);
   // Whether callers may be told what tokens are cached: not if tenants share them.
   bool TellsPrefixes() const;

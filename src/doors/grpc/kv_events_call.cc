@@ -99,6 +99,11 @@ Task<Status> KvEventsCall::Work() {
     const bool begins = Watch();
     std::vector<PrefixEvent> events;
     const Status told = feed_ != nullptr ? feed_->Take(&events) : OkStatus();
+    if (told.code() == StatusCode::kResourceExhausted) {
+      // Too much has changed to be told one by one, as when the cache was flushed: begins again.
+      has_begun_ = false;
+      continue;
+    }
     if (!told.ok()) co_return told;
     if (begins || !events.empty()) {
       auto sending = SendEvents(events, begins);
@@ -152,7 +157,7 @@ Task<bool> KvEventsCall::SendEvents(const std::vector<PrefixEvent>& events, bool
 }
 
 Task<bool> KvEventsCall::SendLoadIfDue() {
-  const bool moved = HasMoved(load_, meter_.Current());
+  const bool moved = HasMoved(load_, meter_.Current(head()));
   const auto silence = idle_beats_ >= kBeatsUntilIdle ? kIdleBeat : kBeat;
   if (!moved && std::chrono::steady_clock::now() - sent_at_ < silence) co_return true;
   Batch batch;
@@ -166,7 +171,7 @@ Task<bool> KvEventsCall::SendLoadIfDue() {
 }
 
 void KvEventsCall::AddLoad(bool load_only, Batch* batch) {
-  load_ = meter_.Current();
+  load_ = meter_.Current(head());
   auto* const load = batch->mutable_load();
   *load = load_;
   load->set_sample(++sample_);

@@ -37,6 +37,7 @@ struct RpcHead {
   std::string key_name;  // for the log
   bool log_text = false;
   bool is_operators = false;  // may ask for what concerns everybody
+  bool sees_load = true;      // of all turns, not only of its own
 };
 
 template <typename Message>

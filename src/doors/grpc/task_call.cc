@@ -100,6 +100,8 @@ Task<void> TaskCall::Run() {
   // This may be destroyed from here on.
   if (status->ok() && response_.has_value()) {
     EndWith(*std::move(response_));
+  } else if (status->ok() && has_one_message()) {
+    End(Cancelled("the request was aborted"));
   } else {
     End(*status);
   }

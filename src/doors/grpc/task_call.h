@@ -84,7 +84,9 @@ class TaskCall : public RpcCall {
   virtual StatusOr<std::string> Read(grpc::ByteBuffer* message) = 0;
   // Runs the call to its end.
   virtual Task<Status> Work() = 0;
-  // The only message of a call without a stream. Sent if Work succeeds.
+  // Whether the call has one message and no stream; it is given to Respond, and sent if Work
+  // succeeds.
+  virtual bool has_one_message() const { return false; }
   void Respond(grpc::ByteBuffer response) { response_ = std::move(response); }
 
   // Why it cannot be run any more; nullopt: it can.
