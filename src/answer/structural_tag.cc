@@ -129,8 +129,10 @@ class TagReader {
   }
 
  private:
-  // A literal text, in which control tokens stand for themselves.
-  Structure Text(std::string_view text) const {
+  Structure Text(std::string_view text) const { return Structure::Literal(LiteralOf(text)); }
+
+  // The bytes of a literal text, in which control tokens stand for themselves.
+  std::string LiteralOf(std::string_view text) const {
     std::string bytes;
     for (size_t at = 0; at < text.size();) {
       const TokenId control = ControlAt(text.substr(at));
@@ -141,7 +143,7 @@ class TagReader {
         at += tokenizer_.Piece(control, /*render_special=*/true).size();
       }
     }
-    return Structure::Literal(std::move(bytes));
+    return bytes;
   }
 
   // The control token with which the text begins: markers are short and end with a bracket.
@@ -226,14 +228,6 @@ class TagReader {
       return Structure::Sequence({after, Structure::TextUntil(std::move(text), LiteralOf(end))});
     }
     return Structure::Sequence({after, *std::move(inner), Text(end)});
-  }
-
-  // As the bytes of Text.
-  std::string LiteralOf(std::string_view text) const {
-    const TokenId control = ControlAt(text);
-    const bool is_all =
-        control != kNoToken && tokenizer_.Piece(control, /*render_special=*/true) == text;
-    return is_all ? constraint::ControlBytes(control) : std::string(text);
   }
 
   // The beginning of a tag that ends free text: its trigger, or a control token around that.

@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "answer/masks/constraint_mask.h"
+#include "base/tokens.h"
 #include "tests/support/engine_harness.h"
 
 namespace weft {
@@ -24,6 +28,13 @@ class StructuralTag : public ::testing::Test {
     if (!compiled.ok()) return false;
     constraint::ConstraintState state = (*compiled)->Begin();
     return state.AdvanceText(text) && state.CanEnd();
+  }
+  // Takes the token if a model could write it next.
+  static bool Takes(TokenId token, constraint::ConstraintState* state) {
+    std::vector<uint32_t> mask(state->constraint().tokens().mask_words());
+    state->FillMask(mask);
+    const auto id = static_cast<size_t>(token);
+    return (mask[id / 32] >> (id % 32) & 1) != 0 && state->Advance(token);
   }
   std::string Refusal(const std::string& tag) {
     const auto read = ReadStructuralTag(tag, *model_->tokenizer());
@@ -93,6 +104,34 @@ TEST_F(StructuralTag, FreeTextWithoutTexts) {
     "content": {"type": "any_text", "excludes": ["no"]}}})";
   EXPECT_TRUE(Allows(kTag, "<t>yes</t>"));
   EXPECT_FALSE(Allows(kTag, "<t>no</t>"));
+}
+
+TEST_F(StructuralTag, MarksOfTextAndControlTokens) {
+  constexpr char kTag[] = R"({"format": {"type": "triggered_tags",
+    "triggers": ["<|im_start|>call", "a <|im_start|>"], "tags": [
+      {"begin": "<|im_start|>call ", "content": {"type": "any_text"}, "end": "\n<|im_start|>!"},
+      {"begin": "a <|im_start|>b", "content": {"type": "regex", "pattern": "[0-9]"}, "end": ""}]}})";
+  const auto compiled = CompileStructuralTag(*model_, kTag);
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  const TokenId start = model_->tokenizer()->Find("<|im_start|>");
+  ASSERT_TRUE(start != kNoToken && model_->tokenizer()->IsControl(start));
+  constraint::ConstraintState state = (*compiled)->Begin();
+  ASSERT_TRUE(state.AdvanceText("so "));
+  ASSERT_TRUE(Takes(start, &state)) << "the trigger begins with a control token";
+  EXPECT_FALSE(state.AdvanceText("other"));
+  EXPECT_FALSE(state.CanEnd());
+  ASSERT_TRUE(state.AdvanceText("call what"));
+  EXPECT_FALSE(Takes(start, &state)) << "the end mark begins with a line break";
+  ASSERT_TRUE(state.AdvanceText("\n"));
+  ASSERT_TRUE(Takes(start, &state)) << "the end mark has a control token in its middle";
+  EXPECT_FALSE(state.CanEnd());
+  ASSERT_TRUE(state.AdvanceText("!"));
+  EXPECT_TRUE(state.CanEnd());
+  ASSERT_TRUE(state.AdvanceText(" and a "));
+  ASSERT_TRUE(Takes(start, &state)) << "the trigger ends with a control token";
+  EXPECT_FALSE(state.CanEnd());
+  ASSERT_TRUE(state.AdvanceText("b1"));
+  EXPECT_TRUE(state.CanEnd());
 }
 
 TEST_F(StructuralTag, SaysWhatIsWrong) {
