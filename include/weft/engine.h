@@ -78,10 +78,10 @@ struct EngineStats {
   int64_t sessions_ready = 0, sessions_running = 0, sessions_parked = 0, sessions_poisoned = 0;
   int64_t turns_queued = 0, turns_running = 0;
   int64_t pages_used = 0, pages_in_index = 0, page_budget = 0;
-  // The share of the KV cache that only sessions hold, from 0 to 1: the prefix cache's pages can be
-  // evicted.
+  int64_t pages_evictable = 0;  // those in the index that no session holds
+  // The share of the KV cache that sessions hold, from 0 to 1: the other pages can be evicted.
   double kv_usage() const {
-    const auto held = static_cast<double>(pages_used - pages_in_index);
+    const auto held = static_cast<double>(pages_used - pages_evictable);
     return page_budget == 0 ? 0 : held / static_cast<double>(page_budget);
   }
   int64_t page_tokens = 0;   // 0 without attention

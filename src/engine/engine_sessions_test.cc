@@ -118,6 +118,31 @@ TEST(EngineSessionsTest, PagesAreSharedWithConversationsOnly) {
   }
 }
 
+// Pages in the prefix cache that a session holds cannot be evicted.
+TEST(EngineSessionsTest, WhatSessionsHoldOfTheCacheIsInUse) {
+  for (const char* architecture : {"llama", "gemma3"}) {
+    auto engine = StartEngine(SmallEngine(), TinyModel(architecture));
+    const SessionId trunk = NewSession(engine.get(), "trunk");
+    RunTurn(engine.get(), trunk, Greedy(RandomTokens(200, 1), 5));
+    const int64_t held = engine->Inspect(trunk)->pages;
+    const EngineStats stats = engine->Stats();
+    ASSERT_GT(held, 0);
+    ASSERT_GT(stats.page_budget, 0);
+    EXPECT_GT(stats.pages_in_index, stats.pages_evictable);
+    const double usage = static_cast<double>(held) / static_cast<double>(stats.page_budget);
+    EXPECT_DOUBLE_EQ(stats.kv_usage(), usage);
+    const auto fork = engine->Fork(trunk, 200, {.name = "fork"});
+    ASSERT_TRUE(fork.ok()) << fork.status();
+    EXPECT_DOUBLE_EQ(engine->Stats().kv_usage(), usage) << "shared pages count once";
+    EXPECT_OK(engine->Close(trunk, true));
+    EXPECT_GT(engine->Stats().kv_usage(), 0);
+    EXPECT_OK(engine->Close(*fork, true));
+    EXPECT_EQ(engine->Stats().kv_usage(), 0);
+    EXPECT_GT(engine->Stats().pages_in_index, 0) << "the prefix stays in the cache";
+    EXPECT_OK(engine->CheckIntegrity());
+  }
+}
+
 TEST(EngineSessionsTest, AForkSharesPagesAndGoesItsOwnWay) {
   for (const char* architecture : {"llama", "gemma3", "recurrent-llama", "recurrent-gemma3"}) {
     auto engine = StartEngine(SmallEngine(), TinyModel(architecture));

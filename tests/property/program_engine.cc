@@ -121,6 +121,7 @@ void Program::CheckAccounts() {
   }
   if (stats.row_bytes > memory_bytes_ / 2) Fail("rows take ", stats.row_bytes, " bytes");
   if (stats.pages_in_index > stats.pages_used) Fail("more pages in the index than in use");
+  if (stats.pages_evictable > stats.pages_in_index) Fail("more pages to evict than in the index");
   if (!options_.prefix_cache && stats.pages_in_index + stats.checkpoints != 0) {
     Fail("an index that was not wanted");
   }

@@ -14,9 +14,10 @@ EngineStats Stats() {
   EngineStats stats;
   stats.turns_running = 2;
   stats.turns_queued = 1;
-  // 30 pages are in use, 20 of them by the prefix cache, which would give them up.
+  // 30 pages are in use, 20 of them by the prefix cache alone, which would give them up.
   stats.pages_used = 30;
-  stats.pages_in_index = 20;
+  stats.pages_in_index = 28;
+  stats.pages_evictable = 20;
   stats.page_budget = 40;
   stats.token_budget = 640;
   stats.prompt_tokens = 25;

@@ -26,6 +26,7 @@ TEST(Metrics, CountsAndRenders) {
   stats.turns_running = 3;
   stats.prompt_tokens = 8;
   stats.pages_in_index = 7;
+  stats.pages_evictable = 7;
   stats.guesses = 4;
   stats.guessed_tokens = 9;
   stats.accepted_guesses = 5;

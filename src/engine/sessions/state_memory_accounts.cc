@@ -77,7 +77,7 @@ StateMemory::Sharing StateMemory::SharingOf(const Session& session) const {
     for (const PageId page : table.pages().subspan(static_cast<size_t>(table.first_present()))) {
       const auto i = static_cast<size_t>(page);
       const int32_t kept = i < keepers_[g].size() ? keepers_[g][i] : 0;
-      const int64_t others = pools_[g]->use_count(page) - index_->HoldersOf(g, page) - kept - 1;
+      const int64_t others = pools_[g]->use_count(page) - pools_[g]->cached_count(page) - kept - 1;
       if (others <= 0) continue;
       ++sharing.pages;
       sharing.sessions = std::max(sharing.sessions, others);
@@ -136,6 +136,9 @@ void StateMemory::FillStats(EngineStats* stats) const {
   for (const int64_t page : layout_.page_bytes) bytes_of_each += page;
   stats->pages_used = pages_used();
   stats->pages_in_index = std::accumulate(index.pages.begin(), index.pages.end(), int64_t{0});
+  stats->pages_evictable =
+      std::accumulate(pools_.begin(), pools_.end(), int64_t{0},
+                      [](int64_t n, const auto& pool) { return n + pool->only_cached(); });
   stats->page_budget =
       bytes_of_each == 0 ? 0 : limit_bytes() / bytes_of_each * static_cast<int64_t>(n_groups());
   stats->page_tokens = bytes_of_each == 0 ? 0 : page_tokens();

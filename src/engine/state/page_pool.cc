@@ -20,6 +20,7 @@ StatusOr<int32_t> PagePool::Allocate() {
   if (free_.empty()) {
     id = extent();
     counts_.push_back(0);
+    cached_.push_back(0);
     in_freed_.push_back(false);
     watched_.push_back(false);
   } else {
@@ -34,13 +35,39 @@ StatusOr<int32_t> PagePool::Allocate() {
 }
 
 void PagePool::Ref(int32_t id) {
+  Add(id);
+  if (cached_count(id) > 0 && cached_count(id) == use_count(id) - 1) --only_cached_;
+}
+
+void PagePool::RefCached(int32_t id) {
+  Add(id);
+  ++cached_[static_cast<size_t>(id)];
+}
+
+bool PagePool::Unref(int32_t id) {
+  WEFT_CHECK(id >= 0 && id < extent() && use_count(id) > cached_count(id),
+             "a reference given back twice");
+  const bool is_last = Remove(id);
+  if (IsOnlyCached(id)) ++only_cached_;
+  return is_last;
+}
+
+bool PagePool::UnrefCached(int32_t id) {
+  WEFT_CHECK(id >= 0 && id < extent() && cached_count(id) > 0,
+             "a reference of a cache given back twice");
+  --cached_[static_cast<size_t>(id)];
+  const bool is_last = Remove(id);
+  if (is_last) --only_cached_;
+  return is_last;
+}
+
+void PagePool::Add(int32_t id) {
   WEFT_CHECK(id >= 0 && id < extent() && use_count(id) > 0, "a reference to what is free");
   WEFT_CHECK(use_count(id) < std::numeric_limits<int32_t>::max(), "too many references");
   ++counts_[static_cast<size_t>(id)];
 }
 
-bool PagePool::Unref(int32_t id) {
-  WEFT_CHECK(id >= 0 && id < extent() && use_count(id) > 0, "a reference given back twice");
+bool PagePool::Remove(int32_t id) {
   const bool is_last = --counts_[static_cast<size_t>(id)] == 0;
   if (watched_[static_cast<size_t>(id)]) {
     watched_[static_cast<size_t>(id)] = false;
@@ -73,7 +100,7 @@ void PagePool::set_budget(int32_t budget) {
 }
 
 Status PagePool::CheckIntegrity(std::span<const int32_t> expected) const {
-  int32_t used = 0;
+  int32_t used = 0, only_cached = 0;
   std::vector<bool> listed(counts_.size(), false);
   for (const int32_t id : free_) {
     if (id < 0 || id >= extent() || listed[static_cast<size_t>(id)] || use_count(id) != 0) {
@@ -89,10 +116,16 @@ Status PagePool::CheckIntegrity(std::span<const int32_t> expected) const {
     }
     if (id >= counts_.size()) continue;
     if (have > 0) ++used;
+    if (IsOnlyCached(static_cast<int32_t>(id))) ++only_cached;
+    if (cached_[id] > have) return Internal(what_, " ", id, " is cached more often than held");
     if ((have == 0) != listed[id]) return Internal(what_, " ", id, " is free but not listed");
   }
   if (used != in_use_) {
     return Internal("pool of ", what_, " counts ", in_use_, " in use, there are ", used);
+  }
+  if (only_cached != only_cached_) {
+    return Internal("pool of ", what_, " counts ", only_cached_,
+                    " that are only cached, there are ", only_cached);
   }
   return OkStatus();
 }

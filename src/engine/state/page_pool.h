@@ -4,6 +4,8 @@
 //   Allocate()  returns the lowest free id with one reference, so that ids in use stay low
 //               and the memory of high ids can be freed.
 //   Ref, Unref  add and remove an owner. The last Unref frees the id.
+//   RefCached, UnrefCached
+//               the same for an owner that lets go when others need room: the prefix index.
 //   TakeFreed() returns the ids freed since the last call, for StateStore::DiscardPages.
 //   Watch()     makes TakeReleased report, once, that one owner of the id let go while others
 //               stayed.
@@ -46,9 +48,13 @@ class PagePool {
   // True if this was the last reference: the id is now free. REQUIRES: `id` is in use, and the
   // caller owns one of its references.
   bool Unref(int32_t id);
+  void RefCached(int32_t id);
+  bool UnrefCached(int32_t id);
 
   // References to `id`; 0 if it is free. REQUIRES: 0 <= id < extent().
   int32_t use_count(int32_t id) const { return counts_[static_cast<size_t>(id)]; }
+  // Those of them that RefCached added.
+  int32_t cached_count(int32_t id) const { return cached_[static_cast<size_t>(id)]; }
 
   // Ids freed since the last call that are still free, ascending. Their contents are no longer
   // needed.
@@ -62,6 +68,8 @@ class PagePool {
   std::vector<int32_t> TakeReleased() { return std::exchange(released_, {}); }
 
   int32_t in_use() const { return in_use_; }
+  // How many of these have no other references than RefCached's.
+  int32_t only_cached() const { return only_cached_; }
   int32_t available() const { return in_use_ < budget_ ? budget_ - in_use_ : 0; }
   int32_t high_water() const { return high_water_; }  // the most ever in use
   // One more than the highest id issued so far: the size the backend's memory must have.
@@ -78,11 +86,20 @@ class PagePool {
   Status CheckIntegrity(std::span<const int32_t> expected) const;
 
  private:
+  bool IsOnlyCached(int32_t id) const {
+    return cached_count(id) > 0 && cached_count(id) == use_count(id);
+  }
+  void Add(int32_t id);
+  // True if it was the last reference.
+  bool Remove(int32_t id);
+
   const std::string what_;
   int32_t budget_;
   int32_t in_use_ = 0;
+  int32_t only_cached_ = 0;
   int32_t high_water_ = 0;
   std::vector<int32_t> counts_;  // by id
+  std::vector<int32_t> cached_;  // by id: the part of counts_ that RefCached added
   std::vector<int32_t> free_;    // min-heap of the ids below extent() with count 0
   std::vector<int32_t> freed_;   // candidates for TakeFreed, each once
   std::vector<bool> in_freed_;   // by id: whether it is in freed_

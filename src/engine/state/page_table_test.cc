@@ -75,6 +75,31 @@ TEST(PagePoolTest, IntegrityComparesWithTheOwnersCounts) {
   EXPECT_FALSE(pool.CheckIntegrity({}).ok());
 }
 
+TEST(PagePoolTest, CountsWhatIsOnlyCached) {
+  PagePool pool("page", 10);
+  ASSERT_TRUE(pool.Allocate().ok());
+  ASSERT_TRUE(pool.Allocate().ok());
+  pool.RefCached(0);
+  pool.RefCached(0);
+  EXPECT_EQ(pool.use_count(0), 3);
+  EXPECT_EQ(pool.cached_count(0), 2);
+  EXPECT_EQ(pool.only_cached(), 0) << "another owner holds it";
+  EXPECT_FALSE(pool.Unref(0));
+  EXPECT_EQ(pool.only_cached(), 1);
+  pool.Ref(0);
+  EXPECT_EQ(pool.only_cached(), 0);
+  EXPECT_FALSE(pool.UnrefCached(0));
+  EXPECT_FALSE(pool.Unref(0));
+  EXPECT_EQ(pool.only_cached(), 1);
+  EXPECT_TRUE(pool.CheckIntegrity(std::vector<int32_t>{1, 1}).ok());
+  EXPECT_TRUE(pool.UnrefCached(0));
+  EXPECT_EQ(pool.only_cached(), 0);
+  EXPECT_EQ(pool.in_use(), 1);
+  EXPECT_EQ(*pool.Allocate(), 0);
+  EXPECT_EQ(pool.cached_count(0), 0);
+  EXPECT_TRUE(pool.CheckIntegrity(std::vector<int32_t>{1, 1}).ok());
+}
+
 TEST(PoolRefTest, GivesItsReferenceBack) {
   SlotPool pool("slot", 2);
   {

@@ -15,7 +15,6 @@ PrefixIndex::PrefixIndex(PrefixIndexOptions options) : options_(std::move(option
     WEFT_CHECK(group.pool != nullptr && group.window >= 0, "a group has a pool");
     max_window_ = std::max(max_window_, group.window);
   }
-  holders_.resize(options_.groups.size());
   n_pages_.resize(options_.groups.size());
   aside_.resize(options_.groups.size());
 }
@@ -23,7 +22,7 @@ PrefixIndex::PrefixIndex(PrefixIndexOptions options) : options_(std::move(option
 PrefixIndex::~PrefixIndex() {
   for (const auto& [serial, node] : nodes_) {
     for (size_t g = 0; g < node->pages.size(); ++g) {
-      if (node->pages[g] != kNoPage) options_.groups[g].pool->Unref(node->pages[g]);
+      if (node->pages[g] != kNoPage) options_.groups[g].pool->UnrefCached(node->pages[g]);
     }
     if (node->slot != kNoSlot) options_.slots->Unref(node->slot);
   }
@@ -292,18 +291,19 @@ void PrefixIndex::Grow(Node* node, std::span<const TokenId> page,
 
 void PrefixIndex::HoldPage(Node* node, size_t group, PageId page) {
   PutBack(node, OrderOf(group));
-  options_.groups[group].pool->Ref(page);
+  PagePool* const pool = options_.groups[group].pool;
+  pool->RefCached(page);
   node->pages[group] = page;
-  AddCount(&holders_[group], page);
-  if (holders_[group][static_cast<size_t>(page)] == 1) ++n_pages_[group];
+  if (pool->cached_count(page) == 1) ++n_pages_[group];
   if (OrderOf(group) != kWindows) return;
   Enter(node, kWindows);
   NoteChange(node, /*below=*/true);
 }
 
 bool PrefixIndex::UnholdPage(size_t group, PageId page) {
-  if (--holders_[group][static_cast<size_t>(page)] == 0) --n_pages_[group];
-  return options_.groups[group].pool->Unref(page);
+  PagePool* const pool = options_.groups[group].pool;
+  if (pool->cached_count(page) == 1) --n_pages_[group];
+  return pool->UnrefCached(page);
 }
 
 int64_t PrefixIndex::TakePages(Node* node, std::span<PageTable* const> tables, int64_t entry,

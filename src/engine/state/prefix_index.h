@@ -220,11 +220,6 @@ class PrefixIndex {
   // Looks at up to `max_nodes` nodes in which something has changed. True if there are more.
   bool TellWatched(int64_t max_nodes);
 
-  // How many references to the page the index holds.
-  int32_t HoldersOf(size_t group, PageId page) const {
-    const auto& holders = holders_[group];
-    return static_cast<size_t>(page) < holders.size() ? holders[static_cast<size_t>(page)] : 0;
-  }
   // Adds the index's references to the counts by id, for one group or for the slots.
   void AddPageCounts(int group, std::vector<int32_t>* counts) const;
   void AddSlotCounts(std::vector<int32_t>* counts) const;
@@ -374,9 +369,7 @@ class PrefixIndex {
   std::unordered_map<std::string, std::unique_ptr<Node>> roots_;
   std::unordered_map<uint64_t, std::unique_ptr<Node>> nodes_;  // all except the roots, by serial
   std::array<LruOrder, kOrders> orders_;                       // without the nodes set aside
-  // Per group and page, how many nodes hold it (nodes that share a page have a common beginning);
-  // and the number of pages held.
-  std::vector<std::vector<int32_t>> holders_;
+  // Per group, how many pages nodes hold. Nodes that share a page have a common beginning.
   std::vector<int64_t> n_pages_;
   // Per group, the nodes set aside, by page.
   std::vector<std::unordered_multimap<PageId, Node*>> aside_;

@@ -62,7 +62,8 @@ PrefixIndex::Node* PrefixIndex::PruneDeadLeaf(Node* node, EvictionWish* freed) {
 }
 
 bool PrefixIndex::IsLone(size_t group, PageId page) const {
-  return options_.groups[group].pool->use_count(page) == holders_[group][static_cast<size_t>(page)];
+  const PagePool& pool = *options_.groups[group].pool;
+  return pool.use_count(page) == pool.cached_count(page);
 }
 
 bool PrefixIndex::MayBeSetAside(const Node* node, Order order) const {
@@ -403,9 +404,14 @@ Status PrefixIndex::CheckTotals() const {
     }
   }
   for (size_t g = 0; g < holders.size(); ++g) {
-    holders[g].resize(holders_[g].size());
+    const PagePool& pool = *options_.groups[g].pool;
+    holders[g].resize(static_cast<size_t>(pool.extent()));
     const int64_t held = std::ssize(holders[g]) - std::ranges::count(holders[g], 0);
-    if (holders[g] != holders_[g] || held != n_pages_[g]) {
+    bool same = held == n_pages_[g];
+    for (PageId page = 0; page < pool.extent(); ++page) {
+      same = same && holders[g][static_cast<size_t>(page)] == pool.cached_count(page);
+    }
+    if (!same) {
       return Internal("the prefix index miscounts its pages of group ", g);
     }
   }
