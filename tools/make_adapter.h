@@ -13,7 +13,7 @@ namespace weft::tools {
 struct MakeAdapterOptions {
   int64_t rank = 8;
   uint64_t seed = 1;
-  std::string type = "F16";  // of its matrices
+  std::string type = "F16";  // in which its matrices are stored
 };
 
 // A pair for every matrix that adapters can change, strong enough that answers differ, and for the

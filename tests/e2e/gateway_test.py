@@ -145,7 +145,7 @@ TOOL = {"type": "function", "function": {"name": "clock", "parameters": {
     "additionalProperties": False}}}
 SCHEMA = {"type": "object", "properties": {"name": {"enum": ["Ada", "Bob"]}}, "required": ["name"],
           "additionalProperties": False}
-# Further requests whose answers are those of a server, and what they have in common with them.
+# Requests that the gateway must answer as a server does, and the part of the answer to compare.
 REQUESTS = {
     "stop": ({"stop": ["e"]}, lambda choice: choice["message"]["content"]),
     "n": ({"n": 3, "temperature": 1, "seed": 4}, lambda choice: choice["message"]["content"]),
@@ -234,7 +234,7 @@ def goes_to(port, text, workers):
 
 def kill_one(folder, smg, model, end):
     """A gateway that routes by cached prefixes forgets those of a server that was killed."""
-    # What is asked directly is in the domain that the gateway hears of.
+    # With --grpc-open, the gateway hears of what is asked directly, too.
     workers = [Worker(folder, model, is_open=True) for _ in range(2)]
     for worker in workers:
         end.callback(lambda worker=worker: worker.server.stop())
@@ -248,8 +248,8 @@ def kill_one(folder, smg, model, end):
     for text in range(N_TEXTS):
         begin_with(most.port, text, WORDS)
         begin_with(some.port, text, WORDS // 2)
-    # Each text is asked for once, since whoever is asked knows it then. The gateway hears later of
-    # what is cached, and of the last text last.
+    # A server knows a text once it was asked for, so each is asked for once. The gateway hears of
+    # cached pages with a delay, so the last text comes last.
     texts = reversed(range(N_TEXTS))
 
     def wait_until_one_goes_to(goal):

@@ -341,7 +341,7 @@ class VllmTest(unittest.TestCase):
 
         self.whole(server, ids=prompts[1])
         self.read_until(batches, reader, lambda: reader.known(prompts[1]) == whole)
-        # What a router believes is what a request finds.
+        # A request finds as much as a router expects.
         for prompt in prompts:
             longer = prompt + [6]
             known = reader.known(longer)

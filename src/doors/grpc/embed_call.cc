@@ -9,7 +9,6 @@
 #include "answer/generation.h"
 #include "answer/vectors.h"
 #include "doors/grpc/generate_request.h"
-#include "doors/host/turn_work.h"
 #include "vllm_engine.pb.h"
 
 namespace weft::serve {
@@ -40,21 +39,13 @@ StatusOr<std::string> EmbedCall::Read(grpc::ByteBuffer* message) {
   turn_.vector = true;
   turn_.max_tokens = 0;
   turn_.label = request.request_id();
-  turn_.tenant = head().account;
   return request.request_id();
 }
 
 Task<Status> EmbedCall::Work() {
-  Ask ask{.input = Ask::Input::kPrompt, .domain = head().domain};
-  ask.turn = std::move(turn_);
-  ask.turn.deadline = Deadline();
-  TurnListener listener{.finished = [this](const TurnUsage& usage) { work_ = WorkOf(usage); }};
-  PromptRecord record;
-  auto submitting =
-      host().answerer().Submit(std::move(ask), std::move(record), std::move(listener));
-  StatusOr<std::unique_ptr<Generation>> generation = co_await submitting;
+  auto submitting = Submit(std::move(turn_));
+  const StatusOr<std::unique_ptr<Generation>> generation = co_await submitting;
   if (!generation.ok()) co_return generation.status();
-  SetStop([running = generation->get()] { running->Cancel(); });
   std::vector<float> vector;
   Status status = Internal("the turn ended without a result");
   pb::EmbedResponse response;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "doors/host/turn_work.h"
 
 namespace weft::serve {
 namespace {
@@ -22,13 +22,8 @@ double Share(int64_t part, int64_t whole) {
   return whole <= 0 ? 0 : std::min(1.0, static_cast<double>(part) / static_cast<double>(whole));
 }
 
-int64_t PendingTokens(const std::vector<TurnInfo>& turns) {
-  int64_t sum = 0;
-  for (const TurnInfo& turn : turns) {
-    const bool is_pending = turn.stage != TurnInfo::Stage::kWriting;
-    if (is_pending) sum += turn.prompt_tokens - turn.done_tokens;
-  }
-  return sum;
+int64_t PendingTokens(const TurnInfo& turn) {
+  return turn.stage == TurnInfo::Stage::kWriting ? 0 : turn.prompt_tokens - turn.done_tokens;
 }
 
 }  // namespace
@@ -54,22 +49,25 @@ EngineLoad LoadMeter::Current(const RpcHead& head) {
 }
 
 EngineLoad OwnLoadOf(const std::vector<TurnInfo>& turns, std::string_view domain) {
-  std::vector<TurnInfo> own;
-  std::ranges::copy_if(turns, std::back_inserter(own),
-                       [&](const TurnInfo& turn) { return turn.domain == domain; });
-  const auto n_waiting = std::ranges::count(own, TurnInfo::Stage::kQueued, &TurnInfo::stage);
+  const TurnCounts counts = CountTurns(turns, domain);
+  int64_t pending_tokens = 0;
+  for (const TurnInfo& turn : turns) {
+    if (turn.domain == domain) pending_tokens += PendingTokens(turn);
+  }
   EngineLoad load;
-  load.set_running_requests(static_cast<uint32_t>(std::ssize(own) - n_waiting));
-  load.set_waiting_requests(static_cast<uint32_t>(n_waiting));
-  load.set_prefill_pending_tokens(static_cast<uint32_t>(PendingTokens(own)));
+  load.set_running_requests(static_cast<uint32_t>(counts.running));
+  load.set_waiting_requests(static_cast<uint32_t>(counts.waiting));
+  load.set_prefill_pending_tokens(static_cast<uint32_t>(pending_tokens));
   return load;
 }
 
 EngineLoad LoadOf(const EngineStats& stats, const std::vector<TurnInfo>& turns) {
+  int64_t pending_tokens = 0;
+  for (const TurnInfo& turn : turns) pending_tokens += PendingTokens(turn);
   EngineLoad load;
   load.set_running_requests(static_cast<uint32_t>(stats.turns_running));
   load.set_waiting_requests(static_cast<uint32_t>(stats.turns_queued));
-  load.set_prefill_pending_tokens(static_cast<uint32_t>(PendingTokens(turns)));
+  load.set_prefill_pending_tokens(static_cast<uint32_t>(pending_tokens));
   load.set_token_usage(stats.kv_usage());
   load.set_active_token_usage(stats.kv_usage());
   load.set_cache_hit_rate(Share(stats.cached_tokens, stats.cached_tokens + stats.prompt_tokens));

@@ -51,7 +51,7 @@ smg::grpc::common::EngineLoad OwnLoadOf(const std::vector<TurnInfo>& turns,
 
 vllm::grpc::engine::SchedulerLoad SchedulerLoadOf(const smg::grpc::common::EngineLoad& load);
 
-// Whether it has changed enough to be sent though nothing else has.
+// Whether the load has changed so much that it deserves a message of its own.
 bool HasMoved(const smg::grpc::common::EngineLoad& from, const smg::grpc::common::EngineLoad& to);
 
 }  // namespace weft::serve

@@ -7,7 +7,6 @@
 #include <utility>
 #include <variant>
 
-#include "doors/host/turn_work.h"
 #include "doors/http/request_log.h"
 
 namespace weft::serve {
@@ -28,30 +27,23 @@ StatusOr<std::string> GenerateCall::Read(grpc::ByteBuffer* message) {
   return request_.id;
 }
 
-StatusOr<Ask> GenerateCall::TakeAsk() {
-  Ask ask{.input = Ask::Input::kPrompt, .domain = head().domain};
-  ask.turn = std::move(request_.turn);
-  ask.turn.deadline = Deadline();
-  ask.turn.label = request_.id;
-  ask.turn.end_loops = host().defaults().end_loops;
-  ask.turn.tenant = head().account;
+StatusOr<TurnOptions> GenerateCall::TakeTurn() {
+  TurnOptions turn = std::move(request_.turn);
+  turn.label = request_.id;
+  turn.end_loops = host().defaults().end_loops;
   if (request_.make_mask) {
-    WEFT_ASSIGN_OR_RETURN(ask.turn.token_mask, request_.make_mask());
+    WEFT_ASSIGN_OR_RETURN(turn.token_mask, request_.make_mask());
   }
-  return ask;
+  return turn;
 }
 
 Task<Status> GenerateCall::Work() {
-  StatusOr<Ask> ask = TakeAsk();
-  if (!ask.ok()) co_return ask.status();
-  const int n_choices = ask->turn.n_choices;
-  TurnListener listener{.finished = [this](const TurnUsage& usage) { work_ = WorkOf(usage); }};
-  PromptRecord record;
-  auto submitting =
-      host().answerer().Submit(*std::move(ask), std::move(record), std::move(listener));
-  StatusOr<std::unique_ptr<Generation>> generation = co_await submitting;
+  StatusOr<TurnOptions> turn = TakeTurn();
+  if (!turn.ok()) co_return turn.status();
+  const int n_choices = turn->n_choices;
+  auto submitting = Submit(*std::move(turn));
+  const StatusOr<std::unique_ptr<Generation>> generation = co_await submitting;
   if (!generation.ok()) co_return generation.status();
-  SetStop([running = generation->get()] { running->Cancel(); });
   auto pumping = Pump(generation->get(), n_choices);
   Status status = co_await pumping;
   SetStop(nullptr);

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "doors/grpc/generate_form.h"
 #include "doors/grpc/task_call.h"
+#include "weft/options.h"
 
 namespace weft::serve {
 
@@ -23,8 +24,8 @@ class GenerateCall final : public TaskCall {
  private:
   StatusOr<std::string> Read(grpc::ByteBuffer* message) override;
   Task<Status> Work() override;
-  // What the engine is asked for.
-  StatusOr<Ask> TakeAsk();
+  // The turn with its mask, which may take a while to make.
+  StatusOr<TurnOptions> TakeTurn();
   Task<Status> Pump(Generation* generation, int n_choices);
   Task<Status> WriteToken(const TokenEvent& token, GenerateWriter* writer);
   Task<Status> WriteDone(const DoneEvent& done, GenerateWriter* writer);

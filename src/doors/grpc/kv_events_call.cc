@@ -148,7 +148,7 @@ Task<bool> KvEventsCall::SendEvents(const std::vector<PrefixEvent>& events, bool
     if (!batch.has_snapshot()) {
       for (auto& event : *batch.mutable_events()) event.set_event_id(++event_);
     }
-    AddLoad(/*load_only=*/false, &batch);
+    AddLoad(meter_.Current(head()), /*load_only=*/false, &batch);
     auto sending = Send(std::move(batch));
     const bool is_sent = co_await sending;
     if (!is_sent) co_return false;
@@ -157,21 +157,22 @@ Task<bool> KvEventsCall::SendEvents(const std::vector<PrefixEvent>& events, bool
 }
 
 Task<bool> KvEventsCall::SendLoadIfDue() {
-  const bool moved = HasMoved(load_, meter_.Current(head()));
+  EngineLoad now = meter_.Current(head());
+  const bool moved = HasMoved(load_, now);
   const auto silence = idle_beats_ >= kBeatsUntilIdle ? kIdleBeat : kBeat;
   if (!moved && std::chrono::steady_clock::now() - sent_at_ < silence) co_return true;
   Batch batch;
   batch.set_sequence_number(sequence_);
   const int beats = moved ? 0 : idle_beats_ + 1;
-  AddLoad(/*load_only=*/true, &batch);
+  AddLoad(std::move(now), /*load_only=*/true, &batch);
   auto sending = Send(std::move(batch));
   const bool is_sent = co_await sending;
   idle_beats_ = beats;
   co_return is_sent;
 }
 
-void KvEventsCall::AddLoad(bool load_only, Batch* batch) {
-  load_ = meter_.Current(head());
+void KvEventsCall::AddLoad(EngineLoad now, bool load_only, Batch* batch) {
+  load_ = std::move(now);
   auto* const load = batch->mutable_load();
   *load = load_;
   load->set_sample(++sample_);

@@ -1,8 +1,7 @@
 // A gateway's subscription to the prefixes that its caller has cached, and to the server's load.
 //
-// It begins with a message that clears what was told before, then tells the pages there are and the
-// changes, each as soon as it is known. While nothing changes it sends the load, when that moves or
-// every few seconds.
+// The first message clears what the gateway knew. The cached pages and all changes follow, as soon
+// as they are known. In between, the load is sent when it moves, and every few seconds.
 #ifndef WEFT_DOORS_GRPC_KV_EVENTS_CALL_H_
 #define WEFT_DOORS_GRPC_KV_EVENTS_CALL_H_
 
@@ -35,6 +34,7 @@ class KvEventsCall final : public TaskCall {
 
  private:
   using Batch = smg::grpc::common::KvEventBatch;
+  using EngineLoad = smg::grpc::common::EngineLoad;
 
   StatusOr<std::string> Read(grpc::ByteBuffer* message) override;
   Task<Status> Work() override;
@@ -44,7 +44,7 @@ class KvEventsCall final : public TaskCall {
   // False if the client is gone.
   Task<bool> SendLoadIfDue();
   Task<bool> Send(Batch batch);
-  void AddLoad(bool load_only, Batch* batch);
+  void AddLoad(EngineLoad load, bool load_only, Batch* batch);
 
   LoadMeter& meter_;
   const bool tells_prefixes_;
@@ -55,7 +55,7 @@ class KvEventsCall final : public TaskCall {
   uint64_t sequence_ = 0;  // the last one sent
   uint64_t event_ = 0;
   uint64_t sample_ = 0;
-  smg::grpc::common::EngineLoad load_;  // the last one sent
+  EngineLoad load_;  // the last one sent
   std::chrono::steady_clock::time_point sent_at_;
   int idle_beats_ = 0;  // heartbeats with an unchanged load, one after the other
 };

@@ -36,8 +36,8 @@ struct RpcHead {
   std::string account;   // the tenant: its key or, without one, its address
   std::string key_name;  // for the log
   bool log_text = false;
-  bool is_operators = false;  // may ask for what concerns everybody
-  bool sees_load = true;      // of all turns, not only of its own
+  bool is_operators = false;  // may change what everybody uses, such as flush the cache
+  bool sees_load = true;      // everybody's; otherwise that of its own turns
 };
 
 template <typename Message>

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
+#include "answer/ask.h"
 #include "base/strings.h"
+#include "doors/host/turn_work.h"
 
 namespace weft::serve {
 
@@ -125,6 +128,20 @@ void TaskCall::SetStop(std::function<void()> stop) {
   MutexLock lock(&mutex_);
   stop_ = std::move(stop);
   if (aborted_ || cancelled_) Stop();
+}
+
+Task<StatusOr<std::unique_ptr<Generation>>> TaskCall::Submit(TurnOptions turn) {
+  Ask ask{.input = Ask::Input::kPrompt, .domain = head().domain};
+  ask.turn = std::move(turn);
+  ask.turn.deadline = Deadline();
+  ask.turn.tenant = head().account;
+  TurnListener listener{.finished = [this](const TurnUsage& usage) { work_ = WorkOf(usage); }};
+  PromptRecord record;
+  auto submitting =
+      host().answerer().Submit(std::move(ask), std::move(record), std::move(listener));
+  StatusOr<std::unique_ptr<Generation>> generation = co_await submitting;
+  if (generation.ok()) SetStop([running = generation->get()] { running->Cancel(); });
+  co_return std::move(generation);
 }
 
 Task<bool> TaskCall::Write(grpc::ByteBuffer message) {

@@ -11,10 +11,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "answer/generation.h"
 #include "async/signal.h"
 #include "async/task.h"
 #include "async/task_pool.h"
@@ -22,6 +24,7 @@
 #include "base/status.h"
 #include "doors/grpc/rpc_call.h"
 #include "doors/host/host.h"
+#include "weft/options.h"
 
 namespace weft::serve {
 
@@ -94,14 +97,17 @@ class TaskCall : public RpcCall {
   // `stop` is called when the client or the server ends the call, at once if that is over; it must
   // do nothing but wake or cancel. Null: nothing is to be called any more.
   void SetStop(std::function<void()> stop);
+  // Begins a turn of the caller's on a prompt; the call's end cancels it until SetStop is called,
+  // and the log counts it.
+  Task<StatusOr<std::unique_ptr<Generation>>> Submit(TurnOptions turn);
   // Waits until the message is sent. False if the client has left or does not read.
   Task<bool> Write(grpc::ByteBuffer message);
 
   Host& host() const { return *service_.host; }
-  // When the client's deadline is, on the engine's clock.
-  std::optional<std::chrono::steady_clock::time_point> Deadline() const;
 
  private:
+  // When the client's deadline is, on the engine's clock.
+  std::optional<std::chrono::steady_clock::time_point> Deadline() const;
   void OnMessage(grpc::ByteBuffer* message) final;
   // Puts the request into the table and onto the pool.
   Status Begin(grpc::ByteBuffer* message);

@@ -5,6 +5,15 @@
 
 namespace weft::serve {
 
+TurnCounts CountTurns(std::span<const TurnInfo> turns, std::string_view domain) {
+  TurnCounts counts;
+  for (const TurnInfo& turn : turns) {
+    if (turn.domain != domain) continue;
+    ++(turn.stage == TurnInfo::Stage::kQueued ? counts.waiting : counts.running);
+  }
+  return counts;
+}
+
 HttpWork WorkOf(const TurnUsage& usage) {
   return {{"in", usage.prompt_tokens},
           {"cached", usage.cached_tokens},

@@ -1,13 +1,24 @@
-// What turns cost, for the request log of every door. Pure functions; any thread.
+// What turns cost, for the request log of every door, and how many there are. Pure functions; any
+// thread.
 #ifndef WEFT_DOORS_HOST_TURN_WORK_H_
 #define WEFT_DOORS_HOST_TURN_WORK_H_
 
+#include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "doors/http/http.h"
+#include "weft/engine.h"
 #include "weft/events.h"
 
 namespace weft::serve {
+
+struct TurnCounts {
+  int64_t running = 0, waiting = 0;
+};
+// Of the domain's turns: what its key may know of the load.
+TurnCounts CountTurns(std::span<const TurnInfo> turns, std::string_view domain);
 
 HttpWork WorkOf(const TurnUsage& usage);
 // " in=200 cached=150 out=20", or for a person " read 200 tokens, found 150 of them, wrote 20";

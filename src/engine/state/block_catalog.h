@@ -169,7 +169,7 @@ class BlockCatalog {
 
   struct Watcher {
     PrefixLog* log = nullptr;
-    // Of blocks whose children may not be told yet, and the root.
+    // Blocks, or the root, with children that may still have to be told.
     std::deque<Fingerprint> parents;
     std::unordered_map<Fingerprint, uint64_t, KeyHash> told;  // and their numbers
   };

@@ -32,7 +32,7 @@ bool BlockCatalog::TellWatched(int64_t max_blocks) {
   return has_more;
 }
 
-// Of the first of the parents. False if not all could be told.
+// Tells the children of the first parent. False if some are left.
 bool BlockCatalog::TellChildren(const Fingerprint& root, Watcher* watcher, int64_t* max_blocks) {
   const Fingerprint parent = watcher->parents.front();
   const Children* const children = ChildrenOf(parent);

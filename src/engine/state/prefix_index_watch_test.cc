@@ -100,8 +100,8 @@ class World {
   void TellAll() {
     while (index_->TellWatched(3)) continue;
   }
-  // Every page is told that a session can start at or after, and nothing else. So a reader that
-  // knows a prefix to its end knows that a session can start there.
+  // A page is told exactly if a session can start at its end or further on. So if a reader knows a
+  // whole prefix, a session can start there.
   void Check(const std::string& domain, const Reader& reader) {
     std::set<std::vector<TokenId>> startable;
     for (const auto& [owner, tokens] : inserted_) {

@@ -6,6 +6,7 @@
 #include "doors/api/fields/support.h"
 #include "doors/api/server/load_history.h"
 #include "doors/host/model_host.h"
+#include "doors/host/turn_work.h"
 #include "model/hugging_face_names.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -36,22 +37,13 @@ Json TokenizerInfo(const HttpRequest&, Host& host) {
           {"chat_template", host.chat().chat_template().source()}};
 }
 
-struct Load {
-  int64_t running = 0, waiting = 0;
-};
-
-// What a key may know: its own turns. The operator sees everybody's.
-Load LoadFor(const HttpRequest& request, Host& host) {
+// A key sees its own turns, the operator everybody's.
+TurnCounts LoadFor(const HttpRequest& request, Host& host) {
   if (request.is_operators) {
     const EngineStats stats = host.engine().Stats();
     return {.running = stats.turns_running, .waiting = stats.turns_queued};
   }
-  Load own;
-  for (const TurnInfo& turn : host.engine().Turns()) {
-    if (turn.domain != request.domain) continue;
-    ++(turn.stage == TurnInfo::Stage::kQueued ? own.waiting : own.running);
-  }
-  return own;
+  return CountTurns(host.engine().Turns(), request.domain);
 }
 
 // SGLang's, like the next ones.
@@ -72,7 +64,7 @@ Json ModelInfo(const HttpRequest&, Host& host) {
 Json ServerInfo(const HttpRequest& request, Host& host) {
   const Model& model = host.model();
   const EngineOptions& options = host.engine().options();
-  const Load load = LoadFor(request, host);
+  const TurnCounts load = LoadFor(request, host);
   return {
       {"model_id", host.model_id()},
       {"model_path", ModelFileName(model)},
@@ -94,7 +86,7 @@ Json ServerInfo(const HttpRequest& request, Host& host) {
 
 // vLLM's, like the next one.
 Json ServerLoad(const HttpRequest& request, Host& host) {
-  const Load load = LoadFor(request, host);
+  const TurnCounts load = LoadFor(request, host);
   return {{"server_load", load.running + load.waiting}};
 }
 
