@@ -180,7 +180,8 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
                 "not promise that by itself: mlx then computes every token alone, which is slower");
   app->add_option("--kv", flags->kv,
                   "Data type of the KV cache; also two of q8_0, q5_0 and q4_0, for keys and for "
-                  "values, such as q8_0,q5_0. 'weft show --accuracy' measures what they cost")
+                  "values, such as q8_0,q5_0. Keys below q8_0 ruin some models: measure yours with "
+                  "'weft show --accuracy' first")
       ->check(CLI::Validator(
           [](const std::string& text) {
             const auto types = ParseKvTypes(text);
