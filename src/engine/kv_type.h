@@ -58,6 +58,7 @@ inline std::string KvNameOf(const EngineOptions& options) {
 // All that ParseKvType takes.
 inline std::vector<std::string> KvTypeNames() {
   std::vector<std::string> names;
+  names.reserve(std::size(kKvTypes));
   for (const KvTypeInfo& info : kKvTypes) names.emplace_back(info.name);
   return names;
 }
