@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "compute/cpu/compute.h"
 
 namespace weft::cpu {
@@ -22,80 +21,127 @@ Product MakePairProduct(const PackedMatrix& matrix, const ActivationRows& x, siz
 
 }  // namespace
 
+// Adapters that change the same products are computed together, since waking the threads for each
+// costs more than its pairs do.
 void AdapterSums::Add(std::span<const Product> products, Compute* compute) {
-  std::vector<Change> changes;
+  size_t n_together = 0;
   for (const AdaptedRows& adapted : rows_) {
-    changes.clear();
-    for (const Product& product : products) {
-      const CpuAdapter::Pair* const pair = adapted.adapter->Find(product.matrix.tiles);
-      if (pair != nullptr) changes.push_back({&product, pair});
-    }
-    if (changes.empty()) continue;
-    const int64_t n_rows = changes[0].product->n_rows;
-    const auto begin = std::ranges::lower_bound(adapted.rows, first_);
-    const auto end = std::ranges::lower_bound(adapted.rows, first_ + n_rows);
-    const auto n = static_cast<size_t>(end - begin);
-    for (size_t at = static_cast<size_t>(begin - adapted.rows.begin()), left = n; left > 0;) {
-      const size_t together = std::min(left, kRowsTogether);
-      AddPart({std::span(adapted.rows).subspan(at, together),
-               std::span(adapted.scales).subspan(at, together)},
-              changes, compute);
-      at += together;
-      left -= together;
+    for (size_t at = 0; at < adapted.rows.size();) {
+      const size_t n = std::min(adapted.rows.size() - at, kRowsTogether);
+      if (n_together + n > kRowsTogether) {
+        AddChanges(compute);
+        n_together = 0;
+      }
+      n_together += n;
+      for (const Product& product : products) {
+        const CpuAdapter::Pair* const pair = adapted.adapter->Find(product.matrix.tiles);
+        if (pair == nullptr) continue;
+        const auto rows = std::span(adapted.rows).subspan(at, n);
+        const auto begin = std::ranges::lower_bound(rows, first_);
+        const auto end = std::ranges::lower_bound(rows, first_ + product.n_rows);
+        if (begin == end) continue;
+        changes_.push_back({&product,
+                            pair,
+                            {begin, end},
+                            std::span(adapted.scales)
+                                .subspan(at + static_cast<size_t>(begin - rows.begin()),
+                                         static_cast<size_t>(end - begin))});
+      }
+      at += n;
     }
   }
+  AddChanges(compute);
 }
 
-ActivationRows AdapterSums::InputOf(const Part& part, const Product& product, float* copy) const {
-  const ActivationRows& x = product.x;
-  const int64_t n_in = product.matrix.n_in;
+ActivationRows AdapterSums::InputOf(const Change& change, float* copy) const {
+  const ActivationRows& x = change.product->x;
+  const int64_t n_in = change.product->matrix.n_in;
   const auto row = [&](int64_t i) { return x.values + (i - first_) * x.values_stride; };
-  if (part.rows.back() - part.rows.front() + 1 == std::ssize(part.rows)) {
-    return {row(part.rows.front()), x.values_stride, {}};
+  if (change.rows.back() - change.rows.front() + 1 == std::ssize(change.rows)) {
+    return {row(change.rows.front()), x.values_stride, {}};
   }
-  for (size_t i = 0; i < part.rows.size(); ++i) {
-    std::copy_n(row(part.rows[i]), n_in, copy + static_cast<int64_t>(i) * n_in);
+  for (size_t i = 0; i < change.rows.size(); ++i) {
+    std::copy_n(row(change.rows[i]), n_in, copy + static_cast<int64_t>(i) * n_in);
   }
   return {copy, n_in, {}};
 }
 
-void AdapterSums::AddPart(const Part& part, std::span<const Change> changes, Compute* compute) {
-  const size_t n = part.rows.size();
-  size_t n_inputs = 0, n_sums = 0;
-  for (const Change& change : changes) {
-    WEFT_CHECK(change.product->n_rows == changes[0].product->n_rows,
-               "adapters change products of all rows");
-    n_inputs += n * static_cast<size_t>(change.pair->a.n_in);
-    n_sums += n * static_cast<size_t>(change.pair->a.n_out + change.pair->b.n_out);
+void AdapterSums::MultiplyLow(Compute* compute) {
+  size_t n_inputs = 0, n_lows = 0;
+  for (const Change& change : changes_) {
+    n_inputs += change.rows.size() * static_cast<size_t>(change.pair->a.n_in);
+    n_lows += change.rows.size() * static_cast<size_t>(change.pair->a.n_out);
   }
-  if (inputs_.size() < n_inputs) inputs_.resize(n_inputs);
-  if (sums_.size() < n_sums) sums_.resize(n_sums);
+  inputs_.resize(std::max(inputs_.size(), n_inputs));
+  lows_.resize(std::max(lows_.size(), n_lows));
+  std::vector<Product> lows;
+  lows.reserve(changes_.size());
+  float *input = inputs_.data(), *low = lows_.data();
+  for (Change& change : changes_) {
+    const auto n_rows = std::ssize(change.rows);
+    change.low = low;
+    lows.push_back(
+        MakePairProduct(change.pair->a, InputOf(change, input), change.rows.size(), low));
+    input += n_rows * change.pair->a.n_in;
+    low += n_rows * change.pair->a.n_out;
+  }
+  compute->MultiplyAlone(lows);
+}
 
-  std::vector<Product> low, high;
-  float *input = inputs_.data(), *sum = sums_.data();
-  const auto n_rows = static_cast<int64_t>(n);
-  for (const auto& [product, pair] : changes) {
-    low.push_back(MakePairProduct(pair->a, InputOf(part, *product, input), n, sum));
-    input += n_rows * pair->a.n_in;
-    sum += n_rows * pair->a.n_out;
+void AdapterSums::AddTiles(std::span<const Change> changes, int64_t begin, int64_t end, float* sum,
+                           const Compute& compute) const {
+  for (const Change& change : changes) {
+    const Product& product = *change.product;
+    const int64_t n_out = change.pair->b.n_out, column = begin * kTileOutputs;
+    const int64_t width = std::min(end * kTileOutputs, n_out) - column;
+    compute.mat().matmul(change.pair->b, {change.low, change.pair->a.n_out, {}},
+                         std::ssize(change.rows), begin, end, sum, n_out);
+    for (size_t i = 0; i < change.rows.size(); ++i) {
+      compute.vec().add_scaled(
+          sum + static_cast<int64_t>(i) * n_out + column, width,
+          change.scales[i] * change.pair->factor,
+          product.out + (change.rows[i] - first_) * product.out_stride + column);
+    }
   }
-  for (size_t i = 0; i < changes.size(); ++i) {
-    const PackedMatrix& b = changes[i].pair->b;
-    high.push_back(MakePairProduct(b, {low[i].out, low[i].out_stride, {}}, n, sum));
-    sum += n_rows * b.n_out;
+}
+
+void AdapterSums::AddChanges(Compute* compute) {
+  if (changes_.empty()) return;
+  MultiplyLow(compute);
+  // A product's changes one after the other, in the order of the adapters.
+  std::ranges::stable_sort(changes_, {}, &Change::product);
+  struct Target {
+    std::span<const Change> changes;
+    int64_t n_tiles;
+    size_t sum;  // where its sums are
+  };
+  std::vector<Target> targets;
+  int64_t n_tiles = 0;
+  size_t n_sums = 0;
+  for (auto begin = changes_.cbegin(); begin != changes_.cend();) {
+    size_t most_rows = 0;
+    auto end = begin;
+    for (; end != changes_.cend() && end->product == begin->product; ++end) {
+      most_rows = std::max(most_rows, end->rows.size());
+      compute->Count(MakePairProduct(end->pair->b, {}, end->rows.size(), nullptr));
+    }
+    const int64_t n_out = begin->pair->b.n_out;
+    targets.push_back({{begin, end}, TileCount(n_out), n_sums});
+    n_tiles += TileCount(n_out);
+    n_sums += most_rows * static_cast<size_t>(n_out);
+    begin = end;
   }
-  compute->MultiplyAlone(low);
-  compute->MultiplyAlone(high);
-  for (size_t i = 0; i < changes.size(); ++i) {
-    const Product& product = *changes[i].product;
-    const int64_t width = product.matrix.n_out;
-    compute->ForEach(n_rows, width * kStep, [&](int64_t r, int) {
-      const auto at = static_cast<size_t>(r);
-      compute->vec().add_scaled(high[i].out + r * width, width,
-                                part.scales[at] * changes[i].pair->factor,
-                                product.out + (part.rows[at] - first_) * product.out_stride);
-    });
-  }
+  sums_.resize(std::max(sums_.size(), n_sums));
+  compute->ForTiles(n_tiles, [&](int64_t begin, int64_t end) {
+    int64_t first = 0;
+    for (const Target& target : targets) {
+      const int64_t from = std::max(begin, first) - first;
+      const int64_t to = std::min(end, first + target.n_tiles) - first;
+      first += target.n_tiles;
+      if (from < to) AddTiles(target.changes, from, to, sums_.data() + target.sum, *compute);
+    }
+  });
+  changes_.clear();
 }
 
 Status AdapterSums::AddToEmbeddings(std::span<const TokenId> tokens, const RowsView& rows,

@@ -36,28 +36,34 @@ class AdapterSums {
   Status AddToEmbeddings(std::span<const TokenId> tokens, const RowsView& rows, Compute* compute);
 
   int64_t scratch_bytes() const {
-    return static_cast<int64_t>((inputs_.capacity() + sums_.capacity()) * sizeof(float));
+    return static_cast<int64_t>((inputs_.capacity() + lows_.capacity() + sums_.capacity()) *
+                                sizeof(float));
   }
 
  private:
-  // One product, and the pair that changes it.
+  // What an adapter changes of some rows of a product.
   struct Change {
     const Product* product;
     const CpuAdapter::Pair* pair;
-  };
-  // Rows whose changes are computed together.
-  struct Part {
     std::span<const int64_t> rows;
     std::span<const float> scales;
+    float* low = nullptr;  // A x, once it is made
   };
-  void AddPart(const Part& part, std::span<const Change> changes, Compute* compute);
-  // The inputs of the part's rows, which are copied if they do not follow each other.
-  ActivationRows InputOf(const Part& part, const Product& product, float* copy) const;
+  // Computes the changes, and forgets them.
+  void AddChanges(Compute* compute);
+  void MultiplyLow(Compute* compute);
+  // Tiles [begin, end) of the changes of one product, whose rows' sums are made at `sum`.
+  void AddTiles(std::span<const Change> changes, int64_t begin, int64_t end, float* sum,
+                const Compute& compute) const;
+  // The inputs of the change's rows, which are copied if they do not follow each other.
+  ActivationRows InputOf(const Change& change, float* copy) const;
 
   std::span<const AdaptedRows> rows_;
   int64_t first_ = 0;
-  // Copied rows, and results of pairs; they grow.
-  std::vector<float> inputs_, sums_;
+  // To be computed together: one change per product, adapter and run of rows.
+  std::vector<Change> changes_;
+  // Copied rows, results of A, and results of B; they grow.
+  std::vector<float> inputs_, lows_, sums_;
 };
 
 }  // namespace weft::cpu

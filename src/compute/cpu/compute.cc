@@ -28,25 +28,33 @@ void Compute::Multiply(std::span<const Product> products) {
 }
 
 void Compute::MultiplyAlone(std::span<const Product> products) {
-  const auto start = std::chrono::steady_clock::now();
   int64_t tiles = 0;
   for (const Product& product : products) {
     tiles += TileCount(product.matrix.n_out);
-    stats_.weight_bytes +=
-        TileCount(product.matrix.n_out) * PackedTileBytes(product.matrix.type, product.matrix.n_in);
-    (WantsInt8(product.matrix) ? stats_.int8_macs : stats_.float_macs) +=
-        product.n_rows * product.matrix.n_out * product.matrix.n_in;
+    Count(product);
   }
+  ForTiles(tiles, [&](int64_t begin, int64_t end) { MultiplyTiles(products, begin, end); });
+}
+
+void Compute::Count(const Product& product) {
+  const PackedMatrix& matrix = product.matrix;
+  stats_.weight_bytes += TileCount(matrix.n_out) * PackedTileBytes(matrix.type, matrix.n_in);
+  (WantsInt8(matrix) ? stats_.int8_macs : stats_.float_macs) +=
+      product.n_rows * matrix.n_out * matrix.n_in;
+}
+
+void Compute::ForTiles(int64_t n, FunctionRef<void(int64_t, int64_t)> body) {
+  const auto start = std::chrono::steady_clock::now();
   // Runs of tiles long enough to stream from memory, but short enough that the threads finish
   // together.
-  const int64_t grain = std::max<int64_t>(1, tiles / (pool_->n_threads() * int64_t{8}));
-  pool_->ParallelFor(tiles, pool_->n_threads() == 1 ? tiles : grain,
-                     [&](int64_t begin, int64_t end, int) { RunTiles(products, begin, end); });
+  const int64_t grain = std::max<int64_t>(1, n / (pool_->n_threads() * int64_t{8}));
+  pool_->ParallelFor(n, pool_->n_threads() == 1 ? n : grain,
+                     [&](int64_t begin, int64_t end, int) { body(begin, end); });
   stats_.matmul_ns += NanosSince(start);
 }
 
 // Tiles [begin, end), counted across all products.
-void Compute::RunTiles(std::span<const Product> products, int64_t begin, int64_t end) const {
+void Compute::MultiplyTiles(std::span<const Product> products, int64_t begin, int64_t end) const {
   int64_t first = 0;
   for (const Product& product : products) {
     const int64_t count = TileCount(product.matrix.n_out);

@@ -50,6 +50,7 @@ class Compute {
   int n_threads() const { return pool_->n_threads(); }
   const std::shared_ptr<ThreadPool>& pool() const { return pool_; }
   const VectorKernels& vec() const { return vec_; }
+  const MatmulKernels& mat() const { return mat_; }
   StageStats& stats() { return stats_; }
   const StageStats& stats() const { return stats_; }
 
@@ -77,6 +78,10 @@ class Compute {
   }
   // The same without what adapters change.
   void MultiplyAlone(std::span<const Product> products);
+  // Calls body(begin, end) for runs of all of `n` tiles of weights. Its time is counted as that of
+  // products; Count counts what is multiplied.
+  void ForTiles(int64_t n, FunctionRef<void(int64_t, int64_t)> body);
+  void Count(const Product& product);
   AdapterSums& adapters() { return adapters_; }
   const AdapterSums& adapters() const { return adapters_; }
 
@@ -114,7 +119,7 @@ class Compute {
   // A few microseconds of vector work, about the cost of waking threads.
   static constexpr int64_t kCostWorthSharing = 32768;
 
-  void RunTiles(std::span<const Product> products, int64_t begin, int64_t end) const;
+  void MultiplyTiles(std::span<const Product> products, int64_t begin, int64_t end) const;
 
   const std::shared_ptr<ThreadPool> pool_;
   const VectorKernels& vec_;
