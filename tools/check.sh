@@ -37,6 +37,7 @@ check_layers() { python3 tools/check_layers.py && python3 tools/check_sizes.py; 
 check_docs() { python3 tools/check_docs.py; }
 check_tidy() {
   cmake --preset tidy >/dev/null
+  cmake --build build/tidy --target weft_generated >/dev/null
   python3 tools/tidy.py --build build/tidy --seconds "${TIDY_SECONDS:-300}" \
     ${TIDY_BASE:+--base "$TIDY_BASE"}
 }

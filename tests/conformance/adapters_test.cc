@@ -248,6 +248,7 @@ TEST_P(GoldenAdaptersTest, TwoAtOnceAreAsInAnotherImplementation) {
   ASSERT_TRUE(one.ok()) << one.status();
   ASSERT_TRUE(two.ok()) << two.status();
   std::vector<TokenId> tokens;
+  tokens.reserve(24);
   for (int i = 0; i < 24; ++i) tokens.push_back((7 + 37 * i) % 256);
   const auto bytes =
       ReadFile(StrCat(WEFT_SOURCE_DIR, "/tests/conformance/testdata/adapters/", GetParam(), ".f32"),

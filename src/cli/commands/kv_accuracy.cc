@@ -184,6 +184,7 @@ StatusOr<std::vector<KvAccuracy>> MeasureKvTypes(std::shared_ptr<const Model> mo
   const int64_t first_row = std::min(kFirstRow, n / 2);
   Meeting meeting(static_cast<int>(all.size()) - 1);
   std::vector<std::thread> threads;
+  threads.reserve(all.size());
   for (Measured& own : all) {
     threads.emplace_back(ComputeRows, &own, &own == all.data(), options, first_row, &meeting);
   }

@@ -360,7 +360,8 @@ StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const Fl
   if (const int64_t projector = FlaggedProjectorBytes(wanted.flags.model, model.path)) {
     model.needs_bytes += projector + wanted.flags.server.image_cache_bytes;
   }
-  auto recipe = std::make_shared<Recipe>(Recipe{.adapters = OfferedAdapters(wanted.flags.model),
+  auto adapters = OfferedAdapters(wanted.flags.model);
+  auto recipe = std::make_shared<Recipe>(Recipe{.adapters = std::move(adapters),
                                                 .wanted = std::move(wanted),
                                                 .id = model.name,
                                                 .parts = std::move(parts),
@@ -390,6 +391,7 @@ Status CheckNames(const std::vector<serve::FleetModel>& models) {
 Status CheckAliases(const ServeFlags& flags, const std::set<std::string>& known,
                     const std::vector<serve::FleetModel>& models) {
   std::vector<std::string> names;
+  names.reserve(models.size());
   for (const serve::FleetModel& model : models) names.push_back(Printable(model.name, 100));
   for (const std::string& alias : flags.server.aliases) {
     const auto [name, model] = SplitAlias(alias);

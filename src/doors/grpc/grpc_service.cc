@@ -163,9 +163,9 @@ using VllmMethods =
                         V::WithGenericMethod_SubscribeKvEvents<V::Service>>>>>>>>>>>>;
 
 grpc::ServerUnaryReactor* AnswerHealth(grpc::CallbackServerContext* context,
-                                       grpc::ByteBuffer health, std::string_view path,
+                                       const grpc::ByteBuffer& health, std::string_view path,
                                        grpc::ByteBuffer* response) {
-  *response = std::move(health);
+  *response = health;
   LogRequest({.method = "gRPC", .path = path, .status = "OK", .id = NewRequestId()});
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);

@@ -146,7 +146,7 @@ Task<StatusOr<std::unique_ptr<Generation>>> TaskCall::Submit(TurnOptions turn) {
 
 Task<bool> TaskCall::Write(grpc::ByteBuffer message) {
   if (!BeginWrite()) co_return false;
-  unsent_ = std::move(message);
+  unsent_.Swap(&message);
   StartWrite(&unsent_);
   const auto deadline = std::chrono::steady_clock::now() + service_.stall_timeout;
   bool is_in_time = true;

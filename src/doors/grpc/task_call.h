@@ -90,7 +90,7 @@ class TaskCall : public RpcCall {
   // Whether the call has one message and no stream; it is given to Respond, and sent if Work
   // succeeds.
   virtual bool has_one_message() const { return false; }
-  void Respond(grpc::ByteBuffer response) { response_ = std::move(response); }
+  void Respond(const grpc::ByteBuffer& response) { response_ = response; }
 
   // Why it cannot be run any more; nullopt: it can.
   std::optional<Status> EndedBefore();

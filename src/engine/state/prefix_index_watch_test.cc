@@ -132,6 +132,7 @@ class World {
       if (Below(2) == 0) tables.back().DropBehindWindow();
     }
     std::vector<PageTable*> pointers;
+    pointers.reserve(tables.size());
     for (PageTable& table : tables) pointers.push_back(&table);
     PoolRef slot;
     if (shape_.slots && Below(2) == 0) slot = PoolRef::Adopt(&slots_, *slots_.Allocate());

@@ -134,7 +134,8 @@ class CodeFitter {
   static constexpr bool kTwo =
       kForm.variants == Variants::kFlipOne || kForm.variants == Variants::kShift;
   static constexpr int kVariants = kTwo ? 2 : 1;
-  static constexpr float kMaxIndex = (kForm.top_scale - 1) / 2;
+  static constexpr int kTopIndex = (kForm.top_scale - 1) / 2;
+  static constexpr float kMaxIndex = kTopIndex;
   static constexpr float kShift = 0.125f;
 
   struct Line {
