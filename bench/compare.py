@@ -28,7 +28,7 @@ import time
 WEFT = "weft"
 
 # Options that all runs of each engine get.
-FLAGS = {WEFT: [], "llama-bench": [], "llama-batched-bench": []}
+FLAGS = {WEFT: ["--packed-cache", "none"], "llama-bench": [], "llama-batched-bench": []}
 
 # A finished program: its output, wall time and peak memory.
 Done = collections.namedtuple("Done", "out err wall_s peak_mb")
@@ -139,9 +139,9 @@ class Load:
 
     rows = ["load, s"]
 
-    def weft(self, weft, model, threads, *options):
-        done = run([weft, "run", "-m", model, "--threads", threads, "-n", "1", "--raw", *options,
-                    "a"])
+    def weft(self, weft, model, threads, copies="none"):
+        done = run([weft, "run", "-m", model, "--threads", threads, "-n", "1", "--raw",
+                    "--packed-cache", copies, "a"])
         return Result([done.wall_s], done.peak_mb)
 
     def peer(self, directory, model, threads):
@@ -157,8 +157,8 @@ class LoadAgain(Load):
 
     def weft(self, weft, model, threads, *options):
         with tempfile.TemporaryDirectory() as folder:
-            super().weft(weft, model, threads, "--packed-cache", folder)
-            return super().weft(weft, model, threads, "--packed-cache", folder)
+            super().weft(weft, model, threads, folder)
+            return super().weft(weft, model, threads, folder)
 
 
 WORKS = {
@@ -235,7 +235,7 @@ def main():
                         help="while another process computes on one core")
     options = parser.parse_args()
     if options.kv:
-        FLAGS[WEFT] = ["--kv", options.kv]
+        FLAGS[WEFT] += ["--kv", options.kv]
         FLAGS["llama-bench"] = ["-ctk", options.kv, "-ctv", options.kv, "-fa", "1"]
         FLAGS["llama-batched-bench"] = ["-ctk", options.kv, "-ctv", options.kv, "-fa", "on"]
     peers = dict(peer.split("=", 1) for peer in options.peer)

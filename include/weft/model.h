@@ -75,6 +75,9 @@ struct ModelOptions {
   // them take at most `packed_cache_bytes`. Backends other than "cpu" keep none.
   std::string packed_cache = {};
   int64_t packed_cache_bytes = int64_t{32} << 30;
+  // Nobody asked for copies: small models, which are packed in a moment, get none, and the model
+  // is loaded without a copy if the folder cannot be made.
+  bool packed_cache_is_default = false;
   // LoRA adapters in GGUF form, which turns may use (TurnOptions::adapters). Names are unique and
   // not empty.
   struct AdapterFile {

@@ -84,6 +84,8 @@ class Weights;
 struct PackedCopyOptions {
   std::string dir = {};   // empty: no copies are kept
   int64_t max_bytes = 0;  // total of all copies in `dir`
+  // Nobody asked for them: small models get none, and a folder that cannot be is no error.
+  bool is_default = false;
 };
 
 struct LoadOptions {

@@ -510,6 +510,27 @@ class LogitsTest(CliTest):
         self.assertEqual(len(list(folder.glob("*.packed"))), 1)
         self.assertEqual(outputs, outputs[:1] * 3)
 
+    @unittest.skipUnless(BACKEND == "cpu", "only the cpu backend packs on the host")
+    def test_large_models_have_packed_copies_by_default(self):
+        model = make_model(self.dir / "large.gguf", "tiny-llama", "Q8_0")
+        path = self.write("tokens.json", "[1, 2, 3]")
+        cache = self.dir / "cache"
+
+        def says(pattern, *flags, cache=cache):
+            env = {"WEFT_CACHE": str(cache)}
+            result = self.succeed("logits", "-m", model, "--tokens", path, "--out",
+                                  self.dir / "logits.f32", *flags, env=env)
+            self.assertRegex(result.err, pattern, result)
+
+        says("^$")
+        os.truncate(model, 256 << 20)  # as if it were large: nothing is in what this adds
+        says("^$", "--packed-cache", "none")
+        self.assertFalse(cache.exists())
+        says(f"^[^\\n]*was written to {cache}/packed: [^\\n]*--packed-cache none[^\\n]*\\n$")
+        self.assertEqual(len(list(cache.glob("packed/*.packed"))), 1)
+        says("^$")
+        says("^[^\\n]*no packed copy[^\\n]*\\n$", cache="/dev/null/cache")
+
     def test_what_can_compute_here_is_listed(self):
         rows = self.succeed("devices", "--json").json_lines
         for row in rows:

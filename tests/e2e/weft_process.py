@@ -2,7 +2,7 @@
 
 $WEFT_COMPUTE has flags for every command that computes and does not choose a backend itself:
 WEFT_COMPUTE="--backend emu" runs a test on the emulator. The default model is the built-in one,
-and what a user's commands remember is in a folder of the test's own.
+and what a user's commands remember and cache is in a folder of the test's own.
 """
 
 import atexit
@@ -30,8 +30,9 @@ TIMEOUT_S = 120 if not COMPUTE else 600
 
 
 os.environ["WEFT_MODEL"] = "box"
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="weft_state_")
-atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+for kept in ("XDG_STATE_HOME", "WEFT_CACHE"):
+    os.environ[kept] = tempfile.mkdtemp(prefix="weft_state_")
+    atexit.register(shutil.rmtree, os.environ[kept], ignore_errors=True)
 
 
 class Result:

@@ -19,6 +19,7 @@
 #include "engine/loading/box_model.h"
 #include "model/head_spec.h"
 #include "model/hub/model_advice.h"
+#include "model/hub/places.h"
 #include "model/model_spec.h"
 
 namespace weft::cli {
@@ -192,12 +193,14 @@ void AddComputeFlags(CLI::App* app, ModelFlags* flags) {
   app->add_option("-t,--threads", flags->threads, "Compute threads (0: one per core)")
       ->check(CLI::Range(0, 1024));
   app->add_option("--packed-cache", flags->packed_cache,
-                  "Keep a copy of the weights in this folder, in the order that the kernels use. "
-                  "Later starts map it, which is faster, and programs that map it share its "
-                  "memory. It is about as large as the model's file (--backend cpu)");
+                  "Where to keep a copy of the weights in the order that the kernels use, about as "
+                  "large as the model's file (--backend cpu). Later starts map it, which is "
+                  "faster, and programs that map it share its memory (default: packed in "
+                  "WEFT_CACHE or ~/.cache/weft, for models of at least 256 MB)")
+      ->type_name("DIR|none");
   AddBytesFlag(app, "--packed-cache-limit", &flags->packed_cache_bytes,
                "Max disk space of all copies in --packed-cache; those not used for longest are "
-               "removed (default: 32G)");
+               "removed, and half of the disk's free space stays free (default: 32G)");
 }
 
 void AddContextFlag(CLI::App* app, ModelFlags* flags) {
@@ -287,6 +290,14 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(const ModelFlags& flags)
 
 namespace {
 
+void ApplyPackedCache(const ModelFlags& flags, ModelOptions* options) {
+  options->packed_cache_bytes = flags.packed_cache_bytes;
+  if (flags.packed_cache == kNoPackedCopies) return;
+  options->packed_cache_is_default = flags.packed_cache.empty();
+  options->packed_cache =
+      flags.packed_cache.empty() ? hub::ProcessPlaces().packed_copies : flags.packed_cache;
+}
+
 // The backend that was asked for, or its form that keeps the promise.
 StatusOr<std::string> BackendNameOf(const ModelFlags& flags) {
   if (flags.backend == ModelOptions::kAnyBackend) {
@@ -320,8 +331,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedModel(
   options.n_threads = flags.threads;
   options.context_tokens = flags.context;
   options.pooling = flags.pooling;
-  options.packed_cache = flags.packed_cache;
-  options.packed_cache_bytes = flags.packed_cache_bytes;
+  ApplyPackedCache(flags, &options);
   for (const AdapterFlag& adapter : flags.adapters) {
     options.adapters.push_back({adapter.name, adapter.path});
   }
@@ -379,8 +389,7 @@ StatusOr<std::shared_ptr<const Model>> LoadFlaggedDraft(const ModelFlags& flags,
   // If the model takes as many layers as fit, the draft model takes the remaining memory.
   if (flags.gpu_layers == ModelOptions::kLayersThatFit) options.device_layers = flags.gpu_layers;
   options.n_threads = flags.threads;
-  options.packed_cache = flags.packed_cache;
-  options.packed_cache_bytes = flags.packed_cache_bytes;
+  ApplyPackedCache(flags, &options);
   auto file = OpenFlaggedFile(draft_flags);
   WEFT_RETURN_IF_ERROR(Annotate(file.status(), "the draft model: "));
   auto draft = IsHeadFile(**file) ? Model::LoadHead(model, *std::move(file), options)

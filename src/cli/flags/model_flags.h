@@ -25,6 +25,9 @@ struct AdapterFlag {
   std::optional<float> scale;
 };
 
+// For ModelFlags::packed_cache.
+inline constexpr char kNoPackedCopies[] = "none";
+
 struct ModelFlags {
   // A file, or anything else that names a model (see hub::ModelSource); empty: DefaultModel.
   std::string path;
@@ -40,7 +43,7 @@ struct ModelFlags {
   std::string kv = "f16";
   int threads = 0;
   int64_t context = 0;
-  std::string packed_cache;  // a folder; empty: none
+  std::string packed_cache;  // a folder; empty: the user's own; kNoPackedCopies
   int64_t packed_cache_bytes = ModelOptions().packed_cache_bytes;
   std::string speculate;   // empty: auto with a draft model, otherwise lookup
   std::string draft_path;  // as path; empty: none

@@ -329,9 +329,6 @@ int64_t AddAdapters(const ModelFlags& flags, serve::FleetModel* model) {
 }
 
 StatusOr<serve::FleetModel> FleetModelOf(Wanted wanted, std::shared_ptr<const FleetParts> parts) {
-  // A model that comes back is mapped, instead of packed again.
-  std::string& packed = wanted.flags.model.packed_cache;
-  if (packed.empty()) packed = parts->packed_cache;
   serve::FleetModel model{.name = wanted.name,
                           .aliases = wanted.aliases,
                           .pinned = wanted.pinned,

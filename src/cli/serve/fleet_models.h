@@ -40,7 +40,6 @@ struct FleetParts {
   EngineOptions engine;      // for each, except for its memory and its directory
   int64_t memory_bytes = 0;  // for all together
   std::string state_dir;     // each has its own in it; empty: none
-  std::string packed_cache;  // for models whose flags name none; may be empty
   ApiParts apis;
   std::shared_ptr<serve::DrainSwitch> drain = std::make_shared<serve::DrainSwitch>();
   std::unique_ptr<ModelShelf> shelf = std::make_unique<ModelShelf>();

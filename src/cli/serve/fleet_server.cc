@@ -137,11 +137,6 @@ void Announce(OpenFleet* open) {
   LogLine(StrCat("ready after ", seconds, " s with ", fleet->List().size(), " models and ",
                  HumanBytes(static_cast<uint64_t>(fleet->memory_bytes())),
                  " of memory for them; loaded: ", NamesOf(*fleet)));
-  if (open->flags.server.state_dir.empty() || !open->flags.model.packed_cache.empty()) return;
-  LogLine(StrCat("copies of the weights that load faster are kept in ",
-                 Printable(open->flags.server.state_dir, 300), "/packed, at most ",
-                 HumanBytes(static_cast<uint64_t>(open->flags.model.packed_cache_bytes)),
-                 " (--packed-cache, --packed-cache-limit)"));
 }
 
 void LookAround(OpenFleet* open) {
@@ -207,7 +202,6 @@ Status ServeFleet(const ServeFlags& flags, const EngineOptions& engine, FleetDoo
   parts->engine = engine;
   parts->memory_bytes = FleetMemory(engine);
   parts->state_dir = folder->path();
-  if (!flags.server.state_dir.empty()) parts->packed_cache = folder->path() + "/packed";
   parts->apis.channels = serve::NewChannels(ChannelsPerKey(*door.keys));
   WEFT_ASSIGN_OR_RETURN(std::vector<serve::FleetModel> models, FleetModels(flags, parts));
   WEFT_ASSIGN_OR_RETURN(const auto signals, ServeSignals::Create());

@@ -1025,11 +1025,15 @@ class PackedCopyTest : public CpuBackendTest {
   };
   Loaded LoadFile(const ModelSpec& spec = Quantized().maker.spec(),
                   int64_t max_bytes = int64_t{1} << 30) const {
+    return LoadWith({CopyFolder(), max_bytes}, spec);
+  }
+  Loaded LoadWith(const PackedCopyOptions& copies,
+                  const ModelSpec& spec = Quantized().maker.spec()) const {
     Loaded loaded;
     const auto file = ModelFile::Open(ModelPath());
     EXPECT_TRUE(file.ok()) << file.status();
     LoadOptions options;
-    options.packed_copies = {CopyFolder(), max_bytes};
+    options.packed_copies = copies;
     options.progress = [&](double) { loaded.was_packed = true; };
     const auto weights = CpuBackend()->Load(*file, spec, options);
     EXPECT_TRUE(weights.ok()) << weights.status();
@@ -1159,6 +1163,19 @@ TEST_F(PackedCopyTest, CopiesMakeRoom) {
   rewrite(4);
   EXPECT_TRUE(LoadFile(Quantized().maker.spec(), bytes - 1).was_packed);
   EXPECT_EQ(Copies().size(), 2u);
+}
+
+TEST_F(PackedCopyTest, OnlyLargeModelsHaveOneByDefault) {
+  PackedCopyOptions copies{CopyFolder(), int64_t{1} << 30, /*is_default=*/true};
+  LoadWith(copies);
+  EXPECT_FALSE(std::filesystem::exists(CopyFolder()));
+  std::filesystem::resize_file(ModelPath(), size_t{256} << 20);
+  copies.dir = ModelPath() + "/copies";
+  EXPECT_TRUE(LoadWith(copies).was_packed) << "a folder that cannot be is no error";
+  copies.dir = CopyFolder();
+  EXPECT_TRUE(LoadWith(copies).was_packed);
+  EXPECT_FALSE(LoadWith(copies).was_packed);
+  EXPECT_EQ(Copies().size(), 1u);
 }
 
 TEST_F(PackedCopyTest, AFolderThatCannotBeIsAnError) {

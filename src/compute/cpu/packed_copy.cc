@@ -27,6 +27,9 @@ constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'P', 'A', 'C', 'K'};
 constexpr size_t kHashedBytes = size_t{4} << 20;
 // The body's offset is a multiple of this.
 constexpr size_t kAlignment = 4096;
+// Two cores pack about half a gigabyte per second: what a smaller file would gain is not worth a
+// second copy on the disk, unless somebody asks for it.
+constexpr size_t kMinDefaultBytes = size_t{256} << 20;
 
 // In the machine's byte order, because copies never leave the machine.
 struct Head {
@@ -115,6 +118,13 @@ StatusOr<std::vector<CopyInfo>> CopiesIn(int dir_fd, const std::string& dir) {
   return copies;
 }
 
+StatusOr<FileDescriptor> OpenFolder(const std::string& dir) {
+  WEFT_RETURN_IF_ERROR(CreateDirectories(dir));
+  FileDescriptor fd(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok()) return ErrnoStatus(errno, StrCat("cannot open ", Printable(dir, 300)));
+  return fd;
+}
+
 // Removes temporary files of writers that died.
 void RemoveUnfinished(int dir_fd, const std::string& dir) {
   const auto names = NamesIn(dir_fd, dir);
@@ -169,13 +179,17 @@ StatusOr<PackedCopies> PackedCopies::Open(const PackedCopyOptions& options, cons
   PackedCopies copies;
   const std::string stamp = file.stamp();
   if (options.dir.empty() || stamp.empty()) return copies;
+  if (options.is_default && file.file_bytes() < kMinDefaultBytes) return copies;
   copies.options_ = options;
-  WEFT_RETURN_IF_ERROR(CreateDirectories(options.dir));
-  copies.dir_ = FileDescriptor(open(options.dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!copies.dir_.ok()) {
-    return ErrnoStatus(errno, StrCat("cannot open ", Printable(options.dir, 300)));
+  auto folder = OpenFolder(options.dir);
+  if (!folder.ok() && options.is_default) {
+    LogLine(StrCat("no packed copy of the weights is kept for later starts: ",
+                   Message(folder.status()), "; choose a folder with --packed-cache, or none"));
+    return copies;
   }
-  copies.name_ = StrCat(KeyOf(stamp), kSuffix);
+  WEFT_RETURN_IF_ERROR(folder.status());
+  copies.dir_ = *std::move(folder);
+  copies.name_ = StrCat(KeyOf(StrCat(stamp, file.spec_text())), kSuffix);
   return copies;
 }
 
@@ -201,11 +215,13 @@ void PackedCopies::Write(uint64_t layout, std::span<const std::span<const std::b
   uint64_t bytes = 0;
   for (const auto& part : tiles) bytes += part.size();
   const Status status = TryToWrite(layout, tiles, bytes);
-  const std::string what = StrCat("a packed copy of the model, ", HumanBytes(bytes), ",");
+  const std::string what = StrCat("a packed copy of the weights, ", HumanBytes(bytes), ",");
+  const std::string folder = Printable(options_.dir, 300);
   if (status.ok()) {
-    LogLine(StrCat(what, " was written to ", Printable(options_.dir, 300)));
+    LogLine(StrCat(what, " was written to ", folder,
+                   ": later starts are faster; --packed-cache none keeps none"));
   } else {
-    LogLine(StrCat(what, " was not written: ", Message(status)));
+    LogLine(StrCat(what, " was not written to ", folder, ": ", Message(status)));
   }
 }
 

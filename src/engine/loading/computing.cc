@@ -131,7 +131,8 @@ StatusOr<Computing> LoadOn(const Backend& backend, const std::shared_ptr<const M
   load.device = device;
   load.n_threads = options.n_threads;
   load.progress = options.progress;
-  load.packed_copies = {options.packed_cache, options.packed_cache_bytes};
+  load.packed_copies = {options.packed_cache, options.packed_cache_bytes,
+                        options.packed_cache_is_default};
   load.adapters = std::move(adapters);
   auto weights = computing.backend->Load(file, spec, load);
   if (!weights.ok()) return WithAdvice(weights.status(), computing, options);

@@ -116,6 +116,7 @@ Places Reader::Read() {
   ReadLmStudio(&places);
   places.llama_cpp_cache = GetOr("LLAMA_CACHE", cache_ + "/llama.cpp");
   places.own = GetOr("WEFT_CACHE", cache_ + "/weft");
+  places.packed_copies = places.own + "/packed";
   places.models_folder = Get("WEFT_MODELS_DIR");
   return places;
 }

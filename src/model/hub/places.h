@@ -25,6 +25,7 @@ struct Places {
   std::string models_folder;  // from --models-dir; empty: none
   // Weft's own, for models that do not fit the hub's layout: WEFT_CACHE, ~/.cache/weft.
   std::string own;
+  std::string packed_copies;  // in `own`: weights as the kernels use them, for faster starts
 
   // The Python that runs pip.
   std::string python = "python3";

@@ -26,6 +26,7 @@ TEST(PlacesTest, AreWhereTheToolsPutThem) {
   EXPECT_EQ(places.hub_endpoint, "https://huggingface.co");
   EXPECT_EQ(places.llama_cpp_cache, "/nowhere/.cache/llama.cpp");
   EXPECT_EQ(places.own, "/nowhere/.cache/weft");
+  EXPECT_EQ(places.packed_copies, "/nowhere/.cache/weft/packed");
   EXPECT_THAT(places.ollama_folders,
               ElementsAre("/nowhere/.ollama/models", "/usr/share/ollama/.ollama/models"));
   EXPECT_THAT(places.lm_studio_folders,
