@@ -529,6 +529,15 @@ class LogitsTest(CliTest):
         says(f"^[^\\n]*was written to {cache}/packed: [^\\n]*--packed-cache none[^\\n]*\\n$")
         self.assertEqual(len(list(cache.glob("packed/*.packed"))), 1)
         says("^$")
+
+        env = {"WEFT_CACHE": str(cache)}
+        self.assertRegex(self.succeed("show", model, env=env).text, f"packed copy .* in {cache}/packed")
+        removed = self.succeed("rm", "--packed", env=env).text
+        self.assertRegex(removed, f"^the packed copies in {cache}/packed are removed, .* are free$")
+        self.assertEqual(list(cache.glob("packed/*.packed")), [])
+        self.assertRegex(self.succeed("rm", "--packed", env=env).text, "^there are no packed copies")
+        self.assertEqual(weft("rm", env=env).code, 2)
+        self.assertEqual(weft("rm", "--packed", "tiny", env=env).code, 2)
         says("^[^\\n]*no packed copy[^\\n]*\\n$", cache="/dev/null/cache")
 
     def test_what_can_compute_here_is_listed(self):

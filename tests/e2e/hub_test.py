@@ -21,7 +21,7 @@ import unittest
 import urllib.request
 
 from fake_hub import COMMIT, FakeHub
-from weft_process import WEFT, make_model, weft
+from weft_process import BACKEND, WEFT, make_model, weft
 
 REPO = "weaver/tiny-GGUF"
 SERVE_SH = pathlib.Path(__file__).resolve().parents[2] / "tools/serve.sh"
@@ -223,6 +223,17 @@ class PullTest(HubTest):
         self.assertIn("is removed", self.succeed("rm", "tiny", "--yes").text)
         self.assertEqual(self.named(), [])
         self.refused("rm", "tiny", "--yes", says="weft list")
+
+    @unittest.skipUnless(BACKEND == "cpu", "only the cpu backend packs on the host")
+    def test_a_packed_copy_goes_with_its_model(self):
+        path = pathlib.Path(self.succeed("pull", REPO).text.strip())
+        os.truncate(path.resolve(), 256 << 20)  # as if it were large
+        copies = self.home / ".cache/weft/packed"
+        self.assertIn("a packed copy", self.succeed("run", "-m", "tiny", "-n", "1", "--raw", "x").err)
+        self.assertEqual(len(list(copies.glob("*.packed"))), 1)
+        self.succeed("rm", "tiny", "--yes")
+        self.assertFalse(path.exists())
+        self.assertEqual(list(copies.glob("*.packed")), [])
 
     def test_m_loads_what_is_missing(self):
         self.succeed("tokenize", "-hf", REPO + ":F32", "--json", "x")

@@ -1,4 +1,4 @@
-// weft rm: removes a downloaded model.
+// weft rm: removes a downloaded model, or all packed copies.
 #include <unistd.h>
 
 #include <cstdio>
@@ -9,7 +9,10 @@
 #include "base/strings.h"
 #include "cli/commands/command.h"
 #include "cli/flags/model_finder.h"
+#include "cli/flags/model_removal.h"
 #include "cli/terminal/output.h"
+#include "compute/cpu/packed_copy.h"
+#include "model/hub/places.h"
 #include "model/hub/remove_model.h"
 
 namespace weft::cli {
@@ -18,6 +21,7 @@ namespace {
 struct RemoveFlags {
   std::string name;
   bool yes = false;
+  bool packed = false;
 };
 
 StatusOr<bool> Ask(const std::string& question) {
@@ -43,9 +47,19 @@ Status Remove(const RemoveFlags& flags) {
                                      ")?")));
     if (!yes) return Cancelled("nothing was removed");
   }
-  WEFT_ASSIGN_OR_RETURN(const int64_t freed, hub::RemoveModel(finder.source().places(), model));
+  WEFT_ASSIGN_OR_RETURN(const int64_t freed, RemoveModelAndCopy(finder.source().places(), model));
   PrintLine(StrCat(Printable(model.name, 200), " is removed, ",
                    HumanBytes(static_cast<uint64_t>(freed)), " are free"));
+  return FlushStdout();
+}
+
+Status RemoveCopies() {
+  const std::string folder = hub::ProcessPlaces().packed_copies;
+  WEFT_ASSIGN_OR_RETURN(const int64_t freed, cpu::RemovePackedCopies(folder));
+  const std::string bytes = HumanBytes(static_cast<uint64_t>(freed));
+  PrintLine(freed == 0 ? StrCat("there are no packed copies in ", Printable(folder, 300))
+                       : StrCat("the packed copies in ", Printable(folder, 300), " are removed, ",
+                                bytes, " are free"));
   return FlushStdout();
 }
 
@@ -53,12 +67,21 @@ Status Remove(const RemoveFlags& flags) {
 
 CommandBody MakeRmCommand(CLI::App* app) {
   auto flags = std::make_shared<RemoveFlags>();
-  app->add_option("NAME", flags->name, "The model's name, as shown by 'weft list'")->required();
+  CLI::Option* const name =
+      app->add_option("NAME", flags->name, "The model's name, as shown by 'weft list'");
+  CLI::Option* const packed =
+      app->add_flag("--packed", flags->packed,
+                    "Remove all packed copies of weights (--packed-cache) from Weft's own folder, "
+                    "without asking: the next starts write them again");
+  name->excludes(packed);
+  app->parse_complete_callback([name, packed] {
+    if (name->count() + packed->count() == 0) throw CLI::RequiredError("NAME");
+  });
   app->add_flag("--yes,-y", flags->yes, "Do not ask for confirmation");
   app->footer(
-      "\nRemoves models from the Hugging Face Hub's cache and Weft's own folder. Never touches\n"
-      "files of Ollama, LM Studio or llama.cpp, or files in your own folders.");
-  return [flags] { return Remove(*flags); };
+      "\nRemoves models from the Hugging Face Hub's cache and Weft's own folder, with their packed\n"
+      "copies. Never touches files of Ollama, LM Studio or llama.cpp, or files in your own\nfolders.");
+  return [flags] { return flags->packed ? RemoveCopies() : Remove(*flags); };
 }
 
 }  // namespace weft::cli

@@ -18,11 +18,13 @@
 #include "cli/serve/models_at_hand.h"
 #include "cli/terminal/output.h"
 #include "compute/backend.h"
+#include "compute/cpu/packed_copy.h"
 #include "engine/loading/box_model.h"
 #include "engine/memory_budget.h"
 #include "model/hub/files.h"
 #include "model/hub/local_models.h"
 #include "model/hub/model_advice.h"
+#include "model/hub/places.h"
 #include "model/model_spec.h"
 #include "model/sampling/sampling_parameters.h"
 #include "model/tokenizer/tokenizer.h"
@@ -101,6 +103,7 @@ struct Shown {
   ChatFacts chat;
   hub::ModelAdvice recommended;
   int64_t budget_bytes = 0;
+  int64_t copy_bytes = 0;  // of its packed copy in Weft's own folder
 
   int64_t SessionsOf(int64_t n_tokens) const {
     return budget_bytes / std::max<int64_t>(1, SessionBytes(spec, n_tokens));
@@ -125,6 +128,10 @@ void PrintFacts(const Shown& shown) {
   if (!shown.facts.title.empty()) PrintField("title", Printable(shown.facts.title, 200));
   PrintField("file", StrCat(Printable(shown.file->path(), 400), " (",
                             Bytes(static_cast<int64_t>(shown.file->file_bytes())), ")"));
+  if (shown.copy_bytes > 0) {
+    PrintField("packed copy", StrCat(Bytes(shown.copy_bytes), " in ",
+                                     Printable(hub::ProcessPlaces().packed_copies, 300)));
+  }
   if (!shown.where.empty()) PrintField("where", shown.where);
   PrintField("architecture", StrCat(Printable(shown.facts.architecture), ", ",
                                     ParametersText(shown.facts.n_parameters), " parameters, ",
@@ -156,6 +163,7 @@ Json ToJson(const Shown& shown) {
                {"title", shown.facts.title},
                {"path", shown.file->path()},
                {"bytes", shown.file->file_bytes()},
+               {"packed_copy_bytes", shown.copy_bytes},
                {"where", shown.where},
                {"architecture", shown.facts.architecture},
                {"quantization", shown.facts.quantization},
@@ -226,6 +234,7 @@ StatusOr<Shown> Look(const ShowFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(shown.spec, BuildModelSpec(*shown.file, {}));
   shown.chat = ReadChat(*shown.file);
   shown.recommended = hub::AdviceOf(model, *shown.file);
+  shown.copy_bytes = cpu::PackedCopyBytes(hub::ProcessPlaces().packed_copies, *shown.file);
   WEFT_ASSIGN_OR_RETURN(shown.budget_bytes, DefaultMemoryBudget(**FindBackend("cpu"), 0));
   return shown;
 }

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "cli/flags/model_removal.h"
 #include "cli/flags/ollama_flags.h"
 #include "model/hub/model_source.h"
 #include "model/hub/names/model_name.h"
@@ -93,7 +94,7 @@ StatusOr<std::function<void()>> DeleterOf(const ServeFlags& flags, const serve::
     // A model that was added meanwhile may be of this file.
     const Status unused = CheckUnused(fleet, model.path, /*except=*/"");
     const StatusOr<int64_t> freed =
-        unused.ok() ? hub::RemoveModel(places, model) : StatusOr<int64_t>(unused);
+        unused.ok() ? RemoveModelAndCopy(places, model) : StatusOr<int64_t>(unused);
     LogLine(freed.ok()
                 ? StrCat("deleted ", Printable(name, 200), ", ",
                          HumanBytes(static_cast<uint64_t>(*freed)))

@@ -54,11 +54,15 @@ uint64_t HashOf(const Head& head, std::span<const uint64_t> table) {
   return XXH3_64bits_withSeed(&head, offsetof(Head, hash), of_table);
 }
 
-std::string KeyOf(const std::string& stamp) {
-  const XXH128_hash_t hash = XXH3_128bits_withSeed(stamp.data(), stamp.size(), kPackedForm);
+// Empty for a model that is not in a file.
+std::string NameOfCopy(const ModelFile& file) {
+  std::string of = file.stamp();
+  if (of.empty()) return "";
+  of += file.spec_text();
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(of.data(), of.size(), kPackedForm);
   char text[33];
   std::snprintf(text, sizeof(text), "%016" PRIx64 "%016" PRIx64, hash.high64, hash.low64);
-  return text;
+  return StrCat(text, kSuffix);
 }
 
 // Hashes a body that arrives in parts of any size, one piece of kHashedBytes at a time.
@@ -95,6 +99,16 @@ class PieceHasher {
   std::vector<uint64_t> table_;
 };
 
+// Removes a file, and returns its bytes.
+StatusOr<int64_t> RemoveFile(int dir_fd, const std::string& name, const std::string& dir) {
+  struct stat info;
+  if (fstatat(dir_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+      unlinkat(dir_fd, name.c_str(), 0) == 0) {
+    return static_cast<int64_t>(info.st_size);
+  }
+  return ErrnoStatus(errno, StrCat("cannot remove a packed copy in ", Printable(dir, 300)));
+}
+
 // A copy in `dir`, the time it was last used, and its size.
 struct CopyInfo {
   std::string name;
@@ -125,13 +139,17 @@ StatusOr<FileDescriptor> OpenFolder(const std::string& dir) {
   return fd;
 }
 
-// Removes temporary files of writers that died.
-void RemoveUnfinished(int dir_fd, const std::string& dir) {
+// Removes temporary files of writers that died, and returns their bytes. REQUIRES: the caller has
+// the folder's lock.
+int64_t RemoveUnfinished(int dir_fd, const std::string& dir) {
   const auto names = NamesIn(dir_fd, dir);
-  if (!names.ok()) return;
+  if (!names.ok()) return 0;
+  int64_t freed = 0;
   for (const std::string& name : *names) {
-    if (name.starts_with(AtomicFile::kTempPrefix)) unlinkat(dir_fd, name.c_str(), 0);
+    if (!name.starts_with(AtomicFile::kTempPrefix)) continue;
+    freed += RemoveFile(dir_fd, name, dir).value_or(0);
   }
+  return freed;
 }
 
 }  // namespace
@@ -177,8 +195,8 @@ Status PackedCopy::Parse(const std::string& path, ThreadPool* pool) {
 
 StatusOr<PackedCopies> PackedCopies::Open(const PackedCopyOptions& options, const ModelFile& file) {
   PackedCopies copies;
-  const std::string stamp = file.stamp();
-  if (options.dir.empty() || stamp.empty()) return copies;
+  std::string name = NameOfCopy(file);
+  if (options.dir.empty() || name.empty()) return copies;
   if (options.is_default && file.file_bytes() < kMinDefaultBytes) return copies;
   copies.options_ = options;
   auto folder = OpenFolder(options.dir);
@@ -189,7 +207,7 @@ StatusOr<PackedCopies> PackedCopies::Open(const PackedCopyOptions& options, cons
   }
   WEFT_RETURN_IF_ERROR(folder.status());
   copies.dir_ = *std::move(folder);
-  copies.name_ = StrCat(KeyOf(StrCat(stamp, file.spec_text())), kSuffix);
+  copies.name_ = std::move(name);
   return copies;
 }
 
@@ -272,6 +290,34 @@ Status PackedCopies::MakeRoom(int64_t bytes) const {
   }
   for (const std::string& victim : victims) unlinkat(dir_.get(), victim.c_str(), 0);
   return OkStatus();
+}
+
+int64_t PackedCopyBytes(const std::string& dir, const ModelFile& file) {
+  struct stat info;
+  const std::string path = StrCat(dir, "/", NameOfCopy(file));
+  const bool is_there = stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+  return is_there ? static_cast<int64_t>(info.st_size) : 0;
+}
+
+StatusOr<int64_t> RemovePackedCopy(const std::string& dir, const ModelFile& file) {
+  if (PackedCopyBytes(dir, file) == 0) return 0;
+  const FileDescriptor folder(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return RemoveFile(folder.get(), NameOfCopy(file), dir);
+}
+
+StatusOr<int64_t> RemovePackedCopies(const std::string& dir) {
+  const FileDescriptor folder(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.ok() && errno == ENOENT) return 0;
+  if (!folder.ok()) return ErrnoStatus(errno, StrCat("cannot open ", Printable(dir, 300)));
+  int64_t freed = 0;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<CopyInfo> copies, CopiesIn(folder.get(), dir));
+  for (const CopyInfo& copy : copies) {
+    WEFT_ASSIGN_OR_RETURN(const int64_t bytes, RemoveFile(folder.get(), copy.name, dir));
+    freed += bytes;
+  }
+  // Who has the lock is writing a copy.
+  WEFT_ASSIGN_OR_RETURN(const FileDescriptor lock, TryLock(folder.get(), kLockName, dir));
+  return lock.ok() ? freed + RemoveUnfinished(folder.get(), dir) : freed;
 }
 
 }  // namespace weft::cpu

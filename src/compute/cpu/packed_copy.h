@@ -75,6 +75,14 @@ class PackedCopies {
   std::string name_;  // of the model's copy; empty: none is kept
 };
 
+// For people who look after a folder of copies. The folder need not exist, and is not created.
+// What the model's copy takes on the disk; 0 without one.
+int64_t PackedCopyBytes(const std::string& dir, const ModelFile& file);
+// Remove the model's copy, or all copies and what writers that died left, and return the bytes that
+// they took. Programs that have mapped a copy keep it until they end.
+StatusOr<int64_t> RemovePackedCopy(const std::string& dir, const ModelFile& file);
+StatusOr<int64_t> RemovePackedCopies(const std::string& dir);
+
 }  // namespace weft::cpu
 
 #endif  // WEFT_COMPUTE_CPU_PACKED_COPY_H_
