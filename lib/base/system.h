@@ -57,6 +57,14 @@ void YieldToOthers();
 // How many threads the process has.
 int CountThreads();
 
+// What the process has used since its start.
+struct ProcessUse {
+  int64_t cpu_us = 0;
+  // Read for it from disks, and not found in memory; 0 where the system does not say.
+  int64_t disk_bytes = 0;
+};
+ProcessUse UseSoFar();
+
 // --- files and descriptors --------------------------------------------------------
 
 // Flushes the file's data to the disk's own storage. Returns as fsync does: 0, or -1 and errno.

@@ -122,6 +122,13 @@ int CountThreads() {
   return n;
 }
 
+ProcessUse UseSoFar() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto us = [](const timeval& t) { return int64_t{t.tv_sec} * 1'000'000 + t.tv_usec; };
+  return {us(usage.ru_utime) + us(usage.ru_stime), int64_t{usage.ru_inblock} * 512};
+}
+
 int SyncFile(int fd) { return fsync(fd); }
 
 timespec ModifiedAt(const struct stat& info) { return info.st_mtim; }

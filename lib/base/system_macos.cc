@@ -98,6 +98,14 @@ int CountThreads() {
   return static_cast<int>(n);
 }
 
+// Blocks that were read are counted without their size.
+ProcessUse UseSoFar() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto us = [](const timeval& t) { return int64_t{t.tv_sec} * 1'000'000 + t.tv_usec; };
+  return {us(usage.ru_utime) + us(usage.ru_stime), 0};
+}
+
 // fsync hands data to the disk, which may lose them from its cache. Not every file system knows
 // more.
 int SyncFile(int fd) { return fcntl(fd, F_FULLFSYNC) == 0 ? 0 : fsync(fd); }

@@ -113,6 +113,8 @@ class Weights {
   virtual int64_t memory_bytes() const = 0;
   // The part of these bytes that is a mapped file: the system counts it as free, but steps need it.
   virtual int64_t mapped_bytes() const { return 0; }
+  // How much of the load's time went into writing a packed copy for later starts.
+  virtual int64_t copy_write_us() const { return 0; }
   // DATA_LOSS once another file that the weights are read from (not the model's own) has changed.
   virtual Status CheckUnchanged() const { return OkStatus(); }
 };

@@ -4,7 +4,6 @@
 #include <string>
 #include <thread>
 
-#include "base/clock.h"
 #include "base/system.h"
 #include "cli/bench/bench.h"
 #include "cli/commands/command.h"
@@ -21,16 +20,16 @@ std::string NameOfComputing(const Bench& bench) {
 }
 
 // The works and the machine, before the first result.
-void PrintHeader(const Bench& bench, double load_s) {
+void PrintHeader(const Bench& bench) {
   if (bench.flags.json) return;
-  PrintLine(StrCat(Printable(bench.model->name(), 60), ", ",
-                   HumanBytes(static_cast<uint64_t>(bench.model->weight_bytes())), ", context ",
-                   bench.model->context_tokens()));
+  PrintLine(
+      StrCat(Printable(bench.model->name(), 60), ", context ", bench.model->context_tokens()));
+  PrintLine(StrCat("loaded ", bench.model->loading()));
   PrintLine(StrCat(bench.options.n_threads, bench.options.n_threads == 1 ? " thread" : " threads",
                    ", ", NameOfComputing(bench), ", KV cache ", bench.flags.model.kv));
   char numbers[120];
   std::snprintf(numbers, sizeof(numbers),
-                "loaded in %.2f s; what computes reads %.1f GB/s, multiplies %.0f GMAC/s", load_s,
+                "what computes reads %.1f GB/s, multiplies %.0f GMAC/s",
                 bench.limits.read_bytes_per_s / 1e9, bench.limits.int8_macs_per_s / 1e9);
   std::string text = numbers;
   if (bench.limits.float_macs_per_s > 0) {
@@ -59,14 +58,12 @@ Status RunBench(const BenchFlags& flags) {
   if (bench.options.n_threads == 0) {
     bench.options.n_threads = static_cast<int>(std::thread::hardware_concurrency());
   }
-  const int64_t begin_us = NowMicros();
   WEFT_ASSIGN_OR_RETURN(bench.model, LoadFlaggedModel(flags.model));
   WEFT_ASSIGN_OR_RETURN(bench.options.draft_model, LoadFlaggedDraft(flags.model, *bench.model));
-  const double load_s = static_cast<double>(NowMicros() - begin_us) / 1e6;
   bench.load_peak_bytes = PeakMemoryBytes();
   bench.limits = LimitsOf(*bench.model, bench.options.n_threads);
   bench.cost = CostOf(bench.model->file(), bench.model->spec());
-  PrintHeader(bench, load_s);
+  PrintHeader(bench);
   if (flags.burst) WEFT_RETURN_IF_ERROR(BenchBurst(bench));
   if (flags.fanout) WEFT_RETURN_IF_ERROR(BenchFanout(bench));
   if (flags.intruder > 0) WEFT_RETURN_IF_ERROR(BenchRhythm(bench));

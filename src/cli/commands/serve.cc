@@ -86,7 +86,7 @@ void LogReady(serve::Host& host, int64_t start_us) {
                 static_cast<double>(NowMicros() - start_us) / 1e6);
   LogLine(StrCat("ready after ", seconds, " s: ", Printable(host.model_id(), 200), ", context of ",
                  host.model().context_tokens(), " tokens, replies in ", host.chat().reply_format(),
-                 " format"));
+                 " format; loaded ", host.model().loading()));
 }
 
 void TellLongPrompts(serve::Host* host, serve::PromptLog* log) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "base/strings.h"
 #include "model/head_spec.h"
 
@@ -38,6 +39,7 @@ StatusOr<std::shared_ptr<const Model>> ModelShelf::Load(
   const std::string key = KeyOf(file->path(), flags);
   if (auto model = Find(key); model != nullptr && model->CheckFile().ok()) return model;
   WEFT_ASSIGN_OR_RETURN(auto model, LoadFlaggedModel(flags, std::move(file), told));
+  LogLine(StrCat("loaded ", Printable(model->name(), 200), ": ", model->loading()));
   Put(key, model);
   return model;
 }

@@ -76,7 +76,7 @@ void TerminalFace::Introduce(serve::Host& host, const Address& address, size_t n
   const EngineStats stats = host.engine().Stats();
   const EngineOptions& options = host.engine().options();
   const std::pair<const char*, std::string> lines[] = {
-      {"model", Printable(host.model_id(), 200)},
+      {"model", StrCat(Printable(host.model_id(), 200), ", ", host.model().loading())},
       {"memory", MemoryLine(stats, options.memory_bytes)},
       {"context", ContextLine(host)},
       {"kept in", options.state_dir.empty() ? "memory alone; see --state-dir"

@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "compute/checks.h"
@@ -185,7 +186,9 @@ void Binder::Keep(const PackedCopies& copies) const {
   for (const Job& job : jobs_) {
     tiles.emplace_back(job.matrix, static_cast<size_t>(MemberBytes(job) * job.count));
   }
+  const int64_t begin_us = NowMicros();
   copies.Write(Layout(), tiles);
+  weights_.copy_write_us_ = NowMicros() - begin_us;
 }
 
 Status Binder::PackWith(const LoadOptions& options, ThreadPool* pool) {

@@ -98,6 +98,7 @@ class CpuWeights : public Weights {
   int64_t mapped_bytes() const override {
     return copy_ != nullptr ? static_cast<int64_t>(copy_->body().size()) : 0;
   }
+  int64_t copy_write_us() const override { return copy_write_us_; }
   Status CheckUnchanged() const override {
     return copy_ != nullptr ? copy_->CheckUnchanged() : OkStatus();
   }
@@ -133,6 +134,7 @@ class CpuWeights : public Weights {
   std::vector<CpuAdapter> adapters_;
   BoundTensors<Packed> tensors_;
   int64_t memory_bytes_ = 0;
+  int64_t copy_write_us_ = 0;
   std::vector<AlignedBuffer> matrices_;
   std::vector<std::vector<float>> vectors_;
   BoundModel model_;

@@ -8,6 +8,7 @@
 #include "compute/split/expert_spec.h"
 #include "compute/split/layer_needs.h"
 #include "compute/split/split_backend.h"
+#include "engine/loading/load_report.h"
 
 namespace weft {
 namespace {
@@ -134,9 +135,14 @@ StatusOr<Computing> LoadOn(const Backend& backend, const std::shared_ptr<const M
   load.packed_copies = {options.packed_cache, options.packed_cache_bytes,
                         options.packed_cache_is_default};
   load.adapters = std::move(adapters);
+  const LoadMeter meter;
   auto weights = computing.backend->Load(file, spec, load);
   if (!weights.ok()) return WithAdvice(weights.status(), computing, options);
   computing.weights = *std::move(weights);
+  LoadFigures figures = meter.Read(computing.weights->memory_bytes(), options.n_threads,
+                                   computing.weights->copy_write_us());
+  figures.is_mapped = computing.weights->mapped_bytes() > 0;
+  computing.loading = DescribeLoad(figures);
   return std::move(computing);
 }
 

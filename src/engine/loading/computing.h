@@ -27,6 +27,7 @@ struct Computing {
   std::shared_ptr<const Weights> weights = {};
   // What ModelOptions::kAnyBackend chose and why, for people; empty where there was no choice.
   std::string choice = {};
+  std::string loading = {};  // see Model::loading
 };
 
 // An error that names the missing part, if the named backend cannot be used here.

@@ -301,6 +301,7 @@ const std::vector<LoadedAdapter>& Model::adapters() const { return impl_->adapte
 int64_t Model::weight_bytes() const { return impl_->computing.weights->memory_bytes(); }
 std::string_view Model::backend_name() const { return impl_->computing.backend->name(); }
 const std::string& Model::computing_choice() const { return impl_->computing.choice; }
+const std::string& Model::loading() const { return impl_->computing.loading; }
 bool Model::same_bits() const { return impl_->computing.backend->capabilities().same_bits; }
 absl::Status Model::CheckFile() const {
   WEFT_RETURN_IF_ERROR(impl_->file->CheckUnchanged());
