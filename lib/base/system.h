@@ -69,6 +69,10 @@ ProcessUse UseSoFar();
 
 // Flushes the file's data to the disk's own storage. Returns as fsync does: 0, or -1 and errno.
 int SyncFile(int fd);
+// Both do nothing where the system has no such call. They start writing a part of a file to the
+// disk, without waiting for it; and wait until it is there, then give its cached pages back.
+void StartWriteback(int fd, int64_t offset, int64_t bytes);
+void DropCachedPages(int fd, int64_t offset, int64_t bytes);
 // When the file's content was last changed.
 timespec ModifiedAt(const struct stat& info);
 // When it was last read, as far as the file system keeps that.

@@ -131,6 +131,20 @@ ProcessUse UseSoFar() {
 
 int SyncFile(int fd) { return fsync(fd); }
 
+// To the kernel, no bytes are all up to the end.
+void StartWriteback(int fd, int64_t offset, int64_t bytes) {
+  if (bytes <= 0) return;
+  (void)sync_file_range(fd, offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+void DropCachedPages(int fd, int64_t offset, int64_t bytes) {
+  if (bytes <= 0) return;
+  (void)sync_file_range(
+      fd, offset, bytes,
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  (void)posix_fadvise(fd, offset, bytes, POSIX_FADV_DONTNEED);
+}
+
 timespec ModifiedAt(const struct stat& info) { return info.st_mtim; }
 
 timespec AccessedAt(const struct stat& info) { return info.st_atim; }

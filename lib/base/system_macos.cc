@@ -110,6 +110,10 @@ ProcessUse UseSoFar() {
 // more.
 int SyncFile(int fd) { return fcntl(fd, F_FULLFSYNC) == 0 ? 0 : fsync(fd); }
 
+void StartWriteback(int, int64_t, int64_t) {}
+
+void DropCachedPages(int, int64_t, int64_t) {}
+
 timespec ModifiedAt(const struct stat& info) { return info.st_mtimespec; }
 
 timespec AccessedAt(const struct stat& info) { return info.st_atimespec; }

@@ -20,6 +20,8 @@ namespace weft {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{16} << 10;
+// What AtomicFile::WriteBehind writes before it starts to send that to the disk.
+constexpr size_t kPieceBytes = size_t{8} << 20;
 
 class MemorySource : public ByteSource {
  public:
@@ -102,8 +104,19 @@ Status AtomicFile::Failed(int error_number, std::string_view doing) const {
   return ResourceExhausted(Message(status), "; free some space and try again");
 }
 
+void AtomicFile::WriteBehind(bool stays_cached) {
+  writes_behind_ = true;
+  stays_cached_ = stays_cached;
+}
+
 Status AtomicFile::Append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
+    if (buffer_.empty() && bytes.size() >= kBufferBytes) {
+      const auto piece = bytes.first(std::min(bytes.size(), kPieceBytes));
+      WEFT_RETURN_IF_ERROR(Write(piece));
+      bytes = bytes.subspan(piece.size());
+      continue;
+    }
     const size_t n = std::min(bytes.size(), kBufferBytes - buffer_.size());
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n));
     bytes = bytes.subspan(n);
@@ -113,15 +126,31 @@ Status AtomicFile::Append(std::span<const std::byte> bytes) {
 }
 
 Status AtomicFile::Flush() {
-  std::span<const std::byte> left(buffer_);
-  while (!left.empty()) {
-    const ssize_t n = write(fd_.get(), left.data(), left.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Failed(errno, "write");
-    left = left.subspan(static_cast<size_t>(n));
-  }
+  WEFT_RETURN_IF_ERROR(Write(buffer_));
   buffer_.clear();
   return OkStatus();
+}
+
+Status AtomicFile::Write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd_.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Failed(errno, "write");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    written_ += n;
+  }
+  if (writes_behind_ && written_ - sent_ >= static_cast<int64_t>(kPieceBytes)) SendToDisk();
+  return OkStatus();
+}
+
+// The disk works on the last piece while the next one is written; the one before it has to be there.
+void AtomicFile::SendToDisk() {
+  StartWriteback(fd_.get(), sent_, written_ - sent_);
+  if (!stays_cached_) {
+    DropCachedPages(fd_.get(), dropped_, sent_ - dropped_);
+    dropped_ = sent_;
+  }
+  sent_ = written_;
 }
 
 Status AtomicFile::Commit() {
@@ -133,6 +162,7 @@ Status AtomicFile::Commit() {
 
 Status AtomicFile::CommitLoosely() {
   WEFT_RETURN_IF_ERROR(Flush());
+  if (!stays_cached_) DropCachedPages(fd_.get(), dropped_, written_ - dropped_);
   return PutInPlace();
 }
 

@@ -51,6 +51,10 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
+  // For a large file, before the first Append: its pages go to the disk while it is written, so that
+  // memory does not fill with pages that cannot be given back. Unless `stays_cached`, they also
+  // leave memory then.
+  void WriteBehind(bool stays_cached);
   Status Append(std::span<const std::byte> bytes);
   // If the last step, making the directory durable, fails, the new file may be in place or, after a
   // crash, the previous one; each is complete.
@@ -67,6 +71,8 @@ class AtomicFile {
         temp_name_(std::move(temp_name)),
         fd_(fd) {}
   Status Flush();
+  Status Write(std::span<const std::byte> bytes);
+  void SendToDisk();
   Status PutInPlace();
   Status Failed(int error_number, std::string_view doing) const;
 
@@ -76,6 +82,8 @@ class AtomicFile {
   std::string temp_name_;  // empty after renaming
   FileDescriptor fd_;
   std::vector<std::byte> buffer_;
+  bool writes_behind_ = false, stays_cached_ = true;
+  int64_t written_ = 0, sent_ = 0, dropped_ = 0;  // bytes from the begin of the file
 };
 
 // The names in a directory, sorted, without "." and "..".
