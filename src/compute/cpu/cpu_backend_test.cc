@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -16,9 +19,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/files/file_io.h"
 #include "base/files/mapped_file.h"
 #include "base/half.h"
 #include "compute/cpu/cpu_weights.h"
+#include "compute/cpu/packed_copy.h"
 #include "compute/kernels/vector_ops.h"
 #include "compute/reference/reference_backend.h"
 #include "gmock/gmock.h"
@@ -1016,8 +1021,15 @@ class PackedCopyTest : public CpuBackendTest {
   }
   ~PackedCopyTest() override { std::filesystem::remove_all(folder_); }
 
-  std::string ModelPath() const { return folder_ / "model.gguf"; }
-  std::filesystem::path CopyFolder() const { return folder_ / "a" / "copies"; }
+  const std::filesystem::path& folder() const { return folder_; }
+  static std::filesystem::path ModelIn(const std::filesystem::path& folder) {
+    return folder / "model.gguf";
+  }
+  static std::filesystem::path CopiesIn(const std::filesystem::path& folder) {
+    return folder / "a" / "copies";
+  }
+  std::string ModelPath() const { return ModelIn(folder_); }
+  std::filesystem::path CopyFolder() const { return CopiesIn(folder_); }
 
   struct Loaded {
     LoadedModel model;
@@ -1163,6 +1175,60 @@ TEST_F(PackedCopyTest, CopiesMakeRoom) {
   rewrite(4);
   EXPECT_TRUE(LoadFile(Quantized().maker.spec(), bytes - 1).was_packed);
   EXPECT_EQ(Copies().size(), 2u);
+}
+
+// Tells the process that is to be killed the folder of the one that waits for it.
+constexpr char kKilledIn[] = "WEFT_TEST_KILLED_IN";
+
+class KilledPackedCopyTest : public PackedCopyTest {
+ protected:
+  KilledPackedCopyTest() { setenv(kKilledIn, folder().c_str(), /*overwrite=*/0); }
+  ~KilledPackedCopyTest() override { unsetenv(kKilledIn); }
+
+  std::vector<std::string> UnfinishedFiles() const {
+    std::vector<std::string> unfinished;
+    for (const auto& entry : std::filesystem::directory_iterator(CopyFolder())) {
+      std::string name = entry.path().filename();
+      if (name.starts_with(AtomicFile::kTempPrefix)) unfinished.push_back(std::move(name));
+    }
+    return unfinished;
+  }
+  // Most of the copy has been written when the process dies.
+  [[noreturn]] void LoadAndDie() const {
+    std::filesystem::remove_all(folder());  // nothing of this process is cleaned up later
+    const std::filesystem::path waiting = std::getenv(kKilledIn);
+    LoadOptions options;
+    options.packed_copies = {CopiesIn(waiting), int64_t{1} << 30};
+    options.progress = [](double fraction) {
+      if (fraction > 0.8) kill(getpid(), SIGKILL);
+    };
+    const auto file = ModelFile::Open(ModelIn(waiting));
+    if (file.ok()) (void)CpuBackend()->Load(*file, Quantized().maker.spec(), options);
+    std::exit(0);
+  }
+};
+
+TEST_F(KilledPackedCopyTest, LeavesNoHalfCopy) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(LoadAndDie(), ::testing::KilledBySignal(SIGKILL), "");
+  EXPECT_TRUE(Copies().empty());
+  EXPECT_EQ(UnfinishedFiles().size(), 1u);
+  const std::vector<float> expected = Run(Load(Quantized()));
+  const Loaded next = LoadFile();
+  EXPECT_TRUE(next.was_packed);
+  EXPECT_TRUE(UnfinishedFiles().empty());
+  EXPECT_EQ(Copies().size(), 1u);
+  EXPECT_EQ(MaxDifference(Run(next.model), expected), 0);
+  // Also by a start that writes none, and by hand.
+  std::ofstream(CopyFolder() / StrCat(AtomicFile::kTempPrefix, "1-1")) << "half";
+  EXPECT_FALSE(LoadFile().was_packed);
+  EXPECT_TRUE(UnfinishedFiles().empty());
+  std::ofstream(CopyFolder() / StrCat(AtomicFile::kTempPrefix, "1-2")) << "half";
+  const auto freed = cpu::RemovePackedCopies(CopyFolder());
+  ASSERT_TRUE(freed.ok()) << freed.status();
+  EXPECT_GT(*freed, 4);
+  EXPECT_TRUE(UnfinishedFiles().empty());
+  EXPECT_TRUE(Copies().empty());
 }
 
 TEST_F(PackedCopyTest, OnlyLargeModelsHaveOneByDefault) {

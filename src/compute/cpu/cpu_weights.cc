@@ -36,12 +36,10 @@ class Binder : public SpecBinder<Binder, Packed, Bound> {
         weights_(*weights) {}
 
   Status Bind();
-  Status PackWith(const LoadOptions& options, ThreadPool* pool);
-
   // After Bind, without packing: whether the weights' packed copy holds exactly these matrices.
   bool CopyFits() const;
-  // Writes the packed copy. Call it after PackWith.
-  void Keep(const PackedCopies& copies) const;
+  // As PackWith, and writes the packed copy, which is the last part of the progress.
+  Status PackAndKeep(const LoadOptions& options, const PackedCopies& copies, ThreadPool* pool);
 
   // See spec_binder.h.
   using SpecBinder::Of;
@@ -63,6 +61,8 @@ class Binder : public SpecBinder<Binder, Packed, Bound> {
   // copy: it is read-only, and meaningful only if CopyFits.
   std::byte* Take(int64_t bytes);
   std::byte* TakeFromCopy(int64_t bytes);
+  Status PackWith(const LoadOptions& options, ThreadPool* pool);
+  void Keep(const PackedCopies& copies, const PackedCopies::Progress& progress) const;
   // Hash of the list of matrices and their order.
   uint64_t Layout() const;
 
@@ -180,20 +180,36 @@ bool Binder::CopyFits() const {
   return taken_from_copy_ == static_cast<int64_t>(copy.body().size()) && Layout() == copy.layout();
 }
 
-void Binder::Keep(const PackedCopies& copies) const {
+void Binder::Keep(const PackedCopies& copies, const PackedCopies::Progress& progress) const {
   std::vector<std::span<const std::byte>> tiles;
   tiles.reserve(jobs_.size());
   for (const Job& job : jobs_) {
     tiles.emplace_back(job.matrix, static_cast<size_t>(MemberBytes(job) * job.count));
   }
   const int64_t begin_us = NowMicros();
-  copies.Write(Layout(), tiles);
+  copies.Write(Layout(), tiles, progress);
   weights_.copy_write_us_ = NowMicros() - begin_us;
 }
 
 Status Binder::PackWith(const LoadOptions& options, ThreadPool* pool) {
   pool_ = pool;
   return PackAll(options);
+}
+
+Status Binder::PackAndKeep(const LoadOptions& options, const PackedCopies& copies,
+                           ThreadPool* pool) {
+  if (!copies.are_kept()) return PackWith(options, pool);
+  // Disks are slower than packing from a file in memory.
+  constexpr double kPacking = 0.4;
+  LoadOptions packing = options;
+  PackedCopies::Progress writing;
+  if (options.progress) {
+    packing.progress = [&](double fraction) { options.progress(kPacking * fraction); };
+    writing = [&](double fraction) { options.progress(kPacking + (1 - kPacking) * fraction); };
+  }
+  WEFT_RETURN_IF_ERROR(PackWith(packing, pool));
+  Keep(copies, writing);
+  return OkStatus();
 }
 
 // Packs piece by piece, so that little of the file is in memory in addition to the packed tiles.
@@ -257,8 +273,7 @@ StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<con
         new CpuWeights(std::move(file), std::move(spec), options, isa, nullptr, std::move(beside)));
     Binder binder(weights.get());
     WEFT_RETURN_IF_ERROR(binder.Bind());
-    WEFT_RETURN_IF_ERROR(binder.PackWith(options, &pool));
-    binder.Keep(copies);
+    WEFT_RETURN_IF_ERROR(binder.PackAndKeep(options, copies, &pool));
     return weights;
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("no memory for the model's weights; use a smaller model");

@@ -139,14 +139,22 @@ StatusOr<FileDescriptor> OpenFolder(const std::string& dir) {
   return fd;
 }
 
-// Removes temporary files of writers that died, and returns their bytes. REQUIRES: the caller has
-// the folder's lock.
+// Removes temporary files of writers that died, and returns their bytes.
 int64_t RemoveUnfinished(int dir_fd, const std::string& dir) {
-  const auto names = NamesIn(dir_fd, dir);
+  const auto is_unfinished = [](const std::string& name) {
+    return name.starts_with(AtomicFile::kTempPrefix);
+  };
+  auto names = NamesIn(dir_fd, dir);
+  if (!names.ok() || std::ranges::none_of(*names, is_unfinished)) return 0;
+  // While another program has the lock, it is writing its own.
+  const auto lock = TryLock(dir_fd, kLockName, dir);
+  if (!lock.ok() || !lock->ok()) return 0;
+  // Its file may have got its name before the lock was taken.
+  names = NamesIn(dir_fd, dir);
   if (!names.ok()) return 0;
   int64_t freed = 0;
   for (const std::string& name : *names) {
-    if (!name.starts_with(AtomicFile::kTempPrefix)) continue;
+    if (!is_unfinished(name)) continue;
     freed += RemoveFile(dir_fd, name, dir).value_or(0);
   }
   return freed;
@@ -210,6 +218,7 @@ StatusOr<PackedCopies> PackedCopies::Open(const PackedCopyOptions& options, cons
   WEFT_RETURN_IF_ERROR(folder.status());
   copies.dir_ = *std::move(folder);
   copies.name_ = std::move(name);
+  RemoveUnfinished(copies.dir_.get(), options.dir);
   return copies;
 }
 
@@ -230,11 +239,12 @@ std::unique_ptr<PackedCopy> PackedCopies::Find(ThreadPool* pool) const {
   return nullptr;
 }
 
-void PackedCopies::Write(uint64_t layout, std::span<const std::span<const std::byte>> tiles) const {
+void PackedCopies::Write(uint64_t layout, std::span<const std::span<const std::byte>> tiles,
+                         const Progress& progress) const {
   if (name_.empty()) return;
   uint64_t bytes = 0;
   for (const auto& part : tiles) bytes += part.size();
-  const Status status = TryToWrite(layout, tiles, bytes);
+  const Status status = TryToWrite(layout, tiles, bytes, progress);
   const std::string what = StrCat("a packed copy of the weights, ", HumanBytes(bytes), ",");
   const std::string folder = Printable(options_.dir, 300);
   if (status.ok()) {
@@ -246,10 +256,9 @@ void PackedCopies::Write(uint64_t layout, std::span<const std::span<const std::b
 }
 
 Status PackedCopies::TryToWrite(uint64_t layout, std::span<const std::span<const std::byte>> tiles,
-                                uint64_t body_bytes) const {
+                                uint64_t body_bytes, const Progress& progress) const {
   WEFT_ASSIGN_OR_RETURN(const FileDescriptor lock, TryLock(dir_.get(), kLockName, options_.dir));
   if (!lock.ok()) return FailedPrecondition("another process is writing one");
-  RemoveUnfinished(dir_.get(), options_.dir);
   const size_t offset = BodyOffset(body_bytes);
   WEFT_RETURN_IF_ERROR(MakeRoom(static_cast<int64_t>(body_bytes + offset)));
 
@@ -267,7 +276,12 @@ Status PackedCopies::TryToWrite(uint64_t layout, std::span<const std::span<const
   // In memory, the copy spares the next start the disk, but not at the price of what others cached.
   file->WriteBehind(/*stays_cached=*/FreeHostMemoryBytes() / 2 >= static_cast<int64_t>(body_bytes));
   WEFT_RETURN_IF_ERROR(file->Append(front));
-  for (const auto& part : tiles) WEFT_RETURN_IF_ERROR(file->Append(part));
+  uint64_t done = 0;
+  for (const auto& part : tiles) {
+    WEFT_RETURN_IF_ERROR(file->Append(part));
+    done += part.size();
+    if (progress) progress(static_cast<double>(done) / static_cast<double>(body_bytes));
+  }
   return file->CommitLoosely();
 }
 
@@ -319,9 +333,7 @@ StatusOr<int64_t> RemovePackedCopies(const std::string& dir) {
     WEFT_ASSIGN_OR_RETURN(const int64_t bytes, RemoveFile(folder.get(), copy.name, dir));
     freed += bytes;
   }
-  // Who has the lock is writing a copy.
-  WEFT_ASSIGN_OR_RETURN(const FileDescriptor lock, TryLock(folder.get(), kLockName, dir));
-  return lock.ok() ? freed + RemoveUnfinished(folder.get(), dir) : freed;
+  return freed + RemoveUnfinished(folder.get(), dir);
 }
 
 }  // namespace weft::cpu

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -51,7 +52,7 @@ class PackedCopy {
 // The folder of packed copies, for one model file.
 class PackedCopies {
  public:
-  // Creates the folder if it is missing. Nothing is found or written if the options name no folder,
+  // Creates the folder if it is missing, and removes what writers that were killed left there. Nothing is found or written if the options name no folder,
   // if the model is not in a file, or if nobody asked for copies and the model is small or the
   // folder cannot be made, of which the log tells.
   static StatusOr<PackedCopies> Open(const PackedCopyOptions& options, const ModelFile& file);
@@ -59,15 +60,20 @@ class PackedCopies {
   // The model's copy; null if there is none. A damaged one is removed, and the log says so.
   std::unique_ptr<PackedCopy> Find(ThreadPool* pool) const;
 
+  // Whether Write may write anything.
+  bool are_kept() const { return !name_.empty(); }
   // Writes the model's copy, whose body is `tiles`. Evicts the least recently used copies to make
-  // room. Logs what was written, or why nothing was.
-  void Write(uint64_t layout, std::span<const std::span<const std::byte>> tiles) const;
+  // room. Logs what was written, or why nothing was. Tells `progress`, unless it is empty, which
+  // fraction is written.
+  using Progress = std::function<void(double fraction)>;
+  void Write(uint64_t layout, std::span<const std::span<const std::byte>> tiles,
+             const Progress& progress) const;
 
  private:
   PackedCopies() = default;
   std::string path() const;
   Status TryToWrite(uint64_t layout, std::span<const std::span<const std::byte>> tiles,
-                    uint64_t body_bytes) const;
+                    uint64_t body_bytes, const Progress& progress) const;
   Status MakeRoom(int64_t bytes) const;
 
   PackedCopyOptions options_;
