@@ -35,7 +35,7 @@ class Binder : public SpecBinder<Binder, Packed, Bound> {
                    weights->beside_ != nullptr ? &weights->beside_->tensors_ : nullptr),
         weights_(*weights) {}
 
-  Status Bind();
+  Status Bind(const LoadOptions& options);
   // After Bind, without packing: whether the weights' packed copy holds exactly these matrices.
   bool CopyFits() const;
   // As PackWith, and writes the packed copy, which is the last part of the progress.
@@ -155,15 +155,17 @@ void Binder::Check(const Convolution& convolution) {
                      kMaxConvolutionTaps));
 }
 
-Status Binder::Bind() {
+Status Binder::Bind(const LoadOptions& options) {
   WEFT_RETURN_IF_ERROR(BindSpec(&weights_.model_));
   weights_.model_.token_types = Of(spec_.token_types.table);
   for (CpuAdapter& adapter : weights_.adapters_) {
     WEFT_RETURN_IF_ERROR(adapter.BindEmbedding());
     weights_.memory_bytes_ += adapter.memory_bytes();
   }
-  // A packed copy is mapped: the system reads it as needed.
-  return weights_.copy_ != nullptr ? OkStatus() : CheckHostHolds(weights_.memory_bytes_, file_);
+  // Of a mapped copy, the system drops what has no room and reads it again, which takes as long as
+  // the disk: only for those who have asked for copies.
+  const bool may_exceed_memory = weights_.copy_ != nullptr && !options.packed_copies.is_default;
+  return may_exceed_memory ? OkStatus() : CheckHostHolds(weights_.memory_bytes_, file_);
 }
 
 uint64_t Binder::Layout() const {
@@ -263,7 +265,7 @@ StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<con
       std::shared_ptr<CpuWeights> weights(
           new CpuWeights(file, spec, options, isa, std::move(copy), nullptr));
       Binder binder(weights.get());
-      WEFT_RETURN_IF_ERROR(binder.Bind());
+      WEFT_RETURN_IF_ERROR(binder.Bind(options));
       if (binder.CopyFits()) return weights;
       LogLine("the model is packed anew: another version of Weft wrote its packed copy");
     }
@@ -272,7 +274,7 @@ StatusOr<std::shared_ptr<const CpuWeights>> CpuWeights::Load(std::shared_ptr<con
     std::shared_ptr<CpuWeights> weights(
         new CpuWeights(std::move(file), std::move(spec), options, isa, nullptr, std::move(beside)));
     Binder binder(weights.get());
-    WEFT_RETURN_IF_ERROR(binder.Bind());
+    WEFT_RETURN_IF_ERROR(binder.Bind(options));
     WEFT_RETURN_IF_ERROR(binder.PackAndKeep(options, copies, &pool));
     return weights;
   } catch (const std::bad_alloc&) {
