@@ -25,6 +25,7 @@
 #include "cli/serve/drain.h"
 #include "cli/serve/fleet_models.h"
 #include "cli/serve/fleet_server.h"
+#include "cli/serve/grpc_door.h"
 #include "cli/serve/serve_flags.h"
 #include "cli/serve/signals.h"
 #include "cli/serve/terminal_face.h"
@@ -48,14 +49,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLogGrace{1000};
 // Interval for checking long prompts to report, and sessions idle for longer than --session-ttl.
 constexpr int kLookMs = 1000;
-
-serve::GrpcServerOptions GrpcOptions(const ServeFlags& flags) {
-  serve::GrpcServerOptions options;
-  options.host = flags.server.grpc_host.empty() ? flags.server.host : flags.server.grpc_host;
-  options.port = flags.server.grpc_port;
-  options.open = flags.server.grpc_open;
-  return options;
-}
 
 // The result of loading, for the thread that waits for it.
 class LoadOutcome {
@@ -164,9 +157,10 @@ Status Announce(OpenServer* open) {
   const int64_t row_width = flags.server.takes_prompt_embeds ? host.model().row_width() : 0;
   open->http->SetMaxBodyBytes(
       MaxBodyBytes(flags.server, host.model().context_tokens(), row_width, host.answerer().sees()));
-  if (flags.server.grpc_port >= 0) {
-    serve::GrpcServerOptions options = GrpcOptions(flags);
-    options.operators = *open->metrics_keys;
+  if (!flags.server.grpc_ports.empty()) {
+    serve::GrpcServerOptions options = GrpcOptions(flags, *open->metrics_keys);
+    WEFT_ASSIGN_OR_RETURN(const GrpcPort port, ParseGrpcPort(flags.server.grpc_ports[0]));
+    options.port = port.port;
     WEFT_ASSIGN_OR_RETURN(open->grpc, serve::GrpcServer::Start(&host, open->keys, options));
   }
   open->entry.emplace(host, HttpAddress(flags.server.host, open->http->port()));
@@ -256,7 +250,8 @@ std::string StateDir(const std::string& said) {
 
 Status Serve(const ServeFlags& flags) {
   const int64_t start_us = NowMicros();
-  if (flags.server.grpc_open) WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags).host));
+  if (flags.server.grpc_open)
+    WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags, {}).host));
   AllowManyDescriptors();
   WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options, DoorOptions(flags.server));
   serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
@@ -267,6 +262,7 @@ Status Serve(const ServeFlags& flags) {
     return ServeFleet(flags, engine_options,
                       {std::move(door_options), &keys, &metrics_keys, start_us});
   }
+  WEFT_RETURN_IF_ERROR(CheckGrpcOfOne(flags));
   WEFT_ASSIGN_OR_RETURN(std::string template_source, ServeTemplate(flags));
   // Before anything announces the server.
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel model, OpenFlaggedModel(flags.model));

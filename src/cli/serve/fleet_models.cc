@@ -18,6 +18,7 @@
 #include "cli/flags/bytes_flag.h"
 #include "cli/flags/duration_flag.h"
 #include "cli/flags/picture_flags.h"
+#include "cli/serve/grpc_door.h"
 #include "cli/serve/models_file.h"
 #include "doors/host/model_host.h"
 #include "model/formats/model_facts.h"
@@ -437,6 +438,7 @@ StatusOr<std::vector<serve::FleetModel>> FleetModels(const ServeFlags& flags,
   }
   WEFT_RETURN_IF_ERROR(CheckAliases(flags, known, models));
   WEFT_RETURN_IF_ERROR(CheckNames(models));
+  WEFT_RETURN_IF_ERROR(PinForGrpc(flags, &models));
   return models;
 }
 

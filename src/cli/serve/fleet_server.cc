@@ -22,6 +22,7 @@
 #include "cli/serve/drain.h"
 #include "cli/serve/fleet_actions.h"
 #include "cli/serve/fleet_models.h"
+#include "cli/serve/grpc_door.h"
 #include "cli/serve/signals.h"
 #include "doors/api/ollama/routes.h"
 #include "doors/api/server/drain_routes.h"
@@ -81,10 +82,6 @@ int64_t FleetMemory(const EngineOptions& engine) {
 }
 
 Status CheckFlags(const ServeFlags& flags) {
-  if (flags.server.grpc_port >= 0) {
-    return InvalidArgument(
-        "--grpc-port serves one model: start a server of its own for gateways, with one -m");
-  }
   const std::string& projector = flags.model.projector_path;
   if (!projector.empty() && projector != "none") {
     return InvalidArgument(
@@ -100,6 +97,7 @@ struct OpenFleet {
   serve::FleetHost& host;
   serve::ModelFleet& fleet;
   serve::HttpServer& http;
+  FleetGrpcDoor grpc;
   std::optional<Announcement> entry = std::nullopt;
   std::map<std::string, serve::PromptLog> prompt_logs = {};
 };
@@ -119,8 +117,9 @@ std::string NamesOf(const serve::ModelFleet& fleet) {
   return n_others == 0 ? names : StrCat(names, " (", n_others, " not loaded)");
 }
 
-void Announce(OpenFleet* open) {
+Status Announce(OpenFleet* open) {
   serve::ModelFleet* const fleet = &open->fleet;
+  WEFT_RETURN_IF_ERROR(open->grpc.Open());
   open->entry.emplace(HttpAddress(open->flags.server.host, open->http.port()),
                       open->host.created_s(), [fleet](RunningServer* server) {
                         server->model = NamesOf(*fleet);
@@ -137,6 +136,7 @@ void Announce(OpenFleet* open) {
   LogLine(StrCat("ready after ", seconds, " s with ", fleet->List().size(), " models and ",
                  HumanBytes(static_cast<uint64_t>(fleet->memory_bytes())),
                  " of memory for them; loaded: ", NamesOf(*fleet)));
+  return OkStatus();
 }
 
 void LookAround(OpenFleet* open) {
@@ -152,14 +152,17 @@ void LookAround(OpenFleet* open) {
     }
   }
   serve::ParkWhileDrained(*open->host.drain_switch(), serve::HostsOf(open->fleet));
+  open->grpc.Look();
   if (open->entry) open->entry->Update();
 }
 
-void RunUntilEnd(ServeSignals* signals, OpenFleet* open) {
+Status RunUntilEnd(ServeSignals* signals, OpenFleet* open) {
   while (true) {
-    if (!open->entry && open->fleet.started()) Announce(open);
+    if (!open->entry && open->fleet.started()) WEFT_RETURN_IF_ERROR(Announce(open));
     const ServeSignals::Cause cause = signals->Wait(open->entry ? kLookMs : kStartLookMs);
-    if (cause == ServeSignals::Cause::kEnd || cause == ServeSignals::Cause::kTerminalGone) return;
+    if (cause == ServeSignals::Cause::kEnd || cause == ServeSignals::Cause::kTerminalGone) {
+      return OkStatus();
+    }
     if (cause == ServeSignals::Cause::kReload) {
       ReloadKeys(open->door.keys, open->door.metrics_keys);
     } else if (open->entry) {
@@ -170,8 +173,10 @@ void RunUntilEnd(ServeSignals* signals, OpenFleet* open) {
 
 Status Drain(ServeSignals* signals, OpenFleet* open) {
   open->host.BeginDrain();
+  open->grpc.BeginDrain();
   const Drained drained = DrainTurns(
       open->flags, signals, [open](milliseconds grace) { return open->fleet.Drain(grace); }, [] {});
+  open->grpc.Shutdown(drained.send_grace);
   open->http.Shutdown(drained.send_grace);
   LogLine("shut down");
   return drained.status;
@@ -227,8 +232,13 @@ Status ServeFleet(const ServeFlags& flags, const EngineOptions& engine, FleetDoo
                         serve::HttpServer::Start(ServeHttpOptions(flags), front.Hooks()));
   http->SetMaxBodyBytes(MaxBodyBytes(flags.server, context, /*row_width=*/0, /*sees=*/true));
   fleet.Start();
-  OpenFleet open{.flags = flags, .door = door, .host = host, .fleet = fleet, .http = *http};
-  RunUntilEnd(signals.get(), &open);
+  OpenFleet open{.flags = flags,
+                 .door = door,
+                 .host = host,
+                 .fleet = fleet,
+                 .http = *http,
+                 .grpc = {flags, door.keys, *door.metrics_keys, &fleet}};
+  WEFT_RETURN_IF_ERROR(RunUntilEnd(signals.get(), &open));
   return Drain(signals.get(), &open);
 }
 

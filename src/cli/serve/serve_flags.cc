@@ -15,6 +15,7 @@
 #include "cli/flags/duration_flag.h"
 #include "cli/flags/ollama_flags.h"
 #include "cli/flags/picture_flags.h"
+#include "cli/serve/grpc_door.h"
 #include "cli/serve/picture_fetcher.h"
 #include "cli/serve/server_flags.h"
 #include "doors/api/page/page.h"
@@ -89,6 +90,12 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
   CLI::Option* const alias = app->get_option("--alias");
   alias->description(
       StrCat(alias->get_description(), ". With several models NAME=MODEL, such as haiku=smollm2"));
+  app->get_option("--grpc-port")
+      ->allow_extra_args(false)  // the model's name may follow
+      ->check([](const std::string& text) {
+        const Status status = ParseGrpcPort(text).status();
+        return status.ok() ? std::string() : std::string(Message(status));
+      });
   CheckBytes(app, "--memory");
   CheckBytes(app, "--state-disk", "0");
   AddPageFlags(app, flags);

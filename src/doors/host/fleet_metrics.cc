@@ -1,6 +1,7 @@
 #include "doors/host/fleet_metrics.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -14,17 +15,46 @@ constexpr char kModel[] = "model";
 
 bool IsOfServer(const MetricFamily& family) { return family.name.starts_with("weft_http_"); }
 
-void AddGauge(const char* name, const char* help, const std::vector<ModelFleet::Info>& models,
-              double (*value)(const ModelFleet::Info&), MetricFamilies* families) {
+using Value = double (*)(const ModelFleet::Info&);
+
+void AddFamily(const char* name, const char* help, prometheus::MetricType type,
+               const std::vector<ModelFleet::Info>& models, Value value, MetricFamilies* families) {
   MetricFamily& family = families->emplace_back();
   family.name = name;
   family.help = help;
-  family.type = prometheus::MetricType::Gauge;
+  family.type = type;
   for (const ModelFleet::Info& info : models) {
     auto& metric = family.metric.emplace_back();
     metric.label.push_back({kModel, info.model->name});
-    metric.gauge.value = value(info);
+    metric.gauge.value = metric.counter.value = value(info);  // that of the type is written
   }
+}
+
+void AddGauge(const char* name, const char* help, const std::vector<ModelFleet::Info>& models,
+              Value value, MetricFamilies* families) {
+  AddFamily(name, help, prometheus::MetricType::Gauge, models, value, families);
+}
+
+void AddCounter(const char* name, const char* help, const std::vector<ModelFleet::Info>& models,
+                Value value, MetricFamilies* families) {
+  AddFamily(name, help, prometheus::MetricType::Counter, models, value, families);
+}
+
+void AddLoadCounters(const std::vector<ModelFleet::Info>& models, MetricFamilies* families) {
+  AddCounter(
+      "weft_model_loads_total", "How often the model was loaded.", models,
+      [](const ModelFleet::Info& info) { return static_cast<double>(info.loads); }, families);
+  AddCounter(
+      "weft_model_load_failures_total", "How often the model could not be loaded.", models,
+      [](const ModelFleet::Info& info) { return static_cast<double>(info.failed_loads); },
+      families);
+  AddCounter(
+      "weft_model_load_seconds_total", "How long loading the model took, all times together.",
+      models,
+      [](const ModelFleet::Info& info) {
+        return std::chrono::duration<double>(info.load_time).count();
+      },
+      families);
 }
 
 }  // namespace
@@ -61,11 +91,12 @@ void AddFleetMetrics(const std::vector<ModelFleet::Info>& models, MetricFamilies
       [](const ModelFleet::Info& info) { return static_cast<double>(info.memory_bytes); },
       families);
   AddGauge(
-      "weft_model_requests", "Requests that the model answers.", models,
+      "weft_model_requests", "Requests over HTTP that the model answers.", models,
       [](const ModelFleet::Info& info) { return static_cast<double>(info.requests); }, families);
   AddGauge(
       "weft_model_waiting_requests", "Requests that wait until the model is loaded.", models,
       [](const ModelFleet::Info& info) { return static_cast<double>(info.waiting); }, families);
+  AddLoadCounters(models, families);
 }
 
 }  // namespace weft::serve

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -41,12 +42,18 @@ TEST(FleetMetricsTest, TellsWhichModelsAreLoadedAndHowManyRequestsWaitForThem) {
                     .problem = "",
                     .memory_bytes = 7,
                     .requests = 2,
-                    .waiting = 1}},
+                    .waiting = 1,
+                    .loads = 3,
+                    .failed_loads = 4,
+                    .load_time = std::chrono::milliseconds(1500)}},
                   &families);
   const std::string text = TextOf(families);
   for (const char* const line :
        {"weft_model_loaded{model=\"a\"} 1\n", "weft_model_bytes{model=\"a\"} 7\n",
-        "weft_model_requests{model=\"a\"} 2\n", "weft_model_waiting_requests{model=\"a\"} 1\n"}) {
+        "weft_model_requests{model=\"a\"} 2\n", "weft_model_waiting_requests{model=\"a\"} 1\n",
+        "weft_model_loads_total{model=\"a\"} 3\n",
+        "weft_model_load_failures_total{model=\"a\"} 4\n",
+        "weft_model_load_seconds_total{model=\"a\"} 1.5\n"}) {
     EXPECT_NE(text.find(line), text.npos) << text;
   }
 }

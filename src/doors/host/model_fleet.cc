@@ -203,6 +203,20 @@ ModelLease ModelFleet::Peek(std::string_view name) {
   return member->state == State::kLoaded ? Lend(member, /*counts=*/false) : nullptr;
 }
 
+ModelLease ModelFleet::Keep(std::string_view name) {
+  MutexLock lock(&mutex_);
+  Member* const member = FindMember(name);
+  if (member == nullptr || member->state != State::kLoaded) return nullptr;
+  ++member->keepers;
+  ModelLease lease = Lend(member, /*counts=*/false);
+  LoadedModel* const loaded = lease.get();
+  return {loaded,
+          [this, kept = member->shared_from_this(), lease = std::move(lease)](LoadedModel*) {
+            MutexLock end(&mutex_);
+            --kept->keepers;
+          }};
+}
+
 std::vector<NamedLease> ModelFleet::PeekAll() {
   MutexLock lock(&mutex_);
   std::vector<NamedLease> loaded;
@@ -334,8 +348,11 @@ ModelFleet::Info ModelFleet::InfoOf(const Member& member) const {
             .problem = member.problem,
             .loaded_share = member.share,
             .memory_bytes = member.bytes,
-            .requests = member.leases,
-            .waiting = static_cast<int>(member.waiting.size())};
+            .requests = member.leases - member.keepers,
+            .waiting = static_cast<int>(member.waiting.size()),
+            .loads = member.loads,
+            .failed_loads = member.failed_loads,
+            .load_time = member.load_time};
   const milliseconds limit = IdleLimit(member);
   if (member.state == State::kLoaded && limit >= milliseconds(0)) {
     const auto left = std::max(member.used_at + limit - Clock::now(), Clock::duration::zero());

@@ -117,6 +117,8 @@ class ModelFleet {
     int64_t memory_bytes = 0;  // what it counts for
     int requests = 0;          // that hold it
     int waiting = 0;           // that wait for it
+    int64_t loads = 0, failed_loads = 0;              // so far
+    Clock::duration load_time{0};                     // of all `loads` together
     std::optional<int64_t> expires_s = std::nullopt;  // when it is unloaded if nobody asks
   };
 
@@ -153,7 +155,9 @@ class ModelFleet {
   }
   // Without loading it and without counting as its use; null if it is not loaded.
   ModelLease Peek(std::string_view name);
-  // The same of all that are loaded.
+  // The same for something that is no request, such as a door to this model alone.
+  ModelLease Keep(std::string_view name);
+  // As Peek, all that are loaded.
   std::vector<NamedLease> PeekAll();
   // Begins to load or unload it. FAILED_PRECONDITION if that is done already, or cannot be: its
   // file is broken, or it is pinned. Load, Unload and Remove take an exact name or alias.
@@ -209,6 +213,10 @@ class ModelFleet {
     double share = 0, noted_share = 0;
     int64_t bytes = 0;
     int leases = 0;
+    int keepers = 0;  // among the leases, those of Keep
+    int64_t loads = 0, failed_loads = 0;
+    Clock::time_point load_begun = {};
+    Clock::duration load_time{0};
     Clock::time_point used_at = {};
     std::optional<std::chrono::milliseconds> keep_alive = std::nullopt;
     std::shared_ptr<LoadedModel> loaded = nullptr;

@@ -297,6 +297,37 @@ TEST_F(ModelFleetTest, PeekingNeitherLoadsNorCounts) {
   EXPECT_THAT(diary_.lines(), ElementsAre("+a", "+b", "-a", "+c"));
 }
 
+TEST_F(ModelFleetTest, AKeeperHoldsAModelAndIsNoRequest) {
+  Start({Model("a"), Model("b")}, {.memory_bytes = 10});
+  EXPECT_EQ(fleet_->Keep("a"), nullptr) << "not loaded";
+  UseAndLeave("a");
+  ModelLease kept = fleet_->Keep("a");
+  ASSERT_NE(kept, nullptr);
+  EXPECT_EQ(fleet_->Find("a")->requests, 0);
+  std::future<StatusOr<ModelLease>> other = UseLater("b");
+  Expect("a", State::kUnloading);
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a"));
+  kept.reset();
+  EXPECT_TRUE(other.get().ok());
+  EXPECT_THAT(diary_.lines(), ElementsAre("+a", "-a", "+b"));
+}
+
+TEST_F(ModelFleetTest, CountsLoadsAndThoseThatFailed) {
+  Start({Model("a"), Model("large", 100)});
+  UseAndLeave("a");
+  EXPECT_TRUE(fleet_->Unload("a").ok());
+  Expect("a", State::kUnloaded);
+  UseAndLeave("a");
+  EXPECT_FALSE(Use("large").ok());
+  const ModelFleet::Info a = *fleet_->Find("a"), large = *fleet_->Find("large");
+  EXPECT_EQ(a.loads, 2);
+  EXPECT_EQ(a.failed_loads, 0);
+  EXPECT_GT(a.load_time, milliseconds(0));
+  EXPECT_EQ(large.loads, 0);
+  EXPECT_EQ(large.failed_loads, 1);
+  EXPECT_EQ(large.load_time, milliseconds(0));
+}
+
 TEST_F(ModelFleetTest, AnOperatorLoadsAndUnloads) {
   Start({Model("a")});
   EXPECT_TRUE(fleet_->Load("a").ok());

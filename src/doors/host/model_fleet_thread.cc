@@ -76,6 +76,7 @@ void ModelFleet::LoadNext() {
   } else if (room.ok()) {
     member->share = member->noted_share = 0;
     member->bytes = member->model->needs_bytes;
+    member->load_begun = Clock::now();
     SetState(member, State::kLoading);
     mutex_.Unlock();
     Loaded loaded = RunLoad(member);
@@ -108,10 +109,13 @@ void ModelFleet::EndLoad(Member* member, Loaded loaded) {
   member->keep_alive.reset();
   member->used_at = member->failed_at = Clock::now();
   if (loaded.ok()) {
+    ++member->loads;
+    member->load_time += member->used_at - member->load_begun;
     member->bytes = (*loaded)->memory_bytes();
     member->loaded = *std::move(loaded);
     return SetState(member, member->is_gone ? State::kUnloading : State::kLoaded);
   }
+  ++member->failed_loads;
   member->bytes = 0;
   member->problem = Message(loaded.status());
   SetState(member, State::kUnloaded);
