@@ -49,6 +49,8 @@ void AdapterMaker::AddKeys(std::string_view architecture) {
   writer_.AddString("adapter.type", "lora");
   writer_.AddFloat32("adapter.lora.alpha",
                      static_cast<float>(kFactor * static_cast<double>(options_.rank)));
+  if (options_.invocation.empty()) return;
+  writer_.AddUint32Array("adapter.alora.invocation_tokens", options_.invocation);
 }
 
 void AdapterMaker::AddMatrix(const std::string& name, int64_t n_in, int64_t n_out, double limit) {

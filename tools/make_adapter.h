@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "model/formats/model_file.h"
@@ -13,7 +14,8 @@ namespace weft::tools {
 struct MakeAdapterOptions {
   int64_t rank = 8;
   uint64_t seed = 1;
-  std::string type = "F16";  // in which its matrices are stored
+  std::string type = "F16";               // in which its matrices are stored
+  std::vector<uint32_t> invocation = {};  // tokens; empty: none
 };
 
 // A pair for every matrix that adapters can change, strong enough that answers differ, and for the

@@ -124,6 +124,9 @@ int main(int argc, char** argv) {
                      "write a LoRA adapter for this model instead: a GGUF file (--type F16 or F32)")
           ->excludes(shape_option);
   app.add_option("--rank", adapter.rank, "of the adapter")->needs(base_option);
+  app.add_option("--invocation", adapter.invocation, "tokens that the adapter waits for: 5,6")
+      ->delimiter(',')
+      ->needs(base_option);
   app.add_option("--type", options.type,
                  "of the matrices: F32, F16, BF16, Q8_0, Q4_0, NVFP4, ... or Q4_K_M, Q5_K_M")
       ->capture_default_str();

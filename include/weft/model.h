@@ -41,6 +41,9 @@ struct LoadedAdapter {
   std::string name;
   std::string path;
   std::string fingerprint;  // equal for equal files
+  // If not empty: in a text, it acts from where these tokens begin for the last time, as a turn
+  // begins; in a text without them it does not act.
+  std::vector<int32_t> invocation_tokens = {};
 };
 
 struct ModelOptions {

@@ -176,7 +176,7 @@ StatusOr<std::unique_ptr<Drafter>> NewDrafter(const EngineOptions& options,
 std::vector<AdapterMixes::Known> AdaptersOf(const Model& model) {
   std::vector<AdapterMixes::Known> known;
   for (const LoadedAdapter& adapter : model.adapters()) {
-    known.push_back({adapter.name, FingerprintOf(adapter.fingerprint)});
+    known.push_back({adapter.name, FingerprintOf(adapter.fingerprint), adapter.invocation_tokens});
   }
   return known;
 }

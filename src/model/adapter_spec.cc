@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kA = ".lora_a", kB = ".lora_b";
 constexpr std::string_view kInvocation = "adapter.alora.invocation_tokens";
+constexpr int64_t kMaxInvocation = 1024;
 constexpr std::string_view kEmbedding = "token_embd.weight";
 
 // Collects the tensors that operations multiply rows with.
@@ -62,6 +63,7 @@ class AdapterReader {
   };
 
   Status CheckKind() const;
+  Status ReadInvocation(std::vector<TokenId>* invocation) const;
   Status CheckBase() const;
   Status ReadAlpha();
   Status CollectPairs();
@@ -94,13 +96,30 @@ Status AdapterReader::CheckKind() const {
     return file_.KeyError(
         "adapter.type", StrCat("it is ", Printable(kind), ", and only lora adapters can be used"));
   }
-  if (file_.HasMeta(kInvocation)) {
-    return Unimplemented(Message(file_.KeyError(
-        kInvocation,
-        "adapters that begin to act within a prompt (aLoRA) cannot be used; give one without "
-        "invocation tokens")));
-  }
   return OkStatus();
+}
+
+Status AdapterReader::ReadInvocation(std::vector<TokenId>* invocation) const {
+  if (!file_.HasMeta(kInvocation)) return OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> tokens, file_.GetIntArray(kInvocation));
+  if (tokens.empty() || std::ssize(tokens) > kMaxInvocation) {
+    return file_.KeyError(kInvocation, StrCat("it has ", tokens.size(), " tokens, not 1 to ",
+                                              kMaxInvocation, "; convert the adapter anew"));
+  }
+  for (const int64_t token : tokens) {
+    if (token < 0 || token >= spec_.n_vocab) {
+      return file_.KeyError(
+          kInvocation, StrCat("the model ", Printable(base_.path(), 300), " has no token ", token,
+                              "; use the model that it was trained for"));
+    }
+    invocation->push_back(static_cast<TokenId>(token));
+  }
+  // Every token of such a text sees those that come later.
+  if (!NeedsWholeTexts(spec_)) return OkStatus();
+  return Unimplemented(Message(file_.KeyError(
+      kInvocation,
+      "the model reads a text as a whole, so nothing of it comes before; use an adapter without "
+      "invocation tokens")));
 }
 
 Status AdapterReader::CheckBase() const {
@@ -199,6 +218,7 @@ StatusOr<AdapterSpec> AdapterReader::Read() {
   WEFT_RETURN_IF_ERROR(ReadAlpha());
   WEFT_RETURN_IF_ERROR(CollectPairs());
   AdapterSpec adapter;
+  WEFT_RETURN_IF_ERROR(ReadInvocation(&adapter.invocation));
   for (const auto& [name, halves] : pairs_) {
     WEFT_ASSIGN_OR_RETURN(const LowRankPair pair, MakePair(name, halves));
     if (name == kEmbedding) {

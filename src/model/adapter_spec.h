@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/tokens.h"
 #include "model/formats/model_file.h"
 #include "model/model_spec.h"
 
@@ -33,6 +34,9 @@ struct AdapterSpec {
   // token, B one for each value of the embedding. Input embeddings gain nothing. The output of a
   // model that ties both is not changed.
   std::optional<LowRankPair> embedding;
+  // An activated adapter's (aLoRA): a text is computed without it up to where these tokens begin
+  // for the last time, and without them altogether. Empty: it acts from the first token on.
+  std::vector<TokenId> invocation;
 
   // Null if the adapter does not change the tensor as a matrix.
   const LowRankPair* Find(TensorRef target) const;

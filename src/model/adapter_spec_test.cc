@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct TinyAdapter {
   std::map<std::string, std::string> texts = {
       {"general.type", "adapter"}, {"general.architecture", "llama"}, {"adapter.type", "lora"}};
   float alpha = 8;
-  bool is_invoked = false;
+  std::optional<std::vector<uint32_t>> invocation = std::nullopt;
   std::map<std::string, std::vector<int64_t>> tensors = {{"blk.1.attn_q.weight.lora_a", {16, 4}},
                                                          {"blk.1.attn_q.weight.lora_b", {4, 16}}};
 
@@ -29,9 +30,7 @@ struct TinyAdapter {
     GgufWriter writer;
     for (const auto& [key, value] : texts) writer.AddString(key, value);
     if (alpha != 0) writer.AddFloat32("adapter.lora.alpha", alpha);
-    if (is_invoked) {
-      writer.AddUint32Array("adapter.alora.invocation_tokens", std::vector<uint32_t>{1, 2});
-    }
+    if (invocation) writer.AddUint32Array("adapter.alora.invocation_tokens", *invocation);
     for (const auto& [name, dims] : tensors) {
       writer.AddTensor(name, DType::kF32, dims, [](int64_t, std::span<std::byte> row) {
         std::ranges::fill(row, std::byte{0});
@@ -82,6 +81,21 @@ TEST(AdapterSpecTest, WithoutAlphaProductsAreTakenAsTheyAre) {
   EXPECT_EQ(spec->matrices[0].factor, 1);
 }
 
+TEST(AdapterSpecTest, AnInvocationIsTokensOfTheModel) {
+  TinyAdapter adapter;
+  EXPECT_TRUE(adapter.Read()->invocation.empty());
+  adapter.invocation = {1, 9, 1};
+  const auto spec = adapter.Read();
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_THAT(spec->invocation, ::testing::ElementsAre(1, 9, 1));
+  adapter.invocation = {1, 10};
+  EXPECT_THAT(adapter.Refusal(), AllOf(HasSubstr("invocation_tokens"), HasSubstr("token 10")));
+  for (const size_t n : {0, 1025}) {
+    adapter.invocation = std::vector<uint32_t>(n, 1);
+    EXPECT_THAT(adapter.Refusal(), AllOf(HasSubstr("invocation_tokens"), HasSubstr("1 to 1024")));
+  }
+}
+
 TEST(AdapterSpecTest, OtherFilesAreRefusedWithWhatToDo) {
   TinyAdapter adapter;
   adapter.texts["general.type"] = "model";
@@ -92,9 +106,6 @@ TEST(AdapterSpecTest, OtherFilesAreRefusedWithWhatToDo) {
   adapter = {};
   adapter.texts["general.architecture"] = "qwen3";
   EXPECT_THAT(adapter.Refusal(), AllOf(HasSubstr("qwen3"), HasSubstr("base.gguf is llama")));
-  adapter = {};
-  adapter.is_invoked = true;
-  EXPECT_THAT(adapter.Refusal(), AllOf(HasSubstr("invocation_tokens"), HasSubstr("aLoRA")));
   adapter = {};
   adapter.alpha = std::numeric_limits<float>::infinity();
   EXPECT_THAT(adapter.Refusal(), HasSubstr("adapter.lora.alpha"));

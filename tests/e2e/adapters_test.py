@@ -13,9 +13,9 @@ from weft_process import BACKEND, MAKE_MODEL, TIMEOUT_S, make_model, weft
 PROMPT = "The old man and the sea, the ship and the shore"
 
 
-def make_adapter(base, path, seed, kind="F16"):
+def make_adapter(base, path, seed, kind="F16", *more):
     subprocess.run([MAKE_MODEL, "--lora-of", str(base), "--rank", "4", "--seed", str(seed),
-                    "--type", kind, "--out", str(path)],
+                    "--type", kind, "--out", str(path), *more],
                    check=True, capture_output=True, timeout=TIMEOUT_S)
     return path
 
@@ -139,6 +139,28 @@ class AdaptersTest(unittest.TestCase):
             self.assertEqual(complete(), complete(lora=[{"id": 0, "scale": 1}]))
             server.ask("POST", "/lora-adapters", [])
             self.assertEqual(complete(), plain)
+
+    def test_an_activated_one_acts_from_its_invocation_on(self):
+        invocation = "the judge said"
+        tokens = weft("tokenize", "-m", self.base, "--json", invocation).json["tokens"]
+        path = make_adapter(self.base, pathlib.Path(self.folder.name) / "judge.gguf", 3, "F16",
+                            "--invocation", ",".join(map(str, tokens)))
+        before = PROMPT + " " + "and the weft goes on " * 20
+        with Server("-m", self.base, "--alias", "base", "--lora", f"judge={path}") as server:
+            [listed] = server.get("/lora-adapters")[1]
+            self.assertEqual(listed["alora_invocation_tokens"], tokens)
+            self.assertEqual(listed["alora_invocation_string"], invocation)
+            # Token ids, so that the text before cannot run into the invocation.
+            before = weft("tokenize", "-m", self.base, "--add-bos", "--json", before).json["tokens"]
+            prompt = before + tokens + before[1:9]
+            plain, plain_before = server.complete("base", prompt), server.complete("base", before)
+            judged = server.complete("base:judge", prompt)
+            self.assertNotEqual(words(judged), words(plain))
+            self.assertEqual(cached(judged), len(before))
+            again = server.complete("base:judge", prompt)
+            self.assertEqual((words(again), cached(again)), (words(judged), len(prompt) - 1))
+            # Without it, the base answers.
+            self.assertEqual(words(server.complete("base:judge", before)), words(plain_before))
 
     def test_wrong_requests_are_refused(self):
         with Server(*self.flags) as server:

@@ -76,6 +76,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     WEFT_CHECK(!spec.status().message().empty(), "a sentence");
     return 0;
   }
+  for (const weft::TokenId token : spec->invocation) {
+    WEFT_CHECK(token >= 0 && token < base.spec.n_vocab, "a token of the model");
+  }
   for (const weft::LowRankPair& pair : spec->matrices) CheckPair(**file, base, pair);
   if (spec->embedding) CheckPair(**file, base, *spec->embedding);
   return 0;

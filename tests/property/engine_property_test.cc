@@ -53,6 +53,7 @@ void RunPrograms(const std::shared_ptr<const Model>& model, Oracle* oracle,
   }
   if (programs >= 20 && !model->adapters().empty()) {
     EXPECT_GT(counts.adapted, 0) << model_name;
+    EXPECT_GT(counts.invocations, 0) << model_name;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   std::printf(

@@ -23,6 +23,7 @@ void ProgramCounts::Add(const ProgramCounts& other) {
   tokens += other.tokens;
   rows += other.rows;
   adapted += other.adapted;
+  invocations += other.invocations;
   cancelled += other.cancelled;
   out_of_memory += other.out_of_memory;
   cached_tokens += other.cached_tokens;
@@ -205,6 +206,17 @@ std::vector<AdapterScale> Program::ChooseAdapters() {
   return chosen;
 }
 
+// Into some of the texts, so that adapters act that wait for it.
+void Program::PutInvocation(Tokens* tokens) {
+  for (const LoadedAdapter& adapter : model_->adapters()) {
+    const auto n = static_cast<uint64_t>(std::ssize(adapter.invocation_tokens));
+    if (n == 0 || n > tokens->size() || random_adapters_() % 3 != 0) continue;
+    const uint64_t at = random_adapters_() % (tokens->size() - n + 1);
+    std::ranges::copy(adapter.invocation_tokens, tokens->begin() + static_cast<int64_t>(at));
+    ++counts_.invocations;
+  }
+}
+
 Program::Flight Program::NewTurn(const Sess& session) {
   Flight flight;
   TurnOptions& turn = flight.options;
@@ -222,6 +234,7 @@ Program::Flight Program::NewTurn(const Sess& session) {
   const bool nothing_new = kept > 0 && Chance(8);
   if (!nothing_new) {
     flight.added = NewTokens(session, kept, Uniform(1, 60));
+    PutInvocation(&flight.added);
     PutRows(kept, &flight.added);
   }
   context.insert(context.end(), flight.added.begin(), flight.added.end());

@@ -27,7 +27,8 @@ namespace weft::testing {
 // What a program did, for the reports.
 struct ProgramCounts {
   int64_t operations = 0, turns = 0, tokens = 0, rows = 0, cancelled = 0, out_of_memory = 0;
-  int64_t adapted = 0;  // adapters in use by sessions
+  int64_t adapted = 0;      // adapters in use by sessions
+  int64_t invocations = 0;  // in prompts
   int64_t cached_tokens = 0, forks = 0, restores = 0, restarts = 0, preemptions = 0, dropped = 0;
   int64_t guessed_tokens = 0, accepted_guesses = 0;
   void Add(const ProgramCounts& other);
@@ -102,6 +103,7 @@ class Program {
   Flight NewTurn(const Sess& session);
   void PutRows(int64_t at, Tokens* given);
   std::vector<AdapterScale> ChooseAdapters();
+  void PutInvocation(Tokens* tokens);
   int64_t RowsHeld() const;
   void AddGuesses(const Tokens& context, TurnOptions* turn);
 

@@ -53,13 +53,13 @@ std::vector<ModelOptions::AdapterFile> MakeAdapters(const std::string& base) {
     return 0;
   }();
   std::vector<ModelOptions::AdapterFile> files;
-  for (const char* const name : {"one", "two"}) {
+  for (const char* const name : {"one", "two", "three"}) {
     const std::string path = StrCat(dir->path(), "/", n_made++, ".gguf");
     const bool is_first = files.empty();
-    const Status made = tools::MakeAdapter(
-        base,
-        {.rank = is_first ? 3 : 16, .seed = files.size() + 1, .type = is_first ? "F32" : "F16"},
-        path);
+    tools::MakeAdapterOptions options{
+        .rank = is_first ? 3 : 16, .seed = files.size() + 1, .type = is_first ? "F32" : "F16"};
+    if (files.size() == 2) options.invocation = {3, 4};
+    const Status made = tools::MakeAdapter(base, options, path);
     if (!made.ok()) Die(path, made);
     files.push_back({name, path});
   }

@@ -29,8 +29,8 @@ class TempDir {
 // name, or a generated one of the same kind if there is no reference data. "tiny-llama" and the
 // other shapes of tools/model_shapes.h: generated. The prefix "recurrent-" adds recurrent state to
 // pages (RecurrentBackend). Each file is written once per process. `backend`: null means the cpu
-// backend. The prefix "lora-" loads two random adapters with the model, "one" and "two". Aborts
-// the test program on failure.
+// backend. The prefix "lora-" loads random adapters with the model: "one", "two", and "three",
+// which waits for its invocation. Aborts the test program on failure.
 std::shared_ptr<const Model> LoadTestModel(std::string_view name, const Backend* backend = nullptr);
 
 }  // namespace weft::testing

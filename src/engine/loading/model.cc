@@ -182,7 +182,8 @@ StatusOr<std::vector<std::pair<LoadedAdapter, Adapter>>> OpenAdapters(const Mode
     Adapter adapter;
     WEFT_ASSIGN_OR_RETURN(adapter.file, ModelFile::Open(wanted.path));
     WEFT_ASSIGN_OR_RETURN(adapter.spec, BuildAdapterSpec(*adapter.file, file, spec));
-    LoadedAdapter info{wanted.name, wanted.path, ComputeFingerprint(*adapter.file, 0)};
+    LoadedAdapter info{wanted.name, wanted.path, ComputeFingerprint(*adapter.file, 0),
+                       adapter.spec.invocation};
     adapters.emplace_back(std::move(info), std::move(adapter));
   }
   std::ranges::sort(adapters, {}, [](const auto& opened) {

@@ -17,6 +17,12 @@ std::string AdapterMix::Describe() const {
   return StrJoin(parts, ", ");
 }
 
+int64_t AdapterMix::InvokedAt(std::span<const TokenId> text) const {
+  if (invocation.empty()) return kNotInvoked;
+  const auto found = std::find_end(text.begin(), text.end(), invocation.begin(), invocation.end());
+  return found == text.end() ? kNotInvoked : found - text.begin();
+}
+
 bool SameMix(const AdapterMixRef& a, const AdapterMixRef& b) {
   return a == b || (a != nullptr && b != nullptr && a->uses == b->uses);
 }
@@ -45,7 +51,16 @@ StatusOr<AdapterMixRef> AdapterMixes::Of(std::span<const AdapterScale> asked) co
     if (wish.scale != 0) uses.push_back({static_cast<int>(index), wish.scale});
   }
   std::ranges::sort(uses, {}, &AdapterUse::adapter);
+  const auto waits = [this](const AdapterUse& use) { return Waits(use); };
+  if (std::ranges::count_if(uses, waits) > 1) {
+    return InvalidArgument(
+        "of adapters that wait for their invocation tokens (aLoRA), a request can use one");
+  }
   return Make(std::move(uses));
+}
+
+bool AdapterMixes::Waits(const AdapterUse& use) const {
+  return !known_[static_cast<size_t>(use.adapter)].invocation.empty();
 }
 
 StatusOr<AdapterMixRef> AdapterMixes::OfSaved(std::span<const SessionHead::Adapter> saved) const {
@@ -68,8 +83,10 @@ StatusOr<AdapterMixRef> AdapterMixes::OfSaved(std::span<const SessionHead::Adapt
   }
   std::ranges::sort(uses, {}, &AdapterUse::adapter);
   const auto same = [](const AdapterUse& a, const AdapterUse& b) { return a.adapter == b.adapter; };
-  if (std::ranges::adjacent_find(uses, same) != uses.end()) {
-    return DataLoss("the session's file names an adapter twice");
+  const auto waits = [this](const AdapterUse& use) { return Waits(use); };
+  if (std::ranges::adjacent_find(uses, same) != uses.end() ||
+      std::ranges::count_if(uses, waits) > 1) {
+    return DataLoss("the session's file names adapters that cannot be used together");
   }
   return Make(std::move(uses));
 }
@@ -86,6 +103,14 @@ AdapterMixRef AdapterMixes::Make(std::vector<AdapterUse> uses) const {
     StrAppend(&contents, known.content.ToHex(), std::string_view(scale, sizeof(scale)));
   }
   mix->key = FingerprintOf(contents);
+  const auto waiting =
+      std::ranges::find_if(uses, [this](const AdapterUse& use) { return Waits(use); });
+  if (waiting != uses.end()) {
+    mix->invocation = known_[static_cast<size_t>(waiting->adapter)].invocation;
+    std::vector<AdapterUse> others = uses;
+    others.erase(others.begin() + (waiting - uses.begin()));
+    mix->before = Make(std::move(others));
+  }
   mix->uses = std::move(uses);
   return mix;
 }

@@ -1,5 +1,9 @@
 #include "engine/sessions/session.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "base/strings.h"
 #include "engine/state/prefix_domain.h"
 
 namespace weft {
@@ -18,14 +22,36 @@ std::string_view NameOf(SessionState state) {
   return "unknown";
 }
 
-void Session::SetAdapters(const AdapterMixRef& mix) {
+void Session::SetAdapters(const AdapterMixRef& mix, int64_t invoked) {
   adapters = mix;
-  prefix_domain = mix != nullptr ? PrefixDomain(domain, mix->key) : domain;
+  invoked_at = invoked;
+  prefix_domain = SharedDomain(domain, mix);
+  before_domain.clear();
+  if (invoked == kNotInvoked) return;
+  before_domain = std::move(prefix_domain);
+  // Where it begins to act is decided by tokens that come later.
+  const Fingerprint key = FingerprintOf(StrCat(mix->key.ToHex(), " from ", invoked));
+  prefix_domain = PrefixDomain(domain, key);
 }
 
-std::span<const AdapterUse> Session::adapter_uses() const {
-  return adapters != nullptr ? std::span<const AdapterUse>(adapters->uses)
-                             : std::span<const AdapterUse>();
+std::span<const AdapterUse> Session::AdaptersAt(int64_t position) const {
+  const AdapterMix* mix = adapters.get();
+  if (mix != nullptr && !mix->invocation.empty() && position < invoked_at) mix = mix->before.get();
+  return mix != nullptr ? std::span<const AdapterUse>(mix->uses) : std::span<const AdapterUse>();
+}
+
+int64_t SharedPositions(const Session& a, const Session& b, bool is_shared) {
+  const auto share = [is_shared](const std::string& one, const std::string& other) {
+    return TreeOf(one, is_shared) == TreeOf(other, is_shared);
+  };
+  if (share(a.prefix_domain, b.prefix_domain)) return INT64_MAX;
+  return share(a.DomainOf(0), b.DomainOf(0)) ? std::min(a.invoked_at, b.invoked_at) : 0;
+}
+
+std::string SharedDomain(const std::string& domain, const AdapterMixRef& adapters) {
+  if (adapters == nullptr) return domain;
+  if (!adapters->invocation.empty()) return SharedDomain(domain, adapters->before);
+  return PrefixDomain(domain, adapters->key);
 }
 
 std::vector<SessionHead::Adapter> Session::saved_adapters() const {

@@ -117,7 +117,8 @@ struct Session {
   SessionId id;
   std::string name;
   std::string domain;
-  std::string prefix_domain;  // prefix_domain.h
+  std::string prefix_domain;  // of all its tokens: prefix_domain.h
+  std::string before_domain;  // of those before `invoked_at`, if that is a position
   std::string tenant;         // in its latest turn: reading its files is charged to it
   Staged<SessionStage> stage;
   bool has_turn = false;  // queued, running, or ended and about to be retired
@@ -127,8 +128,20 @@ struct Session {
   History tokens;
   // What they are computed with. It changes only while no token has state.
   AdapterMixRef adapters;
-  void SetAdapters(const AdapterMixRef& mix);
-  std::span<const AdapterUse> adapter_uses() const;
+  // From which position on an adapter that waits for its invocation acts. A turn decides it as it
+  // begins; state from the former position on is then given up.
+  int64_t invoked_at = kNotInvoked;
+  void SetAdapters(const AdapterMixRef& mix, int64_t invoked = kNotInvoked);
+  std::span<const AdapterUse> AdaptersAt(int64_t position) const;
+  // The positions from this one on that are computed with the same adapters.
+  int64_t RowsAlike(int64_t position) const {
+    return position < invoked_at ? invoked_at - position : INT64_MAX;
+  }
+  // In which domain the state of the first `n_tokens` is found. That of none: where the
+  // conversation belongs.
+  const std::string& DomainOf(int64_t n_tokens) const {
+    return n_tokens <= invoked_at && invoked_at != kNotInvoked ? before_domain : prefix_domain;
+  }
   std::vector<SessionHead::Adapter> saved_adapters() const;
   StateView state;
   int64_t computed() const { return state.computed(); }
@@ -174,6 +187,13 @@ struct Session {
 
 // The name of a prefix domain's tree, if all owners share prefixes or if each has its own.
 std::string_view PrefixTreeOf(std::string_view prefix_domain, bool is_shared);
+
+// How many first positions of equal texts the two compute alike, and find each other's state of.
+int64_t SharedPositions(const Session& a, const Session& b, bool is_shared);
+
+// The domain of prefixes that texts with these adapters share, if one waits for its invocation:
+// until then.
+std::string SharedDomain(const std::string& domain, const AdapterMixRef& adapters);
 
 // Why nothing may begin on the session: it has a turn, or it is poisoned.
 Status RefuseBusy(const Session& session);

@@ -91,11 +91,17 @@ std::vector<PageTable*> StateMemory::TablesOf(Session* session) const {
 }
 
 void StateMemory::Reuse(Session* session, int64_t limit) {
-  if (!prefix_cache_ || limit <= session->computed()) return;
-  if (index_->MatchLength(session->prefix_domain, session->tokens, limit) <= session->computed())
-    return;
-  PrefixMatch match = index_->Match(session->prefix_domain, session->tokens, limit);
-  index_->NoteUse(session->prefix_domain, session->state.begun_);
+  if (!prefix_cache_) return;
+  ReuseIn(session->DomainOf(limit), limit, session);
+  // Others may have computed more of what comes before an adapter acts.
+  if (limit > session->invoked_at) ReuseIn(session->DomainOf(0), session->invoked_at, session);
+}
+
+void StateMemory::ReuseIn(const std::string& domain, int64_t limit, Session* session) {
+  if (limit <= session->computed()) return;
+  if (index_->MatchLength(domain, session->tokens, limit) <= session->computed()) return;
+  PrefixMatch match = index_->Match(domain, session->tokens, limit);
+  index_->NoteUse(session->DomainOf(0), session->state.begun_);
   session->state.tables_ = std::move(match.tables);
   session->state.slot_ = std::move(match.checkpoint);
   session->state.computed_ = session->state.prepared_ = session->state.indexed_ = match.n_tokens;
@@ -103,9 +109,16 @@ void StateMemory::Reuse(Session* session, int64_t limit) {
 
 StateMemory::KnownPrefix StateMemory::KnownOf(const Session& session, int64_t limit) const {
   if (!keeps_prefixes()) return {session.computed(), PrefixLoss::kCacheOff};
-  const int64_t known = index_->KnownLength(session.prefix_domain, session.tokens, limit);
+  const int64_t known = KnownLength(session, limit);
   if (known <= session.computed()) return {session.computed(), PrefixLoss::kNone};
   return {known, slots_ != nullptr ? PrefixLoss::kNoCheckpoint : PrefixLoss::kNoWindow};
+}
+
+int64_t StateMemory::KnownLength(const Session& session, int64_t limit) const {
+  const int64_t known = index_->KnownLength(session.DomainOf(limit), session.tokens, limit);
+  if (limit <= session.invoked_at) return known;
+  const int64_t before = session.invoked_at;
+  return std::max(known, index_->KnownLength(session.DomainOf(0), session.tokens, before));
 }
 
 void StateMemory::TakeOver(const Session& from, int64_t n_tokens, Session* to) const {
@@ -130,7 +143,8 @@ void StateMemory::GiveBackTail(Session* session, bool at_any_price) {
   const auto shares = [](const PageTable& table) { return table.SharesTailWithOne(); };
   if (std::none_of(session->state.tables_.begin(), session->state.tables_.end(), shares)) return;
   const auto tokens = std::span(session->tokens).first(static_cast<size_t>(session->computed()));
-  index_->GiveBackTail(session->prefix_domain, tokens, TablesOf(session), at_any_price);
+  index_->GiveBackTail(session->DomainOf(session->computed()), tokens, TablesOf(session),
+                       at_any_price);
 }
 
 Status StateMemory::EvictFor(const Session& session, int64_t n) {
@@ -247,9 +261,7 @@ Status StateMemory::Prepare(Session* session, int64_t n) {
   if (!status.ok() && BytesOf(amount) - BytesToCopy(*session) <= free_bytes()) {
     // A tail or checkpoint that the index does not hold here need not be copied.
     GiveBackTail(session, /*at_any_price=*/true);
-    index_->ForgetCheckpoint(
-        session->prefix_domain,
-        std::span(session->tokens).first(static_cast<size_t>(session->computed())));
+    ForgetCheckpoint(*session, session->computed());
     status = MakeRoom(AmountToPrepare(*session, n));
   }
   WEFT_RETURN_IF_ERROR(status);
@@ -335,7 +347,7 @@ void StateMemory::GoBackBeforeGuesses(Session* session) {
 
 // Checkpoints of what a turn generates lie at the ends of whole pages.
 int64_t StateMemory::RowsToGuess(const Session& session) const {
-  if (slots_ == nullptr || !keeps_prefixes()) return std::numeric_limits<int64_t>::max();
+  if (slots_ == nullptr || !keeps_prefixes()) return session.RowsAlike(session.computed());
   return std::min(RowsToCheckpoint(session), page_tokens() - session.computed() % page_tokens());
 }
 
@@ -352,14 +364,14 @@ void StateMemory::KeepTail(Session* session) {
 }
 
 void StateMemory::ForgetCheckpoint(const Session& session, int64_t n_tokens) {
-  index_->ForgetCheckpoint(session.prefix_domain,
+  index_->ForgetCheckpoint(session.DomainOf(n_tokens),
                            std::span(session.tokens).first(static_cast<size_t>(n_tokens)));
 }
 
 void StateMemory::InsertComputed(Session* session, int64_t n_tokens) {
-  index_->Insert(session->prefix_domain, session->tokens, n_tokens, TablesOf(session),
+  index_->Insert(session->DomainOf(n_tokens), session->tokens, n_tokens, TablesOf(session),
                  /*adopt=*/true, session->state.slot_.id());
-  index_->NoteUse(session->prefix_domain, session->state.begun_);
+  index_->NoteUse(session->DomainOf(0), session->state.begun_);
   session->state.indexed_ = n_tokens;
 }
 
@@ -380,7 +392,9 @@ void StateMemory::PlanCheckpoints(Session* session, std::span<const int64_t> mar
   session->state.tail_checkpoint_ = 0;
   const int64_t end = std::ssize(session->tokens) - 1;
   std::vector<int64_t> positions(marks.begin(), marks.end());
-  positions.push_back(index_->KnownLength(session->prefix_domain, session->tokens, end));
+  positions.push_back(KnownLength(*session, end));
+  // A step ends there anyway.
+  if (session->invoked_at < end) positions.push_back(session->invoked_at);
   positions.push_back(end);
   std::sort(positions.begin(), positions.end());
   session->state.checkpoints_wanted_.clear();
@@ -415,37 +429,39 @@ bool StateMemory::IsCheckpoint(const Session& session) const {
 }
 
 int64_t StateMemory::RowsToCheckpoint(const Session& session) const {
-  if (slots_ == nullptr || !keeps_prefixes()) return std::numeric_limits<int64_t>::max();
   const int64_t from = session.computed();
+  if (slots_ == nullptr || !keeps_prefixes()) return session.RowsAlike(from);
   int64_t next = (from / checkpoint_tokens_ + 1) * checkpoint_tokens_;
   for (const int64_t wanted : session.state.checkpoints_wanted_) {
     if (wanted > from) next = std::min(next, wanted);
   }
-  return next - from;
+  return std::min(next - from, session.RowsAlike(from));
 }
 
 // --- turns --------------------------------------------------------------------------------
 
 void StateMemory::EndTurn(const Session& session, int64_t n_prompt, uint64_t turn,
                           SessionId owner) {
-  // A turn that was preempted last has less.
-  const auto n_tokens = static_cast<size_t>(std::max(session.computed(), n_prompt));
-  index_->EndTurn(session.prefix_domain, std::span(session.tokens).first(n_tokens), n_prompt,
-                  session.state.begun_, turn, owner.value);
+  // A turn that was preempted last has less; and the part that an adapter computes is no other
+  // conversation's.
+  const int64_t n_tokens = std::min(std::max(session.computed(), n_prompt), session.invoked_at);
+  index_->EndTurn(session.DomainOf(0),
+                  std::span(session.tokens).first(static_cast<size_t>(n_tokens)),
+                  std::min(n_prompt, n_tokens), session.state.begun_, turn, owner.value);
 }
 
 void StateMemory::ForEachParent(const Session& session,
                                 FunctionRef<void(SessionId, PrefixIndex::Tokens)> visit) const {
   index_->ForEachParent(
-      session.prefix_domain, session.state.begun_,
+      session.DomainOf(0), session.state.begun_,
       [&](uint64_t owner, PrefixIndex::Tokens tokens) { visit(SessionId{owner}, tokens); });
 }
 
 void StateMemory::Mark(const Session& session, int64_t n_tokens, std::chrono::seconds keep_for) {
   const int64_t now_us = NowMicros();
-  index_->Mark(session.prefix_domain,
-               std::span(session.tokens).first(static_cast<size_t>(n_tokens)), now_us,
-               now_us + std::chrono::microseconds(keep_for).count());
+  n_tokens = std::min(n_tokens, session.invoked_at);
+  index_->Mark(session.DomainOf(0), std::span(session.tokens).first(static_cast<size_t>(n_tokens)),
+               now_us, now_us + std::chrono::microseconds(keep_for).count());
 }
 
 // --- going back and sharing -----------------------------------------------------------

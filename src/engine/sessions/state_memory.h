@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -108,7 +109,7 @@ class StateMemory {
 
   // --- turns: whose prefixes are evicted last (PrefixIndex, "claims") -------------------
   void BeginTurn(Session* session) {
-    session->state.begun_ = index_->BeginTurn(session->prefix_domain, session->tokens);
+    session->state.begun_ = index_->BeginTurn(session->DomainOf(0), session->tokens);
   }
   // The turn's tail is kept, or it has none. `owner`: its session, if that stays.
   void EndTurn(const Session& session, int64_t n_prompt, uint64_t turn, SessionId owner);
@@ -138,7 +139,8 @@ class StateMemory {
   // Another session needs the state after the first `n_tokens`, which this session has not reached
   // yet.
   void WantCheckpoint(Session* session, int64_t n_tokens) const;
-  // The most rows a step may compute for the session.
+  // The most rows a step may compute for the session: up to a checkpoint, or to where another
+  // adapter begins to act.
   int64_t RowsToCheckpoint(const Session& session) const;
 
   // Evicts prefixes until Prepare(session, n) would find room; RESOURCE_EXHAUSTED if there are not
@@ -281,6 +283,10 @@ class StateMemory {
   // Whether to keep a checkpoint there; whether to take one now.
   bool IsPlanned(const Session& session, int64_t n_tokens) const;
   bool IsCheckpoint(const Session& session) const;
+  void ReuseIn(const std::string& domain, int64_t limit, Session* session);
+  int64_t KnownLength(const Session& session, int64_t limit) const;
+  std::vector<PrefixIndex::Checkpoint> KnownCheckpoints(const Session& session,
+                                                        int64_t limit) const;
   void AddToIndex(Session* session);
   void InsertComputed(Session* session, int64_t n_tokens);
   void ForgetCheckpoint(const Session& session, int64_t n_tokens);

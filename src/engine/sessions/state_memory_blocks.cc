@@ -40,7 +40,7 @@ PageId StateMemory::PageAt(const Session& session, size_t group, int64_t entry) 
       std::ranges::none_of(session.state.checkpoints_wanted_, is_seen)) {
     return kNoPage;
   }
-  const auto known = index_->PagesAtEnd(session.prefix_domain,
+  const auto known = index_->PagesAtEnd(session.DomainOf(end),
                                         std::span(session.tokens).first(static_cast<size_t>(end)));
   return known.empty() ? kNoPage : known[group];
 }
@@ -77,7 +77,7 @@ StatusOr<std::vector<std::byte>> StateMemory::ReadSlot(SlotId slot) const {
 std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToKeep(const Session& session) const {
   if (slots_ == nullptr || !keeps_prefixes() || session.computed() == 0) return {};
   std::vector<PrefixIndex::Checkpoint> chosen = CheckpointsToSave(session);
-  const auto known = index_->Checkpoints(session.prefix_domain, session.tokens, session.computed());
+  const auto known = KnownCheckpoints(session, session.computed());
   if (known.empty() || !HoldsPagesAt(session, known.back().n_tokens)) return chosen;
   chosen.push_back(known.back());
   const auto& wanted = session.state.checkpoints_wanted_;

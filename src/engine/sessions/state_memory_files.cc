@@ -6,10 +6,18 @@
 
 namespace weft {
 
+std::vector<PrefixIndex::Checkpoint> StateMemory::KnownCheckpoints(const Session& session,
+                                                                   int64_t limit) const {
+  auto known = index_->Checkpoints(session.DomainOf(limit), session.tokens, limit);
+  if (limit <= session.invoked_at) return known;
+  const auto before = index_->Checkpoints(session.DomainOf(0), session.tokens, session.invoked_at);
+  known.insert(known.begin(), before.begin(), before.end());
+  return known;
+}
+
 std::vector<PrefixIndex::Checkpoint> StateMemory::CheckpointsToSave(const Session& session) const {
   if (slots_ == nullptr || !keeps_prefixes()) return {};
-  std::vector<PrefixIndex::Checkpoint> known =
-      index_->Checkpoints(session.prefix_domain, session.tokens, session.computed() - 1);
+  std::vector<PrefixIndex::Checkpoint> known = KnownCheckpoints(session, session.computed() - 1);
   // Where a window has freed pages, the file would lack what the next token sees. Files have
   // checkpoints at the ends of pages only.
   std::erase_if(known, [&](const PrefixIndex::Checkpoint& checkpoint) {
@@ -113,7 +121,7 @@ Status StateMemory::FillFrom(const SavedState& state, Session* session) {
 
 Status StateMemory::TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* session) {
   const int64_t n = checkpoint.n_tokens;
-  const bool known = index_->MatchLength(session->prefix_domain, session->tokens, n) == n;
+  const bool known = index_->MatchLength(session->DomainOf(n), session->tokens, n) == n;
   if (known || !HoldsPagesAt(*session, n)) return OkStatus();
   Amount one_slot;
   one_slot.pages.resize(n_groups());
@@ -122,7 +130,7 @@ Status StateMemory::TakeCheckpoint(const SavedCheckpoint& checkpoint, Session* s
   WEFT_ASSIGN_OR_RETURN(const PoolRef slot, NewSlot());
   WEFT_RETURN_IF_ERROR(store_->WriteSlot(slot.id(), checkpoint.slot));
   const std::vector<PageTable*> tables = TablesOf(session);
-  index_->Insert(session->prefix_domain, session->tokens, n, tables, /*adopt=*/true, slot.id());
+  index_->Insert(session->DomainOf(n), session->tokens, n, tables, /*adopt=*/true, slot.id());
   index_->LimitCheckpoints(max_checkpoints_);
   session->state.indexed_ = n;
   return OkStatus();

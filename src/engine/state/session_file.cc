@@ -19,6 +19,7 @@ constexpr uint32_t kFirstVersion = 1;
 constexpr uint32_t kCheckpointVersion = 2;  // the first version with checkpoints
 constexpr uint32_t kRowVersion = 3;         // and with rows
 constexpr uint32_t kAdapterVersion = 4;     // and with adapters and rows that belong together
+constexpr uint32_t kInvocationVersion = 5;  // and with an adapter that acts from a position on
 constexpr size_t kFileHeaderBytes = 24;
 constexpr size_t kMaxMetaBytes = size_t{64} << 10;
 
@@ -28,6 +29,7 @@ std::span<const std::byte> BytesOf(std::string_view text) {
 
 // Older programs can read a file without checkpoints, rows and adapters.
 uint32_t VersionFor(const SessionHead& head) {
+  if (head.adapter_from.has_value()) return kInvocationVersion;
   if (!head.adapters.empty() || !head.spans.empty()) return kAdapterVersion;
   if (head.row_values > 0) return kRowVersion;
   return head.checkpoints.empty() ? kFirstVersion : kCheckpointVersion;
@@ -79,6 +81,7 @@ void PutHead(const SessionHead& head, FieldWriter* out) {
   if (VersionFor(head) < kAdapterVersion) return;
   PutAdapters(head, out);
   PutSpans(head, out);
+  if (head.adapter_from) out->Put(*head.adapter_from);
 }
 
 bool GetAdapters(FieldReader* in, std::vector<SessionHead::Adapter>* adapters) {
@@ -145,12 +148,13 @@ std::optional<int64_t> GetHead(std::span<const std::byte> bytes, uint32_t versio
       !(GetAdapters(&in, &head->adapters) && GetSpans(&in, &head->spans))) {
     return std::nullopt;
   }
+  if (version >= kInvocationVersion) head->adapter_from = in.Get<int64_t>();
   if (!in.at_end()) return std::nullopt;
   return n_tokens;
 }
 
-// The problem with the head's adapters; "" if there is none.
-std::string WrongWithAdapters(const SessionHead& head) {
+// The problem with the adapters of a head of this many tokens; "" if there is none.
+std::string WrongWithAdapters(const SessionHead& head, int64_t n_tokens) {
   if (head.adapters.size() > kMaxSessionAdapters) {
     return StrCat("it has ", head.adapters.size(), " adapters");
   }
@@ -161,6 +165,10 @@ std::string WrongWithAdapters(const SessionHead& head) {
     if (!std::isfinite(adapter.scale) || adapter.scale == 0) {
       return StrCat("it uses an adapter at scale ", adapter.scale);
     }
+  }
+  const int64_t from = head.adapter_from.value_or(0);
+  if (from < 0 || from > n_tokens || (head.adapter_from && head.adapters.empty())) {
+    return StrCat("an adapter acts from token ", from, " on, which cannot be");
   }
   return "";
 }
@@ -217,7 +225,7 @@ std::string WrongWith(const SessionHead& head, int64_t n_tokens) {
   if (head.row_values < 0 || head.row_values > kMaxRowValues) {
     return StrCat("its rows have ", head.row_values, " values");
   }
-  const std::string wrong = WrongWithAdapters(head);
+  const std::string wrong = WrongWithAdapters(head, n_tokens);
   return wrong.empty() ? WrongWithCheckpoints(head) : wrong;
 }
 
@@ -316,9 +324,9 @@ StatusOr<uint32_t> ReadFileHeader(const ByteSource& source) {
   if (fields.Get<uint64_t>() != XXH3_64bits(bytes.data(), bytes.size() - sizeof(uint64_t))) {
     return DataLoss("its header fails its checksum");
   }
-  if (version < kFirstVersion || version > kAdapterVersion || reserved != 0) {
+  if (version < kFirstVersion || version > kInvocationVersion || reserved != 0) {
     return Unimplemented("it has format version ", version, "; this program reads versions ",
-                         kFirstVersion, " to ", kAdapterVersion,
+                         kFirstVersion, " to ", kInvocationVersion,
                          "; use the program that wrote it, or a newer one");
   }
   return version;

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,8 @@ struct SessionHead {
     bool operator==(const Adapter&) const = default;
   };
   std::vector<Adapter> adapters;
+  // The position from which on one of them acts that waited for its invocation.
+  std::optional<int64_t> adapter_from;
   // Rows that belong together, such as a picture's, as RowForm has them.
   struct Span {
     int64_t first = 0, n_rows = 0;  // positions

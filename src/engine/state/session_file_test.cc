@@ -89,6 +89,7 @@ void ExpectSameHead(const SessionHead& a, const SessionHead& b) {
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(a.row_values, b.row_values);
   EXPECT_EQ(a.adapters, b.adapters);
+  EXPECT_EQ(a.adapter_from, b.adapter_from);
   EXPECT_EQ(a.spans, b.spans);
   EXPECT_EQ(a.state_tokens, b.state_tokens);
   EXPECT_EQ(a.page_tokens, b.page_tokens);
@@ -182,6 +183,19 @@ TEST(SessionFileTest, AdaptersAreInTheHead) {
   ExpectSameHead(reader->head(), head);
   Parts parts;
   ASSERT_EQ(Message(ReadParts(*reader, &parts)), "");
+}
+
+TEST(SessionFileTest, WhereAnAdapterBeginsToActIsInTheHead) {
+  SessionHead head = HeadWithAdapters();
+  for (const int64_t from : {int64_t{0}, std::ssize(head.tokens)}) {
+    head.adapter_from = from;
+    const auto bytes = *Encode(head);
+    EXPECT_EQ(VersionOf(bytes), 5u);
+    const auto reader = *OpenBytes(bytes);
+    ExpectSameHead(reader->head(), head);
+    Parts parts;
+    ASSERT_EQ(Message(ReadParts(*reader, &parts)), "");
+  }
 }
 
 TEST(SessionFileTest, DamageToARowIsAnError) {
@@ -317,6 +331,7 @@ size_t HeadBytes(const SessionHead& head) {
 TEST(SessionFileTest, EveryFlippedBitIsFound) {
   SessionHead head = HeadWithCheckpoints();
   head.adapters = HeadWithAdapters().adapters;
+  head.adapter_from = 1;
   const auto good = *Encode(head);
   const size_t head_bytes = HeadBytes(head);
   ASSERT_LT(head_bytes, good.size());
@@ -459,6 +474,13 @@ TEST(SessionFileTest, HeadsThatContradictThemselvesAreNotWritten) {
   EXPECT_TRUE(refused([](SessionHead* head) {
     head->adapters = {{std::string(129, 'x'), {}, 1}};
   }));
+  EXPECT_TRUE(refused([](SessionHead* head) { head->adapter_from = 0; })) << "without an adapter";
+  for (const int64_t from : {int64_t{-1}, int64_t{1} << 30}) {
+    EXPECT_TRUE(refused([&](SessionHead* head) {
+      head->adapters = {{"a", {}, 1}};
+      head->adapter_from = from;
+    }));
+  }
 }
 
 TEST(SessionFileTest, FingerprintsAreTheirBytesHashes) {

@@ -77,7 +77,7 @@ StatusOr<SessionId> LiveSessions::ForkNow(const Session& from, int64_t position,
     return PermissionDenied("a session can only be forked within its own domain");
   }
   WEFT_ASSIGN_OR_RETURN(Session* const fork, sessions_->Create(options.domain, options.name));
-  fork->SetAdapters(from.adapters);
+  fork->SetAdapters(from.adapters, from.invoked_at);
   fork->tokens = from.tokens.First(position);
   memory_->Share(from, position, fork);
   fork->last_used_us = NowMicros();

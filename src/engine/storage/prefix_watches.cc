@@ -18,9 +18,8 @@ void PrefixWatches::Watch(const std::string& tree, PrefixLog* log) {
 
 void PrefixWatches::Add(const std::string& domain, const AdapterMixRef& adapters, bool shares_trees,
                         const std::shared_ptr<PrefixQueue>& queue) {
-  const std::string with_adapters =
-      adapters != nullptr ? PrefixDomain(domain, adapters->key) : domain;
-  const auto [place, is_new] = logs_.try_emplace(std::string(TreeOf(with_adapters, shares_trees)));
+  const std::string shared = SharedDomain(domain, adapters);
+  const auto [place, is_new] = logs_.try_emplace(std::string(TreeOf(shared, shares_trees)));
   if (is_new) {
     place->second = std::make_unique<PrefixLog>();
     Watch(place->first, place->second.get());

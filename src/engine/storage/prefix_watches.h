@@ -22,7 +22,7 @@ class PrefixWatches {
   PrefixWatches(StateMemory* memory, const SessionFiles* files)
       : memory_(*memory), files_(*files) {}
 
-  // The prefixes of the domain's sessions with these adapters.
+  // The prefixes of the domain's sessions with these adapters, up to an invocation.
   void Add(const std::string& domain, const AdapterMixRef& adapters, bool shares_trees,
            const std::shared_ptr<PrefixQueue>& queue);
   // Tells and serves as much as takes no noticeable time. True if there is more to do now.

@@ -186,7 +186,10 @@ void SessionFiles::Save(SessionId id, const Reply& reply) {
 StatusOr<SessionSnapshot> SessionFiles::SnapshotOf(const Session& session) {
   SessionSnapshot snapshot;
   snapshot.tokens = session.tokens;
-  if (!session.tokens.empty()) snapshot.adapters = session.saved_adapters();
+  if (!session.tokens.empty()) {
+    snapshot.adapters = session.saved_adapters();
+    snapshot.invoked_at = session.invoked_at;
+  }
   snapshot.used_us = WallClockMicros() - (NowMicros() - session.last_used_us);
   WEFT_ASSIGN_OR_RETURN(snapshot.state, memory_->ReadState(session));
   return snapshot;
@@ -334,12 +337,16 @@ void SessionFiles::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded,
     adapters = adapters_->OfSaved(loaded->adapters);
     if (!adapters.ok()) loaded = adapters.status();
   }
+  if (loaded.ok() && loaded->invoked_at != kNotInvoked &&
+      (*adapters == nullptr || (*adapters)->invocation.empty())) {
+    loaded = DataLoss("the session's file says where an adapter begins to act, and names none");
+  }
   if (!loaded.ok()) {
     session->note = std::string(Message(loaded.status()));
     if (session->has_turn) session->restore_error = loaded.status();
     return reply(loaded.status());
   }
-  session->SetAdapters(*adapters);
+  session->SetAdapters(*adapters, loaded->invoked_at);
   TakeRestored(session, *std::move(loaded));
   // A turn looks for the rest itself.
   const auto done = [reply] { reply(OkStatus()); };

@@ -112,6 +112,8 @@ SessionHead SessionStore::MakeHead(const std::string& domain, const std::string&
   head.tokens = snapshot.tokens.WithoutIds();
   if (snapshot.tokens.has_rows()) head.row_values = identity_.row_values;
   head.adapters = snapshot.adapters;
+  // A text that was cut before that position is as one without the invocation.
+  if (snapshot.invoked_at < std::ssize(snapshot.tokens)) head.adapter_from = snapshot.invoked_at;
   for (const History::Place& place : snapshot.tokens.rows()) {
     const RowSpan& span = *place.row->span;
     if (span.form.stands_alone() || place.row->index > 0) continue;
@@ -217,6 +219,7 @@ StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain, const
   WEFT_ASSIGN_OR_RETURN(snapshot.tokens,
                         ReadTokens(reader.get(), rows != nullptr ? rows : &passing));
   snapshot.adapters = head.adapters;
+  snapshot.invoked_at = head.adapter_from.value_or(kNotInvoked);
   snapshot.used_us = head.updated_us;
   if (head.state_tokens == 0) return snapshot;
   Status status = reader->CheckLayout(FingerprintOf(identity_.layout), identity_.kv_type);

@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "base/tokens.h"
+#include "engine/sessions/adapter_mix.h"
 #include "engine/sessions/state_memory.h"
 #include "engine/state/session_file.h"
 #include "engine/state/state_directory.h"
@@ -28,6 +29,7 @@ namespace weft {
 struct SessionSnapshot {
   History tokens;
   std::vector<SessionHead::Adapter> adapters;
+  int64_t invoked_at = kNotInvoked;  // see Session
   StateMemory::SavedState state;
   int64_t used_us = 0;  // last use, since 1970
   std::string note;     // why there is no state, if it was lost

@@ -123,7 +123,7 @@ void SessionFiles::KeepState(Session* session, int64_t n_tokens) {
 
 void SessionFiles::UseBlocks(const Session& session, int64_t n_tokens) {
   if (disk_ == nullptr) return;
-  disk_->Use(disk_->Match(session.prefix_domain, session.tokens.before_rows(), n_tokens));
+  disk_->Use(disk_->Match(session.DomainOf(n_tokens), session.tokens.before_rows(), n_tokens));
 }
 
 void SessionFiles::RefreshBlocks(const std::string& domain, PrefixIndex::Tokens tokens) {

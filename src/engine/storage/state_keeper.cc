@@ -32,7 +32,10 @@ std::string ReasonOf(const Status& status) {
 void StateKeeper::WriteTokens(Session* session, History tokens,
                               std::function<void(const Status&)> done) {
   SessionSnapshot snapshot;
-  if (!tokens.empty()) snapshot.adapters = session->saved_adapters();
+  if (!tokens.empty()) {
+    snapshot.adapters = session->saved_adapters();
+    snapshot.invoked_at = session->invoked_at;
+  }
   snapshot.tokens = std::move(tokens);
   snapshot.used_us = WallClockMicros() - (NowMicros() - session->last_used_us);
   ++session->keep.n_under_way_;
@@ -128,9 +131,9 @@ void StateKeeper::FillStats(EngineStats* stats) {
 bool StateKeeper::IsKept(const Session& session) const {
   if (!session.is_kept() || session.keep.n_under_way_ > 0) return false;
   if (session.computed() == 0) return true;
-  return disk_ != nullptr &&
-         disk_->Match(session.prefix_domain, session.tokens.before_rows(), session.computed())
-                 .n_tokens >= session.computed();
+  return disk_ != nullptr && disk_->Match(session.DomainOf(session.computed()),
+                                          session.tokens.before_rows(), session.computed())
+                                     .n_tokens >= session.computed();
 }
 
 // --- state ------------------------------------------------------------------------------
@@ -166,11 +169,11 @@ void StateKeeper::EndJob(Job* job) {
 void StateKeeper::Hold(const Session& session, int64_t n_tokens, Job* job) {
   LetGo(job);
   job->next_entry = 0;
-  job->parent = disk_->Root(session.prefix_domain);
+  job->parent = disk_->Root(session.DomainOf(n_tokens));
   job->slots.reset();
   auto holder = sessions_->CreateHolder(session.domain);
   if (!holder.ok()) return;
-  (*holder)->SetAdapters(session.adapters);
+  (*holder)->SetAdapters(session.adapters, session.invoked_at);
   (*holder)->tokens = session.tokens.First(n_tokens);
   memory_->PlanAs(session, *holder);
   memory_->Share(session, n_tokens, *holder);
@@ -195,7 +198,7 @@ void StateKeeper::KeepState(Session* session, int64_t n_tokens) {
   Job* job = JobOf(session->id);
   if (job == nullptr) job = NewJob(session->id);
   job->named = !session->name.empty();
-  job->domain = session->prefix_domain;
+  job->domain = session->DomainOf(n_tokens);
   Hold(*session, n_tokens, job);
 }
 

@@ -13,17 +13,28 @@ constexpr int64_t kRunBytes = int64_t{8} << 20;
 
 bool StateLoader::Start(Session* session, int64_t max_tokens, std::function<void()> done) {
   Load load;
-  load.match = disk_->Match(session->prefix_domain, session->tokens.before_rows(), max_tokens);
+  load.max_tokens = max_tokens;
+  Match(*session, &load);
   if (load.match.n_tokens <= session->computed()) return false;
   disk_->Use(load.match);
   load.serial = ++next_load_;
-  load.max_tokens = max_tokens;
   load.from = load.computed = session->computed();
   load.done = std::move(done);
   works_->Begin(session, FileWork::kLoading);
   loads_[session->id.value] = std::move(load);
   ReadRun(session->id);
   return true;
+}
+
+void StateLoader::Match(const Session& session, Load* load) const {
+  load->domain = session.DomainOf(load->max_tokens);
+  load->match = disk_->Match(load->domain, session.tokens.before_rows(), load->max_tokens);
+  if (load->max_tokens <= session.invoked_at) return;
+  BlockMatch before =
+      disk_->Match(session.DomainOf(0), session.tokens.before_rows(), session.invoked_at);
+  if (before.n_tokens <= load->match.n_tokens) return;
+  load->domain = session.DomainOf(0);
+  load->match = std::move(before);
 }
 
 // Requests the next blocks.
@@ -41,7 +52,7 @@ void StateLoader::ReadRun(SessionId id) {
   const bool last = first + load.pages_asked == n_pages;
   if (last && load.match.slot.has_value()) keys.push_back(*load.match.slot);
   const Session& session = *sessions_.Find(id);
-  disk_->Read(session.tenant, session.prefix_domain, keys,
+  disk_->Read(session.tenant, load.domain, keys,
               [this, id, serial = load.serial, n = keys.size()](
                   std::vector<DiskTier::Loaded> blocks, Status status) {
                 const auto found = loads_.find(id.value);
@@ -99,8 +110,7 @@ Status StateLoader::Append(Session* session, Load* load, std::vector<DiskTier::L
 void StateLoader::TryWithoutDamage(Session* session, Load* load) {
   const SessionId id = session->id;
   if (!memory_->blocks_stand_alone()) memory_->Drop(session);
-  load->match =
-      disk_->Match(session->prefix_domain, session->tokens.before_rows(), load->max_tokens);
+  Match(*session, load);
   load->computed = session->computed();
   load->from = std::min(load->from, load->computed);
   if (load->match.n_tokens <= load->computed) return End(id);

@@ -42,6 +42,7 @@ class StateLoader {
   struct Load {
     uint64_t serial = 0;
     BlockMatch match;
+    std::string domain;  // the match's
     int64_t max_tokens = 0;
     int64_t from = 0;         // tokens in memory before
     int64_t computed = 0;     // tokens in memory now
@@ -49,6 +50,8 @@ class StateLoader {
     std::function<void()> done;
   };
 
+  // Finds the longest prefix on disk.
+  void Match(const Session& session, Load* load) const;
   void ReadRun(SessionId id);
   void TakeRun(SessionId id, std::vector<DiskTier::Loaded> blocks, size_t n_asked,
                const Status& read);

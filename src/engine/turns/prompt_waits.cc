@@ -87,7 +87,7 @@ int64_t PromptWaits::ExpectedRows(ActiveTurn* turn) const {
     const int64_t n_tokens = std::ssize(turn->prompt);
     int64_t known = 0;
     if (turn->options.tokens_are_whole_context && !turn->wants_prompt_rows()) {
-      known = memory_.Reusable(turn->session->prefix_domain, turn->prompt, n_tokens - 1);
+      known = memory_.Reusable(turn->session->DomainOf(0), turn->prompt, n_tokens - 1);
     }
     turn->expected_rows = n_tokens - known;
   }

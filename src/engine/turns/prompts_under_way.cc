@@ -8,15 +8,21 @@
 
 namespace weft {
 
+void PromptsUnderWay::Add(ActiveTurn* turn, const Session& session) {
+  const int64_t most = std::min(std::ssize(session.tokens), session.invoked_at);
+  Add(turn, session.DomainOf(0), session.tokens, static_cast<size_t>(most));
+}
+
 void PromptsUnderWay::Add(ActiveTurn* turn, std::string_view domain,
-                          const std::vector<TokenId>& tokens) {
+                          const std::vector<TokenId>& tokens, size_t n_tokens) {
+  const auto prompt = std::span(tokens).first(n_tokens);
   Ordered& prompts = domains_[std::string(PrefixTreeOf(domain, share_across_domains_))];
   const auto comes_before = [&](const Prompt& other) {
-    return std::ranges::lexicographical_compare(other.tokens(), tokens);
+    return std::ranges::lexicographical_compare(other.tokens(), prompt);
   };
-  const auto place = prompts.insert(
-      std::ranges::partition_point(prompts, comes_before),
-      {.turn = turn, .text = &tokens, .n_tokens = tokens.size(), .number = ++n_added_});
+  const auto place =
+      prompts.insert(std::ranges::partition_point(prompts, comes_before),
+                     {.turn = turn, .text = &tokens, .n_tokens = n_tokens, .number = ++n_added_});
   const auto measure = [&](auto prompt) {
     const bool is_last = std::next(prompt) == prompts.end();
     prompt->in_common = is_last ? 0 : CommonLength(prompt->tokens(), std::next(prompt)->tokens());

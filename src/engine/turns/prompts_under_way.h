@@ -22,6 +22,7 @@
 namespace weft {
 
 struct ActiveTurn;
+struct Session;
 
 class PromptsUnderWay {
  public:
@@ -29,9 +30,12 @@ class PromptsUnderWay {
   explicit PromptsUnderWay(bool share_across_domains)
       : share_across_domains_(share_across_domains) {}
 
-  // REQUIRES: the turn is not there; until it is removed, the tokens stay, and others come only
-  // after them.
-  void Add(ActiveTurn* turn, std::string_view domain, const std::vector<TokenId>& tokens);
+  // The prompt on the turn's session, as far as others compute it alike. REQUIRES: the turn is not
+  // there; until it is removed, the session's tokens stay, and others come only after them.
+  void Add(ActiveTurn* turn, const Session& session);
+  // The same for the first `n_tokens` of a list.
+  void Add(ActiveTurn* turn, std::string_view domain, const std::vector<TokenId>& tokens,
+           size_t n_tokens);
   // Does nothing if it is not there.
   void Remove(const ActiveTurn* turn);
 

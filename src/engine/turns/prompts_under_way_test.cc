@@ -28,7 +28,7 @@ class Prompts {
 
   void Add(ActiveTurn* turn, std::string_view domain, Tokens tokens) {
     texts_[turn] = std::move(tokens);
-    under_way_.Add(turn, domain, texts_[turn]);
+    under_way_.Add(turn, domain, texts_[turn], texts_[turn].size());
   }
   void Say(ActiveTurn* turn, TokenId token) { texts_.at(turn).push_back(token); }
   void Remove(ActiveTurn* turn) { under_way_.Remove(turn); }

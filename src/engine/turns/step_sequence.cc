@@ -46,7 +46,7 @@ StepSequence SequenceOf(const ModelSpec& spec, const Session& session, int64_t f
   places->mutual = tokens.MutualIn(first, n);
   sequence.axes = places->axes;
   sequence.mutual = places->mutual;
-  sequence.adapters = session.adapter_uses();
+  sequence.adapters = session.AdaptersAt(first);
   sequence.position = first;
   for (const PageTable& table : session.state.tables())
     sequence.page_tables.push_back(table.pages());

@@ -1,5 +1,6 @@
 #include "engine/turns/turn_adapters.h"
 
+#include <algorithm>
 #include <string>
 
 namespace weft {
@@ -27,6 +28,15 @@ void TakeAdapters(const AdapterMixRef& adapters, StateMemory* memory, Session* s
   }
   memory->Drop(session);
   session->SetAdapters(adapters);
+}
+
+void FindInvocation(StateMemory* memory, Session* session) {
+  const AdapterMixRef adapters = session->adapters;
+  const int64_t at = adapters != nullptr ? adapters->InvokedAt(session->tokens) : kNotInvoked;
+  const int64_t alike = std::min(at, session->invoked_at);
+  if (at == session->invoked_at) return;
+  session->SetAdapters(adapters, at);
+  memory->Truncate(session, alike);
 }
 
 }  // namespace weft

@@ -17,6 +17,10 @@ Status CheckMix(const Session& session, const TurnOptions& options, const Adapte
 // A session without tokens gets the adapters of its turn.
 void TakeAdapters(const AdapterMixRef& adapters, StateMemory* memory, Session* session);
 
+// The session has its prompt: finds where in it an adapter that waits for its invocation acts, and
+// gives up the state that was computed otherwise.
+void FindInvocation(StateMemory* memory, Session* session);
+
 }  // namespace weft
 
 #endif  // WEFT_ENGINE_TURNS_TURN_ADAPTERS_H_

@@ -10,7 +10,7 @@ namespace weft {
 void TurnScheduler::TouchParents(const Session& session) {
   const int64_t used_us = NowMicros() + 1;
   parts_.memory->ForEachParent(session, [&](SessionId id, PrefixIndex::Tokens tokens) {
-    parts_.files->RefreshBlocks(session.prefix_domain, tokens);
+    parts_.files->RefreshBlocks(session.DomainOf(0), tokens);
     const auto parent = parts_.sessions->Get(id);
     if (!parent.ok()) return;
     (*parent)->child_used_us = used_us;
@@ -29,7 +29,7 @@ void TurnScheduler::ClaimPrefixes(const ActiveTurn& turn) {
     parts_.memory->Mark(*turn.session, turn.first_token() + mark.n_tokens, mark.keep_for);
   }
   TouchParents(*turn.session);
-  if (turn.expects_more) parts_.memory->ExpectMore(turn.session->prefix_domain, turn.serial);
+  if (turn.expects_more) parts_.memory->ExpectMore(turn.session->DomainOf(0), turn.serial);
 }
 
 void TurnScheduler::ExpectMore(std::string_view domain, uint64_t serial) {

@@ -133,7 +133,7 @@ StatusOr<SubmittedTurn> TurnScheduler::Submit(Session* session, TurnOptions opti
   SubmittedTurn submitted{.session = session->id,
                           .queue = turn->queue,
                           .cancelled = turn->cancelled,
-                          .domain = session->prefix_domain,
+                          .domain = session->DomainOf(0),
                           .serial = turn->serial};
   places_.Join(turn.get());
   queued_.push_back(std::move(turn));
@@ -180,7 +180,7 @@ void TurnScheduler::Start(ActiveTurn* turn) {
   lane->last_row_us = NowMicros();
   if (options.token_mask) lane->mask = options.token_mask(0);
   turn->lanes.push_back(std::move(lane));
-  if (parts_.memory->keeps_prefixes()) prompts_.Add(turn, session->prefix_domain, session->tokens);
+  if (parts_.memory->keeps_prefixes()) prompts_.Add(turn, *session);
   parts_.publisher->Touch(session);
   turn->started.seed = turn->seed;
   turn->started.prompt_tokens = static_cast<int64_t>(session->tokens.size());
@@ -219,6 +219,7 @@ void TurnScheduler::TakePrompt(ActiveTurn* turn) {
   }
   turn->tokens_before = std::ssize(tokens);
   tokens.Append(turn->prompt, options.tokens_are_whole_context ? turn->tokens_before : 0);
+  FindInvocation(parts_.memory, session);
   parts_.memory->BeginTurn(session);
   TouchParents(*session);
   // The last token is always computed: its logits choose the first new one.
@@ -230,11 +231,6 @@ void TurnScheduler::TakePrompt(ActiveTurn* turn) {
     ReuseComputed(session);
   }
   PlanCheckpoints(*turn);
-}
-
-bool TurnScheduler::SharesPrefixes(const Session& a, const Session& b) const {
-  const bool is_shared = parts_.options->share_prefixes_across_domains;
-  return PrefixTreeOf(a.prefix_domain, is_shared) == PrefixTreeOf(b.prefix_domain, is_shared);
 }
 
 // Takes the longest computed prefix of the session's tokens, without the last one: from the prefix
@@ -252,11 +248,11 @@ void TurnScheduler::ReuseComputed(Session* session) {
     for (const auto& lane : turn->lanes) {
       const Session& other = *lane->session;
       if (session->computed() >= limit) return;
-      if (!goes_on_alike(other) || other.stage == SessionStage::kPoisoned ||
-          !SharesPrefixes(other, *session)) {
-        continue;
-      }
-      const int64_t common = std::min(CommonLength(other.tokens, session->tokens), limit);
+      if (!goes_on_alike(other) || other.stage == SessionStage::kPoisoned) continue;
+      const int64_t most = std::min(
+          limit, SharedPositions(other, *session, parts_.options->share_prefixes_across_domains));
+      if (most <= session->computed()) continue;
+      const int64_t common = std::min(CommonLength(other.tokens, session->tokens), most);
       parts_.memory->ReuseFrom(other, common, session);
     }
   }

@@ -113,7 +113,6 @@ class TurnScheduler {
   void TakePrompt(ActiveTurn* turn);
   void RefreshSiblingWait(ActiveTurn* turn);
   bool WaitsForSibling(ActiveTurn* turn) const;
-  bool SharesPrefixes(const Session& a, const Session& b) const;
   void ReuseComputed(Session* session);
   void PlanCheckpoints(const ActiveTurn& turn);
   void TakeLoaded(SessionId id);

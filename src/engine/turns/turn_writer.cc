@@ -259,7 +259,7 @@ void TurnWriter::ForkChoices(ActiveTurn* turn, const Row& row) {
       turn->End(FinishReason::kError, fork.status());
       return;
     }
-    (*fork)->SetAdapters(session->adapters);
+    (*fork)->SetAdapters(session->adapters, session->invoked_at);
     (*fork)->tokens = session->tokens;
     (*fork)->stage.Become(SessionStage::kRunning);
     (*fork)->has_turn = true;

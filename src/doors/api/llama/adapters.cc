@@ -1,5 +1,6 @@
 // llama-server's /lora-adapters: the adapters, and how strongly each acts where a request says
 // nothing.
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,11 +9,23 @@
 #include "doors/api/fields/support.h"
 #include "doors/api/llama/routes.h"
 #include "json/json_fields.h"
+#include "weft/model.h"
 
 namespace weft::serve {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// In llama-server's words. Adapters are listed while the model is loading, too.
+void AddInvocation(const Host& host, const std::string& name, Json* entry) {
+  if (host.phase() != Phase::kReady) return;
+  for (const LoadedAdapter& adapter : host.model().adapters()) {
+    const std::vector<int32_t>& tokens = adapter.invocation_tokens;
+    if (adapter.name != name || tokens.empty()) continue;
+    (*entry)["alora_invocation_string"] = host.model().Decode(tokens, /*render_special=*/true);
+    (*entry)["alora_invocation_tokens"] = tokens;
+  }
+}
 
 Json ListOf(const Host& host) {
   Json list = Json::array();
@@ -23,6 +36,7 @@ Json ListOf(const Host& host) {
                     {"path", adapter.file_name},
                     {"scale", adapter.scale},
                     {"name", adapter.name}});
+    AddInvocation(host, adapter.name, &list.back());
   }
   return list;
 }
