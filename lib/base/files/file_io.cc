@@ -143,7 +143,8 @@ Status AtomicFile::Write(std::span<const std::byte> bytes) {
   return OkStatus();
 }
 
-// The disk works on the last piece while the next one is written; the one before it has to be there.
+// The disk works on the last piece while the next one is written; the one before it has to be
+// there.
 void AtomicFile::SendToDisk() {
   StartWriteback(fd_.get(), sent_, written_ - sent_);
   if (!stays_cached_) {

@@ -51,9 +51,9 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // For a large file, before the first Append: its pages go to the disk while it is written, so that
-  // memory does not fill with pages that cannot be given back. Unless `stays_cached`, they also
-  // leave memory then.
+  // For a large file, before the first Append: its pages go to the disk while it is written, so
+  // that memory does not fill with pages that cannot be given back. Unless `stays_cached`, they
+  // also leave memory then.
   void WriteBehind(bool stays_cached);
   Status Append(std::span<const std::byte> bytes);
   // If the last step, making the directory durable, fails, the new file may be in place or, after a

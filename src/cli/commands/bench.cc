@@ -28,8 +28,7 @@ void PrintHeader(const Bench& bench) {
   PrintLine(StrCat(bench.options.n_threads, bench.options.n_threads == 1 ? " thread" : " threads",
                    ", ", NameOfComputing(bench), ", KV cache ", bench.flags.model.kv));
   char numbers[120];
-  std::snprintf(numbers, sizeof(numbers),
-                "what computes reads %.1f GB/s, multiplies %.0f GMAC/s",
+  std::snprintf(numbers, sizeof(numbers), "what computes reads %.1f GB/s, multiplies %.0f GMAC/s",
                 bench.limits.read_bytes_per_s / 1e9, bench.limits.int8_macs_per_s / 1e9);
   std::string text = numbers;
   if (bench.limits.float_macs_per_s > 0) {

@@ -79,8 +79,10 @@ CommandBody MakeRmCommand(CLI::App* app) {
   });
   app->add_flag("--yes,-y", flags->yes, "Do not ask for confirmation");
   app->footer(
-      "\nRemoves models from the Hugging Face Hub's cache and Weft's own folder, with their packed\n"
-      "copies. Never touches files of Ollama, LM Studio or llama.cpp, or files in your own\nfolders.");
+      "\nRemoves models from the Hugging Face Hub's cache and Weft's own folder, with their "
+      "packed\n"
+      "copies. Never touches files of Ollama, LM Studio or llama.cpp, or files in your "
+      "own\nfolders.");
   return [flags] { return flags->packed ? RemoveCopies() : Remove(*flags); };
 }
 

@@ -52,9 +52,10 @@ class PackedCopy {
 // The folder of packed copies, for one model file.
 class PackedCopies {
  public:
-  // Creates the folder if it is missing, and removes what writers that were killed left there. Nothing is found or written if the options name no folder,
-  // if the model is not in a file, or if nobody asked for copies and the model is small or the
-  // folder cannot be made, of which the log tells.
+  // Creates the folder if it is missing, and removes what writers that were killed left there.
+  // Nothing is found or written if the options name no folder, if the model is not in a file, or if
+  // nobody asked for copies and the model is small or the folder cannot be made, of which the log
+  // tells.
   static StatusOr<PackedCopies> Open(const PackedCopyOptions& options, const ModelFile& file);
 
   // The model's copy; null if there is none. A damaged one is removed, and the log says so.
