@@ -3,6 +3,7 @@
 
 import pathlib
 import re
+import sys
 import tempfile
 import time
 import unittest
@@ -29,7 +30,11 @@ class Server(models_test.Server):
 
     def __enter__(self):
         super().__enter__()
-        self.until(lambda: len(self.ports()) == 2, "no gRPC ports")
+        try:
+            self.until(lambda: len(self.ports()) == 2, "no gRPC ports")
+        except BaseException:
+            super().__exit__(*sys.exc_info())
+            raise
         for name, port in self.ports().items():
             self.channels[name] = grpc.insecure_channel(
                 f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)])
@@ -97,7 +102,7 @@ class GrpcModelsTest(unittest.TestCase):
             f"/{SERVICE}/SubscribeKvEvents",
             request_serializer=self.common.SubscribeKvEventsRequest.SerializeToString,
             response_deserializer=self.common.KvEventBatch.FromString)
-        return call(self.common.SubscribeKvEventsRequest())
+        return call(self.common.SubscribeKvEventsRequest(), timeout=10 * TIMEOUT_S)
 
     def read_until(self, batches, reader, condition):
         deadline = time.monotonic() + TIMEOUT_S
