@@ -289,8 +289,8 @@ class BenchTest(CliTest):
             text = self.succeed("bench", "-m", self.llama, *flags).text
             for line in text.splitlines():
                 self.assertLessEqual(len(line), 100, line)
-            self.assertRegex(text.splitlines()[1],
-                             f"^1 thread, {COMPUTING}, KV cache f16$")
+            self.assertRegex(text.splitlines()[1], r"^loaded .* in .* s \(.*/s, limited by .*\)$")
+            self.assertRegex(text.splitlines()[2], f"^1 thread, {COMPUTING}, KV cache f16$")
             self.assertRegex(text.splitlines()[0], r", context \d+$")
         result = self.succeed("bench", "-m", self.llama, *self.FEW)
         self.assertEqual(result.err, "")  # progress is for terminals
