@@ -1231,6 +1231,21 @@ TEST_F(KilledPackedCopyTest, LeavesNoHalfCopy) {
   EXPECT_TRUE(Copies().empty());
 }
 
+TEST_F(PackedCopyTest, FilesOfOthersStay) {
+  LoadFile();
+  const std::vector<std::filesystem::path> foreign = {
+      CopyFolder() / StrCat(AtomicFile::kTempPrefix, "notes"),
+      CopyFolder() / StrCat(AtomicFile::kTempPrefix, "1-"),
+      CopyFolder() / StrCat(AtomicFile::kTempPrefix, "1-2-3"), CopyFolder() / "mine.packed",
+      CopyFolder() / StrCat(std::string(32, 'g'), ".packed")};
+  for (const auto& path : foreign) std::ofstream(path) << "theirs";
+  LoadFile();
+  const auto freed = cpu::RemovePackedCopies(CopyFolder());
+  ASSERT_TRUE(freed.ok()) << freed.status();
+  EXPECT_GT(*freed, 0);
+  for (const auto& path : foreign) EXPECT_TRUE(std::filesystem::exists(path)) << path;
+}
+
 TEST_F(PackedCopyTest, OnlyLargeModelsHaveOneByDefault) {
   PackedCopyOptions copies{CopyFolder(), int64_t{1} << 30, /*is_default=*/true};
   LoadWith(copies);

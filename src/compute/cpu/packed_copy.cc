@@ -99,13 +99,29 @@ class PieceHasher {
   std::vector<uint64_t> table_;
 };
 
-// Removes a file, and returns its bytes.
+// The folder may be one that others use, too: only what is named as Weft names it is touched.
+bool IsCopy(std::string_view name) {
+  if (!name.ends_with(kSuffix)) return false;
+  name.remove_suffix(kSuffix.size());
+  return name.size() == 32 && name.find_first_not_of("0123456789abcdef") == name.npos;
+}
+bool IsUnfinished(std::string_view name) {
+  if (!name.starts_with(AtomicFile::kTempPrefix)) return false;
+  name.remove_prefix(std::string_view(AtomicFile::kTempPrefix).size());
+  const size_t dash = name.find('-');
+  return dash != name.npos && dash > 0 && dash + 1 < name.size() &&
+         name.find_first_not_of("0123456789") == dash &&
+         name.find_first_not_of("0123456789", dash + 1) == name.npos;
+}
+
+// Removes a file, and returns its bytes: 0 if it is gone already.
 StatusOr<int64_t> RemoveFile(int dir_fd, const std::string& name, const std::string& dir) {
   struct stat info;
   if (fstatat(dir_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
       unlinkat(dir_fd, name.c_str(), 0) == 0) {
     return static_cast<int64_t>(info.st_size);
   }
+  if (errno == ENOENT) return 0;
   return ErrnoStatus(errno, StrCat("cannot remove a packed copy in ", Printable(dir, 300)));
 }
 
@@ -121,8 +137,7 @@ StatusOr<std::vector<CopyInfo>> CopiesIn(int dir_fd, const std::string& dir) {
   std::vector<CopyInfo> copies;
   for (const std::string& name : names) {
     struct stat info;
-    if (!name.ends_with(kSuffix) || fstatat(dir_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
-      continue;
+    if (!IsCopy(name) || fstatat(dir_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (!S_ISREG(info.st_mode)) continue;
     copies.push_back({name, AccessedAt(info), static_cast<int64_t>(info.st_size)});
   }
@@ -141,11 +156,8 @@ StatusOr<FileDescriptor> OpenFolder(const std::string& dir) {
 
 // Removes temporary files of writers that died, and returns their bytes.
 int64_t RemoveUnfinished(int dir_fd, const std::string& dir) {
-  const auto is_unfinished = [](const std::string& name) {
-    return name.starts_with(AtomicFile::kTempPrefix);
-  };
   auto names = NamesIn(dir_fd, dir);
-  if (!names.ok() || std::ranges::none_of(*names, is_unfinished)) return 0;
+  if (!names.ok() || std::ranges::none_of(*names, IsUnfinished)) return 0;
   // While another program has the lock, it is writing its own.
   const auto lock = TryLock(dir_fd, kLockName, dir);
   if (!lock.ok() || !lock->ok()) return 0;
@@ -154,7 +166,7 @@ int64_t RemoveUnfinished(int dir_fd, const std::string& dir) {
   if (!names.ok()) return 0;
   int64_t freed = 0;
   for (const std::string& name : *names) {
-    if (!is_unfinished(name)) continue;
+    if (!IsUnfinished(name)) continue;
     freed += RemoveFile(dir_fd, name, dir).value_or(0);
   }
   return freed;
