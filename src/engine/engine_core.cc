@@ -61,8 +61,11 @@ ExecutorOptions ExecutorOptionsOf(const EngineOptions& options) {
 
 StatusOr<int64_t> MemoryBudgetOf(const Model& model, const EngineOptions& options,
                                  const Executor& executor) {
-  const MemoryClaims claims = {.taken_bytes = model.weights()->mapped_bytes(),
-                               .later_bytes = executor.later_bytes()};
+  int64_t mapped_bytes = model.weights()->mapped_bytes();
+  if (options.draft_model != nullptr && options.draft_model->weights() != model.weights()) {
+    mapped_bytes += options.draft_model->weights()->mapped_bytes();
+  }
+  const MemoryClaims claims = {.taken_bytes = mapped_bytes, .later_bytes = executor.later_bytes()};
   const int device = model.weights()->device();
   const int64_t wanted = options.memory_bytes;
   if (wanted <= 0) return DefaultMemoryBudget(model.backend(), device, claims);
