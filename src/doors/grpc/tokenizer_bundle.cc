@@ -281,6 +281,15 @@ StatusOr<std::string> WriteTokenizer(const ModelFile& file, const Vocabulary& vo
   return TokenizerWriter(file, vocabulary).Build();
 }
 
+// Clients encode what a template renders without adding tokens, so that a template has to write the
+// first one. Weft adds it where the template does not (MakePromptEncoder).
+std::string WithFirstToken(std::string_view chat_template, const Vocabulary& v) {
+  const bool is_written = !v.add_bos || v.bos == kNoToken ||
+                          chat_template.find("bos_token") != chat_template.npos ||
+                          chat_template.find(v.text(v.bos)) != chat_template.npos;
+  return StrCat(is_written ? "" : "{{ bos_token }}", chat_template);
+}
+
 std::string TokenizerConfig(const Vocabulary& v, std::string_view chat_template,
                             int64_t context_tokens) {
   json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
@@ -295,7 +304,7 @@ std::string TokenizerConfig(const Vocabulary& v, std::string_view chat_template,
   name("eos_token", v.eos);
   name("unk_token", v.unknown);
   name("pad_token", v.padding);
-  if (!chat_template.empty()) config["chat_template"] = chat_template;
+  if (!chat_template.empty()) config["chat_template"] = WithFirstToken(chat_template, v);
   return config.dump(2, ' ', false, json::error_handler_t::replace);
 }
 

@@ -91,6 +91,29 @@ TEST(TokenizerJson, RefusesWhatItCannotSay) {
   EXPECT_EQ(word_piece.status().code(), StatusCode::kUnimplemented);
 }
 
+TEST(TokenizerBundle, WritesTheFirstTokenThatTemplatesLeaveOut) {
+  const auto file = FileOf([](GgufWriter* writer) {
+    writer->AddString("tokenizer.ggml.model", "gpt2");
+    writer->AddString("tokenizer.ggml.pre", "gpt-2");
+    writer->AddStringArray("tokenizer.ggml.tokens", std::vector<std::string>{"a", "<begin>"});
+    writer->AddInt32Array("tokenizer.ggml.token_type", std::vector<int32_t>{kNormal, kControl});
+    writer->AddStringArray("tokenizer.ggml.merges", std::vector<std::string>{});
+    writer->AddUint32("tokenizer.ggml.bos_token_id", 1);
+    writer->AddBool("tokenizer.ggml.add_bos_token", true);
+  });
+  const auto template_of = [](const ModelFile& model, const char* text) {
+    const auto bundle = BuildTokenizerBundle(model, text, 100);
+    EXPECT_TRUE(bundle.ok()) << bundle.status();
+    const json config = json::parse(FilesIn(bundle->zip)["tokenizer_config.json"]);
+    return config["chat_template"].get<std::string>();
+  };
+  EXPECT_EQ(template_of(*file, "{{ messages }}"), "{{ bos_token }}{{ messages }}");
+  for (const char* const writes_it : {"{{ bos_token }}{{ messages }}", "<begin>{{ messages }}"}) {
+    EXPECT_EQ(template_of(*file, writes_it), writes_it);
+  }
+  EXPECT_EQ(template_of(*SmallByteLevel({"a b"}), "{{ messages }}"), "{{ messages }}");
+}
+
 TEST(TokenizerBundle, IsTheSameEachTime) {
   const auto file = SmallByteLevel({"a b"});
   const auto one = BuildTokenizerBundle(*file, "{{ messages }}", 100);
