@@ -76,7 +76,7 @@ FleetGrpcDoor::FleetGrpcDoor(const ServeFlags& flags, const serve::ApiKeys* keys
     : keys_(*keys), fleet_(*fleet) {
   for (const std::string& text : flags.server.grpc_ports) {
     StatusOr<GrpcPort> port = ParseGrpcPort(text);
-    if (!port.ok()) continue;  // the flag is checked
+    if (!port.ok()) continue;  // PinForGrpc refused it
     Door& door = doors_.emplace_back();
     door.model = std::move(port->model);
     door.options = GrpcOptions(flags, operators);
@@ -124,7 +124,13 @@ void FleetGrpcDoor::BeginDrain() {
 }
 
 void FleetGrpcDoor::Shutdown(std::chrono::milliseconds grace) {
-  for (Door& door : doors_) Close(&door, grace);
+  // One grace for all, however many ports there are.
+  const auto end = std::chrono::steady_clock::now() + grace;
+  for (Door& door : doors_) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    Close(&door, std::max(left, std::chrono::milliseconds(0)));
+  }
 }
 
 void FleetGrpcDoor::Close(Door* door, std::chrono::milliseconds grace) {
