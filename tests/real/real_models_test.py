@@ -44,6 +44,11 @@ FOLLOW_UP = "Say that again in other words."
 LIMIT_S = 600
 
 
+# No copies of weights in the cache of whoever runs the test.
+CACHE = tempfile.TemporaryDirectory()
+os.environ["WEFT_CACHE"] = CACHE.name
+
+
 def weft(*args, stdin=""):
     return subprocess.run([WEFT, *map(str, args)], check=True, input=stdin, capture_output=True,
                           text=True, timeout=LIMIT_S).stdout
