@@ -32,7 +32,7 @@ struct PrefixEvent {
 class PrefixFeed {
  public:
   virtual ~PrefixFeed() = default;
-  // Appends what is new. An error ends the feed: forget what it told.
+  // Appends the new events. An error ends the feed: forget all that it told.
   // RESOURCE_EXHAUSTED: the reader was too slow; a new feed begins with all pages again.
   virtual absl::Status Take(std::vector<PrefixEvent>* events) = 0;
 };

@@ -49,7 +49,7 @@ class EngineInvocationTest : public ::testing::TestWithParam<const char*> {
     turn.adapters_are_default = false;
     return turn;
   }
-  // Of a whole text, by an engine that caches nothing.
+  // The answer of an engine that caches nothing.
   TurnOutcome Alone(const TurnOptions& turn) const {
     EngineOptions options = SmallEngine();
     options.prefix_cache = false;

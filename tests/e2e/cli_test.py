@@ -523,7 +523,7 @@ class LogitsTest(CliTest):
             self.assertRegex(result.err, pattern, result)
 
         says("^$")
-        os.truncate(model, 256 << 20)  # as if it were large: nothing is in what this adds
+        os.truncate(model, 256 << 20)  # large enough for a copy; the added bytes are unused
         says("^$", "--packed-cache", "none")
         self.assertFalse(cache.exists())
         says(f"^[^\\n]*was written to {cache}/packed: [^\\n]*--packed-cache none[^\\n]*\\n$")

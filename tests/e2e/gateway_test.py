@@ -234,7 +234,7 @@ def goes_to(port, text, workers):
 
 def kill_one(folder, smg, model, end):
     """A gateway that routes by cached prefixes forgets those of a server that was killed."""
-    # With --grpc-open, the gateway hears of what is asked directly, too.
+    # With --grpc-open, the gateway also learns what was asked without it.
     workers = [Worker(folder, model, is_open=True) for _ in range(2)]
     for worker in workers:
         end.callback(lambda worker=worker: worker.server.stop())

@@ -118,8 +118,8 @@ class GrpcModelsTest(unittest.TestCase):
                 alone = weft("run", "-m", self.models[name], "--raw", "--temp", "0", "-n", "12",
                              "--json", PROMPT).json["tokens"]
                 self.assertEqual(self.generate(server, name, self.prompt), alone)
-            # What is cached is told of the port's own model; "two" is asked first, so that it would
-            # be told first.
+            # A port tells only what its own model has cached. "two" is asked first: a port that
+            # told everything would begin with it.
             texts = {name: [100 + (3 * i + seed) % 200 for i in range(100)]
                      for seed, name in enumerate(("two", "one"))}
             for name, ids in texts.items():

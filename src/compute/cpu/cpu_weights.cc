@@ -162,8 +162,8 @@ Status Binder::Bind(const LoadOptions& options) {
     WEFT_RETURN_IF_ERROR(adapter.BindEmbedding());
     weights_.memory_bytes_ += adapter.memory_bytes();
   }
-  // Of a mapped copy, the system drops what has no room and reads it again, which takes as long as
-  // the disk: only for those who have asked for copies.
+  // The system can drop parts of a mapped copy and read them again, at the speed of the disk. Only
+  // who has asked for copies wants that.
   const bool may_exceed_memory = weights_.copy_ != nullptr && !options.packed_copies.is_default;
   return may_exceed_memory ? OkStatus() : CheckHostHolds(weights_.memory_bytes_, file_);
 }

@@ -17,7 +17,7 @@ namespace weft::serve {
 struct TurnCounts {
   int64_t running = 0, waiting = 0;
 };
-// Of the domain's turns: what its key may know of the load.
+// Counts the domain's turns. Its key may know no more of the load.
 TurnCounts CountTurns(std::span<const TurnInfo> turns, std::string_view domain);
 
 HttpWork WorkOf(const TurnUsage& usage);

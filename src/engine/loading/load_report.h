@@ -1,4 +1,4 @@
-// What loading a model took, in a phrase for people: how much, how fast, and what limited it.
+// Tells people how much was loaded, how fast, and what limited it.
 //
 // One thread.
 #ifndef WEFT_ENGINE_LOADING_LOAD_REPORT_H_
@@ -12,9 +12,9 @@
 namespace weft {
 
 struct LoadFigures {
-  int64_t bytes = 0;       // of weights in memory
+  int64_t bytes = 0;       // the weights in memory
   int64_t us = 0;          // wall time
-  int64_t cpu_us = 0;      // of all threads
+  int64_t cpu_us = 0;      // all threads together
   int64_t disk_bytes = 0;  // that were not in the system's memory
   int n_threads = 1;
   bool is_mapped = false;  // from a packed copy, instead of packed

@@ -51,8 +51,7 @@ StatusOr<AdapterMixRef> AdapterMixes::Of(std::span<const AdapterScale> asked) co
     if (wish.scale != 0) uses.push_back({static_cast<int>(index), wish.scale});
   }
   std::ranges::sort(uses, {}, &AdapterUse::adapter);
-  const auto waits = [this](const AdapterUse& use) { return Waits(use); };
-  if (std::ranges::count_if(uses, waits) > 1) {
+  if (NumberWaiting(uses) > 1) {
     return InvalidArgument(
         "of adapters that wait for their invocation tokens (aLoRA), a request can use one");
   }
@@ -61,6 +60,10 @@ StatusOr<AdapterMixRef> AdapterMixes::Of(std::span<const AdapterScale> asked) co
 
 bool AdapterMixes::Waits(const AdapterUse& use) const {
   return !known_[static_cast<size_t>(use.adapter)].invocation.empty();
+}
+
+int64_t AdapterMixes::NumberWaiting(std::span<const AdapterUse> uses) const {
+  return std::ranges::count_if(uses, [this](const AdapterUse& use) { return Waits(use); });
 }
 
 StatusOr<AdapterMixRef> AdapterMixes::OfSaved(std::span<const SessionHead::Adapter> saved) const {
@@ -83,9 +86,7 @@ StatusOr<AdapterMixRef> AdapterMixes::OfSaved(std::span<const SessionHead::Adapt
   }
   std::ranges::sort(uses, {}, &AdapterUse::adapter);
   const auto same = [](const AdapterUse& a, const AdapterUse& b) { return a.adapter == b.adapter; };
-  const auto waits = [this](const AdapterUse& use) { return Waits(use); };
-  if (std::ranges::adjacent_find(uses, same) != uses.end() ||
-      std::ranges::count_if(uses, waits) > 1) {
+  if (std::ranges::adjacent_find(uses, same) != uses.end() || NumberWaiting(uses) > 1) {
     return DataLoss("the session's file names adapters that cannot be used together");
   }
   return Make(std::move(uses));

@@ -25,7 +25,7 @@ struct AdapterMix {
   std::vector<AdapterUse> uses;             // for steps
   std::vector<SessionHead::Adapter> saved;  // for files, in the same order
   Fingerprint key;                          // equal for equal adapters at equal scales
-  // If one of them waits for an invocation: its tokens, and what texts use until then.
+  // If one of them waits for its invocation: the tokens, and the adapters that act before it does.
   std::vector<TokenId> invocation;
   AdapterMixRef before;
 
@@ -59,6 +59,7 @@ class AdapterMixes {
   AdapterMixRef Make(std::vector<AdapterUse> uses) const;
   std::string Names() const;
   bool Waits(const AdapterUse& use) const;
+  int64_t NumberWaiting(std::span<const AdapterUse> uses) const;
 
   const std::vector<Known> known_;
 };

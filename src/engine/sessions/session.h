@@ -117,8 +117,8 @@ struct Session {
   SessionId id;
   std::string name;
   std::string domain;
-  std::string prefix_domain;  // of all its tokens: prefix_domain.h
-  std::string before_domain;  // of those before `invoked_at`, if that is a position
+  std::string prefix_domain;  // where all its tokens are found: prefix_domain.h
+  std::string before_domain;  // where those before `invoked_at` are found, if it is invoked
   std::string tenant;         // in its latest turn: reading its files is charged to it
   Staged<SessionStage> stage;
   bool has_turn = false;  // queued, running, or ended and about to be retired

@@ -93,7 +93,7 @@ std::vector<PageTable*> StateMemory::TablesOf(Session* session) const {
 void StateMemory::Reuse(Session* session, int64_t limit) {
   if (!prefix_cache_) return;
   ReuseIn(session->DomainOf(limit), limit, session);
-  // Others may have computed more of what comes before an adapter acts.
+  // Turns without the adapter may have computed more of the tokens before it acts.
   if (limit > session->invoked_at) ReuseIn(session->DomainOf(0), session->invoked_at, session);
 }
 
