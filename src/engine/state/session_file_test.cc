@@ -313,11 +313,10 @@ TEST(SessionFileTest, CompressesWhereItPays) {
 
 // Where the head ends: the bytes before the end mark of a session without state.
 size_t HeadBytes(const SessionHead& head) {
-  SessionHead shorter = head;
   size_t sections = 0;
   size_t n = 0;
   EXPECT_TRUE(WriteSession(
-                  shorter, [](int, int64_t, std::span<std::byte>) { return Aborted("here"); },
+                  head, [](int, int64_t, std::span<std::byte>) { return Aborted("here"); },
                   [&](std::span<const std::byte> more) {
                     ++sections;
                     n += more.size();

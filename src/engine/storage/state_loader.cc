@@ -54,7 +54,7 @@ void StateLoader::ReadRun(SessionId id) {
   const Session& session = *sessions_.Find(id);
   disk_->Read(session.tenant, load.domain, keys,
               [this, id, serial = load.serial, n = keys.size()](
-                  std::vector<DiskTier::Loaded> blocks, Status status) {
+                  std::vector<DiskTier::Loaded> blocks, const Status& status) {
                 const auto found = loads_.find(id.value);
                 if (found == loads_.end() || found->second.serial != serial) return;
                 TakeRun(id, std::move(blocks), n, status);
@@ -96,6 +96,7 @@ Status StateLoader::Append(Session* session, Load* load, std::vector<DiskTier::L
   const int64_t end =
       std::min((first + std::ssize(blocks)) * memory_->page_tokens(), load->match.n_tokens);
   std::vector<StateMemory::BlockPages> pages;
+  pages.reserve(blocks.size());
   for (const auto& block : blocks) pages.push_back({block.info.groups, block.payload});
   Status status = memory_->AppendBlocks(session, end - load->computed, pages);
   while (status.code() == StatusCode::kResourceExhausted && make_room_()) {

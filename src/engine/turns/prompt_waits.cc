@@ -69,6 +69,7 @@ void PromptWaits::MeasureQueued(int64_t before) const {
   // The places that its tenant then has, which the next one goes to the fewest of.
   std::map<const Tenant*, int64_t> n_before;
   std::vector<std::pair<double, ActiveTurn*>> ranked;
+  ranked.reserve(queued.size());
   for (ActiveTurn* const turn : queued) {
     ranked.emplace_back(turn->tenant->RankOfPlace(turn->tenant->held + ++n_before[turn->tenant]),
                         turn);
