@@ -135,7 +135,7 @@ void Try(uint8_t kind, const HttpRequest& request) {
     case 4:
       return Check(ReadLlamaCompletion(host, request), [](const LlamaCompletion& read) {
         CheckTurn(read.ask.turn);
-        for (const auto& prompt : read.prompts) CheckPrompts(host, prompt);
+        for (const LlamaPrompt& prompt : read.prompts) CheckPrompts(host, prompt.tokens);
         WEFT_CHECK(LlamaSettings(read, -1, *host.model().tokenizer()).is_object(), "no settings");
       });
     case 5:
