@@ -80,6 +80,7 @@ ALLOWED |= {
     "doors/api/page": API | {"doors/api/ollama", "doors/api/openai"},
     "doors/api/server": API | {"doors/api/llama"},
     "doors/grpc": FRONT_END | {"zip"},
+    "doors/kv_events": FRONT_END,
     "doors/worker": FRONT_END,
 }
 EVERYTHING = set(ALLOWED)
@@ -107,7 +108,7 @@ CONFINED = {
     "jpeglib.h": {"picture"},
     "webp": {"picture"},
     "CLI": {"cli"},
-    "boost": {"doors/http"},
+    "boost": {"doors/http", "doors/kv_events"},
     "prometheus": {"doors/host"},
     "openssl": {"model/hub", "doors/host", "doors/api/ollama", "doors/grpc"},
     "grpcpp": {"doors/grpc"},

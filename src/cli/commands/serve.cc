@@ -26,6 +26,7 @@
 #include "cli/serve/fleet_models.h"
 #include "cli/serve/fleet_server.h"
 #include "cli/serve/grpc_door.h"
+#include "cli/serve/kv_events_door.h"
 #include "cli/serve/serve_flags.h"
 #include "cli/serve/signals.h"
 #include "cli/serve/terminal_face.h"
@@ -137,6 +138,7 @@ struct OpenServer {
   serve::ModelHost* host;
   serve::HttpServer* http;
   std::unique_ptr<serve::GrpcServer> grpc = nullptr;
+  std::unique_ptr<serve::KvPublisher> kv_events = nullptr;
   std::optional<Announcement> entry = std::nullopt;
   std::optional<TerminalFace> face = std::nullopt;  // on a terminal
   serve::PromptLog prompt_log{LogLine};
@@ -163,6 +165,8 @@ Status Announce(OpenServer* open) {
     options.port = port.port;
     WEFT_ASSIGN_OR_RETURN(open->grpc, serve::GrpcServer::Start(&host, open->keys, options));
   }
+  const std::string address = StrCat(flags.server.host, ":", open->http->port());
+  WEFT_ASSIGN_OR_RETURN(open->kv_events, StartKvEvents(flags.server, *open->keys, address, &host));
   open->entry.emplace(host, HttpAddress(flags.server.host, open->http->port()));
   if (open->http->second_port() != 0) {
     std::fprintf(stderr, "listening on http://127.0.0.1:%d for clients of Ollama\n",
@@ -229,6 +233,7 @@ Status Drain(ServeSignals* signals, OpenServer* open) {
   const Drained drained = DrainTurns(
       open->flags, signals, [host](milliseconds grace) { return host->Drain(grace); },
       [&] { TellLongPrompts(host, &open->prompt_log); });
+  open->kv_events.reset();
   if (grpc != nullptr) grpc->Shutdown(drained.send_grace);
   open->http->Shutdown(drained.send_grace);
   LogLine("shut down");
@@ -258,6 +263,7 @@ Status Serve(const ServeFlags& flags) {
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
   engine_options.max_sessions_per_domain = SessionsPerKey(flags.server, keys);
   WEFT_ASSIGN_OR_RETURN(engine_options.share_weights, ShareWeights(flags.server, keys));
+  WEFT_RETURN_IF_ERROR(CheckKvEvents(flags.server, keys));
   if (ServesSeveral(flags)) {
     return ServeFleet(flags, engine_options,
                       {std::move(door_options), &keys, &metrics_keys, start_us});

@@ -88,6 +88,10 @@ Status CheckFlags(const ServeFlags& flags) {
         "--mmproj belongs to one model; with several, it is found as mmproj*.gguf next to its "
         "model's file");
   }
+  if (!flags.server.kv_events.empty()) {
+    return InvalidArgument(
+        "--kv-events is for a server of one model, as its routers expect; start one for each");
+  }
   return OkStatus();
 }
 

@@ -1,11 +1,9 @@
 #include "doors/grpc/kv_events_call.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "base/clock.h"
-#include "doors/host/adapters.h"
 
 namespace weft::serve {
 namespace {
@@ -49,15 +47,6 @@ void AddRemoved(const PrefixEvent& event, KvBlocksRemoved* removed) {
   removed->add_block_hashes(static_cast<int64_t>(event.page->key));
 }
 
-bool SameScale(const AdapterScale& a, const AdapterScale& b) {
-  return a.name == b.name && a.scale == b.scale;
-}
-
-bool Continues(const PrefixEvent& last, const PrefixEvent& next) {
-  if (last.is_stored != next.is_stored || last.tier != next.tier) return false;
-  return !next.is_stored || next.page->parent == last.page->key;
-}
-
 }  // namespace
 
 std::vector<KvEventBatch> BatchesOf(const std::vector<PrefixEvent>& events, size_t most_pages) {
@@ -94,20 +83,20 @@ StatusOr<std::string> KvEventsCall::Read(grpc::ByteBuffer* message) {
 
 Task<Status> KvEventsCall::Work() {
   SetStop(wake_.Notifier());
+  if (tells_prefixes_) reader_.emplace(&host(), head().domain, wake_.Notifier());
   bool is_there = true;
+  bool begins = true;
   while (is_there && !EndedBefore().has_value()) {
-    const bool begins = Watch();
     std::vector<PrefixEvent> events;
-    const Status told = feed_ != nullptr ? feed_->Take(&events) : OkStatus();
-    if (told.code() == StatusCode::kResourceExhausted) {
-      // Too much has changed to be told one by one, as when the cache was flushed: begins again.
-      has_begun_ = false;
-      continue;
+    if (reader_) {
+      const StatusOr<bool> taken = reader_->Take(&events);
+      if (!taken.ok()) co_return taken.status();
+      begins = *taken;
     }
-    if (!told.ok()) co_return told;
     if (begins || !events.empty()) {
       auto sending = SendEvents(events, begins);
       is_there = co_await sending;
+      begins = false;
       continue;
     }
     (void)co_await wake_.WaitUntil(std::chrono::steady_clock::now() + kTick);
@@ -115,20 +104,6 @@ Task<Status> KvEventsCall::Work() {
     is_there = co_await sending;
   }
   co_return EndedBefore().value_or(Cancelled("the client does not read"));
-}
-
-bool KvEventsCall::Watch() {
-  const auto& known = host().defaults().adapters;
-  std::vector<AdapterScale> adapters;
-  if (known != nullptr) adapters = known->Defaults();
-  if (std::exchange(has_begun_, true) && std::ranges::equal(adapters, adapters_, SameScale)) {
-    return false;
-  }
-  adapters_ = std::move(adapters);
-  if (tells_prefixes_) {
-    feed_ = host().engine().WatchPrefixes(head().domain, adapters_, wake_.Notifier());
-  }
-  return true;
 }
 
 Task<bool> KvEventsCall::SendEvents(const std::vector<PrefixEvent>& events, bool begins) {

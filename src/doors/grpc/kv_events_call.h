@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@
 #include "common.pb.h"
 #include "doors/grpc/engine_load.h"
 #include "doors/grpc/task_call.h"
-#include "weft/options.h"
+#include "doors/host/prefix_reader.h"
 #include "weft/prefix_events.h"
 
 namespace weft::serve {
@@ -38,8 +39,6 @@ class KvEventsCall final : public TaskCall {
 
   StatusOr<std::string> Read(grpc::ByteBuffer* message) override;
   Task<Status> Work() override;
-  // Watches the prefixes that requests find which name no adapters. True if it begins.
-  bool Watch();
   Task<bool> SendEvents(const std::vector<PrefixEvent>& events, bool begins);
   // False if the client is gone.
   Task<bool> SendLoadIfDue();
@@ -49,10 +48,8 @@ class KvEventsCall final : public TaskCall {
   LoadMeter& meter_;
   const bool tells_prefixes_;
   Signal wake_;
-  bool has_begun_ = false;
-  std::shared_ptr<PrefixFeed> feed_;  // null: none is told
-  std::vector<AdapterScale> adapters_;
-  uint64_t sequence_ = 0;  // the last one sent
+  std::optional<PrefixReader> reader_;  // none: no prefixes are told
+  uint64_t sequence_ = 0;               // the last one sent
   uint64_t event_ = 0;
   uint64_t sample_ = 0;
   EngineLoad load_;  // the last one sent

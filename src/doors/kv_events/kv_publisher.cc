@@ -1,0 +1,201 @@
+#include "doors/kv_events/kv_publisher.h"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/strings.h"
+#include "base/system.h"
+#include "doors/host/prefix_reader.h"
+#include "doors/kv_events/kv_client.h"
+
+namespace weft::serve {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+
+// How often the default adapters are looked at, and after which time accepting is tried again.
+constexpr std::chrono::seconds kLook{1};
+
+// Wakes a publisher from any thread, as long as it is there.
+class Waker {
+ public:
+  explicit Waker(std::function<void()> wake) : wake_(std::move(wake)) {}
+  void Wake() {
+    MutexLock lock(&mutex_);
+    if (wake_) wake_();
+  }
+  void Stop() {
+    MutexLock lock(&mutex_);
+    wake_ = nullptr;
+  }
+
+ private:
+  Mutex mutex_;
+  std::function<void()> wake_ WEFT_GUARDED_BY(mutex_);
+};
+
+class Publisher final : public KvPublisher {
+ public:
+  Publisher(Host* host, KvPublisherOptions options)
+      : options_(std::move(options)),
+        state_{options_.topic, options_.max_unsent_bytes, KvEventLog(options_.limits)},
+        work_(io_.get_executor()),
+        timer_(io_),
+        waker_(std::make_shared<Waker>([this] { PostPump(); })),
+        reader_(std::in_place, host, options_.domain, [waker = waker_] { waker->Wake(); }) {}
+
+  ~Publisher() override {
+    waker_->Stop();
+    if (thread_.joinable()) {
+      asio::post(io_, [this] { Stop(); });
+      thread_.join();
+    }
+  }
+
+  Status Listen() {
+    WEFT_ASSIGN_OR_RETURN(port_, Listen(options_.port, &subscribers_));
+    WEFT_ASSIGN_OR_RETURN(replay_port_, Listen(options_.replay_port, &replayers_));
+    Accept<KvSubscriber>(&subscribers_, "PUB");
+    Accept<KvReplayer>(&replayers_, "ROUTER");
+    Look();
+    thread_ = std::thread([this] {
+      YieldToOthers();
+      io_.run();
+    });
+    return OkStatus();
+  }
+
+  int port() const override { return port_; }
+  int replay_port() const override { return replay_port_; }
+
+ private:
+  StatusOr<int> Listen(int port, tcp::acceptor* acceptor) {
+    error_code error;
+    tcp::resolver resolver(io_);
+    const std::string host = options_.host == "*" ? "0.0.0.0" : options_.host;
+    const auto found = resolver.resolve(host, StrCat(port), tcp::resolver::numeric_service, error);
+    if (error || found.empty()) {
+      return InvalidArgument("KV events: ", Printable(host, 100),
+                             " is not an address of this machine: ", error.message());
+    }
+    // ZeroMQ's clients look for a name's address of version 4.
+    const auto of_v4 = std::find_if(found.begin(), found.end(), [](const auto& result) {
+      return result.endpoint().address().is_v4();
+    });
+    const tcp::endpoint endpoint = (of_v4 != found.end() ? of_v4 : found.begin())->endpoint();
+    acceptor->open(endpoint.protocol(), error);
+    if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor->bind(endpoint, error);
+    if (!error) acceptor->listen(asio::socket_base::max_listen_connections, error);
+    if (!error) return acceptor->local_endpoint().port();
+    return Unavailable("KV events: cannot listen on ", Printable(host, 100), " port ", port, ": ",
+                       error == asio::error::address_in_use
+                           ? "another program uses it; choose another one"
+                           : error.message());
+  }
+
+  template <typename Client>
+  void Accept(tcp::acceptor* acceptor, const char* kind) {
+    acceptor->async_accept([this, acceptor, kind](const error_code& error, tcp::socket socket) {
+      if (!acceptor->is_open()) return;
+      if (!error && clients_.size() < static_cast<size_t>(options_.max_clients)) {
+        const auto client = std::make_shared<Client>(std::move(socket), &state_,
+                                                     [this](KvClient* gone) { Forget(gone); });
+        clients_.push_back(client);
+        client->Start(kind);
+      }
+      // Without descriptors every try would fail at once.
+      if (error)
+        return retries_.push_back([this, acceptor, kind] { Accept<Client>(acceptor, kind); });
+      Accept<Client>(acceptor, kind);
+    });
+  }
+
+  void Forget(KvClient* client) {
+    std::erase_if(clients_, [&](const auto& other) { return other.get() == client; });
+  }
+
+  void Look() {
+    for (const auto& retry : std::exchange(retries_, {})) retry();
+    Pump();
+    timer_.expires_after(kLook);
+    timer_.async_wait([this](const error_code& error) {
+      if (!error) Look();
+    });
+  }
+
+  void PostPump() {
+    if (is_pump_posted_.exchange(true)) return;
+    asio::post(io_, [this] {
+      is_pump_posted_ = false;
+      Pump();
+    });
+  }
+
+  // Tells what has changed.
+  void Pump() {
+    if (!reader_) return;
+    std::vector<PrefixEvent> events;
+    const StatusOr<bool> begins = reader_->Take(&events);
+    if (!begins.ok()) {
+      LogLine(StrCat("KV events end: ", Message(begins.status())));
+      reader_.reset();
+      events.clear();
+    } else if (!*begins && events.empty()) {
+      return;
+    }
+    state_.log.Add(!begins.ok() || *begins, events);
+    for (const auto& client : clients_) client->OnBatch();
+    PostPump();
+  }
+
+  void Stop() {
+    error_code ignored;
+    subscribers_.close(ignored);
+    replayers_.close(ignored);
+    timer_.cancel();
+    retries_.clear();
+    reader_.reset();
+    for (const auto& client : std::vector(clients_)) client->Close();
+    work_.reset();
+    io_.stop();
+  }
+
+  const KvPublisherOptions options_;
+  KvPublisherState state_;
+  asio::io_context io_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  tcp::acceptor subscribers_{io_}, replayers_{io_};
+  asio::steady_timer timer_;
+  int port_ = 0, replay_port_ = 0;
+  const std::shared_ptr<Waker> waker_;
+  std::atomic<bool> is_pump_posted_{false};
+  std::optional<PrefixReader> reader_;  // until the engine ends
+  std::vector<std::shared_ptr<KvClient>> clients_;
+  std::vector<std::function<void()>> retries_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<KvPublisher>> KvPublisher::Start(Host* host, KvPublisherOptions options) {
+  auto publisher = std::make_unique<Publisher>(host, std::move(options));
+  WEFT_RETURN_IF_ERROR(publisher->Listen());
+  return std::unique_ptr<KvPublisher>(std::move(publisher));
+}
+
+}  // namespace weft::serve
