@@ -20,6 +20,8 @@ import http.client
 import json
 import os
 import pathlib
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -345,6 +347,30 @@ def run(folder, smg, model, end):
     kill_one(folder, smg, model, end)
 
 
+def documented(folder, smg, model, end):
+    """The commands of docs/fleet.md, on free ports."""
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "fleet.md").read_text()
+    block = re.search(r"^## SMG$.*?^```console\n(.*?)^```", text, re.S | re.M)[1]
+    ports = {shown: str(free_port()) for shown in sorted(set(re.findall(r"\b(?:80|50)\d+", block)))}
+    for shown, port in ports.items():
+        block = block.replace(shown, port)
+    *servers, gateway = [shlex.split(line) for line in block.splitlines()]
+    assert len(servers) == 3 and gateway[0] == "smg", block
+    for program, *arguments in servers:
+        assert program == "weft", block
+        at = arguments.index("model.gguf")
+        arguments[at - 1:at + 1] = ["-m", model] if model else []
+        server = Process(command_line(*arguments, "--threads", 1), "gRPC server listening")
+        end.callback(server.stop)
+        server.wait_until_ready()
+    gateway = Process([smg, *gateway[1:], "--prometheus-port", str(free_port())],
+                      "Starting server", cwd=folder)
+    end.callback(gateway.stop)
+    port = int(ports["8080"])
+    wait_for_gateway(port, len(servers), gateway)
+    assert chat(port, 1)[0] == chat(int(ports["8081"]), 1)[0]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default=os.environ.get("WEFT_GATEWAY_MODEL"),
@@ -356,6 +382,8 @@ def main():
         return SKIP
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as end:
         run(pathlib.Path(folder), smg, model, end)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as end:
+        documented(pathlib.Path(folder), smg, model, end)
     return 0
 
 
