@@ -351,9 +351,9 @@ def documented(folder, smg, model, end):
     """The commands of docs/fleet.md, on free ports."""
     text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "fleet.md").read_text()
     block = re.search(r"^## SMG$.*?^```console\n(.*?)^```", text, re.S | re.M)[1]
-    ports = {shown: str(free_port()) for shown in sorted(set(re.findall(r"\b(?:80|50)\d+", block)))}
-    for shown, port in ports.items():
-        block = block.replace(shown, port)
+    shown = re.compile(r"\b(?:80|50)\d+")
+    ports = {port: str(free_port()) for port in shown.findall(block)}
+    block = shown.sub(lambda found: ports[found[0]], block)
     *servers, gateway = [shlex.split(line) for line in block.splitlines()]
     assert len(servers) == 3 and gateway[0] == "smg", block
     for program, *arguments in servers:

@@ -205,6 +205,7 @@ Status RunUntilEnd(const LoadOutcome& outcome, ServeSignals* signals, OpenServer
     if (cause == ServeSignals::Cause::kTerminalGone) break;
     if (cause == ServeSignals::Cause::kReload) {
       ReloadKeys(open->keys, open->metrics_keys);
+      if (open->kv_events) FollowKeys(open->flags.server, *open->keys, open->kv_events.get());
       continue;
     }
     if (!outcome.ended()) continue;

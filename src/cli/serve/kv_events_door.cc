@@ -36,6 +36,33 @@ StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
                          " is no endpoint; write one such as tcp://127.0.0.1:5557");
 }
 
+bool IsAnyAddress(std::string_view host) {
+  return host == "*" || host == "0.0.0.0" || host == "::" || host == "[::]";
+}
+
+// A router takes the server's address and the model from the topic.
+Status CheckTopic(const serve::ServerOptions& flags) {
+  if (!flags.kv_events_topic.empty()) return OkStatus();
+  const bool has_at = !flags.aliases.empty() && flags.aliases[0].find('@') != std::string::npos;
+  if (!IsAnyAddress(flags.host) && !has_at) return OkStatus();
+  return InvalidArgument(
+      "--kv-events needs a --kv-events-topic here, such as kv@10.0.0.5:", flags.port,
+      "@model: ", has_at ? "the model's name has an @" : "--host is no single address");
+}
+
+// Whose prefixes are published. Nothing: the key is gone.
+std::optional<std::string> DomainOf(const serve::ServerOptions& flags, const serve::ApiKeys& keys) {
+  if (!keys.required()) return std::string();
+  const auto owner = keys.FindByName(flags.kv_events_key);
+  if (!owner) return std::nullopt;
+  return owner->domain;
+}
+
+std::string NoKey(const serve::ServerOptions& flags) {
+  return StrCat("no API key has the name ", Printable(flags.kv_events_key, 100),
+                ": names stand after the keys in the --api-key-file");
+}
+
 int ReplayPort(const serve::ServerOptions& flags, int port) {
   if (flags.kv_events_replay >= 0) return flags.kv_events_replay;
   return port == 0 ? 0 : port + 1;
@@ -54,7 +81,11 @@ Status CheckKvEvents(const serve::ServerOptions& flags, const serve::ApiKeys& ke
                            " can be reached from other machines, and whoever reaches it reads the "
                            "prompts; if your network keeps strangers out, add --kv-events-open");
   }
-  if (!keys.required()) return OkStatus();
+  WEFT_RETURN_IF_ERROR(CheckTopic(flags));
+  if (!keys.required()) {
+    if (flags.kv_events_key.empty()) return OkStatus();
+    return InvalidArgument("--kv-events-key needs an --api-key-file with that name");
+  }
   if (flags.share_prefixes) {
     return InvalidArgument(
         "--kv-events cannot tell the prompts of one key where --share-prefixes mixes them");
@@ -64,9 +95,8 @@ Status CheckKvEvents(const serve::ServerOptions& flags, const serve::ApiKeys& ke
         "with API keys, --kv-events needs --kv-events-key NAME: the key whose prompts are "
         "published, such as the router's own");
   }
-  if (keys.FindByName(flags.kv_events_key)) return OkStatus();
-  return InvalidArgument("no API key has the name ", Printable(flags.kv_events_key, 100),
-                         ": names stand after the keys in the --api-key-file");
+  if (DomainOf(flags, keys)) return OkStatus();
+  return InvalidArgument(NoKey(flags));
 }
 
 StatusOr<std::unique_ptr<serve::KvPublisher>> StartKvEvents(const serve::ServerOptions& flags,
@@ -75,19 +105,27 @@ StatusOr<std::unique_ptr<serve::KvPublisher>> StartKvEvents(const serve::ServerO
                                                             serve::Host* host) {
   if (flags.kv_events.empty()) return std::unique_ptr<serve::KvPublisher>();
   WEFT_ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(flags.kv_events));
-  const auto owner = keys.FindByName(flags.kv_events_key);
+  const std::optional<std::string> domain = DomainOf(flags, keys);
+  if (!domain) return FailedPrecondition(NoKey(flags));
   serve::KvPublisherOptions options = {
       .host = std::move(endpoint.host),
       .port = endpoint.port,
       .replay_port = ReplayPort(flags, endpoint.port),
       .topic = flags.kv_events_topic.empty() ? StrCat("kv@", http_address, "@", host->model_id())
                                              : flags.kv_events_topic,
-      .domain = owner ? owner->domain : std::string()};
+      .domain = *domain};
   const std::string topic = Printable(options.topic, 200);
   WEFT_ASSIGN_OR_RETURN(auto publisher, serve::KvPublisher::Start(host, std::move(options)));
   LogLine(StrCat("KV events are published on port ", publisher->port(), " as ", topic,
                  ", and again on port ", publisher->replay_port()));
   return publisher;
+}
+
+void FollowKeys(const serve::ServerOptions& flags, const serve::ApiKeys& keys,
+                serve::KvPublisher* publisher) {
+  const std::optional<std::string> domain = DomainOf(flags, keys);
+  if (!domain) LogLine(StrCat("KV events end: ", NoKey(flags)));
+  publisher->Follow(domain);
 }
 
 }  // namespace weft::cli

@@ -21,6 +21,9 @@ StatusOr<std::unique_ptr<serve::KvPublisher>> StartKvEvents(const serve::ServerO
                                                             const serve::ApiKeys& keys,
                                                             std::string_view http_address,
                                                             serve::Host* host);
+// After the keys were read again.
+void FollowKeys(const serve::ServerOptions& flags, const serve::ApiKeys& keys,
+                serve::KvPublisher* publisher);
 
 }  // namespace weft::cli
 

@@ -17,7 +17,7 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr std::chrono::seconds kGreetingTime{10};
+constexpr std::chrono::seconds kGreetingTime{10}, kComplaintPause{10};
 constexpr size_t kMaxTopics = 64, kMaxTopicBytes = 1024, kMaxRequests = 16, kMaxEnvelope = 4;
 constexpr size_t kNumberBytes = 8;
 constexpr uint64_t kEnd = ~uint64_t{0};  // -1
@@ -46,6 +46,13 @@ std::string HeadOf(const std::vector<std::string>& frames, size_t payload_bytes)
 }
 
 }  // namespace
+
+void KvPublisherState::Complain(std::string_view text) {
+  const auto now = std::chrono::steady_clock::now();
+  if (complained && now - *complained < kComplaintPause) return;
+  complained = now;
+  LogLine(StrCat("KV events: ", text));
+}
 
 KvClient::KvClient(Socket socket, std::vector<std::string> kinds, KvPublisherState* state,
                    std::function<void(KvClient*)> closed)
@@ -90,7 +97,7 @@ void KvClient::OnRead(size_t n_bytes) {
   std::vector<zmtp::Incoming> all;
   const Status status = reader_.Feed({incoming_.data(), n_bytes}, &all);
   bool stays = status.ok();
-  if (!stays) LogLine(StrCat("KV events: a client is refused: ", Message(status)));
+  if (!stays) state_.Complain(StrCat("a client is refused: ", Message(status)));
   for (size_t i = 0; stays && i < all.size(); ++i) {
     if (all[i].command == "PING") {
       // Anything that is sent is as good an answer.
@@ -121,8 +128,8 @@ void KvClient::Write() {
                       if (self->is_closed_) return;
                       self->unsent_bytes_ -= n_bytes;
                       self->unsent_.pop_front();
-                      if (!self->unsent_.empty()) return self->Write();
-                      self->OnSent();
+                      if (!self->unsent_.empty()) self->Write();
+                      self->SendMore();
                     });
 }
 
@@ -139,28 +146,18 @@ bool KvSubscriber::OnIncoming(const zmtp::Incoming& incoming) {
   }
   const bool wants = std::ranges::any_of(
       topics_, [&](const std::string& topic) { return state().topic.starts_with(topic); });
-  if (wants && !is_subscribed_) needs_snapshot_ = true;
+  if (wants && !is_subscribed_) next_.reset();
   is_subscribed_ = wants;
-  if (unsent_bytes() == 0) OnSent();
+  SendMore();
   return true;
 }
 
-void KvSubscriber::OnBatch() {
-  if (!is_subscribed_ || needs_snapshot_) return;
-  if (unsent_bytes() > state().max_unsent_bytes) {
-    needs_snapshot_ = true;
-  } else {
-    SendBatch(state().log.latest());
+void KvSubscriber::SendMore() {
+  while (is_subscribed_ && HasRoom() && next_.value_or(0) <= state().log.latest().number) {
+    const KvEventBatch batch = next_ ? state().log.Get(*next_) : state().log.Snapshot();
+    next_ = batch.number + 1;
+    Send(HeadOf({state().topic, NumberBytes(batch.number)}, batch.payload->size()), batch.payload);
   }
-}
-
-void KvSubscriber::OnSent() {
-  if (!is_subscribed_ || !std::exchange(needs_snapshot_, false)) return;
-  SendBatch(state().log.Snapshot());
-}
-
-void KvSubscriber::SendBatch(const KvEventBatch& batch) {
-  Send(HeadOf({state().topic, NumberBytes(batch.number)}, batch.payload->size()), batch.payload);
 }
 
 bool KvReplayer::OnIncoming(const zmtp::Incoming& incoming) {
@@ -170,16 +167,17 @@ bool KvReplayer::OnIncoming(const zmtp::Incoming& incoming) {
   request.envelope.pop_back();
   if (number.size() != kNumberBytes || request.envelope.size() > kMaxEnvelope) return false;
   request.next = NumberOf(number);
+  request.last = state().log.latest().number;
   requests_.push_back(std::move(request));
-  if (unsent_bytes() == 0) OnSent();
+  SendMore();
   return true;
 }
 
-void KvReplayer::OnSent() {
+void KvReplayer::SendMore() {
   static const auto nothing = std::make_shared<const std::string>();
-  while (!requests_.empty() && unsent_bytes() <= state().max_unsent_bytes) {
+  while (!requests_.empty() && HasRoom()) {
     Request& request = requests_.front();
-    if (request.next > state().log.latest().number) {
+    if (request.next > request.last) {
       Answer(request, NumberBytes(kEnd), nothing);
       requests_.pop_front();
       continue;

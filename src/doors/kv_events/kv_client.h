@@ -5,6 +5,7 @@
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -13,6 +14,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "doors/kv_events/kv_event_log.h"
@@ -22,9 +25,13 @@ namespace weft::serve {
 
 // What clients need to know of their publisher, which they may outlive as a closed connection.
 struct KvPublisherState {
+  // Writes to the log, but not again soon: a client that is refused tries again and again.
+  void Complain(std::string_view text);
+
   std::string topic;
   size_t max_unsent_bytes = 0;
   KvEventLog log;
+  std::optional<std::chrono::steady_clock::time_point> complained = std::nullopt;
 };
 
 class KvClient : public std::enable_shared_from_this<KvClient> {
@@ -35,7 +42,9 @@ class KvClient : public std::enable_shared_from_this<KvClient> {
   void Start(const char* kind);
   void Close();
   // There is a new batch.
-  virtual void OnBatch() {}
+  void OnBatch() {
+    if (reader_.is_ready()) SendMore();
+  }
 
  protected:
   // `closed` is called once.
@@ -44,13 +53,13 @@ class KvClient : public std::enable_shared_from_this<KvClient> {
 
   // False: the client must go.
   virtual bool OnIncoming(const zmtp::Incoming& incoming) = 0;
-  // All that was to be sent is sent: sends what waited for that, if anything.
-  virtual void OnSent() = 0;
+  // Sends more, as long as HasRoom.
+  virtual void SendMore() = 0;
 
   KvPublisherState& state() { return state_; }
+  bool HasRoom() const { return unsent_bytes_ <= state_.max_unsent_bytes; }
   // The bytes are sent after all before them; `payload`, which may be null, after `head`.
   void Send(std::string head, std::shared_ptr<const std::string> payload = nullptr);
-  size_t unsent_bytes() const { return unsent_bytes_; }
 
  private:
   struct Piece {
@@ -78,16 +87,13 @@ class KvSubscriber final : public KvClient {
   KvSubscriber(Socket socket, KvPublisherState* state, std::function<void(KvClient*)> closed)
       : KvClient(std::move(socket), {"SUB", "XSUB"}, state, std::move(closed)) {}
 
-  void OnBatch() override;
-
  private:
   bool OnIncoming(const zmtp::Incoming& incoming) override;
-  void OnSent() override;
-  void SendBatch(const KvEventBatch& batch);
+  void SendMore() override;
 
   std::multiset<std::string> topics_;  // their beginnings
   bool is_subscribed_ = false;
-  bool needs_snapshot_ = false;  // with which it goes on, once it has read all
+  std::optional<uint64_t> next_;  // the batch to send; none: first a snapshot
 };
 
 // Of the ROUTER socket.
@@ -100,9 +106,10 @@ class KvReplayer final : public KvClient {
   struct Request {
     std::vector<std::string> envelope;  // returned before each answer
     uint64_t next = 0;
+    uint64_t last = 0;  // the latest batch when it was asked
   };
   bool OnIncoming(const zmtp::Incoming& incoming) override;
-  void OnSent() override;
+  void SendMore() override;
   void Answer(const Request& request, const std::string& number,
               const std::shared_ptr<const std::string>& payload);
 

@@ -1,9 +1,9 @@
 // The stream of an engine's cached prefixes in the form of vLLM's KV events: numbered batches, of
-// which the latest are kept, and all that they add up to.
+// which the latest are kept, and the pages that are cached after them.
 //
-// Everybody is sent the same batches with the same numbers, so that a client that missed some can
-// ask for them. Where they are gone, or for one that has just come, a snapshot stands for all
-// batches up to the latest, and has its number.
+// All clients are sent the same batches with the same numbers, so that one that missed some can ask
+// for them. A snapshot is a batch of all pages; it has the number of the latest batch, and replaces
+// that and all before it.
 //
 // One thread at a time.
 #ifndef WEFT_DOORS_KV_EVENTS_KV_EVENT_LOG_H_

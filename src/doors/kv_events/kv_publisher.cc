@@ -56,7 +56,9 @@ class Publisher final : public KvPublisher {
         work_(io_.get_executor()),
         timer_(io_),
         waker_(std::make_shared<Waker>([this] { PostPump(); })),
-        reader_(std::in_place, host, options_.domain, [waker = waker_] { waker->Wake(); }) {}
+        host_(*host) {
+    Watch(options_.domain);
+  }
 
   ~Publisher() override {
     waker_->Stop();
@@ -81,6 +83,14 @@ class Publisher final : public KvPublisher {
 
   int port() const override { return port_; }
   int replay_port() const override { return replay_port_; }
+
+  void Follow(std::optional<std::string> domain) override {
+    asio::post(io_, [this, domain = std::move(domain)] {
+      Watch(domain);
+      if (!domain) Publish(/*begins=*/true, {});
+      Pump();
+    });
+  }
 
  private:
   StatusOr<int> Listen(int port, tcp::acceptor* acceptor) {
@@ -112,7 +122,9 @@ class Publisher final : public KvPublisher {
   void Accept(tcp::acceptor* acceptor, const char* kind) {
     acceptor->async_accept([this, acceptor, kind](const error_code& error, tcp::socket socket) {
       if (!acceptor->is_open()) return;
-      if (!error && clients_.size() < static_cast<size_t>(options_.max_clients)) {
+      if (!error && CountOf<Client>() >= options_.max_clients) {
+        state_.Complain(StrCat("a client is refused: ", options_.max_clients, " are connected"));
+      } else if (!error) {
         const auto client = std::make_shared<Client>(std::move(socket), &state_,
                                                      [this](KvClient* gone) { Forget(gone); });
         clients_.push_back(client);
@@ -123,6 +135,18 @@ class Publisher final : public KvPublisher {
         return retries_.push_back([this, acceptor, kind] { Accept<Client>(acceptor, kind); });
       Accept<Client>(acceptor, kind);
     });
+  }
+
+  template <typename Client>
+  int64_t CountOf() const {
+    return std::ranges::count_if(clients_, [](const std::shared_ptr<KvClient>& client) {
+      return dynamic_cast<const Client*>(client.get()) != nullptr;
+    });
+  }
+
+  void Watch(const std::optional<std::string>& domain) {
+    reader_.reset();
+    if (domain) reader_.emplace(&host_, *domain, [waker = waker_] { waker->Wake(); });
   }
 
   void Forget(KvClient* client) {
@@ -158,9 +182,13 @@ class Publisher final : public KvPublisher {
     } else if (!*begins && events.empty()) {
       return;
     }
-    state_.log.Add(!begins.ok() || *begins, events);
-    for (const auto& client : clients_) client->OnBatch();
+    Publish(!begins.ok() || *begins, events);
     PostPump();
+  }
+
+  void Publish(bool begins, const std::vector<PrefixEvent>& events) {
+    state_.log.Add(begins, events);
+    for (const auto& client : clients_) client->OnBatch();
   }
 
   void Stop() {
@@ -183,8 +211,9 @@ class Publisher final : public KvPublisher {
   asio::steady_timer timer_;
   int port_ = 0, replay_port_ = 0;
   const std::shared_ptr<Waker> waker_;
+  Host& host_;
   std::atomic<bool> is_pump_posted_{false};
-  std::optional<PrefixReader> reader_;  // until the engine ends
+  std::optional<PrefixReader> reader_;  // none: no prefixes are published any more
   std::vector<std::shared_ptr<KvClient>> clients_;
   std::vector<std::function<void()>> retries_;
   std::thread thread_;
