@@ -14,7 +14,8 @@ A fresh server, alone on the machine, is asked with streams of a few tokens each
   four       four requests at once that share a new picture: the first and the last of their first
              tokens, and when all have ended
 
-The medians over the runs are printed as a Markdown table.
+The medians over the runs are printed as a Markdown table; --out appends it to a file, with the
+machine, the commit and the command.
 """
 import argparse
 import base64
@@ -26,7 +27,7 @@ import threading
 import time
 import zlib
 
-from serving import arguments, events, in_turns, words
+from serving import Report, arguments, events, in_turns, words
 
 SHARERS = 4
 TILE = 16  # pixels of one color, each way
@@ -130,17 +131,18 @@ def measure(server, run, options):
 
 
 def main():
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, reports=True)
     parser.add_argument("--size", type=size, default=(1024, 768), metavar="WIDTHxHEIGHT")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     runs = in_turns("pictures", options, lambda server, run: measure(server, run, options))
     width, height = options.size
-    print(f"| pictures of {width} x {height}, median of {options.runs} | " + " | ".join(runs) + " |")
-    print("|---" * (1 + len(runs)) + "|")
+    rows = []
     for key in next(iter(runs.values()))[0]:
         middles = [statistics.median(result[key] for result in results) for results in runs.values()]
-        print(f"| {key} | " + " | ".join(f"{middle:.1f}" for middle in middles) + " |")
+        rows.append((key, [f"{middle:.1f}" for middle in middles]))
+    Report(options.out).table(f"pictures of {width} x {height}, median of {options.runs}", list(runs),
+                              rows)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
 """Servers as the benchmarks start them: a process for a while, and requests to it."""
 import argparse
+import contextlib
 import http.client
 import json
+import os
+import pathlib
+import platform
 import random
 import shlex
 import signal
@@ -22,9 +26,9 @@ def named_command(text):
     return name, command
 
 
-def arguments(doc, several=False):
+def arguments(doc, several=False, reports=False):
     """A parser of what every benchmark takes: the model, or several in options.models, and servers in
-    options.servers."""
+    options.servers. One that `reports` has a Report of options.out."""
     parser = argparse.ArgumentParser(description=doc,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     if several:
@@ -33,6 +37,8 @@ def arguments(doc, several=False):
         parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--server", dest="servers", action="append", required=True,
                         type=named_command, metavar="NAME=COMMAND")
+    if reports:
+        parser.add_argument("--out", metavar="FILE", help="append the results to it")
     return parser
 
 
@@ -150,3 +156,39 @@ class Server:
 
     def threads(self):
         return int(self.status()["Threads"])
+
+
+def machine():
+    with contextlib.suppress(OSError, StopIteration):
+        with open("/proc/cpuinfo", encoding="utf-8") as info:
+            name = next(line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
+            return f"{name}, {len(os.sched_getaffinity(0))} cores"
+    return platform.platform()
+
+
+def commit():
+    done = subprocess.run(["git", "-C", str(pathlib.Path(__file__).parent), "rev-parse", "--short",
+                           "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+class Report:
+    """Prints lines, and appends them to the file of --out."""
+
+    def __init__(self, path):
+        self.path = path
+        if path:
+            self.write(f"\n{machine()}; commit {commit()}; `{shlex.join(sys.argv)}`", to_file_only=True)
+
+    def write(self, line, to_file_only=False):
+        if not to_file_only:
+            print(line, flush=True)
+        if self.path:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+    def table(self, what, head, rows):
+        self.write(f"\n| {what} | " + " | ".join(head) + " |")
+        self.write("|---" * (1 + len(head)) + "|")
+        for name, cells in rows:
+            self.write(f"| {name} | " + " | ".join(cells) + " |")

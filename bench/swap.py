@@ -31,9 +31,7 @@ import itertools
 import json
 import os
 import pathlib
-import platform
 import random
-import shlex
 import statistics
 import subprocess
 import sys
@@ -41,7 +39,7 @@ import tempfile
 import threading
 import time
 
-from serving import Server, arguments, chosen, events, status_of, words
+from serving import Report, Server, arguments, chosen, events, status_of, words
 from waits import Stream, gaps, percentile, tokens_in
 
 ANSWER_TOKENS = 16
@@ -383,44 +381,8 @@ WORKS = {"swap": (swap, SWAP_HEAD), "together": (together, TOGETHER_HEAD),
 
 # --- the program --------------------------------------------------------------------------------
 
-def machine():
-    with contextlib.suppress(OSError, StopIteration):
-        with open("/proc/cpuinfo", encoding="utf-8") as info:
-            name = next(line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
-            return f"{name}, {len(os.sched_getaffinity(0))} cores"
-    return platform.platform()
-
-
-def commit():
-    done = subprocess.run(["git", "-C", str(pathlib.Path(__file__).parent), "rev-parse", "--short",
-                           "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
-class Report:
-    """Prints lines, and appends them to the file of --out."""
-
-    def __init__(self, path):
-        self.path = path
-        if path:
-            self.write(f"\n{machine()}; commit {commit()}; `{shlex.join(sys.argv)}`", to_file_only=True)
-
-    def write(self, line, to_file_only=False):
-        if not to_file_only:
-            print(line, flush=True)
-        if self.path:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(line + "\n")
-
-    def table(self, what, head, rows):
-        self.write(f"\n| {what} | " + " | ".join(head) + " |")
-        self.write("|---" * (1 + len(head)) + "|")
-        for name, cells in rows:
-            self.write(f"| {name} | " + " | ".join(cells) + " |")
-
-
 def parsed():
-    parser = arguments(__doc__, several=True)
+    parser = arguments(__doc__, several=True, reports=True)
     parser.add_argument("--works", default="swap,together", help=f"some of {','.join(WORKS)} (%(default)s)")
     parser.add_argument("--requests", type=int, default=2000, metavar="N")
     parser.add_argument("--clients", type=int, default=2, help="that ask at the same time (%(default)s)")
@@ -431,7 +393,6 @@ def parsed():
     parser.add_argument("--lora", action="append", metavar="NAME=FILE", help="an adapter; again for more")
     parser.add_argument("--make-model", default="build/release/weft-make-model", metavar="PROGRAM",
                         help="makes the adapters that --lora does not give (%(default)s)")
-    parser.add_argument("--out", metavar="FILE", help="append the results to it")
     options = parser.parse_args()
     options.works = chosen(parser, options.works, WORKS, "work")
     options.models = [pathlib.Path(os.path.abspath(model)) for model in options.models]
