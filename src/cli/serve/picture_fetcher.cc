@@ -1,10 +1,10 @@
 #include "cli/serve/picture_fetcher.h"
 
 #include <cstddef>
-#include <mutex>
 #include <span>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/strings.h"
 #include "model/hub/net/http_client.h"
 #include "model/hub/net/public_address.h"
@@ -17,32 +17,32 @@ constexpr int kMaxSeconds = 15;
 
 class PictureSink : public hub::HttpSink {
  public:
+  explicit PictureSink(const serve::PictureWish& wish) : wish_(wish) {}
   Status Begin(const hub::HttpHead&) override { return OkStatus(); }
   Status Add(std::span<const std::byte> part) override {
     if (part.size() > kMaxBytes - bytes.size()) {
       return InvalidArgument("it is larger than ", HumanBytes(kMaxBytes));
     }
+    WEFT_RETURN_IF_ERROR(wish_.take(part.size()));
     bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
     return OkStatus();
   }
   std::string bytes;
+
+ private:
+  const serve::PictureWish& wish_;
 };
 
 }  // namespace
 
-StatusOr<std::string> FetchPicture(const std::string& url) {
-  // One at a time: it holds a thread of the server, which may have few.
-  static std::mutex fetching;
-  const std::unique_lock<std::mutex> alone(fetching, std::try_to_lock);
-  if (!alone.owns_lock()) {
-    return ResourceExhausted("another picture is being fetched; try again, or send the picture");
-  }
+StatusOr<std::string> FetchPicture(const serve::PictureWish& wish) {
   hub::HttpOptions options;
   options.connect_timeout_s = kMaxSeconds;
+  options.is_cancelled = wish.is_unwanted;
   options.may_connect = hub::IsPublicAddress;
-  PictureSink sink;
+  PictureSink sink(wish);
   const auto answer = hub::HttpClient(options).Fetch(
-      {.url = url, .accept = "image/*", .max_s = kMaxSeconds}, &sink);
+      {.url = wish.url, .accept = "image/*", .max_s = kMaxSeconds}, &sink);
   if (answer.status().code() == StatusCode::kFailedPrecondition) {
     return InvalidArgument(Message(answer.status()));
   }
@@ -51,9 +51,18 @@ StatusOr<std::string> FetchPicture(const std::string& url) {
   }
   WEFT_RETURN_IF_ERROR(answer.status());
   if (answer->head.status != 200) {
-    return InvalidArgument(Printable(hub::HostOf(url), 200), " answers ", answer->head.status);
+    return InvalidArgument(Printable(hub::HostOf(wish.url), 200), " answers ", answer->head.status);
   }
   return std::move(sink.bytes);
+}
+
+std::shared_ptr<serve::PictureFetcher> ThePictureFetcher() {
+  static Mutex mutex;
+  static std::weak_ptr<serve::PictureFetcher> known;
+  MutexLock lock(&mutex);
+  std::shared_ptr<serve::PictureFetcher> fetcher = known.lock();
+  if (fetcher == nullptr) known = fetcher = std::make_shared<serve::PictureFetcher>(FetchPicture);
+  return fetcher;
 }
 
 }  // namespace weft::cli

@@ -2,16 +2,20 @@
 #ifndef WEFT_CLI_SERVE_PICTURE_FETCHER_H_
 #define WEFT_CLI_SERVE_PICTURE_FETCHER_H_
 
+#include <memory>
 #include <string>
 
 #include "base/status.h"
+#include "doors/host/picture_fetcher.h"
 
 namespace weft::cli {
 
 // The bytes behind an http or https URL: at most 32 MB, within 15 seconds, and only from public
-// addresses, wherever a name or a redirect leads. RESOURCE_EXHAUSTED while another thread fetches
-// one. Blocks; any thread.
-StatusOr<std::string> FetchPicture(const std::string& url);
+// addresses, wherever a name or a redirect leads. Blocks; any thread.
+StatusOr<std::string> FetchPicture(const serve::PictureWish& wish);
+
+// The process's fetcher, which all models share.
+std::shared_ptr<serve::PictureFetcher> ThePictureFetcher();
 
 }  // namespace weft::cli
 

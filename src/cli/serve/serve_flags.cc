@@ -160,7 +160,7 @@ serve::RequestDefaults ServeDefaults(const ServeFlags& flags, const SamplingAdvi
           .max_tokens = flags.server.n_predict,
           .further_names = FurtherNames(flags.server),
           .adapters = OfferedAdapters(flags.model),
-          .fetch_picture = flags.server.fetches_pictures ? FetchPicture : nullptr};
+          .picture_fetcher = flags.server.fetches_pictures ? ThePictureFetcher() : nullptr};
 }
 
 StatusOr<std::string> ServeTemplate(const ServeFlags& flags) {

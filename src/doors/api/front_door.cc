@@ -1,6 +1,7 @@
 #include "doors/api/front_door.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "base/system.h"
+#include "doors/api/fields/picture_addresses.h"
 #include "doors/api/fields/support.h"
 #include "doors/api/model_wish.h"
 #include "doors/api/sse.h"
@@ -68,6 +70,16 @@ Task<void> Run(const Route& route, const HttpRequest& request, HttpResponder& re
   } else {
     route.handler(request, responder);
   }
+}
+
+// Fetches the pictures that the request names by addresses, if the model sees any.
+Task<void> FetchPictures(Host& host, HttpRequest& request, const HttpResponder& responder) {
+  const std::shared_ptr<PictureFetcher> fetcher = host.defaults().picture_fetcher;
+  if (fetcher == nullptr || !host.answerer().sees()) co_return;
+  std::vector<std::string> urls = PictureAddresses(request.body);
+  if (urls.empty()) co_return;
+  auto fetching = fetcher->Fetch(request.Account(), std::move(urls), responder.cancellation());
+  request.pictures = co_await fetching;
 }
 
 }  // namespace
@@ -263,6 +275,7 @@ Task<void> FrontDoor::Handle(HttpRequest& request, HttpResponder& responder) {
   const int64_t start_us = NowMicros();
   CountingResponder counting(&responder, request, options_, host_.defaults().server.log_text);
   co_await Answer(request, counting);
+  request.pictures = nullptr;
   // Only the log still needs it.
   if (!host_.defaults().server.log_text) std::string().swap(request.body);
   counting.Leave();
@@ -367,6 +380,7 @@ Task<void> FrontDoor::Answer(HttpRequest& request, CountingResponder& responder)
   } else if (chooses) {
     co_await AnswerByModel(request, responder);
   } else {
+    if (route.needs_model) co_await FetchPictures(host_, request, responder);
     co_await Run(route, request, responder);
   }
 }
@@ -395,6 +409,7 @@ Task<void> FrontDoor::AnswerByModel(HttpRequest& request, CountingResponder& res
   }
   const Router::Match match = (*lease)->router().Find(request.method, SegmentsOf(request));
   WEFT_CHECK(match.route != nullptr, "a model lacks a route of the server");
+  co_await FetchPictures((*lease)->host(), request, responder);
   co_await Run(*match.route, request, responder);
 }
 

@@ -20,6 +20,7 @@
 
 namespace weft::serve {
 
+struct FetchedPictures;
 struct Route;
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
@@ -43,6 +44,8 @@ struct HttpRequest {
   const Route* route = nullptr;
   // The parts of `path` that match the route's placeholders.
   std::vector<std::string> path_arguments;
+  // The pictures that its body names by addresses; null if none were fetched.
+  std::shared_ptr<const FetchedPictures> pictures;
 
   // The first header with that name, in any case; empty if there is none.
   std::string_view Header(std::string_view name) const;

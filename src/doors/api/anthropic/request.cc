@@ -303,7 +303,8 @@ void ReadTemplateFields(ApiFields* fields, const ThinkingDefaults& defaults, Ask
   SetMissing("enable_thinking", false, &ask->chat.variables);
 }
 
-void ReadConversation(ApiFields* fields, Host& host, MessagesRequest* read) {
+void ReadConversation(ApiFields* fields, Host& host, const HttpRequest& request,
+                      MessagesRequest* read) {
   Ask* const ask = &read->ask;
   const ordered_json* const messages = fields->Value("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
@@ -317,7 +318,7 @@ void ReadConversation(ApiFields* fields, Host& host, MessagesRequest* read) {
     if (!catalog.ok()) return fields->Adopt(catalog.status());
     read->tools = *std::move(catalog);
   }
-  PictureReader pictures(host, ask);
+  PictureReader pictures(host, request, ask);
   auto converted = ToChatMessages(fields->Value("system"), *messages, &read->tools, &read->warnings,
                                   &ask->marks, &ask->list.places, &pictures);
   if (!converted.ok()) return fields->Adopt(converted.status());
@@ -403,7 +404,7 @@ StatusOr<MessagesRequest> ReadMessages(Host& host, const HttpRequest& request) {
   read.ask.call_id_prefix = "toolu_";
   ApiFields fields(body);
   const auto model = fields.String("model");
-  ReadConversation(&fields, host, &read);
+  ReadConversation(&fields, host, request, &read);
   read.ask.tool_choice = ReadAnthropicToolChoice(&fields, read.tools);
   read.tools.CheckUsable(read.ask.tool_choice.calls_allowed, &fields);
   read.tools.Warn(&read.warnings);

@@ -8,6 +8,7 @@
 #include "answer/row_file.h"
 #include "base/strings.h"
 #include "doors/api/fields/content_parts.h"
+#include "doors/api/fields/picture_addresses.h"
 #include "doors/api/fields/support.h"
 
 namespace weft::serve {
@@ -18,10 +19,6 @@ using nlohmann::ordered_json;
 constexpr char kSeesNone[] =
     "this model sees no pictures here: start the server with --mmproj FILE, the projector that was "
     "published with the model (mmproj-*.gguf)";
-
-// Of all pictures of a request that are fetched.
-constexpr std::chrono::seconds kFetchTime{15};
-constexpr size_t kMaxFetchedBytes = size_t{64} << 20;
 
 Status TooMany(std::string_view place) {
   return Misshapen(place, StrCat("a request may have at most ", kMaxPictures, " pictures"));
@@ -57,8 +54,11 @@ StatusOr<ordered_json> TakeFrom(PictureReader& reader, const ordered_json& conte
 
 }  // namespace
 
-PictureReader::PictureReader(Host& host, Ask* ask)
-    : defaults_(host.defaults()), sees_(host.answerer().pictures() != nullptr), ask_(*ask) {}
+PictureReader::PictureReader(Host& host, const HttpRequest& request, Ask* ask)
+    : defaults_(host.defaults()),
+      fetched_(request.pictures.get()),
+      sees_(host.answerer().pictures() != nullptr),
+      ask_(*ask) {}
 
 StatusOr<std::string> PictureReader::Keep(std::string_view base64, std::string_view place) {
   std::optional<std::string> bytes = DecodeBase64(base64);
@@ -67,35 +67,29 @@ StatusOr<std::string> PictureReader::Keep(std::string_view base64, std::string_v
 }
 
 StatusOr<std::string> PictureReader::Fetch(std::string_view url, std::string_view place) {
-  if (!defaults_.fetch_picture) {
+  if (defaults_.picture_fetcher == nullptr) {
     return Misshapen(place,
                      "this server fetches nothing from addresses (--image-urls allows it): send "
                      "the picture itself, as \"data:image/png;base64,...\"");
   }
   if (ask_.pictures.size() == kMaxPictures) return TooMany(place);
-  const auto now = std::chrono::steady_clock::now();
-  if (!fetching_until_) fetching_until_ = now + kFetchTime;
-  if (now > *fetching_until_) {
-    return Misshapen(place, "comes after addresses that answered too slowly: send the pictures");
-  }
-  auto bytes = defaults_.fetch_picture(std::string(url));
+  const FetchedPictures none;
+  const auto& files = (fetched_ != nullptr ? *fetched_ : none).files;
+  const auto file = files.find(url);
+  if (file == files.end()) return Misshapen(place, "is no place for an address: send the picture");
+  const StatusOr<std::string>& bytes = file->second;
   if (bytes.status().code() == StatusCode::kInvalidArgument) {
     return Misshapen(place, Message(bytes.status()));
   }
   if (!bytes.ok()) return WithParam(Annotate(bytes.status(), place, ": "), place);
-  fetched_bytes_ += bytes->size();
-  if (fetched_bytes_ > kMaxFetchedBytes) {
-    return Misshapen(place, StrCat("makes the fetched pictures larger than ",
-                                   HumanBytes(kMaxFetchedBytes), ": send fewer"));
-  }
-  return AddPicture(*std::move(bytes), std::string(place), &ask_.pictures);
+  return AddPicture(*bytes, std::string(place), &ask_.pictures);
 }
 
 StatusOr<std::string> PictureReader::Take(const ordered_json& source, std::string_view place) {
   if (!sees_) return Misshapen(place, kSeesNone);
   if (!source.is_string()) return Misshapen(place, "must be a data: URL, or a file in base64");
   const std::string_view text = source.get_ref<const std::string&>();
-  if (text.starts_with("http://") || text.starts_with("https://")) return Fetch(text, place);
+  if (IsPictureAddress(text)) return Fetch(text, place);
   if (text.starts_with("file:")) {
     return Misshapen(place,
                      "files of the server's machine are not read: send the picture itself, as "

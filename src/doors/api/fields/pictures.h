@@ -5,23 +5,21 @@
 #ifndef WEFT_DOORS_API_FIELDS_PICTURES_H_
 #define WEFT_DOORS_API_FIELDS_PICTURES_H_
 
-#include <chrono>
-#include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "answer/ask.h"
 #include "base/status.h"
 #include "doors/host/host.h"
+#include "doors/http/http.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::serve {
 
 class PictureReader {
  public:
-  // Both must outlive it.
-  PictureReader(Host& host, Ask* ask);
+  // All must outlive it.
+  PictureReader(Host& host, const HttpRequest& request, Ask* ask);
 
   bool sees() const { return sees_; }
   // The text that stands for the picture. `source` is a data URL, or base64. An error names
@@ -37,11 +35,9 @@ class PictureReader {
   StatusOr<std::string> Fetch(std::string_view url, std::string_view place);
 
   const RequestDefaults& defaults_;
+  const FetchedPictures* const fetched_;
   const bool sees_;
   Ask& ask_;
-  // Of pictures at addresses, which the limit of the body does not bound.
-  size_t fetched_bytes_ = 0;
-  std::optional<std::chrono::steady_clock::time_point> fetching_until_;
 };
 
 // Whether a content part of OpenAI's is a picture.

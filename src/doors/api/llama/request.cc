@@ -76,7 +76,8 @@ Status ReadPrompt(Host& host, PictureReader& reader, Ask* ask, ApiFields* fields
   return OkStatus();
 }
 
-Status ReadPrompts(Host& host, ApiFields* fields, std::vector<LlamaPrompt>* prompts) {
+Status ReadPrompts(Host& host, const HttpRequest& request, ApiFields* fields,
+                   std::vector<LlamaPrompt>* prompts) {
   const Json* const value = fields->Value("prompt");
   if (value == nullptr) {
     fields->Fail("prompt", kPromptShape);
@@ -87,7 +88,7 @@ Status ReadPrompts(Host& host, ApiFields* fields, std::vector<LlamaPrompt>* prom
       value->is_array() && !value->empty() &&
       std::none_of(value->begin(), value->end(), [](const Json& part) { return part.is_number(); });
   Ask ask;
-  PictureReader reader(host, &ask);
+  PictureReader reader(host, request, &ask);
   if (!several) return ReadPrompt(host, reader, &ask, fields, *value, prompts);
   if (value->size() > kMaxPrompts) {
     fields->Fail("prompt",
@@ -198,7 +199,7 @@ StatusOr<LlamaCompletion> ReadLlamaCompletion(Host& host, const HttpRequest& req
   WEFT_ASSIGN_OR_RETURN(const Json body, ParseJson(request.body, {}));
   LlamaCompletion read;
   ApiFields fields(body);
-  WEFT_RETURN_IF_ERROR(ReadPrompts(host, &fields, &read.prompts));
+  WEFT_RETURN_IF_ERROR(ReadPrompts(host, request, &fields, &read.prompts));
   WEFT_RETURN_IF_ERROR(ReadRest(host, request, &fields, &read));
   return read;
 }

@@ -186,7 +186,8 @@ class OpenCalls {
   int n_named_ = 0;
 };
 
-void ReadOllamaConversation(ApiFields* fields, Host& host, OllamaRequest* read) {
+void ReadOllamaConversation(ApiFields* fields, Host& host, const HttpRequest& request,
+                            OllamaRequest* read) {
   ChatRequest& chat = read->ask.chat;
   const ordered_json* const messages = fields->Value("messages");
   const bool is_empty = messages == nullptr || (messages->is_array() && messages->empty());
@@ -194,7 +195,7 @@ void ReadOllamaConversation(ApiFields* fields, Host& host, OllamaRequest* read) 
     return fields->Fail("messages", "must be an array of messages");
   }
   if (!is_empty) {
-    PictureReader pictures(host, &read->ask);
+    PictureReader pictures(host, request, &read->ask);
     auto converted = FromOllamaMessages(*messages, &read->warnings, &pictures);
     if (!converted.ok()) return fields->Adopt(converted.status());
     chat.conversation.messages = *std::move(converted);
@@ -259,20 +260,22 @@ void RefuseBeside(ApiFields* fields, std::string_view other, bool has_system, co
 }
 
 // The texts that stand for a prompt's pictures. `is_plain`: no template shows them.
-std::string ReadPromptImages(ApiFields* fields, Host& host, bool is_plain, Ask* ask) {
+std::string ReadPromptImages(ApiFields* fields, Host& host, const HttpRequest& request,
+                             bool is_plain, Ask* ask) {
   const ordered_json* const images = fields->Value("images");
   if (images == nullptr || images->empty()) return "";
   if (is_plain || !ask->before.empty()) {
     fields->Unsupported("images", "cannot be combined with raw, suffix or context; use /api/chat");
     return "";
   }
-  PictureReader reader(host, ask);
+  PictureReader reader(host, request, ask);
   auto marks = TakeImages(reader, *images, "images");
   fields->Adopt(marks.status());
   return marks.value_or("");
 }
 
-void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {
+void ReadOllamaPrompt(ApiFields* fields, Host& host, const HttpRequest& request,
+                      OllamaRequest* read) {
   const Model& model = host.model();
   Ask* const ask = &read->ask;
   const std::string prompt = fields->String("prompt").value_or("");
@@ -284,7 +287,7 @@ void ReadOllamaPrompt(ApiFields* fields, Host& host, OllamaRequest* read) {
                  "is not supported: this server does not implement Ollama's template language; use "
                  "raw, and send the prompt exactly as the model should see it",
                  "");
-  const std::string pictures = ReadPromptImages(fields, host, raw || !suffix.empty(), ask);
+  const std::string pictures = ReadPromptImages(fields, host, request, raw || !suffix.empty(), ask);
   ReadProbe(fields, prompt.empty() && suffix.empty(), read);
   if (raw && !suffix.empty()) fields->Unsupported("suffix", "cannot be combined with raw");
   if (raw || !suffix.empty()) {
@@ -328,14 +331,14 @@ StatusOr<OllamaRequest> Read(Host& host, const HttpRequest& request, ReadPrompt 
 }  // namespace
 
 StatusOr<OllamaRequest> ReadOllamaChat(Host& host, const HttpRequest& request) {
-  return Read(host, request, [&host](ApiFields* fields, OllamaRequest* read) {
-    ReadOllamaConversation(fields, host, read);
+  return Read(host, request, [&](ApiFields* fields, OllamaRequest* read) {
+    ReadOllamaConversation(fields, host, request, read);
   });
 }
 
 StatusOr<OllamaRequest> ReadOllamaGenerate(Host& host, const HttpRequest& request) {
-  return Read(host, request, [&host](ApiFields* fields, OllamaRequest* read) {
-    ReadOllamaPrompt(fields, host, read);
+  return Read(host, request, [&](ApiFields* fields, OllamaRequest* read) {
+    ReadOllamaPrompt(fields, host, request, read);
   });
 }
 

@@ -22,7 +22,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-void ReadConversation(ApiFields* fields, Host& host, ChatCompletionRequest* read) {
+void ReadConversation(ApiFields* fields, Host& host, const HttpRequest& request,
+                      ChatCompletionRequest* read) {
   Ask* const ask = &read->ask;
   const ordered_json* messages = fields->Value("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
@@ -40,7 +41,7 @@ void ReadConversation(ApiFields* fields, Host& host, ChatCompletionRequest* read
   }
   ordered_json with_marks;
   if (HavePictures(*messages)) {
-    PictureReader reader(host, ask);
+    PictureReader reader(host, request, ask);
     auto taken = TakePictures(reader, *messages);
     if (!taken.ok()) return fields->Adopt(taken.status());
     with_marks = *std::move(taken);
@@ -174,7 +175,7 @@ StatusOr<ChatCompletionRequest> ReadChatCompletion(Host& host, const HttpRequest
   ChatCompletionRequest read;
   ApiFields fields(body);
   const auto model = fields.String("model");
-  ReadConversation(&fields, host, &read);
+  ReadConversation(&fields, host, request, &read);
   ReadTemplateVariables(&fields, host.defaults(), &read.ask);
   ReadReasoning(&fields, &read.ask);
   TurnOptions& turn = read.ask.turn;

@@ -235,7 +235,8 @@ class ItemConverter {
   LeftOut left_out_;
 };
 
-void ReadConversation(ApiFields* fields, Host& host, ResponsesRequest* read) {
+void ReadConversation(ApiFields* fields, Host& host, const HttpRequest& request,
+                      ResponsesRequest* read) {
   const ordered_json* const instructions = fields->Value("instructions");
   const ordered_json* const input = fields->Value("input");
   if (input == nullptr) {
@@ -248,7 +249,7 @@ void ReadConversation(ApiFields* fields, Host& host, ResponsesRequest* read) {
     read->tools = *std::move(catalog);
     read->echo["tools"] = *tools;
   }
-  PictureReader pictures(host, &read->ask);
+  PictureReader pictures(host, request, &read->ask);
   auto messages = ItemsToChatMessages(instructions, *input, &read->tools, &read->warnings,
                                       &read->ask.list.places, &pictures);
   if (!messages.ok()) return fields->Adopt(messages.status());
@@ -370,7 +371,7 @@ StatusOr<ResponsesRequest> ReadResponses(Host& host, const HttpRequest& request)
   ResponsesRequest read;
   ApiFields fields(body);
   const auto model = fields.String("model");
-  ReadConversation(&fields, host, &read);
+  ReadConversation(&fields, host, request, &read);
   ReadCalls(&fields, &read);
   ReadReasoningAndText(&fields, &read);
   ReadThoughtLimit(&fields, host.defaults().thinking, &read.ask);

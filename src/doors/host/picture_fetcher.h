@@ -1,0 +1,72 @@
+// Pictures that requests name by addresses. They are fetched before the request's handler runs,
+// several at once, each by a thread of this object; the request's task waits and holds no thread.
+//
+//   auto fetching = fetcher.Fetch(tenant, urls, responder.cancellation());
+//   request.pictures = co_await fetching;
+//
+// Any thread.
+#ifndef WEFT_DOORS_HOST_PICTURE_FETCHER_H_
+#define WEFT_DOORS_HOST_PICTURE_FETCHER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "async/task.h"
+#include "async/task_pool.h"
+#include "base/status.h"
+
+namespace weft::serve {
+
+// The files by their addresses, or why one is not there.
+struct FetchedPictures {
+  std::map<std::string, StatusOr<std::string>, std::less<>> files;
+};
+
+// What the fetch of one file has to keep to.
+struct PictureWish {
+  std::string url;
+  // Polled at least every second; if true, the fetch ends.
+  std::function<bool()> is_unwanted;
+  // Called with the size of every part that arrives; an error ends the fetch.
+  std::function<Status(size_t n_bytes)> take;
+};
+
+// Returns a file's bytes. Blocks; any thread.
+using FetchOnePicture = std::function<StatusOr<std::string>(const PictureWish& wish)>;
+
+class PictureFetcher {
+ public:
+  struct Limits {
+    int at_once = 8;  // files; one fewer for a tenant alone
+    // Of one request: all its files, and the time from its beginning.
+    size_t bytes = size_t{64} << 20;
+    std::chrono::milliseconds time{15'000};
+  };
+
+  explicit PictureFetcher(FetchOnePicture fetch) : PictureFetcher(std::move(fetch), Limits()) {}
+  PictureFetcher(FetchOnePicture fetch, const Limits& limits);
+
+  // An entry for each of the addresses. What is under way ends when the client leaves and when the
+  // time is over. `tenant`: tenants take turns. REQUIRES: the fetcher outlives the task.
+  Task<std::shared_ptr<const FetchedPictures>> Fetch(std::string tenant,
+                                                     std::vector<std::string> urls,
+                                                     std::stop_token left);
+
+ private:
+  class Request;
+
+  const FetchOnePicture fetch_;
+  const Limits limits_;
+  TaskPool pool_;
+};
+
+}  // namespace weft::serve
+
+#endif  // WEFT_DOORS_HOST_PICTURE_FETCHER_H_
