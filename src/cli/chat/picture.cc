@@ -118,4 +118,15 @@ std::string WithPictureNames(std::string text, std::span<const ChatPicture> pict
   return text;
 }
 
+std::string LeadingMarks(std::string_view text, std::span<const ChatPicture> pictures) {
+  std::string marks;
+  const auto begins = [&](const ChatPicture& picture) { return text.starts_with(picture.mark); };
+  while (true) {
+    const auto first = std::ranges::find_if(pictures, begins);
+    if (first == pictures.end()) return marks;
+    marks += first->mark;
+    text.remove_prefix(first->mark.size());
+  }
+}
+
 }  // namespace weft::cli

@@ -35,6 +35,9 @@ StatusOr<ChatPicture> ReadChatPicture(const std::string& path);
 // Replaces marks by the pictures' names, for example "[cat.png] What is it?".
 std::string WithPictureNames(std::string text, std::span<const ChatPicture> pictures);
 
+// The marks that the text begins with.
+std::string LeadingMarks(std::string_view text, std::span<const ChatPicture> pictures);
+
 }  // namespace weft::cli
 
 #endif  // WEFT_CLI_CHAT_PICTURE_H_

@@ -64,5 +64,13 @@ TEST_F(ChatPictureTest, NamesStandForMarks) {
   EXPECT_FALSE(ReadChatPicture(In("none.png")).ok());
 }
 
+TEST_F(ChatPictureTest, MarksThatATextBeginsWith) {
+  const std::vector<ChatPicture> pictures = {{.mark = "<a>"}, {.mark = "<b>"}};
+  EXPECT_EQ(LeadingMarks("<b><a>What is <b>?", pictures), "<b><a>");
+  EXPECT_EQ(LeadingMarks("What is <a>?", pictures), "");
+  EXPECT_EQ(LeadingMarks("<a>", pictures), "<a>");
+  EXPECT_EQ(LeadingMarks("<a>", {}), "");
+}
+
 }  // namespace
 }  // namespace weft::cli

@@ -420,8 +420,11 @@ ChatRoom::Waiting::Begun ChatRoom::Ask(const std::string& question, TurnOptions 
   WEFT_RETURN_IF_ERROR(SetPrompt(conversation, question, &context, &ask));
   serve::AnswerReader reader;
   reader.left = waiting.left;
-  WEFT_ASSIGN_OR_RETURN(auto answer,
-                        waiting.wait(answerer_->Begin(std::move(ask), std::move(reader))));
+  auto answer = waiting.wait(answerer_->Begin(std::move(ask), std::move(reader)));
+  if (answer.status().code() == StatusCode::kCancelled) {
+    conversation.attached = LeadingMarks(question, conversation.pictures);
+  }
+  if (!answer.ok()) return answer;
   conversation.messages.push_back({.parts = {question}});
   conversation.context = std::move(context);
   return answer;
@@ -471,6 +474,10 @@ Status ChatRoom::Finish(const serve::Answer& answer, ChatAnswer ended) {
   conversation.last_turn = answer.usage();
   const bool nothing_said = ended.reason == FinishReason::kCancelled && ended.text.empty();
   if (!ended.status.ok() || nothing_said) {
+    if (nothing_said) {
+      conversation.attached =
+          LeadingMarks(TextOf(conversation.messages.back()), conversation.pictures);
+    }
     conversation.messages.pop_back();
     conversation.context = ContextOf(conversation, conversation.messages.size());
     return ended.status;

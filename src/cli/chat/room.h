@@ -107,8 +107,8 @@ class ChatRoom {
     std::function<Begun(Task<Begun>)> wait;
   };
   // One turn: call Ask, then Finish once the answer has ended. If it failed, or was cancelled
-  // before the model said anything, its question is removed. Finish returns the answer's status, or
-  // that of writing the messages.
+  // before the model said anything, its question is removed. The pictures of a cancelled one are
+  // attached to the next. Finish returns the answer's status, or that of writing the messages.
   Waiting::Begun Ask(const std::string& question, TurnOptions options, const Waiting& waiting);
   Status Finish(const serve::Answer& answer, ChatAnswer ended);
   // For the tasks that read answers.
