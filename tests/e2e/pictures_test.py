@@ -4,14 +4,17 @@ refused. The models are tiny and random, so their answers differ with every pixe
 
 import concurrent.futures
 import pathlib
+import signal
 import struct
+import subprocess
 import tempfile
+import time
 import unittest
 import zlib
 
-from seeing_model import coded, make_seeing, png
+from seeing_model import coded, large_png, make_seeing, png
 from serve_test import Server, ServeTest
-from weft_process import make_model, weft
+from weft_process import TIMEOUT_S, Terminal, command_line, make_model, thread_count, weft
 
 
 def bomb():
@@ -261,6 +264,63 @@ class ChatTest(PicturesTest):
         self.assertIn("/nowhere.png", self.chat(["/image /nowhere.png"], *flags).err)
         self.assertIn("needs a picture's file", self.chat(["/image"], *flags).err)
         self.assertIn("--mmproj", self.chat([f"/image {text}"]).err)
+
+
+class InterruptTest(PicturesTest):
+    """Ctrl-C while pictures are encoded, which takes this encoder seconds each."""
+
+    shape, projector = "tiny-qwen2vl", "tiny-qwen2.5vl-mmproj"
+    flags = ("--ctx", "40000", "-n", "4", "--temp", "0")
+
+    def large_pictures(self, first):
+        paths = [self.dir / f"large{first + i}.png" for i in range(8)]
+        for i, path in enumerate(paths):
+            path.write_bytes(large_png(first + i))
+        return paths
+
+    def attempts(self):
+        """Pictures for each: on a fast machine an answer may be there before Ctrl-C is."""
+        return (self.large_pictures(8 * attempt) for attempt in range(20))
+
+    def test_it_ends_a_run(self):
+        for paths in self.attempts():
+            images = [word for path in paths for word in ("--image", path)]
+            process = subprocess.Popen(
+                command_line("run", "-m", self.model, "--mmproj", self.mmproj, *self.flags,
+                             *images, "What is it?"),
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            while process.poll() is None and thread_count(process) < 3:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            if process.wait(TIMEOUT_S) == -signal.SIGINT:
+                return
+            self.assertEqual(process.returncode, 0)
+        self.fail("no run was ended")
+
+    def test_it_ends_the_answer_and_not_the_chat(self):
+        for paths in self.attempts():
+            terminal = Terminal("chat", "-m", self.model, "--mmproj", self.mmproj, *self.flags,
+                                columns=300)
+            terminal.expect("chat> ")
+            for path in paths:
+                terminal.type(f"/image {path}\n")
+                terminal.expect("with your next message")
+                terminal.expect("chat> ")
+            terminal.type("What is it?\n")
+            terminal.expect("What is it?")
+            terminal.expect("\n")
+            terminal.type("\x03")
+            cancelled = "[cancelled]" in terminal.expect("chat> ")
+            if cancelled:
+                terminal.type("/history\n")
+                terminal.expect("no messages yet")
+                terminal.expect("chat> ")
+            terminal.type("/quit\n")
+            self.assertEqual(terminal.end(), 0)
+            if cancelled:
+                return
+        self.fail("no answer was cancelled")
 
 
 class CacheTest(PicturesTest):

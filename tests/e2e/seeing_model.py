@@ -29,18 +29,27 @@ def make_seeing(folder, shape="tiny-llama", projector="tiny-idefics3-mmproj"):
     return model, make_model(folder / "projector.gguf", projector)
 
 
-def png(seed, width=84, height=84):
-    """A picture of stripes, as a file."""
+def _png(width, height, rows):
     def chunk(kind, data):
         whole = kind + data
         return struct.pack(">I", len(data)) + whole + struct.pack(">I", zlib.crc32(whole))
 
-    rows = b"".join(b"\0" + bytes((x * 7 + y * seed * 3 + c * 60 + seed * 11) % 256
-                                  for x in range(width) for c in range(3))
-                    for y in range(height))
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) +
             chunk(b"IEND", b""))
+
+
+def png(seed, width=84, height=84):
+    """A picture of stripes, as a file."""
+    return _png(width, height, b"".join(
+        b"\0" + bytes((x * 7 + y * seed * 3 + c * 60 + seed * 11) % 256
+                      for x in range(width) for c in range(3))
+        for y in range(height)))
+
+
+def large_png(seed, side=1792):
+    """A picture in one color."""
+    return _png(side, side, (b"\0" + bytes((seed, 100, 200)) * side) * side)
 
 
 def coded(data):
