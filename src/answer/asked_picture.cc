@@ -26,17 +26,22 @@ std::string MarkOf(const PictureFile& file, size_t n) {
 
 StatusOr<std::string> AddPicture(std::string bytes, std::string place,
                                  std::vector<AskedPicture>* pictures) {
+  return AddPicture(std::make_shared<const PictureFile>(std::move(bytes)), std::move(place),
+                    pictures);
+}
+
+StatusOr<std::string> AddPicture(std::shared_ptr<const PictureFile> file, std::string place,
+                                 std::vector<AskedPicture>* pictures) {
   if (pictures->size() == kMaxPictures) {
     return AtPlace(
         InvalidArgument(place, ": a request may have at most ", kMaxPictures, " pictures"));
   }
-  const auto file = std::make_shared<const PictureFile>(std::move(bytes));
   const auto is_same = [&](const AskedPicture& other) {
     return other.file->hash_high == file->hash_high && other.file->hash_low == file->hash_low;
   };
   const auto n = static_cast<size_t>(std::ranges::count_if(*pictures, is_same));
   std::string mark = MarkOf(*file, n);
-  pictures->push_back({mark, std::move(place), file});
+  pictures->push_back({mark, std::move(place), std::move(file)});
   return mark;
 }
 

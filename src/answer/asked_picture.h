@@ -36,6 +36,8 @@ std::string MarkOf(const PictureFile& file, size_t n);
 // AskedPicture. INVALID_ARGUMENT if the request has kMaxPictures already.
 StatusOr<std::string> AddPicture(std::string bytes, std::string place,
                                  std::vector<AskedPicture>* pictures);
+StatusOr<std::string> AddPicture(std::shared_ptr<const PictureFile> file, std::string place,
+                                 std::vector<AskedPicture>* pictures);
 
 }  // namespace weft::serve
 

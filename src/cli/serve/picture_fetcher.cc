@@ -1,6 +1,7 @@
 #include "cli/serve/picture_fetcher.h"
 
 #include <cstddef>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -24,7 +25,11 @@ class PictureSink : public hub::HttpSink {
       return InvalidArgument("it is larger than ", HumanBytes(kMaxBytes));
     }
     WEFT_RETURN_IF_ERROR(wish_.take(part.size()));
-    bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+    try {
+      bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+    } catch (const std::bad_alloc&) {  // must not pass through the C library that calls this
+      return ResourceExhausted("has no room in this machine's memory");
+    }
     return OkStatus();
   }
   std::string bytes;

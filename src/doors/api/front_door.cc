@@ -80,6 +80,10 @@ Task<void> FetchPictures(Host& host, HttpRequest& request, const HttpResponder& 
   if (urls.empty()) co_return;
   auto fetching = fetcher->Fetch(request.Account(), std::move(urls), responder.cancellation());
   request.pictures = co_await fetching;
+  // The rest is the tenant's work again, or goes on here if it has too much.
+  if (TaskPool* const pool = TaskPool::Current()) {
+    (void)co_await pool->EnterInTurn(request.Account());
+  }
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "doors/host/picture_fetcher.h"
 
-#include <atomic>
-#include <cstdint>
+#include <algorithm>
+#include <deque>
+#include <new>
+#include <optional>
 #include <set>
 
 #include "async/signal.h"
@@ -9,14 +11,21 @@
 #include "base/strings.h"
 
 namespace weft::serve {
+namespace {
+
+constexpr char kBusy[] = "too many pictures are being fetched; try again, or send the picture";
+
+}  // namespace
 
 // One request's files. Threads that fetch may outlive the task that waits.
 class PictureFetcher::Request {
  public:
-  Request(std::set<std::string> urls, size_t max_bytes)
+  Request(std::set<std::string> urls, size_t max_bytes, std::shared_ptr<Budget> budget)
       : max_bytes_(max_bytes),
         left_(static_cast<int64_t>(max_bytes)),
+        budget_(std::move(budget)),
         missing_(std::move(urls)),
+        next_(missing_.begin(), missing_.end()),
         fetched_(std::make_shared<FetchedPictures>()) {}
 
   Signal& signal() { return signal_; }
@@ -26,13 +35,63 @@ class PictureFetcher::Request {
     ended_ = true;
     signal_.Notify();
   }
-  Status Take(size_t n_bytes) {
-    const auto n = static_cast<int64_t>(n_bytes);
-    if (left_.fetch_sub(n) >= n) return OkStatus();
-    return InvalidArgument("makes the fetched pictures larger than ", HumanBytes(max_bytes_),
-                           ": send fewer");
+  void FetchAll(const FetchOnePicture& fetch) {
+    while (const std::optional<std::string> url = Next()) Put(*url, Fetched(fetch, *url));
   }
-  void Put(const std::string& url, StatusOr<std::string> file) {
+  // Those that are not there get the error `late`, or `busy` if nobody had time to begin.
+  std::shared_ptr<FetchedPictures> Finish(const Status& late, const Status& busy) {
+    MutexLock lock(&mutex_);
+    for (const std::string& url : missing_) {
+      const bool is_begun = std::ranges::find(next_, url) == next_.end();
+      fetched_->files.insert_or_assign(url, is_begun ? late : busy);
+    }
+    return std::exchange(fetched_, nullptr);
+  }
+
+ private:
+  std::optional<std::string> Next() {
+    MutexLock lock(&mutex_);
+    if (ended_ || next_.empty()) return std::nullopt;
+    std::string url = std::move(next_.front());
+    next_.pop_front();
+    return url;
+  }
+  StatusOr<std::shared_ptr<const PictureFile>> Fetched(const FetchOnePicture& fetch,
+                                                       const std::string& url) {
+    int64_t taken = 0;
+    Status status;
+    try {
+      StatusOr<std::string> bytes =
+          fetch({.url = url,
+                 .is_unwanted = [this] { return ended(); },
+                 .take = [&](size_t n_bytes) { return Take(n_bytes, &taken); }});
+      if (bytes.ok()) return Held(*std::move(bytes), taken);
+      status = bytes.status();
+    } catch (const std::bad_alloc&) {
+      status = ResourceExhausted("has no room in this machine's memory");
+    }
+    *budget_ += taken;
+    return status;
+  }
+  // The file, whose bytes are given back with it.
+  std::shared_ptr<const PictureFile> Held(std::string bytes, int64_t taken) {
+    const auto give_back = [budget = budget_, taken](const PictureFile* file) {
+      delete file;
+      *budget += taken;
+    };
+    return {new PictureFile(std::move(bytes)), give_back};
+  }
+  Status Take(size_t n_bytes, int64_t* taken) {
+    const auto n = static_cast<int64_t>(n_bytes);
+    if (left_.fetch_sub(n) < n) {
+      return InvalidArgument("makes the fetched pictures larger than ", HumanBytes(max_bytes_),
+                             ": send fewer");
+    }
+    *taken += n;
+    if (budget_->fetch_sub(n) >= n) return OkStatus();
+    return ResourceExhausted(kBusy);
+  }
+  void Put(const std::string& url, StatusOr<std::shared_ptr<const PictureFile>> file) {
     bool is_last;
     {
       MutexLock lock(&mutex_);
@@ -43,55 +102,50 @@ class PictureFetcher::Request {
     }
     if (is_last) End();
   }
-  // What is there. The others get the error `late`.
-  std::shared_ptr<const FetchedPictures> Finish(const Status& late) {
-    MutexLock lock(&mutex_);
-    for (const std::string& url : missing_) fetched_->files.insert_or_assign(url, late);
-    return std::exchange(fetched_, nullptr);
-  }
 
- private:
   const size_t max_bytes_;
   Signal signal_;
   std::atomic<bool> ended_{false};
   std::atomic<int64_t> left_;
+  const std::shared_ptr<Budget> budget_;
   Mutex mutex_;
   std::set<std::string> missing_ WEFT_GUARDED_BY(mutex_);
+  std::deque<std::string> next_ WEFT_GUARDED_BY(mutex_);  // that nobody has begun to fetch
   std::shared_ptr<FetchedPictures> fetched_ WEFT_GUARDED_BY(mutex_);
 };
 
 PictureFetcher::PictureFetcher(FetchOnePicture fetch, const Limits& limits)
     : fetch_(std::move(fetch)),
       limits_(limits),
+      budget_(std::make_shared<Budget>(static_cast<int64_t>(limits.total_bytes))),
       pool_({.max_threads = limits.at_once, .max_posted = limits.at_once}) {}
 
-Task<std::shared_ptr<const FetchedPictures>> PictureFetcher::Fetch(std::string tenant,
-                                                                   std::vector<std::string> urls,
-                                                                   std::stop_token left) {
+Task<std::shared_ptr<FetchedPictures>> PictureFetcher::Fetch(std::string tenant,
+                                                             std::vector<std::string> urls,
+                                                             std::stop_token left) {
   const auto until = TaskPool::Clock::now() + limits_.time;
   const std::set<std::string> wanted(urls.begin(), urls.end());
-  const auto request = std::make_shared<Request>(wanted, limits_.bytes);
+  const auto request = std::make_shared<Request>(wanted, limits_.bytes, budget_);
   const std::stop_callback leaves(left, [request] { request->End(); });
-  for (const std::string& url : wanted) {
-    const bool is_posted = pool_.Post(tenant, [request, url, &fetch = fetch_] {
-      if (request->ended()) return;
-      request->Put(url, fetch({.url = url,
-                               .is_unwanted = [&] { return request->ended(); },
-                               .take = [&](size_t n_bytes) { return request->Take(n_bytes); }}));
-    });
-    if (is_posted) continue;
-    request->Put(url, ResourceExhausted("too many pictures are being fetched; try again, or send "
-                                        "the picture"));
+  const auto n_workers = std::min<size_t>(wanted.size(), limits_.at_once_of_request);
+  bool is_posted = wanted.empty();
+  for (size_t i = 0; i < n_workers; ++i) {
+    if (pool_.Post(tenant, [request, &fetch = fetch_] { request->FetchAll(fetch); })) {
+      is_posted = true;
+    }
   }
+  if (!is_posted || wanted.empty()) request->End();
   bool is_in_time = true;
   while (!request->ended() && is_in_time) is_in_time = co_await request->signal().WaitUntil(until);
-  request->End();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limits_.time).count();
-  co_return request->Finish(
+  auto fetched = request->Finish(
       is_in_time ? Cancelled("not wanted any more")
                  : InvalidArgument("was not there after ", seconds,
                                    " seconds, in which all of a request's addresses are "
-                                   "fetched: send the picture itself"));
+                                   "fetched: send the picture itself"),
+      ResourceExhausted(kBusy));
+  request->End();  // after Finish, so that no cancelled fetch is told as the reason
+  co_return fetched;
 }
 
 }  // namespace weft::serve

@@ -8,8 +8,10 @@
 #ifndef WEFT_DOORS_HOST_PICTURE_FETCHER_H_
 #define WEFT_DOORS_HOST_PICTURE_FETCHER_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "answer/asked_picture.h"
 #include "async/task.h"
 #include "async/task_pool.h"
 #include "base/status.h"
@@ -26,10 +29,10 @@ namespace weft::serve {
 
 // The files by their addresses, or why one is not there.
 struct FetchedPictures {
-  std::map<std::string, StatusOr<std::string>, std::less<>> files;
+  std::map<std::string, StatusOr<std::shared_ptr<const PictureFile>>, std::less<>> files;
 };
 
-// What the fetch of one file has to keep to.
+// A file to fetch, and the limits of that.
 struct PictureWish {
   std::string url;
   // Polled at least every second; if true, the fetch ends.
@@ -45,25 +48,30 @@ class PictureFetcher {
  public:
   struct Limits {
     int at_once = 8;  // files; one fewer for a tenant alone
-    // Of one request: all its files, and the time from its beginning.
+    // Of one request: files at once, all its files, and the time from its beginning.
+    int at_once_of_request = 3;
     size_t bytes = size_t{64} << 20;
     std::chrono::milliseconds time{15'000};
+    // Of all requests whose files are not taken yet.
+    size_t total_bytes = size_t{256} << 20;
   };
 
   explicit PictureFetcher(FetchOnePicture fetch) : PictureFetcher(std::move(fetch), Limits()) {}
   PictureFetcher(FetchOnePicture fetch, const Limits& limits);
 
-  // An entry for each of the addresses. What is under way ends when the client leaves and when the
-  // time is over. `tenant`: tenants take turns. REQUIRES: the fetcher outlives the task.
-  Task<std::shared_ptr<const FetchedPictures>> Fetch(std::string tenant,
-                                                     std::vector<std::string> urls,
-                                                     std::stop_token left);
+  // An entry for each of the addresses. Fetching ends when the client leaves and when the time is
+  // over. `tenant`: tenants take turns. REQUIRES: the fetcher outlives the task.
+  Task<std::shared_ptr<FetchedPictures>> Fetch(std::string tenant, std::vector<std::string> urls,
+                                               std::stop_token left);
 
  private:
   class Request;
+  // The bytes that all requests may still fetch.
+  using Budget = std::atomic<int64_t>;
 
   const FetchOnePicture fetch_;
   const Limits limits_;
+  const std::shared_ptr<Budget> budget_;  // files may outlive the fetcher
   TaskPool pool_;
 };
 

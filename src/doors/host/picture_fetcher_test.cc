@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 #include <latch>
+#include <new>
 #include <stop_token>
 #include <thread>
 
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 constexpr auto kLong = std::chrono::minutes(10);
 constexpr auto kPoll = milliseconds(5);
 
-using Fetched = std::shared_ptr<const FetchedPictures>;
+using Fetched = std::shared_ptr<FetchedPictures>;
 
 // A server that never answers.
 StatusOr<std::string> WaitUntilUnwanted(const PictureWish& wish) {
@@ -50,8 +51,8 @@ TEST(PictureFetcherTest, FetchesEachAddressOnce) {
   const Fetched fetched = Fetch(fetcher, {"a", "b", "a", "c"});
   EXPECT_EQ(n_fetched, 3);
   ASSERT_EQ(fetched->files.size(), 3u);
-  EXPECT_EQ(*fetched->files.find("a")->second, "file a");
-  EXPECT_EQ(*fetched->files.find("b")->second, "file b");
+  EXPECT_EQ((*fetched->files.find("a")->second)->bytes, "file a");
+  EXPECT_EQ((*fetched->files.find("b")->second)->bytes, "file b");
   EXPECT_EQ(ErrorOf(fetched, "c"), "answers 404");
 }
 
@@ -65,7 +66,7 @@ TEST(PictureFetcherTest, FetchesSeveralAtOnce) {
       },
       {.at_once = 4, .time = kLong});
   const Fetched fetched = Fetch(fetcher, {"a", "b", "c"});
-  for (const auto& [url, file] : fetched->files) EXPECT_EQ(*file, url);
+  for (const auto& [url, file] : fetched->files) EXPECT_EQ((*file)->bytes, url);
 }
 
 TEST(PictureFetcherTest, FetchesNoMoreAtOnceThanItMay) {
@@ -79,10 +80,36 @@ TEST(PictureFetcherTest, FetchesNoMoreAtOnceThanItMay) {
         --n_now;
         return wish.url;
       },
-      {.at_once = 3, .time = kLong});
+      {.at_once = 9, .at_once_of_request = 2, .time = kLong});
   const Fetched fetched = Fetch(fetcher, {"a", "b", "c", "d", "e", "f"});
   EXPECT_EQ(fetched->files.size(), 6u);
-  EXPECT_LE(most, 2);  // one fewer for a tenant alone
+  EXPECT_LE(most, 2);
+}
+
+TEST(PictureFetcherTest, AFileThatNobodyBeganToFetchIsToBeAskedForAgain) {
+  PictureFetcher fetcher(WaitUntilUnwanted, {.at_once_of_request = 1, .time = milliseconds(20)});
+  const Fetched fetched = Fetch(fetcher, {"a", "b"});
+  EXPECT_EQ(fetched->files.find("b")->second.status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(PictureFetcherTest, LimitsTheBytesOfAllRequestsUntilTheyAreFreed) {
+  const auto fetch = [](const PictureWish& wish) -> StatusOr<std::string> {
+    WEFT_RETURN_IF_ERROR(wish.take(60));
+    return std::string(60, 'x');
+  };
+  PictureFetcher fetcher(fetch, {.time = kLong, .total_bytes = 100});
+  Fetched first = Fetch(fetcher, {"a"});
+  ASSERT_TRUE(first->files.find("a")->second.ok());
+  const Fetched second = Fetch(fetcher, {"b"});
+  EXPECT_EQ(second->files.find("b")->second.status().code(), StatusCode::kResourceExhausted);
+  first = nullptr;
+  EXPECT_TRUE(Fetch(fetcher, {"c"})->files.find("c")->second.ok());
+}
+
+TEST(PictureFetcherTest, AFetchThatFindsNoMemoryIsRefused) {
+  PictureFetcher fetcher(
+      [](const PictureWish&) -> StatusOr<std::string> { throw std::bad_alloc(); });
+  EXPECT_THAT(ErrorOf(Fetch(fetcher, {"a"}), "a"), HasSubstr("memory"));
 }
 
 Task<void> FetchThenTell(PictureFetcher& fetcher, TaskPool& pool, std::stop_token left,
@@ -134,7 +161,7 @@ TEST(PictureFetcherTest, EndsWhatTakesTooLong) {
   PictureFetcher fetcher(WaitUntilUnwanted, {.time = milliseconds(20)});
   const Fetched fetched = Fetch(fetcher, {"a", "b"});
   for (const char* const url : {"a", "b"}) {
-    EXPECT_THAT(ErrorOf(fetched, url), HasSubstr("send the picture itself"));
+    EXPECT_THAT(ErrorOf(fetched, url), HasSubstr("send the picture"));
   }
 }
 

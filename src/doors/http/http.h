@@ -45,7 +45,7 @@ struct HttpRequest {
   // The parts of `path` that match the route's placeholders.
   std::vector<std::string> path_arguments;
   // The pictures that its body names by addresses; null if none were fetched.
-  std::shared_ptr<const FetchedPictures> pictures;
+  std::shared_ptr<FetchedPictures> pictures;
 
   // The first header with that name, in any case; empty if there is none.
   std::string_view Header(std::string_view name) const;

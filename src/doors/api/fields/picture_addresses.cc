@@ -55,7 +55,7 @@ bool IsPictureAddress(std::string_view text) {
 
 std::vector<std::string> PictureAddresses(std::string_view body) {
   // Most bodies name none, and are not parsed twice.
-  if (body.find("http") == body.npos) return {};
+  if (body.find("\"http") == body.npos && body.find("\"\\u") == body.npos) return {};
   const auto parsed = ParseJson(body, {});
   if (!parsed.ok()) return {};
   Finder finder;

@@ -60,6 +60,10 @@ PictureReader::PictureReader(Host& host, const HttpRequest& request, Ask* ask)
       sees_(host.answerer().pictures() != nullptr),
       ask_(*ask) {}
 
+PictureReader::~PictureReader() {
+  if (fetched_ != nullptr) fetched_->files.clear();
+}
+
 StatusOr<std::string> PictureReader::Keep(std::string_view base64, std::string_view place) {
   std::optional<std::string> bytes = DecodeBase64(base64);
   if (!bytes || bytes->empty()) return Misshapen(place, "must be a picture's file in base64");
@@ -75,14 +79,14 @@ StatusOr<std::string> PictureReader::Fetch(std::string_view url, std::string_vie
   if (ask_.pictures.size() == kMaxPictures) return TooMany(place);
   const FetchedPictures none;
   const auto& files = (fetched_ != nullptr ? *fetched_ : none).files;
-  const auto file = files.find(url);
-  if (file == files.end()) return Misshapen(place, "is no place for an address: send the picture");
-  const StatusOr<std::string>& bytes = file->second;
-  if (bytes.status().code() == StatusCode::kInvalidArgument) {
-    return Misshapen(place, Message(bytes.status()));
+  const auto found = files.find(url);
+  if (found == files.end()) return Misshapen(place, "is no place for an address: send the picture");
+  const auto& file = found->second;
+  if (file.status().code() == StatusCode::kInvalidArgument) {
+    return Misshapen(place, Message(file.status()));
   }
-  if (!bytes.ok()) return WithParam(Annotate(bytes.status(), place, ": "), place);
-  return AddPicture(*bytes, std::string(place), &ask_.pictures);
+  if (!file.ok()) return WithParam(Annotate(file.status(), place, ": "), place);
+  return AddPicture(*file, std::string(place), &ask_.pictures);
 }
 
 StatusOr<std::string> PictureReader::Take(const ordered_json& source, std::string_view place) {

@@ -20,6 +20,10 @@ class PictureReader {
  public:
   // All must outlive it.
   PictureReader(Host& host, const HttpRequest& request, Ask* ask);
+  // Those of the request's fetched pictures that it took are the Ask's; the others are freed.
+  ~PictureReader();
+  PictureReader(const PictureReader&) = delete;
+  PictureReader& operator=(const PictureReader&) = delete;
 
   bool sees() const { return sees_; }
   // The text that stands for the picture. `source` is a data URL, or base64. An error names
@@ -35,7 +39,7 @@ class PictureReader {
   StatusOr<std::string> Fetch(std::string_view url, std::string_view place);
 
   const RequestDefaults& defaults_;
-  const FetchedPictures* const fetched_;
+  FetchedPictures* const fetched_;  // null: none were fetched
   const bool sees_;
   Ask& ask_;
 };
