@@ -168,6 +168,9 @@ check_real() {
   configured release
   cmake --build build/release --target weft
   python3 tests/real/real_models_test.py --weft build/release/weft ${REAL_MODELS:+--models "$REAL_MODELS"}
+  local result=0
+  python3 tests/real/sight_test.py --weft build/release/weft || result=$?
+  [ "$result" -eq 0 ] || [ "$result" -eq 77 ]
 }
 
 [ $# -gt 0 ] || set -- format layers docs tidy asan tsan fuzz arm
