@@ -1,5 +1,6 @@
 """Third step: the whole encoder learns from what the language model says of its pictures."""
 
+import hashlib
 import random
 
 import jax
@@ -32,12 +33,14 @@ def make_step(language):
 
 
 def train(path, minutes, begin, language, log):
-    """`begin`: the weights, if nothing has been saved."""
+    """`begin`: the weights, unless training from these has been saved."""
+    leaves = jax.tree.leaves(begin)
+    digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
     state = training.load(path)
-    if state is None:
+    if state is None or state.get("begin") != digest:
         # Numbers of the first step's pictures are far below.
         state = {"weights": begin, "moments": training.adam_begin(begin), "spent": 0.0,
-                 "next": 1 << 40, "steps": 0}
+                 "next": 1 << 40, "steps": 0, "begin": digest}
     clock = training.Clock(minutes, state["spent"], _RATE)
     weights, moments, steps = state["weights"], state["moments"], state["steps"]
     if clock.is_over():
@@ -56,7 +59,7 @@ def train(path, minutes, begin, language, log):
         if over or clock.spent() - saved > 60:
             saved = clock.spent()
             training.save(path, {"weights": weights, "moments": moments, "spent": saved,
-                                 "next": pool.next, "steps": steps})
+                                 "next": pool.next, "steps": steps, "begin": digest})
             loss, right = np.mean(told, 0)
             told = []
             log(f"speech: {saved / 60:.1f} minutes, step {steps}, loss {loss:.3f}, "

@@ -1,4 +1,4 @@
-"""What all steps of the training share: checkpoints, Adam, a pool of drawn pictures, a clock."""
+"""Shared by all steps of the training: checkpoints, Adam, a pool of drawn pictures, a clock."""
 
 import multiprocessing
 import os
