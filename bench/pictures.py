@@ -13,6 +13,8 @@ A fresh server, alone on the machine, is asked with streams of a few tokens each
   again      the picture of `alone` with another question
   four       four requests at once that share a new picture: the first and the last of their first
              tokens, and when all have ended
+  beside     another session decodes meanwhile: the gaps between its tokens while a picture is
+             encoded, and while a text is computed that takes about as long
 
 The medians over the runs are printed as a Markdown table; --out appends it to a file, with the
 machine, the commit and the command.
@@ -28,8 +30,10 @@ import time
 import zlib
 
 from serving import Report, arguments, events, in_turns, words
+from waits import Stream, gaps, percentile
 
 SHARERS = 4
+MAX_WORDS = 2500  # of a text that takes as long as a picture
 TILE = 16  # pixels of one color, each way
 
 
@@ -104,6 +108,20 @@ class Ask(threading.Thread):
         return 1000 * (self.first - self.begin)
 
 
+def gaps_beside(server, run, ask):
+    """The gaps of a session that decodes while `ask` begins a request, until that has a token."""
+    stream = Stream(server, words(run, 12), 4000)
+    while not stream.times and not stream.error:
+        time.sleep(0.01)
+    asked = ask()
+    asked.ended()
+    found = gaps([stream], asked.begin, asked.first)
+    stream.leave()
+    if stream.error and not found:
+        sys.exit(f"pictures: a session does not decode: {stream.error}")
+    return found
+
+
 def measure(server, run, options):
     def picture(n):
         return mosaic(10 * run + n, *options.size)
@@ -120,6 +138,10 @@ def measure(server, run, options):
     for ask in four:
         ask.ended()
     begin = min(ask.begin for ask in four)
+    n_as_long = min(round(n_words * alone.first_ms() / text.first_ms()), MAX_WORDS)
+    by_picture = gaps_beside(server, run + 20,
+                             lambda: Ask(server, words(run + 21, 12), picture(2)))
+    by_text = gaps_beside(server, run + 22, lambda: Ask(server, words(run + 23, n_as_long)))
     return {"prompt, tokens": alone.prompt_tokens,
             "alone, first token, ms": alone.first_ms(),
             "text, first token, ms": text.first_ms(),
@@ -127,7 +149,11 @@ def measure(server, run, options):
             "again, first token, ms": again.first_ms(),
             "four, first of the first tokens, ms": min(ask.first_ms() for ask in four),
             "four, last of the first tokens, ms": max(ask.first_ms() for ask in four),
-            "four, all ended, ms": 1000 * (max(ask.end for ask in four) - begin)}
+            "four, all ended, ms": 1000 * (max(ask.end for ask in four) - begin),
+            "beside a picture, gap p50, ms": 1000 * statistics.median(by_picture),
+            "beside a picture, gap p99, ms": 1000 * percentile(by_picture, 0.99),
+            "beside a text, gap p50, ms": 1000 * statistics.median(by_text),
+            "beside a text, gap p99, ms": 1000 * percentile(by_text, 0.99)}
 
 
 def main():
