@@ -54,6 +54,12 @@ StatusOr<std::string> FetchPicture(const serve::PictureWish& wish) {
   if (answer.status().code() == StatusCode::kPermissionDenied) {
     return InvalidArgument(Message(answer.status()), ": send the picture itself");
   }
+  if (answer.status().code() == StatusCode::kDataLoss) {
+    return InvalidArgument("did not come whole: the connection broke");
+  }
+  if (answer.status().code() == StatusCode::kUnavailable) {
+    return InvalidArgument(Printable(hub::HostOf(wish.url), 200), " cannot be reached");
+  }
   WEFT_RETURN_IF_ERROR(answer.status());
   if (answer->head.status != 200) {
     return InvalidArgument(Printable(hub::HostOf(wish.url), 200), " answers ", answer->head.status);

@@ -72,17 +72,17 @@ Task<void> Run(const Route& route, const HttpRequest& request, HttpResponder& re
   }
 }
 
-// Fetches the pictures that the request names by addresses, if the model sees any.
-Task<void> FetchPictures(Host& host, HttpRequest& request, const HttpResponder& responder) {
+// Fetches the pictures that the request names by `urls`, if the model sees any.
+Task<void> FetchPictures(Host& host, std::vector<std::string> urls, HttpRequest& request,
+                         const HttpResponder& responder) {
   const std::shared_ptr<PictureFetcher> fetcher = host.defaults().picture_fetcher;
   if (fetcher == nullptr || !host.answerer().sees()) co_return;
-  std::vector<std::string> urls = PictureAddresses(request.body);
-  if (urls.empty()) co_return;
   auto fetching = fetcher->Fetch(request.Account(), std::move(urls), responder.cancellation());
   request.pictures = co_await fetching;
   // The rest is the tenant's work again, or goes on here if it has too much.
   if (TaskPool* const pool = TaskPool::Current()) {
-    (void)co_await pool->EnterInTurn(request.Account());
+    auto entering = pool->EnterInTurn(request.Account());
+    (void)co_await entering;
   }
 }
 
@@ -374,6 +374,11 @@ bool FrontDoor::FindOwner(HttpRequest& request, CountingResponder& responder) co
   return true;
 }
 
+std::vector<std::string> FrontDoor::AddressesOf(const HttpRequest& request) const {
+  if (host_.defaults().picture_fetcher == nullptr) return {};
+  return PictureAddresses(request.body);
+}
+
 Task<void> FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
   const Route& route = *request.route;
   const bool chooses = route.needs_model && options_.fleet != nullptr;
@@ -384,7 +389,11 @@ Task<void> FrontDoor::Answer(HttpRequest& request, CountingResponder& responder)
   } else if (chooses) {
     co_await AnswerByModel(request, responder);
   } else {
-    if (route.needs_model) co_await FetchPictures(host_, request, responder);
+    std::vector<std::string> urls;
+    if (route.needs_model) urls = AddressesOf(request);
+    if (!urls.empty()) {
+      co_await FetchPictures(host_, std::move(urls), request, responder);
+    }
     co_await Run(route, request, responder);
   }
 }
@@ -413,7 +422,10 @@ Task<void> FrontDoor::AnswerByModel(HttpRequest& request, CountingResponder& res
   }
   const Router::Match match = (*lease)->router().Find(request.method, SegmentsOf(request));
   WEFT_CHECK(match.route != nullptr, "a model lacks a route of the server");
-  co_await FetchPictures((*lease)->host(), request, responder);
+  std::vector<std::string> urls = AddressesOf(request);
+  if (!urls.empty()) {
+    co_await FetchPictures((*lease)->host(), std::move(urls), request, responder);
+  }
   co_await Run(*match.route, request, responder);
 }
 

@@ -56,6 +56,8 @@ class FrontDoor {
   // False if it has answered the request instead of letting it pass.
   bool MayPass(HttpRequest& request, CountingResponder& responder) const;
   bool FindOwner(HttpRequest& request, CountingResponder& responder) const;
+  // Of pictures; none if none are fetched.
+  std::vector<std::string> AddressesOf(const HttpRequest& request) const;
   Task<void> Answer(HttpRequest& request, CountingResponder& responder);
   Task<void> AnswerByModel(HttpRequest& request, CountingResponder& responder);
   // False if it has refused the request because of the memory it takes.

@@ -35,16 +35,21 @@ class PictureFetcher::Request {
     ended_ = true;
     signal_.Notify();
   }
-  void FetchAll(const FetchOnePicture& fetch) {
-    while (const std::optional<std::string> url = Next()) Put(*url, Fetched(fetch, *url));
+  // False if there is none left.
+  bool FetchNext(const FetchOnePicture& fetch) {
+    try {
+      const std::optional<std::string> url = Next();
+      if (!url) return false;
+      Put(*url, Fetched(fetch, *url));
+    } catch (const std::bad_alloc&) {  // then it is late
+    }
+    return true;
   }
-  // Those that are not there get the error `late`, or `busy` if nobody had time to begin.
+  // Those that are not there get the error `late`, or `busy` if nobody had time to begin with any.
   std::shared_ptr<FetchedPictures> Finish(const Status& late, const Status& busy) {
     MutexLock lock(&mutex_);
-    for (const std::string& url : missing_) {
-      const bool is_begun = std::ranges::find(next_, url) == next_.end();
-      fetched_->files.insert_or_assign(url, is_begun ? late : busy);
-    }
+    const Status& error = has_begun_ ? late : busy;
+    for (const std::string& url : missing_) fetched_->files.insert_or_assign(url, error);
     return std::exchange(fetched_, nullptr);
   }
 
@@ -54,6 +59,7 @@ class PictureFetcher::Request {
     if (ended_ || next_.empty()) return std::nullopt;
     std::string url = std::move(next_.front());
     next_.pop_front();
+    has_begun_ = true;
     return url;
   }
   StatusOr<std::shared_ptr<const PictureFile>> Fetched(const FetchOnePicture& fetch,
@@ -65,7 +71,10 @@ class PictureFetcher::Request {
           fetch({.url = url,
                  .is_unwanted = [this] { return ended(); },
                  .take = [&](size_t n_bytes) { return Take(n_bytes, &taken); }});
-      if (bytes.ok()) return Held(*std::move(bytes), taken);
+      if (bytes.ok()) {
+        const auto held = std::make_shared<const Held>(*std::move(bytes), budget_, &taken);
+        return std::shared_ptr<const PictureFile>(held, &held->file);
+      }
       status = bytes.status();
     } catch (const std::bad_alloc&) {
       status = ResourceExhausted("has no room in this machine's memory");
@@ -73,14 +82,18 @@ class PictureFetcher::Request {
     *budget_ += taken;
     return status;
   }
-  // The file, whose bytes are given back with it.
-  std::shared_ptr<const PictureFile> Held(std::string bytes, int64_t taken) {
-    const auto give_back = [budget = budget_, taken](const PictureFile* file) {
-      delete file;
-      *budget += taken;
-    };
-    return {new PictureFile(std::move(bytes)), give_back};
-  }
+  // Gives its bytes back at its end.
+  struct Held {
+    Held(std::string bytes, std::shared_ptr<Budget> from, int64_t* of_fetch)
+        : file(std::move(bytes)), budget(std::move(from)), taken(std::exchange(*of_fetch, 0)) {}
+    ~Held() { *budget += taken; }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+
+    const PictureFile file;
+    const std::shared_ptr<Budget> budget;
+    const int64_t taken;
+  };
   Status Take(size_t n_bytes, int64_t* taken) {
     const auto n = static_cast<int64_t>(n_bytes);
     if (left_.fetch_sub(n) < n) {
@@ -111,6 +124,7 @@ class PictureFetcher::Request {
   Mutex mutex_;
   std::set<std::string> missing_ WEFT_GUARDED_BY(mutex_);
   std::deque<std::string> next_ WEFT_GUARDED_BY(mutex_);  // that nobody has begun to fetch
+  bool has_begun_ WEFT_GUARDED_BY(mutex_) = false;
   std::shared_ptr<FetchedPictures> fetched_ WEFT_GUARDED_BY(mutex_);
 };
 
@@ -119,6 +133,13 @@ PictureFetcher::PictureFetcher(FetchOnePicture fetch, const Limits& limits)
       limits_(limits),
       budget_(std::make_shared<Budget>(static_cast<int64_t>(limits.total_bytes))),
       pool_({.max_threads = limits.at_once, .max_posted = limits.at_once}) {}
+
+// A file at a time, so that other tenants have their turns; all of them if it may not post more.
+void PictureFetcher::FetchNext(const std::string& tenant, const std::shared_ptr<Request>& request) {
+  while (request->FetchNext(fetch_)) {
+    if (pool_.Post(tenant, [this, tenant, request] { FetchNext(tenant, request); })) return;
+  }
+}
 
 Task<std::shared_ptr<FetchedPictures>> PictureFetcher::Fetch(std::string tenant,
                                                              std::vector<std::string> urls,
@@ -130,7 +151,7 @@ Task<std::shared_ptr<FetchedPictures>> PictureFetcher::Fetch(std::string tenant,
   const auto n_workers = std::min<size_t>(wanted.size(), limits_.at_once_of_request);
   bool is_posted = wanted.empty();
   for (size_t i = 0; i < n_workers; ++i) {
-    if (pool_.Post(tenant, [request, &fetch = fetch_] { request->FetchAll(fetch); })) {
+    if (pool_.Post(tenant, [this, tenant, request] { FetchNext(tenant, request); })) {
       is_posted = true;
     }
   }

@@ -69,6 +69,8 @@ class PictureFetcher {
   // The bytes that all requests may still fetch.
   using Budget = std::atomic<int64_t>;
 
+  void FetchNext(const std::string& tenant, const std::shared_ptr<Request>& request);
+
   const FetchOnePicture fetch_;
   const Limits limits_;
   const std::shared_ptr<Budget> budget_;  // files may outlive the fetcher

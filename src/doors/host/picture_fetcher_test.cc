@@ -86,12 +86,6 @@ TEST(PictureFetcherTest, FetchesNoMoreAtOnceThanItMay) {
   EXPECT_LE(most, 2);
 }
 
-TEST(PictureFetcherTest, AFileThatNobodyBeganToFetchIsToBeAskedForAgain) {
-  PictureFetcher fetcher(WaitUntilUnwanted, {.at_once_of_request = 1, .time = milliseconds(20)});
-  const Fetched fetched = Fetch(fetcher, {"a", "b"});
-  EXPECT_EQ(fetched->files.find("b")->second.status().code(), StatusCode::kResourceExhausted);
-}
-
 TEST(PictureFetcherTest, LimitsTheBytesOfAllRequestsUntilTheyAreFreed) {
   const auto fetch = [](const PictureWish& wish) -> StatusOr<std::string> {
     WEFT_RETURN_IF_ERROR(wish.take(60));
@@ -140,6 +134,27 @@ TEST(PictureFetcherTest, ARequestThatWaitsHoldsNoThread) {
   client.request_stop();
   const Fetched fetched = told.get_future().get();
   EXPECT_THAT(ErrorOf(fetched, "slow"), HasSubstr("wanted"));
+}
+
+TEST(PictureFetcherTest, ARequestThatFoundNoThreadIsToBeSentAgain) {
+  std::latch begun(1), release(1);
+  PictureFetcher fetcher(
+      [&](const PictureWish& wish) {
+        if (wish.url == "slow") {
+          begun.count_down();
+          release.wait();
+        }
+        return wish.url;
+      },
+      {.at_once = 2, .time = milliseconds(50)});  // one for a tenant alone
+  TaskPool pool({.max_threads = 1});
+  std::promise<Fetched> told;
+  StartTask(FetchThenTell(fetcher, pool, {}, told));
+  begun.wait();
+  const Fetched other = Fetch(fetcher, {"b"});
+  EXPECT_EQ(other->files.find("b")->second.status().code(), StatusCode::kResourceExhausted);
+  release.count_down();
+  EXPECT_THAT(ErrorOf(told.get_future().get(), "slow"), HasSubstr("send the picture itself"));
 }
 
 TEST(PictureFetcherTest, EndsWhatIsUnderWayWhenTheClientHasLeft) {

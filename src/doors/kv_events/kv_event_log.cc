@@ -99,6 +99,9 @@ const KvEventBatch& KvEventLog::Add(bool begins, std::span<const PrefixEvent> ev
   if (begins) {
     pages_.clear();
     numbers_.clear();
+    batches_.clear();
+    bytes_ = 0;
+    snapshot_ = {};
   }
   for (const PrefixEvent& event : events) Apply(event);
   Keep(BatchOf(begins, events));
@@ -136,8 +139,7 @@ void KvEventLog::Apply(const PrefixEvent& event) {
 
 void KvEventLog::Keep(std::string payload) {
   bytes_ += payload.size();
-  const uint64_t number = batches_.empty() ? 0 : latest().number + 1;
-  batches_.push_back({number, std::make_shared<const std::string>(std::move(payload))});
+  batches_.push_back({next_++, std::make_shared<const std::string>(std::move(payload))});
   while (batches_.size() > 1 && (batches_.size() > limits_.batches || bytes_ > limits_.bytes)) {
     bytes_ -= batches_.front().payload->size();
     batches_.pop_front();

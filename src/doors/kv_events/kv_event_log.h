@@ -39,7 +39,8 @@ class KvEventLog {
   explicit KvEventLog(Limits limits);
   KvEventLog() : KvEventLog(Limits{}) {}
 
-  // A batch of these events. `begins`: nothing that was told before holds any more.
+  // A batch of these events. `begins`: nothing that was told before holds any more, and nobody is
+  // sent it again.
   const KvEventBatch& Add(bool begins, std::span<const PrefixEvent> events);
 
   const KvEventBatch& latest() const { return batches_.back(); }
@@ -59,6 +60,7 @@ class KvEventLog {
   const Limits limits_;
   std::deque<KvEventBatch> batches_;  // never empty
   size_t bytes_ = 0;                  // of their payloads
+  uint64_t next_ = 0;                 // the number of the next one
   // In the order in which they were stored, so that a page comes after its parent.
   std::map<uint64_t, Known> pages_;
   std::map<Place, uint64_t> numbers_;

@@ -86,6 +86,7 @@ class Publisher final : public KvPublisher {
 
   void Follow(std::optional<std::string> domain) override {
     asio::post(io_, [this, domain = std::move(domain)] {
+      if (domain == domain_) return;
       Watch(domain);
       if (!domain) Publish(/*begins=*/true, {});
       Pump();
@@ -146,6 +147,7 @@ class Publisher final : public KvPublisher {
 
   void Watch(const std::optional<std::string>& domain) {
     reader_.reset();
+    domain_ = domain;
     if (domain) reader_.emplace(&host_, *domain, [waker = waker_] { waker->Wake(); });
   }
 
@@ -212,6 +214,7 @@ class Publisher final : public KvPublisher {
   int port_ = 0, replay_port_ = 0;
   const std::shared_ptr<Waker> waker_;
   Host& host_;
+  std::optional<std::string> domain_;  // whose prefixes are published
   std::atomic<bool> is_pump_posted_{false};
   std::optional<PrefixReader> reader_;  // none: no prefixes are published any more
   std::vector<std::shared_ptr<KvClient>> clients_;

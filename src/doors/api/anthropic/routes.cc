@@ -296,6 +296,7 @@ Task<void> AnswerMessages(Host& host, const HttpRequest& request, HttpResponder&
   if (read->stream) signs.alive = [&writer](const AnswerUsage& usage) { writer.TellAlive(usage); };
   auto opening = turns.Open(read->ask, std::move(signs));
   auto stream = co_await opening;
+  read->ask.pictures.clear();  // the stream frees its own once they are encoded
   if (!stream.ok() && writer.begun()) {
     writer.Fail(stream.status());
   } else if (!stream.ok()) {

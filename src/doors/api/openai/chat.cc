@@ -278,6 +278,7 @@ Task<void> AnswerChat(Host& host, const HttpRequest& request, HttpResponder& res
   }
   auto opening = turns.Open(read->ask, std::move(signs));
   auto stream = co_await opening;
+  read->ask.pictures.clear();  // the stream frees its own once they are encoded
   if (!stream.ok() && writer.begun()) {
     writer.Fail(stream.status());
   } else if (!stream.ok()) {

@@ -40,8 +40,8 @@ void ReadConversation(ApiFields* fields, Host& host, const HttpRequest& request,
     messages = &with_rows.messages;
   }
   ordered_json with_marks;
+  PictureReader reader(host, request, ask);
   if (HavePictures(*messages)) {
-    PictureReader reader(host, request, ask);
     auto taken = TakePictures(reader, *messages);
     if (!taken.ok()) return fields->Adopt(taken.status());
     with_marks = *std::move(taken);

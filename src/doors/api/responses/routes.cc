@@ -385,6 +385,7 @@ Task<void> AnswerResponse(Host& host, const HttpRequest& request, HttpResponder&
   }
   auto opening = turns.Open(read->ask, std::move(signs));
   auto stream = co_await opening;
+  read->ask.pictures.clear();  // the stream frees its own once they are encoded
   bool gone = false;
   Status status = stream.status();
   if (status.ok()) status = co_await writer.Run(stream->get(), &gone);
