@@ -178,7 +178,10 @@ class Report:
     def __init__(self, path):
         self.path = path
         if path:
-            self.write(f"\n{machine()}; commit {commit()}; `{shlex.join(sys.argv)}`", to_file_only=True)
+            at = next(i for i, word in enumerate(sys.argv) if word.startswith("--out"))
+            left_out = 1 if "=" in sys.argv[at] else 2
+            command = shlex.join(sys.argv[:at] + sys.argv[at + left_out:])
+            self.write(f"\n{machine()}; commit {commit()}; `{command}`", to_file_only=True)
 
     def write(self, line, to_file_only=False):
         if not to_file_only:
