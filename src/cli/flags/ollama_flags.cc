@@ -35,7 +35,7 @@ std::optional<serve::HttpServerOptions::Second> OllamaListener(
     const serve::ServerOptions& options) {
   const std::string& host = options.host;
   const int port = options.ollama_port;
-  const bool opens_loopback = serve::IsLoopbackHost(host) || host == "0.0.0.0" || host == "::";
+  const bool opens_loopback = serve::IsLoopbackHost(host) || serve::IsAnyAddress(host);
   if (!options.ollama || (options.port == port && port != 0 && opens_loopback)) return std::nullopt;
   return serve::HttpServerOptions::Second{
       .host = "127.0.0.1",

@@ -36,15 +36,11 @@ StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
                          " is no endpoint; write one such as tcp://127.0.0.1:5557");
 }
 
-bool IsAnyAddress(std::string_view host) {
-  return host == "*" || host == "0.0.0.0" || host == "::" || host == "[::]";
-}
-
 // A router takes the server's address and the model from the topic.
 Status CheckTopic(const serve::ServerOptions& flags) {
   if (!flags.kv_events_topic.empty()) return OkStatus();
   const bool has_at = !flags.aliases.empty() && flags.aliases[0].find('@') != std::string::npos;
-  if (!IsAnyAddress(flags.host) && !has_at) return OkStatus();
+  if (!serve::IsAnyAddress(flags.host) && !has_at) return OkStatus();
   return InvalidArgument(
       "--kv-events needs a --kv-events-topic here, such as kv@10.0.0.5:", flags.port,
       "@model: ", has_at ? "the model's name has an @" : "--host is no single address");

@@ -39,8 +39,7 @@ std::string PageLine(const TerminalFace::Address& address) {
   if (serve::IsLoopbackHost(address.host)) {
     return "this machine only; --host 0.0.0.0 --api-key-file FILE lets others in";
   }
-  const bool is_any = address.host == "0.0.0.0" || address.host == "::";
-  const std::string own = is_any ? OwnAddress() : address.host;
+  const std::string own = serve::IsAnyAddress(address.host) ? OwnAddress() : address.host;
   if (own.empty()) return "this machine has no address that others could reach";
   const bool is_ipv6 = own.find(':') != own.npos;
   return StrCat("http://", is_ipv6 ? "[" : "", own, is_ipv6 ? "]" : "", ":", address.port,

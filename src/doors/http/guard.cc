@@ -95,6 +95,8 @@ bool IsLoopbackHost(std::string_view host) {
   return name.starts_with("127.") && name.find_first_not_of("0123456789.") == name.npos;
 }
 
+bool IsAnyAddress(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
+
 HttpGuard::HttpGuard(const Options& options)
     : checks_host_(IsLoopbackHost(options.bind_host) || !options.allowed_hosts.empty()) {
   hosts_.push_back(NameOf(options.bind_host));

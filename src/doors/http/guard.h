@@ -65,6 +65,8 @@ class HttpGuard {
 
 // Names of this machine only: "localhost", 127.0.0.0/8, "::1", with or without brackets.
 bool IsLoopbackHost(std::string_view host);
+// Addresses that stand for all of this machine: "0.0.0.0" and "::".
+bool IsAnyAddress(std::string_view host);
 
 }  // namespace weft::serve
 
