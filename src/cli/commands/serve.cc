@@ -27,6 +27,7 @@
 #include "cli/serve/fleet_server.h"
 #include "cli/serve/grpc_door.h"
 #include "cli/serve/kv_events_door.h"
+#include "cli/serve/picture_fetcher.h"
 #include "cli/serve/serve_flags.h"
 #include "cli/serve/signals.h"
 #include "cli/serve/terminal_face.h"
@@ -260,6 +261,9 @@ Status Serve(const ServeFlags& flags) {
     WEFT_RETURN_IF_ERROR(serve::CheckGrpcOpen(GrpcOptions(flags, {}).host));
   AllowManyDescriptors();
   WEFT_ASSIGN_OR_RETURN(serve::FrontDoor::Options door_options, DoorOptions(flags.server));
+  if (flags.server.fetches_pictures) {
+    door_options.pictures = std::make_shared<serve::PictureFetcher>(FetchPicture);
+  }
   serve::ApiKeys keys = door_options.keys, metrics_keys = door_options.metrics_keys;
   WEFT_ASSIGN_OR_RETURN(EngineOptions engine_options, ServeEngineOptions(flags));
   engine_options.max_sessions_per_domain = SessionsPerKey(flags.server, keys);

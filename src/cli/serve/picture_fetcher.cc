@@ -5,7 +5,6 @@
 #include <span>
 #include <utility>
 
-#include "base/mutex.h"
 #include "base/strings.h"
 #include "model/hub/net/http_client.h"
 #include "model/hub/net/public_address.h"
@@ -65,15 +64,6 @@ StatusOr<std::string> FetchPicture(const serve::PictureWish& wish) {
     return InvalidArgument(Printable(hub::HostOf(wish.url), 200), " answers ", answer->head.status);
   }
   return std::move(sink.bytes);
-}
-
-std::shared_ptr<serve::PictureFetcher> ThePictureFetcher() {
-  static Mutex mutex;
-  static std::weak_ptr<serve::PictureFetcher> known;
-  MutexLock lock(&mutex);
-  std::shared_ptr<serve::PictureFetcher> fetcher = known.lock();
-  if (fetcher == nullptr) known = fetcher = std::make_shared<serve::PictureFetcher>(FetchPicture);
-  return fetcher;
 }
 
 }  // namespace weft::cli

@@ -2,7 +2,6 @@
 #ifndef WEFT_CLI_SERVE_PICTURE_FETCHER_H_
 #define WEFT_CLI_SERVE_PICTURE_FETCHER_H_
 
-#include <memory>
 #include <string>
 
 #include "base/status.h"
@@ -13,9 +12,6 @@ namespace weft::cli {
 // The bytes behind an http or https URL: at most 32 MB, within 15 seconds, and only from public
 // addresses, wherever a name or a redirect leads. Blocks; any thread.
 StatusOr<std::string> FetchPicture(const serve::PictureWish& wish);
-
-// The process's fetcher, which all models share.
-std::shared_ptr<serve::PictureFetcher> ThePictureFetcher();
 
 }  // namespace weft::cli
 

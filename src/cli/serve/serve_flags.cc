@@ -16,7 +16,6 @@
 #include "cli/flags/ollama_flags.h"
 #include "cli/flags/picture_flags.h"
 #include "cli/serve/grpc_door.h"
-#include "cli/serve/picture_fetcher.h"
 #include "cli/serve/server_flags.h"
 #include "doors/api/page/page.h"
 
@@ -159,8 +158,7 @@ serve::RequestDefaults ServeDefaults(const ServeFlags& flags, const SamplingAdvi
           .thinking = ThinkingOf(flags.reply),
           .max_tokens = flags.server.n_predict,
           .further_names = FurtherNames(flags.server),
-          .adapters = OfferedAdapters(flags.model),
-          .picture_fetcher = flags.server.fetches_pictures ? ThePictureFetcher() : nullptr};
+          .adapters = OfferedAdapters(flags.model)};
 }
 
 StatusOr<std::string> ServeTemplate(const ServeFlags& flags) {

@@ -72,20 +72,6 @@ Task<void> Run(const Route& route, const HttpRequest& request, HttpResponder& re
   }
 }
 
-// Fetches the pictures that the request names by `urls`, if the model sees any.
-Task<void> FetchPictures(Host& host, std::vector<std::string> urls, HttpRequest& request,
-                         const HttpResponder& responder) {
-  const std::shared_ptr<PictureFetcher> fetcher = host.defaults().picture_fetcher;
-  if (fetcher == nullptr || !host.answerer().sees()) co_return;
-  auto fetching = fetcher->Fetch(request.Account(), std::move(urls), responder.cancellation());
-  request.pictures = co_await fetching;
-  // The rest is the tenant's work again, or goes on here if it has too much.
-  if (TaskPool* const pool = TaskPool::Current()) {
-    auto entering = pool->EnterInTurn(request.Account());
-    (void)co_await entering;
-  }
-}
-
 }  // namespace
 
 // Wraps the server's responder: adds headers and records what passes.
@@ -374,9 +360,22 @@ bool FrontDoor::FindOwner(HttpRequest& request, CountingResponder& responder) co
   return true;
 }
 
-std::vector<std::string> FrontDoor::AddressesOf(const HttpRequest& request) const {
-  if (host_.defaults().picture_fetcher == nullptr) return {};
+std::vector<std::string> FrontDoor::PicturesOf(const HttpRequest& request) const {
+  if (options_.pictures == nullptr || !request.route->needs_model) return {};
   return PictureAddresses(request.body);
+}
+
+Task<void> FrontDoor::FetchPictures(Host& host, std::vector<std::string> urls, HttpRequest& request,
+                                    const HttpResponder& responder) const {
+  if (!host.answerer().sees()) co_return;
+  auto fetching =
+      options_.pictures->Fetch(request.Account(), std::move(urls), responder.cancellation());
+  request.pictures = co_await fetching;
+  // The rest is the tenant's work again, or goes on here if it has too much.
+  if (TaskPool* const pool = TaskPool::Current()) {
+    auto entering = pool->EnterInTurn(request.Account());
+    (void)co_await entering;
+  }
 }
 
 Task<void> FrontDoor::Answer(HttpRequest& request, CountingResponder& responder) {
@@ -389,11 +388,8 @@ Task<void> FrontDoor::Answer(HttpRequest& request, CountingResponder& responder)
   } else if (chooses) {
     co_await AnswerByModel(request, responder);
   } else {
-    std::vector<std::string> urls;
-    if (route.needs_model) urls = AddressesOf(request);
-    if (!urls.empty()) {
-      co_await FetchPictures(host_, std::move(urls), request, responder);
-    }
+    std::vector<std::string> urls = PicturesOf(request);
+    if (!urls.empty()) co_await FetchPictures(host_, std::move(urls), request, responder);
     co_await Run(route, request, responder);
   }
 }
@@ -422,7 +418,7 @@ Task<void> FrontDoor::AnswerByModel(HttpRequest& request, CountingResponder& res
   }
   const Router::Match match = (*lease)->router().Find(request.method, SegmentsOf(request));
   WEFT_CHECK(match.route != nullptr, "a model lacks a route of the server");
-  std::vector<std::string> urls = AddressesOf(request);
+  std::vector<std::string> urls = PicturesOf(request);
   if (!urls.empty()) {
     co_await FetchPictures((*lease)->host(), std::move(urls), request, responder);
   }

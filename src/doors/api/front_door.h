@@ -6,6 +6,7 @@
 #define WEFT_DOORS_API_FRONT_DOOR_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "doors/host/api_keys.h"
 #include "doors/host/host.h"
 #include "doors/host/model_fleet.h"
+#include "doors/host/picture_fetcher.h"
 #include "doors/http/byte_budget.h"
 #include "doors/http/guard.h"
 #include "doors/http/router.h"
@@ -36,6 +38,8 @@ class FrontDoor {
     // If the server has several models: what chooses among them, for routes that need one. Outlives
     // the door; `host` is then that of what belongs to no model.
     ModelFleet* fleet = nullptr;
+    // For pictures that requests name by addresses; null: none is fetched.
+    std::shared_ptr<PictureFetcher> pictures = nullptr;
   };
 
   // `host` and `router` must outlive it.
@@ -56,8 +60,11 @@ class FrontDoor {
   // False if it has answered the request instead of letting it pass.
   bool MayPass(HttpRequest& request, CountingResponder& responder) const;
   bool FindOwner(HttpRequest& request, CountingResponder& responder) const;
-  // Of pictures; none if none are fetched.
-  std::vector<std::string> AddressesOf(const HttpRequest& request) const;
+  // The pictures to fetch for the request.
+  std::vector<std::string> PicturesOf(const HttpRequest& request) const;
+  // Fetches them, if the model sees any.
+  Task<void> FetchPictures(Host& host, std::vector<std::string> urls, HttpRequest& request,
+                           const HttpResponder& responder) const;
   Task<void> Answer(HttpRequest& request, CountingResponder& responder);
   Task<void> AnswerByModel(HttpRequest& request, CountingResponder& responder);
   // False if it has refused the request because of the memory it takes.

@@ -21,7 +21,6 @@
 #include "doors/host/adapters.h"
 #include "doors/host/drain_switch.h"
 #include "doors/host/metrics.h"
-#include "doors/host/picture_fetcher.h"
 #include "doors/host/server_options.h"
 #include "model/sampling/sampling_parameters.h"
 #include "weft/engine.h"
@@ -49,8 +48,6 @@ struct RequestDefaults {
   int64_t max_tokens = -1;
   std::vector<std::string> further_names = {};  // of the model, besides its id
   std::shared_ptr<Adapters> adapters = {};      // the model's; null: it has none
-  // For the pictures that requests name by addresses; null: none is fetched.
-  std::shared_ptr<PictureFetcher> picture_fetcher = {};
 
   AnswerPolicy policy() const {
     return {.hold_calls = server.hold_calls,

@@ -45,7 +45,7 @@ class PictureFetcher::Request {
     }
     return true;
   }
-  // Those that are not there get the error `late`, or `busy` if nobody had time to begin with any.
+  // Missing files get the error `late`, or `busy` if no thread was free for any of them.
   std::shared_ptr<FetchedPictures> Finish(const Status& late, const Status& busy) {
     MutexLock lock(&mutex_);
     const Status& error = has_begun_ ? late : busy;
@@ -134,11 +134,11 @@ PictureFetcher::PictureFetcher(FetchOnePicture fetch, const Limits& limits)
       budget_(std::make_shared<Budget>(static_cast<int64_t>(limits.total_bytes))),
       pool_({.max_threads = limits.at_once, .max_posted = limits.at_once}) {}
 
-// A file at a time, so that other tenants have their turns; all of them if it may not post more.
-void PictureFetcher::FetchNext(const std::string& tenant, const std::shared_ptr<Request>& request) {
-  while (request->FetchNext(fetch_)) {
-    if (pool_.Post(tenant, [this, tenant, request] { FetchNext(tenant, request); })) return;
-  }
+bool PictureFetcher::PostFetch(const std::string& tenant, const std::shared_ptr<Request>& request) {
+  return pool_.Post(tenant, [this, tenant, request] {
+    // A file at a time, so that other tenants have their turns; all of them if no more is taken.
+    while (request->FetchNext(fetch_) && !PostFetch(tenant, request)) continue;
+  });
 }
 
 Task<std::shared_ptr<FetchedPictures>> PictureFetcher::Fetch(std::string tenant,
@@ -149,13 +149,9 @@ Task<std::shared_ptr<FetchedPictures>> PictureFetcher::Fetch(std::string tenant,
   const auto request = std::make_shared<Request>(wanted, limits_.bytes, budget_);
   const std::stop_callback leaves(left, [request] { request->End(); });
   const auto n_workers = std::min<size_t>(wanted.size(), limits_.at_once_of_request);
-  bool is_posted = wanted.empty();
-  for (size_t i = 0; i < n_workers; ++i) {
-    if (pool_.Post(tenant, [this, tenant, request] { FetchNext(tenant, request); })) {
-      is_posted = true;
-    }
-  }
-  if (!is_posted || wanted.empty()) request->End();
+  bool is_posted = false;
+  for (size_t i = 0; i < n_workers; ++i) is_posted |= PostFetch(tenant, request);
+  if (!is_posted) request->End();
   bool is_in_time = true;
   while (!request->ended() && is_in_time) is_in_time = co_await request->signal().WaitUntil(until);
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limits_.time).count();

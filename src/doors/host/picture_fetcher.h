@@ -69,7 +69,8 @@ class PictureFetcher {
   // The bytes that all requests may still fetch.
   using Budget = std::atomic<int64_t>;
 
-  void FetchNext(const std::string& tenant, const std::shared_ptr<Request>& request);
+  // Has a thread fetch the request's files that are left. False if the tenant has too much waiting.
+  bool PostFetch(const std::string& tenant, const std::shared_ptr<Request>& request);
 
   const FetchOnePicture fetch_;
   const Limits limits_;

@@ -71,7 +71,7 @@ StatusOr<std::string> PictureReader::Keep(std::string_view base64, std::string_v
 }
 
 StatusOr<std::string> PictureReader::Fetch(std::string_view url, std::string_view place) {
-  if (defaults_.picture_fetcher == nullptr) {
+  if (!defaults_.server.fetches_pictures) {
     return Misshapen(place,
                      "this server fetches nothing from addresses (--image-urls allows it): send "
                      "the picture itself, as \"data:image/png;base64,...\"");

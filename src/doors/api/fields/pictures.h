@@ -11,6 +11,7 @@
 #include "answer/ask.h"
 #include "base/status.h"
 #include "doors/host/host.h"
+#include "doors/host/picture_fetcher.h"
 #include "doors/http/http.h"
 #include "nlohmann/json.hpp"
 
