@@ -69,23 +69,21 @@ def train(path, minutes, language, log):
         codes = begin(language)
         state = {"codes": codes, "moments": training.adam_begin(codes), "spent": 0.0, "steps": 0}
     clock = training.Clock(minutes, state["spent"], _RATE)
-    codes, moments, steps = state["codes"], state["moments"], state["steps"]
     if clock.is_over():
-        return codes
-    step, told, saved = make_step(language), [], clock.spent()
-    rng = random.Random(steps)
-    while True:
-        codes, moments, loss, right = step(codes, moments, language.weights, language.cache,
-                                           *draw(language, rng), clock.rate_now())
-        steps += 1
-        told.append((float(loss), float(right)))
-        over = clock.is_over()
-        if over or clock.spent() - saved > 30:
-            saved = clock.spent()
-            training.save(path, {"codes": codes, "moments": moments, "spent": saved, "steps": steps})
-            loss, right = np.mean(told, 0)
-            told = []
-            log(f"codes: {saved / 60:.1f} minutes, step {steps}, loss {loss:.3f}, "
-                f"{right:.3f} of the answers' tokens")
-        if over:
-            return jax.tree.map(np.asarray, codes)
+        return state["codes"]
+    learn, rng = make_step(language), random.Random(state["steps"])
+
+    def step():
+        state["codes"], state["moments"], loss, right = learn(
+            state["codes"], state["moments"], language.weights, language.cache,
+            *draw(language, rng), clock.rate_now())
+        state["steps"] += 1
+        return float(loss), float(right)
+
+    def tell(minutes, means):
+        log(f"codes: {minutes:.1f} minutes, step {state['steps']}, loss {means[0]:.3f}, "
+            f"{means[1]:.3f} of the answers' tokens")
+
+    training.run(clock, step, lambda spent: training.save(path, {**state, "spent": spent}), tell,
+                 pause=30)
+    return jax.tree.map(np.asarray, state["codes"])

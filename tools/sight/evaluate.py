@@ -3,8 +3,8 @@
 
   tools/sight/evaluate.py [--pictures N] [--least SHARE] MODEL PROJECTOR
 
-Each picture is asked about once for each kind of question. An answer is right if it has the words
-that it must have, in any case, and at once."""
+Each picture gets one question of each kind. An answer is right if it ends with the expected words,
+in any case, after at most one other word."""
 
 import argparse
 import base64

@@ -78,21 +78,21 @@ def train(path, minutes, log):
     log(f"eye: {encoder.n_parameters(state['weights'])} numbers, {clock.spent() / 60:.1f} minutes so far")
     rng = random.Random(state["steps"])
     pool, shown = training.Pool(state["next"]), training.test_pictures(512)
-    weights, moments, steps = state["weights"], state["moments"], state["steps"]
-    saved = clock.spent()
-    while True:
+
+    def step():
         batch, pictures = pool.batch(rng, BATCH)
-        weights, moments, loss = _step(weights, moments, pictures, *targets_of(batch),
-                                       clock.rate_now())
-        steps += 1
-        over = clock.is_over()
-        if over or clock.spent() - saved > 60:
-            saved = clock.spent()
-            training.save(path, {"weights": weights, "moments": moments, "spent": saved,
-                                 "next": pool.next, "steps": steps})
-            seen = ", ".join(f"{name} {share:.3f}"
-                             for name, share in accuracy(weights, *shown).items())
-            log(f"eye: {saved / 60:.1f} minutes, step {steps}, {pool.next // 2} drawn, "
-                f"loss {float(loss):.3f}: {seen}")
-        if over:
-            return jax.tree.map(np.asarray, weights)
+        state["weights"], state["moments"], loss = _step(
+            state["weights"], state["moments"], pictures, *targets_of(batch), clock.rate_now())
+        state["steps"] += 1
+        return loss
+
+    def tell(minutes, loss):
+        seen = ", ".join(f"{name} {share:.3f}"
+                         for name, share in accuracy(state["weights"], *shown).items())
+        log(f"eye: {minutes:.1f} minutes, step {state['steps']}, {pool.next // 2} drawn, "
+            f"loss {loss:.3f}: {seen}")
+
+    training.run(
+        clock, step,
+        lambda spent: training.save(path, {**state, "spent": spent, "next": pool.next}), tell)
+    return jax.tree.map(np.asarray, state["weights"])

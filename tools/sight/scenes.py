@@ -21,11 +21,11 @@ COLORS = ("red", "green", "blue", "orange", "purple", "black")
 COUNTS = ("one", "two", "three", "four", "five", "six")
 PLACES = ("left", "right", "top", "bottom", "middle")
 
-# What each of a picture's four rows of embeddings tells.
+# A picture has four rows of embeddings; each tells one of these.
 ROWS = (SHAPES + DIGITS + WORDS, COLORS, COUNTS, PLACES)
 VALUES = [value for row in ROWS for value in row]
 FIRST = [sum(map(len, ROWS[:row])) for row in range(len(ROWS))]
-# After them a number for each row that is always 1 there: what the row's embeddings have in common.
+# Each row also has a number that is always 1: it learns what all embeddings of the row share.
 N_NUMBERS = len(VALUES) + len(ROWS)
 
 _RGB = {"red": (215, 30, 30), "green": (30, 150, 45), "blue": (35, 70, 215),

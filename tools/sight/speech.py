@@ -42,27 +42,26 @@ def train(path, minutes, begin, language, log):
         state = {"weights": begin, "moments": training.adam_begin(begin), "spent": 0.0,
                  "next": 1 << 40, "steps": 0, "begin": digest}
     clock = training.Clock(minutes, state["spent"], _RATE)
-    weights, moments, steps = state["weights"], state["moments"], state["steps"]
     if clock.is_over():
-        return weights
-    step, told, saved = make_step(language), [], clock.spent()
-    rng, pool = random.Random(steps), training.Pool(state["next"])
-    while True:
+        return state["weights"]
+    learn, rng = make_step(language), random.Random(state["steps"])
+    pool = training.Pool(state["next"])
+
+    def step():
         shown, pictures = pool.batch(rng, BATCH)
         asked = [scenes.ask(scene, rng, BRANCHES) for scene in shown]
         batch = language.batch(asked, encoder.N_ROWS, LENGTH, MOST_ANSWERS)
-        weights, moments, loss, right = step(weights, moments, language.weights, language.cache,
-                                             pictures, batch, clock.rate_now())
-        steps += 1
-        told.append((float(loss), float(right)))
-        over = clock.is_over()
-        if over or clock.spent() - saved > 60:
-            saved = clock.spent()
-            training.save(path, {"weights": weights, "moments": moments, "spent": saved,
-                                 "next": pool.next, "steps": steps, "begin": digest})
-            loss, right = np.mean(told, 0)
-            told = []
-            log(f"speech: {saved / 60:.1f} minutes, step {steps}, loss {loss:.3f}, "
-                f"{right:.3f} of the answers' tokens")
-        if over:
-            return jax.tree.map(np.asarray, weights)
+        state["weights"], state["moments"], loss, right = learn(
+            state["weights"], state["moments"], language.weights, language.cache, pictures, batch,
+            clock.rate_now())
+        state["steps"] += 1
+        return float(loss), float(right)
+
+    def tell(minutes, means):
+        log(f"speech: {minutes:.1f} minutes, step {state['steps']}, loss {means[0]:.3f}, "
+            f"{means[1]:.3f} of the answers' tokens")
+
+    training.run(
+        clock, step,
+        lambda spent: training.save(path, {**state, "spent": spent, "next": pool.next}), tell)
+    return jax.tree.map(np.asarray, state["weights"])

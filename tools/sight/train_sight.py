@@ -29,7 +29,7 @@ import speech
 from language import Language
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Of the time, for each of the three steps.
+# The three steps' shares of the time.
 EYE, CODES, SPEECH = 0.55, 0.3, 0.15
 
 

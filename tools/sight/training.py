@@ -69,6 +69,22 @@ class Clock:
         return self.rate * min(1.0, share / 0.03 + 0.05) * 0.5 * (1 + np.cos(np.pi * share))
 
 
+def run(clock, step, save, tell, pause=60):
+    """Calls step() until the time is over. Now and then, and at the end, save(spent) and
+    tell(minutes, means of the steps' results)."""
+    saved, told = clock.spent(), []
+    while True:
+        told.append(step())
+        over = clock.is_over()
+        if over or clock.spent() - saved > pause:
+            saved = clock.spent()
+            save(saved)
+            tell(saved / 60, np.mean(told, 0))
+            told = []
+        if over:
+            return
+
+
 _PIECE = 64
 
 
