@@ -162,7 +162,7 @@ class KvEventsTest(ServeTest):
             prompts = [self.tokens(150, i) for i in range(4)]
             self.complete(server, prompts[0])
             router, client = Router(), self.subscribe(port, b"kv@")
-            # It came late, and learns what was cached before.
+            # A router that connects late learns which prefixes were cached before.
             self.read_until(client, router, lambda: router.known(prompts[0]) > 100)
             for prompt in prompts[1:]:
                 self.complete(server, prompt)

@@ -1,6 +1,7 @@
 #include "doors/grpc/kv_events_call.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/clock.h"
@@ -51,19 +52,24 @@ void AddRemoved(const PrefixEvent& event, KvBlocksRemoved* removed) {
 
 std::vector<KvEventBatch> BatchesOf(const std::vector<PrefixEvent>& events, size_t most_pages) {
   std::vector<KvEventBatch> batches;
-  size_t n_pages = most_pages;
-  for (size_t i = 0; i < events.size(); ++i) {
-    const bool is_new = n_pages == most_pages;
-    if (is_new) batches.emplace_back();
-    n_pages = is_new ? 1 : n_pages + 1;
-    auto* const list = batches.back().mutable_events();
-    if (is_new || !Continues(events[i - 1], events[i])) list->Add();
-    auto* const event = list->Mutable(list->size() - 1);
-    if (events[i].is_stored) {
-      AddStored(events[i], event->mutable_stored());
-    } else {
-      AddRemoved(events[i], event->mutable_removed());
+  std::span<const PrefixEvent> left = events;
+  size_t room = 0;  // of the last batch
+  while (!left.empty()) {
+    if (room == 0) {
+      batches.emplace_back();
+      room = most_pages;
     }
+    const auto run = left.first(RunLength(left, room));
+    auto* const event = batches.back().add_events();
+    for (const PrefixEvent& page : run) {
+      if (page.is_stored) {
+        AddStored(page, event->mutable_stored());
+      } else {
+        AddRemoved(page, event->mutable_removed());
+      }
+    }
+    room -= run.size();
+    left = left.subspan(run.size());
   }
   return batches;
 }

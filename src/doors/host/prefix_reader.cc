@@ -11,6 +11,11 @@ bool SameScale(const AdapterScale& a, const AdapterScale& b) {
   return a.name == b.name && a.scale == b.scale;
 }
 
+bool Continues(const PrefixEvent& last, const PrefixEvent& next) {
+  if (last.is_stored != next.is_stored || last.tier != next.tier) return false;
+  return !next.is_stored || next.page->parent == last.page->key;
+}
+
 }  // namespace
 
 StatusOr<bool> PrefixReader::Take(std::vector<PrefixEvent>* events) {
@@ -29,11 +34,6 @@ StatusOr<bool> PrefixReader::Take(std::vector<PrefixEvent>* events) {
     feed_ = nullptr;
     if (told.code() != StatusCode::kResourceExhausted) return told;
   }
-}
-
-bool Continues(const PrefixEvent& last, const PrefixEvent& next) {
-  if (last.is_stored != next.is_stored || last.tier != next.tier) return false;
-  return !next.is_stored || next.page->parent == last.page->key;
 }
 
 size_t RunLength(std::span<const PrefixEvent> events, size_t max) {

@@ -38,10 +38,8 @@ class PrefixReader {
   std::shared_ptr<PrefixFeed> feed_;  // null: it must begin anew
 };
 
-// Whether `next` can be told together with `last`: it is of the same kind and tier, and a stored
-// page follows the other one.
-bool Continues(const PrefixEvent& last, const PrefixEvent& next);
-// How many of the first events can be told together, up to `max`.
+// How many of the first events can be told together, up to `max`: they are of one kind and tier,
+// and each stored page follows the one before.
 size_t RunLength(std::span<const PrefixEvent> events, size_t max);
 
 }  // namespace weft::serve

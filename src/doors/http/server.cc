@@ -23,6 +23,7 @@
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "base/system.h"
+#include "doors/http/client_socket.h"
 #include "doors/http/connection.h"
 #include "doors/http/connection_table.h"
 
@@ -32,15 +33,6 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 using tcp = asio::ip::tcp;
-
-// Detects a vanished client in about a minute.
-void SetUp(tcp::socket* socket) {
-  error_code ignored;
-  socket->set_option(tcp::no_delay(true), ignored);
-  WatchPeer(socket->native_handle(), /*idle_s=*/30, /*interval_s=*/10, /*n_probes=*/3);
-  // Data in the kernel's buffer cannot be seen to be unread. (The kernel doubles the number.)
-  socket->set_option(asio::socket_base::send_buffer_size(16 << 10), ignored);
-}
 
 // For handlers that never wait: one can answer while the other builds a long list, and one is there
 // for another tenant.
@@ -264,7 +256,7 @@ class Server : public HttpServer {
   }
 
   void Add(tcp::socket socket, bool by_second_port) {
-    SetUp(&socket);
+    SetUpClientSocket(&socket);
     const auto connection =
         std::make_shared<HttpConnection>(std::move(socket), &shared_, by_second_port,
                                          [this](HttpConnection* closed) { Remove(closed); });

@@ -7,9 +7,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/big_endian.h"
 #include "base/log.h"
 #include "base/strings.h"
-#include "base/system.h"
+#include "doors/http/client_socket.h"
 
 namespace weft::serve {
 namespace {
@@ -21,20 +22,6 @@ constexpr std::chrono::seconds kGreetingTime{10}, kComplaintPause{10};
 constexpr size_t kMaxTopics = 64, kMaxTopicBytes = 1024, kMaxRequests = 16, kMaxEnvelope = 4;
 constexpr size_t kNumberBytes = 8;
 constexpr uint64_t kEnd = ~uint64_t{0};  // -1
-
-std::string NumberBytes(uint64_t number) {
-  std::string bytes;
-  for (int shift = 56; shift >= 0; shift -= 8) {
-    bytes.push_back(static_cast<char>(number >> shift & 0xff));
-  }
-  return bytes;
-}
-
-uint64_t NumberOf(std::string_view bytes) {
-  uint64_t number = 0;
-  for (const char c : bytes) number = number << 8 | static_cast<unsigned char>(c);
-  return number;
-}
 
 // The frames before a payload, and the head of its own.
 std::string HeadOf(const std::vector<std::string>& frames, size_t payload_bytes) {
@@ -63,11 +50,7 @@ KvClient::KvClient(Socket socket, std::vector<std::string> kinds, KvPublisherSta
       reader_(std::move(kinds)) {}
 
 void KvClient::Start(const char* kind) {
-  error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  // Data in the kernel's buffer cannot be seen to be unread.
-  socket_.set_option(asio::socket_base::send_buffer_size(16 << 10), ignored);
-  WatchPeer(socket_.native_handle(), /*idle_s=*/30, /*interval_s=*/10, /*n_probes=*/3);
+  SetUpClientSocket(&socket_);
   greeting_timer_.expires_after(kGreetingTime);
   greeting_timer_.async_wait([self = shared_from_this()](const error_code& error) {
     if (!error && !self->reader_.is_ready()) self->Close();
@@ -156,7 +139,8 @@ void KvSubscriber::SendMore() {
   while (is_subscribed_ && HasRoom() && next_.value_or(0) <= state().log.latest().number) {
     const KvEventBatch batch = next_ ? state().log.Get(*next_) : state().log.Snapshot();
     next_ = batch.number + 1;
-    Send(HeadOf({state().topic, NumberBytes(batch.number)}, batch.payload->size()), batch.payload);
+    Send(HeadOf({state().topic, BigEndian(batch.number, kNumberBytes)}, batch.payload->size()),
+         batch.payload);
   }
 }
 
@@ -166,7 +150,7 @@ bool KvReplayer::OnIncoming(const zmtp::Incoming& incoming) {
   const std::string number = request.envelope.back();
   request.envelope.pop_back();
   if (number.size() != kNumberBytes || request.envelope.size() > kMaxEnvelope) return false;
-  request.next = NumberOf(number);
+  request.next = FromBigEndian(number);
   request.last = state().log.latest().number;
   requests_.push_back(std::move(request));
   SendMore();
@@ -178,13 +162,13 @@ void KvReplayer::SendMore() {
   while (!requests_.empty() && HasRoom()) {
     Request& request = requests_.front();
     if (request.next > request.last) {
-      Answer(request, NumberBytes(kEnd), nothing);
+      Answer(request, BigEndian(kEnd, kNumberBytes), nothing);
       requests_.pop_front();
       continue;
     }
     const KvEventBatch batch = state().log.Get(request.next);
     request.next = batch.number + 1;
-    Answer(request, NumberBytes(batch.number), batch.payload);
+    Answer(request, BigEndian(batch.number, kNumberBytes), batch.payload);
   }
 }
 

@@ -41,10 +41,8 @@ class KvClient : public std::enable_shared_from_this<KvClient> {
   virtual ~KvClient() = default;
   void Start(const char* kind);
   void Close();
-  // There is a new batch.
-  void OnBatch() {
-    if (reader_.is_ready()) SendMore();
-  }
+  // Sends what is new to the client, as long as HasRoom.
+  virtual void SendMore() = 0;
 
  protected:
   // `closed` is called once.
@@ -53,9 +51,6 @@ class KvClient : public std::enable_shared_from_this<KvClient> {
 
   // False: the client must go.
   virtual bool OnIncoming(const zmtp::Incoming& incoming) = 0;
-  // Sends more, as long as HasRoom.
-  virtual void SendMore() = 0;
-
   KvPublisherState& state() { return state_; }
   bool HasRoom() const { return unsent_bytes_ <= state_.max_unsent_bytes; }
   // The bytes are sent after all before them; `payload`, which may be null, after `head`.
@@ -81,26 +76,27 @@ class KvClient : public std::enable_shared_from_this<KvClient> {
   bool is_closed_ = false;
 };
 
-// Of the PUB socket.
+// A client of the PUB socket.
 class KvSubscriber final : public KvClient {
  public:
   KvSubscriber(Socket socket, KvPublisherState* state, std::function<void(KvClient*)> closed)
       : KvClient(std::move(socket), {"SUB", "XSUB"}, state, std::move(closed)) {}
+  void SendMore() override;
 
  private:
   bool OnIncoming(const zmtp::Incoming& incoming) override;
-  void SendMore() override;
 
   std::multiset<std::string> topics_;  // their beginnings
   bool is_subscribed_ = false;
   std::optional<uint64_t> next_;  // the batch to send; none: first a snapshot
 };
 
-// Of the ROUTER socket.
+// A client of the ROUTER socket.
 class KvReplayer final : public KvClient {
  public:
   KvReplayer(Socket socket, KvPublisherState* state, std::function<void(KvClient*)> closed)
       : KvClient(std::move(socket), {"REQ", "DEALER"}, state, std::move(closed)) {}
+  void SendMore() override;
 
  private:
   struct Request {
@@ -109,7 +105,6 @@ class KvReplayer final : public KvClient {
     uint64_t last = 0;  // the latest batch when it was asked
   };
   bool OnIncoming(const zmtp::Incoming& incoming) override;
-  void SendMore() override;
   void Answer(const Request& request, const std::string& number,
               const std::shared_ptr<const std::string>& payload);
 

@@ -59,13 +59,13 @@ class KvEventLog {
 
   const Limits limits_;
   std::deque<KvEventBatch> batches_;  // never empty
-  size_t bytes_ = 0;                  // of their payloads
+  size_t bytes_ = 0;                  // their payloads, together
   uint64_t next_ = 0;                 // the number of the next one
   // In the order in which they were stored, so that a page comes after its parent.
   std::map<uint64_t, Known> pages_;
   std::map<Place, uint64_t> numbers_;
   uint64_t last_page_ = 0;
-  KvEventBatch snapshot_;  // of an earlier call; empty or too old
+  KvEventBatch snapshot_;  // the last one made; out of date if there are newer batches
 };
 
 }  // namespace weft::serve

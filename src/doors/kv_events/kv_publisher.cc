@@ -69,10 +69,10 @@ class Publisher final : public KvPublisher {
   }
 
   Status Listen() {
-    WEFT_ASSIGN_OR_RETURN(port_, Listen(options_.port, &subscribers_));
-    WEFT_ASSIGN_OR_RETURN(replay_port_, Listen(options_.replay_port, &replayers_));
-    Accept<KvSubscriber>(&subscribers_, "PUB");
-    Accept<KvReplayer>(&replayers_, "ROUTER");
+    WEFT_ASSIGN_OR_RETURN(port_, Listen(options_.port, &subscribers_.acceptor));
+    WEFT_ASSIGN_OR_RETURN(replay_port_, Listen(options_.replay_port, &replayers_.acceptor));
+    Accept<KvSubscriber>(&subscribers_);
+    Accept<KvReplayer>(&replayers_);
     Look();
     thread_ = std::thread([this] {
       YieldToOthers();
@@ -94,6 +94,13 @@ class Publisher final : public KvPublisher {
   }
 
  private:
+  // A ZeroMQ socket: a port and its connections.
+  struct Socket {
+    const char* kind;
+    tcp::acceptor acceptor;
+    std::vector<std::shared_ptr<KvClient>> clients = {};
+  };
+
   StatusOr<int> Listen(int port, tcp::acceptor* acceptor) {
     error_code error;
     tcp::resolver resolver(io_);
@@ -120,28 +127,22 @@ class Publisher final : public KvPublisher {
   }
 
   template <typename Client>
-  void Accept(tcp::acceptor* acceptor, const char* kind) {
-    acceptor->async_accept([this, acceptor, kind](const error_code& error, tcp::socket socket) {
-      if (!acceptor->is_open()) return;
-      if (!error && CountOf<Client>() >= options_.max_clients) {
-        state_.Complain(StrCat("a client is refused: ", options_.max_clients, " are connected"));
-      } else if (!error) {
-        const auto client = std::make_shared<Client>(std::move(socket), &state_,
-                                                     [this](KvClient* gone) { Forget(gone); });
-        clients_.push_back(client);
-        client->Start(kind);
-      }
+  void Accept(Socket* socket) {
+    socket->acceptor.async_accept([this, socket](const error_code& error, tcp::socket accepted) {
+      if (!socket->acceptor.is_open()) return;
       // Without descriptors every try would fail at once.
-      if (error)
-        return retries_.push_back([this, acceptor, kind] { Accept<Client>(acceptor, kind); });
-      Accept<Client>(acceptor, kind);
-    });
-  }
-
-  template <typename Client>
-  int64_t CountOf() const {
-    return std::ranges::count_if(clients_, [](const std::shared_ptr<KvClient>& client) {
-      return dynamic_cast<const Client*>(client.get()) != nullptr;
+      if (error) return retries_.push_back([this, socket] { Accept<Client>(socket); });
+      if (std::ssize(socket->clients) >= options_.max_clients) {
+        state_.Complain(StrCat("a client is refused: ", options_.max_clients, " are connected"));
+      } else {
+        const auto forget = [socket](KvClient* gone) {
+          std::erase_if(socket->clients, [&](const auto& other) { return other.get() == gone; });
+        };
+        const auto client = std::make_shared<Client>(std::move(accepted), &state_, forget);
+        socket->clients.push_back(client);
+        client->Start(socket->kind);
+      }
+      Accept<Client>(socket);
     });
   }
 
@@ -149,10 +150,6 @@ class Publisher final : public KvPublisher {
     reader_.reset();
     domain_ = domain;
     if (domain) reader_.emplace(&host_, *domain, [waker = waker_] { waker->Wake(); });
-  }
-
-  void Forget(KvClient* client) {
-    std::erase_if(clients_, [&](const auto& other) { return other.get() == client; });
   }
 
   void Look() {
@@ -172,7 +169,7 @@ class Publisher final : public KvPublisher {
     });
   }
 
-  // Tells what has changed.
+  // Publishes the changes since the last call.
   void Pump() {
     if (!reader_) return;
     std::vector<PrefixEvent> events;
@@ -190,17 +187,18 @@ class Publisher final : public KvPublisher {
 
   void Publish(bool begins, const std::vector<PrefixEvent>& events) {
     state_.log.Add(begins, events);
-    for (const auto& client : clients_) client->OnBatch();
+    for (const auto& client : subscribers_.clients) client->SendMore();
   }
 
   void Stop() {
     error_code ignored;
-    subscribers_.close(ignored);
-    replayers_.close(ignored);
+    for (Socket* const socket : {&subscribers_, &replayers_}) {
+      socket->acceptor.close(ignored);
+      for (const auto& client : std::vector(socket->clients)) client->Close();
+    }
     timer_.cancel();
     retries_.clear();
     reader_.reset();
-    for (const auto& client : std::vector(clients_)) client->Close();
     work_.reset();
     io_.stop();
   }
@@ -209,7 +207,7 @@ class Publisher final : public KvPublisher {
   KvPublisherState state_;
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  tcp::acceptor subscribers_{io_}, replayers_{io_};
+  Socket subscribers_{"PUB", tcp::acceptor(io_)}, replayers_{"ROUTER", tcp::acceptor(io_)};
   asio::steady_timer timer_;
   int port_ = 0, replay_port_ = 0;
   const std::shared_ptr<Waker> waker_;
@@ -217,7 +215,6 @@ class Publisher final : public KvPublisher {
   std::optional<std::string> domain_;  // whose prefixes are published
   std::atomic<bool> is_pump_posted_{false};
   std::optional<PrefixReader> reader_;  // none: no prefixes are published any more
-  std::vector<std::shared_ptr<KvClient>> clients_;
   std::vector<std::function<void()>> retries_;
   std::thread thread_;
 };

@@ -25,8 +25,8 @@ struct KvPublisherOptions {
   std::string topic;
   std::string domain;  // whose prefixes are published, see ApiKeys::Owner
   KvEventLog::Limits limits = {};
-  int max_clients = 64;                 // of each port
-  size_t max_unsent_bytes = 128 << 10;  // of one client; a snapshot may be larger
+  int max_clients = 64;                 // connected to each port
+  size_t max_unsent_bytes = 128 << 10;  // to one client; a snapshot may be larger
 };
 
 class KvPublisher {

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/big_endian.h"
+
 namespace weft::serve {
 
 class MessagePack {
@@ -19,15 +21,15 @@ class MessagePack {
   void Nil() { Byte(0xc0); }
   void Double(double value) {
     Byte(0xcb);
-    BigEndian(std::bit_cast<uint64_t>(value), 8);
+    bytes_ += BigEndian(std::bit_cast<uint64_t>(value), 8);
   }
   void Unsigned(uint64_t value) {
     if (value < 0x80) return Byte(value);
     const int log = value <= 0xff ? 0 : value <= 0xffff ? 1 : value <= 0xffffffff ? 2 : 3;
     Byte(0xcc + static_cast<unsigned>(log));
-    BigEndian(value, 1 << log);
+    bytes_ += BigEndian(value, size_t{1} << log);
   }
-  // Of at most 255 bytes.
+  // Takes at most 255 bytes.
   void Text(std::string_view text) {
     if (text.size() < 32) {
       Byte(0xa0 | text.size());
@@ -45,12 +47,9 @@ class MessagePack {
     if (n <= max_small) return Byte(small | n);
     const bool is_short = n <= 0xffff;
     Byte(is_short ? large : large + 1);
-    BigEndian(n, is_short ? 2 : 4);
+    bytes_ += BigEndian(n, is_short ? 2 : 4);
   }
   void Byte(uint64_t byte) { bytes_.push_back(static_cast<char>(byte)); }
-  void BigEndian(uint64_t value, int n_bytes) {
-    for (int i = n_bytes - 1; i >= 0; --i) Byte(value >> (8 * i) & 0xff);
-  }
 
   std::string bytes_;
 };

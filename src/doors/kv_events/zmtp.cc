@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/big_endian.h"
 #include "base/strings.h"
 
 namespace weft::zmtp {
@@ -20,20 +21,6 @@ constexpr unsigned kMore = 1, kLong = 2, kCommand = 4;
 // Far more than topics and numbers take.
 constexpr size_t kMaxFrameBytes = 4096, kMaxFrames = 8;
 constexpr size_t kPingTtlBytes = 2, kMaxPingContext = 16;
-
-std::string BigEndian(uint64_t value, size_t n_bytes) {
-  std::string bytes(n_bytes, '\0');
-  for (size_t i = 0; i < n_bytes; ++i) {
-    bytes[n_bytes - 1 - i] = static_cast<char>(value >> (8 * i) & 0xff);
-  }
-  return bytes;
-}
-
-uint64_t FromBigEndian(std::string_view bytes) {
-  uint64_t value = 0;
-  for (const char c : bytes) value = value << 8 | static_cast<unsigned char>(c);
-  return value;
-}
 
 // Cuts a piece with a length of `n_bytes` before it off `text`. Nothing: it is incomplete.
 std::optional<std::string_view> TakeCounted(size_t n_bytes, std::string_view* text) {

@@ -37,7 +37,7 @@ class Reader {
 
   // INVALID_ARGUMENT: it is no such client, or asks for too much. No further call is allowed then.
   Status Feed(std::string_view bytes, std::vector<Incoming>* incoming);
-  // The client has said what it is.
+  // The client sent its READY.
   bool is_ready() const { return is_ready_; }
 
  private:
@@ -51,7 +51,7 @@ class Reader {
   std::string buffer_;
   size_t at_ = 0;  // how much of it is read
   bool is_greeted_ = false, is_ready_ = false;
-  std::vector<std::string> frames_;  // of a message that is not complete
+  std::vector<std::string> frames_;  // the message so far
 };
 
 // A subscription or its end.

@@ -1,4 +1,4 @@
-// Bytes of clients to messages, and what is refused.
+// Reads messages from clients' bytes, and refuses other clients.
 #include "doors/kv_events/zmtp.h"
 
 #include <gmock/gmock.h>
