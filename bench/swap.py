@@ -48,7 +48,6 @@ SHORT_WORDS = (5, 90)
 SAMPLE_WORDS = 200
 SAMPLE_SECONDS = 0.02
 SESSIONS = 8  # that decode together, of the adapters
-RANK = 16
 MB = 1e6
 
 
@@ -343,7 +342,7 @@ def adapters_for(model, folder, options):
     made = []
     for i in range(SESSIONS):
         path = pathlib.Path(folder) / f"adapter{i}.gguf"
-        subprocess.run([options.make_model, "--lora-of", str(model), "--rank", str(RANK), "--seed",
+        subprocess.run([options.make_model, "--lora-of", str(model), "--rank", str(options.rank), "--seed",
                         str(i), "--type", "F16", "--out", str(path)], check=True,
                        capture_output=True)
         made.append(f"a{i}={path}")
@@ -391,6 +390,7 @@ def parsed():
     parser.add_argument("--seconds", type=float, default=5, help="of each time that is watched (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lora", action="append", metavar="NAME=FILE", help="an adapter; again for more")
+    parser.add_argument("--rank", type=int, default=16, help="of random adapters (%(default)s)")
     parser.add_argument("--make-model", default="build/release/weft-make-model", metavar="PROGRAM",
                         help="makes the adapters that --lora does not give (%(default)s)")
     options = parser.parse_args()
