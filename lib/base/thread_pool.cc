@@ -14,14 +14,6 @@ namespace {
 // idle engine releases its cores.
 constexpr int kSpins = 2000;
 
-inline void CpuRelax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // Fields of ThreadPool::job_.
 constexpr uint64_t kHelper = 1;  // one helper that is at the job
 constexpr uint64_t kHelpers = (uint64_t{1} << 31) - 1;
@@ -36,6 +28,14 @@ int Resolve(int n_threads) {
 }
 
 }  // namespace
+
+void RelaxCpu() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 ThreadPool::ThreadPool(int n_threads) : n_threads_(Resolve(n_threads)) {
   for (int worker = 1; worker < n_threads_; ++worker) {
@@ -73,7 +73,7 @@ void ThreadPool::Close() {
   for (int spins = 0; (job_.load() & kHelpers) != 0; ++spins) {
     // Yield eventually: a helper may have lost its core.
     if (spins < kSpins) {
-      CpuRelax();
+      RelaxCpu();
     } else {
       std::this_thread::yield();
     }
@@ -135,7 +135,7 @@ void ThreadPool::HelperLoop(int worker) {
     uint64_t job = job_.load();
     for (; NumberOf(job) == last; job = job_.load()) {
       if (++spins < kSpins) {
-        CpuRelax();
+        RelaxCpu();
         continue;
       }
       std::unique_lock<std::mutex> lock(sleep_mutex_);

@@ -24,6 +24,9 @@
 
 namespace weft {
 
+// Tells the processor that this thread spins.
+void RelaxCpu();
+
 class ThreadPool {
  public:
   // `n_threads` counts the caller: 1 starts no thread, 0 means one per core. If the system refuses

@@ -1,8 +1,9 @@
 // Adds what adapters change to products of a step's rows. One per executor; its owner's thread
-// only.
+// only, but for what Compute's workers call.
 #ifndef WEFT_COMPUTE_CPU_ADAPTER_SUMS_H_
 #define WEFT_COMPUTE_CPU_ADAPTER_SUMS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,52 +19,64 @@ namespace weft::cpu {
 class Compute;
 struct Product;
 
+// The changes are computed in the loop over the products' own tiles, since a loop of their own
+// costs more in waking threads than a pair does in sums. First come the tiles of all pairs' A, then
+// those of the products; whoever has computed a tile of a product adds B (A x) to it.
 class AdapterSums {
  public:
   // The rows that products have until the next call: row i of a product is row `first + i` of the
   // step. No rows: products stay as they are.
-  void Use(std::span<const AdaptedRows> rows, int64_t first = 0) {
+  void Use(const CpuAdapters* adapters, std::span<const AdaptedRows> rows, int64_t first = 0) {
+    adapters_ = adapters;
     rows_ = rows;
     first_ = first;
   }
   bool is_idle() const { return rows_.empty(); }
 
-  // For products that are computed. Those with a matrix that an adapter changes have all rows in
-  // use, in the step's order.
-  void Add(std::span<const Product> products, Compute* compute);
+  // Finds what adapters change of `products`, which must outlive their computation. Those with a
+  // matrix that an adapter changes have all rows in use, in the step's order.
+  void Plan(std::span<const Product> products, Compute* compute);
+  // How many tiles the pairs' A have.
+  int64_t n_low_tiles() const { return n_low_tiles_; }
+  // Computes tiles [begin, end) of the pairs' A. Any worker.
+  void MultiplyLow(int64_t begin, int64_t end, int worker, const MatmulKernels& kernels);
+  // Adds to tiles [begin, end) of product `i`, which are computed. Any worker, after every tile of
+  // A was begun by one.
+  void AddTo(size_t i, int64_t begin, int64_t end, int worker, const Compute& compute);
+
   // For rows of the embedding table; tokens[i] is that of row i, or negative where the row is no
   // token.
   Status AddToEmbeddings(std::span<const TokenId> tokens, const RowsView& rows, Compute* compute);
 
-  int64_t scratch_bytes() const {
-    return static_cast<int64_t>((inputs_.capacity() + lows_.capacity() + sums_.capacity()) *
-                                sizeof(float));
-  }
+  int64_t scratch_bytes() const;
 
  private:
   // What an adapter changes of some rows of a product.
   struct Change {
     const Product* product;
-    const CpuAdapter::Pair* pair;
+    const AdapterPair* pair;
     std::span<const int64_t> rows;
     std::span<const float> scales;
-    float* low = nullptr;  // A x, once it is made
+    int64_t low;  // where A x is in lows_
   };
-  // Computes the changes, and forgets them.
-  void AddChanges(Compute* compute);
-  void MultiplyLow(Compute* compute);
-  // Tiles [begin, end) of the changes of one product, whose rows' sums are made at `sum`.
-  void AddTiles(std::span<const Change> changes, int64_t begin, int64_t end, float* sum,
-                const Compute& compute) const;
+  struct Scratch {
+    std::vector<float> inputs, sums;
+  };
+  // Adds the changes of one product.
+  void AddChangesOf(const Product& product);
   // The inputs of the change's rows, which are copied if they do not follow each other.
   ActivationRows InputOf(const Change& change, float* copy) const;
+  void WaitForLow() const;
 
+  const CpuAdapters* adapters_ = nullptr;  // of rows_
   std::span<const AdaptedRows> rows_;
   int64_t first_ = 0;
-  // To be computed together: one change per product, adapter and run of rows.
-  std::vector<Change> changes_;
-  // Copied rows, results of A, and results of B; they grow.
-  std::vector<float> inputs_, lows_, sums_;
+  std::vector<Change> changes_;  // by product, then in the order of the adapters
+  std::vector<size_t> ends_;     // of each product's changes
+  int64_t n_low_tiles_ = 0;
+  std::atomic<int64_t> low_tiles_left_{0};
+  std::vector<float> lows_;
+  std::vector<Scratch> scratch_;  // by worker
 };
 
 }  // namespace weft::cpu

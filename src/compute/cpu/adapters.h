@@ -3,7 +3,7 @@
 // A product's rows get B (A x) of each of their adapters, in the adapters' order. A row's values
 // come from itself alone, whichever rows are computed with it, so its bits do too.
 //
-// CpuAdapter is immutable once bound; the rest belongs to the owner thread.
+// CpuAdapters is immutable once bound; the rest belongs to the owner thread.
 #ifndef WEFT_COMPUTE_CPU_ADAPTERS_H_
 #define WEFT_COMPUTE_CPU_ADAPTERS_H_
 
@@ -23,47 +23,73 @@
 
 namespace weft::cpu {
 
+// The matrices with which an adapter changes one of the model's; none: it does not.
+struct AdapterPair {
+  PackedMatrix a, b;
+  float factor = 1;
+
+  explicit operator bool() const { return b.tiles != nullptr; }
+};
+
+// One adapter's matrices.
 class CpuAdapter {
  public:
-  struct Pair {
-    PackedMatrix a, b;
-    float factor = 1;
-  };
-
   explicit CpuAdapter(Adapter adapter) : adapter_(std::move(adapter)) {}
-  CpuAdapter(CpuAdapter&&) = default;
 
-  // Packs what changes `linear`, whose matrix is packed at `tiles`, if anything does.
-  Status Bind(const Linear& linear, const std::byte* tiles);
-  Status BindEmbedding();
+  // Packs what changes `linear`.
+  StatusOr<AdapterPair> Pack(const Linear& linear);
+  Status PackEmbedding();
 
-  // The pair that changes the matrix at `tiles`; null if none does.
-  const Pair* Find(const std::byte* tiles) const {
-    const auto found = pairs_.find(tiles);
-    return found != pairs_.end() ? &found->second : nullptr;
-  }
-  // Its A is read from the file, row by row. Null if the embedding is not changed.
-  const Pair* embedding() const { return embedding_.b.tiles != nullptr ? &embedding_ : nullptr; }
+  // Its A is read from the file, row by row.
+  const AdapterPair& embedding() const { return embedding_; }
   // Reads A's row of the token.
   Status ReadEmbedding(int64_t token, std::span<float> low) const;
   int64_t memory_bytes() const { return memory_bytes_; }
 
  private:
-  StatusOr<PackedMatrix> Pack(TensorRef ref, int64_t first_row, int64_t n_rows);
+  StatusOr<PackedMatrix> PackRows(TensorRef ref, int64_t first_row, int64_t n_rows);
+  // Null if there is no memory.
+  std::byte* Take(size_t size);
 
   const Adapter adapter_;
-  std::unordered_map<const std::byte*, Pair> pairs_;
   std::map<int, PackedMatrix> a_;  // by tensor: matrices that are cut from one share it
-  Pair embedding_;
-  std::vector<AlignedBuffer> tiles_;
+  AdapterPair embedding_;
+  // A product's matrices lie next to each other, so that what the kernels ask for ahead is of use.
+  std::vector<AlignedBuffer> memory_;
+  std::span<std::byte> room_;  // of the last buffer
   int64_t memory_bytes_ = 0;
+};
+
+// All adapters of a model.
+class CpuAdapters {
+ public:
+  explicit CpuAdapters(const std::vector<Adapter>& adapters)
+      : adapters_(adapters.begin(), adapters.end()) {}
+
+  // Packs what changes `linear`, whose matrix is packed at `tiles`.
+  Status Bind(const Linear& linear, const std::byte* tiles);
+  Status BindEmbedding();
+
+  int64_t count() const { return std::ssize(adapters_); }
+  const CpuAdapter& operator[](int i) const { return adapters_[static_cast<size_t>(i)]; }
+  // The pairs that change the matrix at `tiles`, by adapter; empty if none does.
+  std::span<const AdapterPair> Find(const std::byte* tiles) const {
+    const auto found = pairs_.find(tiles);
+    if (found == pairs_.end()) return {};
+    return found->second;
+  }
+  int64_t memory_bytes() const;
+
+ private:
+  std::vector<CpuAdapter> adapters_;
+  std::unordered_map<const std::byte*, std::vector<AdapterPair>> pairs_;
 };
 
 // The rows of a step that use an adapter, ascending, and how strongly.
 struct AdaptedRows {
-  const CpuAdapter* adapter = nullptr;
-  std::vector<int64_t> rows;
-  std::vector<float> scales;
+  int adapter = 0;
+  std::vector<int64_t> rows = {};
+  std::vector<float> scales = {};
 };
 
 }  // namespace weft::cpu

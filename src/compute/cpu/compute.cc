@@ -23,17 +23,31 @@ ActivationRows Compute::Input(const RowsView& x, int64_t n_rows,
 
 void Compute::Multiply(std::span<const Product> products) {
   if (observe_) observe_(products);
-  MultiplyAlone(products);
-  if (!adapters_.is_idle()) adapters_.Add(products, this);
+  if (adapters_.is_idle()) return MultiplyAlone(products);
+  adapters_.Plan(products, this);
+  const int64_t n_low = adapters_.n_low_tiles();
+  ForTiles(n_low + CountTiles(products), [&](int64_t begin, int64_t end, int worker) {
+    const int64_t low_end = std::min(end, n_low);
+    if (begin < low_end) adapters_.MultiplyLow(begin, low_end, worker, mat_);
+    MultiplyTiles(
+        products, std::max(begin, n_low) - n_low, end - n_low,
+        [&](size_t i, int64_t from, int64_t to) { adapters_.AddTo(i, from, to, worker, *this); });
+  });
 }
 
 void Compute::MultiplyAlone(std::span<const Product> products) {
-  int64_t tiles = 0;
+  ForTiles(CountTiles(products), [&](int64_t begin, int64_t end, int) {
+    MultiplyTiles(products, begin, end, [](size_t, int64_t, int64_t) {});
+  });
+}
+
+int64_t Compute::CountTiles(std::span<const Product> products) {
+  int64_t n_tiles = 0;
   for (const Product& product : products) {
-    tiles += TileCount(product.matrix.n_out);
+    n_tiles += TileCount(product.matrix.n_out);
     Count(product);
   }
-  ForTiles(tiles, [&](int64_t begin, int64_t end) { MultiplyTiles(products, begin, end); });
+  return n_tiles;
 }
 
 void Compute::Count(const Product& product) {
@@ -43,20 +57,20 @@ void Compute::Count(const Product& product) {
       product.n_rows * matrix.n_out * matrix.n_in;
 }
 
-void Compute::ForTiles(int64_t n, FunctionRef<void(int64_t, int64_t)> body) {
+void Compute::ForTiles(int64_t n, FunctionRef<void(int64_t, int64_t, int)> body) {
   const auto start = std::chrono::steady_clock::now();
   // Runs of tiles long enough to stream from memory, but short enough that the threads finish
   // together.
   const int64_t grain = std::max<int64_t>(1, n / (pool_->n_threads() * int64_t{8}));
-  pool_->ParallelFor(n, pool_->n_threads() == 1 ? n : grain,
-                     [&](int64_t begin, int64_t end, int) { body(begin, end); });
+  pool_->ParallelFor(n, pool_->n_threads() == 1 ? n : grain, body);
   stats_.matmul_ns += NanosSince(start);
 }
 
-// Tiles [begin, end), counted across all products.
-void Compute::MultiplyTiles(std::span<const Product> products, int64_t begin, int64_t end) const {
+void Compute::MultiplyTiles(std::span<const Product> products, int64_t begin, int64_t end,
+                            FunctionRef<void(size_t, int64_t, int64_t)> computed) const {
   int64_t first = 0;
-  for (const Product& product : products) {
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
     const int64_t count = TileCount(product.matrix.n_out);
     const int64_t from = std::max(begin, first) - first;
     const int64_t to = std::min(end, first + count) - first;
@@ -64,14 +78,19 @@ void Compute::MultiplyTiles(std::span<const Product> products, int64_t begin, in
     if (from >= to || product.n_rows == 0) continue;
     mat_.matmul(product.matrix, product.x, product.n_rows, from, to, product.out,
                 product.out_stride);
-    if (product.bias == nullptr && product.scale == 1) continue;
-    const int64_t column = from * kTileOutputs;
-    const int64_t width = std::min(to * kTileOutputs, product.matrix.n_out) - column;
-    for (int64_t i = 0; i < product.n_rows; ++i) {
-      float* const out = product.out + i * product.out_stride + column;
-      if (product.bias != nullptr) vec_.add(product.bias + column, width, out);
-      if (product.scale != 1) vec_.scale(product.scale, width, out);
-    }
+    Finish(product, from, to);
+    computed(i, from, to);
+  }
+}
+
+void Compute::Finish(const Product& product, int64_t from, int64_t to) const {
+  if (product.bias == nullptr && product.scale == 1) return;
+  const int64_t column = from * kTileOutputs;
+  const int64_t width = std::min(to * kTileOutputs, product.matrix.n_out) - column;
+  for (int64_t i = 0; i < product.n_rows; ++i) {
+    float* const out = product.out + i * product.out_stride + column;
+    if (product.bias != nullptr) vec_.add(product.bias + column, width, out);
+    if (product.scale != 1) vec_.scale(product.scale, width, out);
   }
 }
 

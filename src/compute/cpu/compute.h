@@ -78,9 +78,7 @@ class Compute {
   }
   // The same without what adapters change.
   void MultiplyAlone(std::span<const Product> products);
-  // Calls body(begin, end) for runs of all of `n` tiles of weights. Its time is counted as that of
-  // products; Count counts what is multiplied.
-  void ForTiles(int64_t n, FunctionRef<void(int64_t, int64_t)> body);
+  // Counts what is multiplied.
   void Count(const Product& product);
   AdapterSums& adapters() { return adapters_; }
   const AdapterSums& adapters() const { return adapters_; }
@@ -119,7 +117,16 @@ class Compute {
   // A few microseconds of vector work, about the cost of waking threads.
   static constexpr int64_t kCostWorthSharing = 32768;
 
-  void MultiplyTiles(std::span<const Product> products, int64_t begin, int64_t end) const;
+  // Counts the products, and returns how many tiles they have.
+  int64_t CountTiles(std::span<const Product> products);
+  // Calls body(begin, end, worker) for runs of all of `n` tiles; its time is that of products.
+  void ForTiles(int64_t n, FunctionRef<void(int64_t, int64_t, int)> body);
+  // Tiles [begin, end), counted across all products. Calls computed(i, from, to) after tiles
+  // [from, to) of product i.
+  void MultiplyTiles(std::span<const Product> products, int64_t begin, int64_t end,
+                     FunctionRef<void(size_t, int64_t, int64_t)> computed) const;
+  // Bias and scale of tiles that are multiplied.
+  void Finish(const Product& product, int64_t from, int64_t to) const;
 
   const std::shared_ptr<ThreadPool> pool_;
   const VectorKernels& vec_;

@@ -87,7 +87,7 @@ StatusOr<std::unique_ptr<StepRun>> CpuExecutor::Begin(const Step& step) {
                           /*changes=*/false,
                           /*row_input=*/true,
                           /*mutual=*/true,
-                          /*adapters=*/std::ssize(weights_->adapters())};
+                          /*adapters=*/weights_->adapters().count()};
   WEFT_RETURN_IF_ERROR(ValidateStep(weights_->spec(), state_, limits, step));
   return CpuStepRun::Begin(*weights_, is_beside ? &beside_ : &context_, step);
 }

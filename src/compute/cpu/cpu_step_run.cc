@@ -40,7 +40,7 @@ StatusOr<bool> CpuStepRun::Advance(FunctionRef<bool()> pause) {
 
 StatusOr<bool> CpuStepRun::ComputeUntil(FunctionRef<bool()> pause) {
   // A step that ran while this one paused had other rows.
-  compute_.adapters().Use(context_->adapted);
+  compute_.adapters().Use(&context_->adapters, context_->adapted);
   if (next_block_ == 0) WEFT_RETURN_IF_ERROR(ComputeInputs());
   const auto& blocks = weights_.model().blocks;
   while (next_block_ < blocks.size()) {
@@ -310,7 +310,7 @@ void CpuStepRun::ComputeLogitsOf(const RowsView& vectors, int64_t first, int64_t
   Arena arena = context_->scratch.ForRows(n);
   const LogitsScratch scratch{spec, &arena};
   const ActivationRows input = compute_.Input(x, n, {&model.output}, scratch.input);
-  compute_.adapters().Use(context_->adapted, first);
+  compute_.adapters().Use(&context_->adapters, context_->adapted, first);
   compute_.Multiply({MakeProduct(model.output, input, n, out)});
   if (spec.logit_scale != 1 || spec.logit_softcap > 0) {
     compute_.ForEach(n, out.width * kExp, [&](int64_t i, int) {

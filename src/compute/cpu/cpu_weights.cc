@@ -116,9 +116,7 @@ BoundLinear Binder::Of(const Linear& linear) {
   bound.matrix = {Info(linear.weight).type, linear.n_in, linear.n_out, MatrixOf(RowsOf(linear))};
   if (const float* bias = Of(linear.bias)) bound.bias = bias + linear.first_row;
   bound.scale = Of(linear.scale);
-  for (CpuAdapter& adapter : weights_.adapters_) {
-    if (status_.ok()) Fail(adapter.Bind(linear, bound.matrix.tiles));
-  }
+  if (status_.ok()) Fail(weights_.adapters_.Bind(linear, bound.matrix.tiles));
   return bound;
 }
 
@@ -158,10 +156,8 @@ void Binder::Check(const Convolution& convolution) {
 Status Binder::Bind(const LoadOptions& options) {
   WEFT_RETURN_IF_ERROR(BindSpec(&weights_.model_));
   weights_.model_.token_types = Of(spec_.token_types.table);
-  for (CpuAdapter& adapter : weights_.adapters_) {
-    WEFT_RETURN_IF_ERROR(adapter.BindEmbedding());
-    weights_.memory_bytes_ += adapter.memory_bytes();
-  }
+  WEFT_RETURN_IF_ERROR(weights_.adapters_.BindEmbedding());
+  weights_.memory_bytes_ += weights_.adapters_.memory_bytes();
   // The system can drop parts of a mapped copy and read them again, at the speed of the disk. Only
   // who has asked for copies wants that.
   const bool may_exceed_memory = weights_.copy_ != nullptr && !options.packed_copies.is_default;

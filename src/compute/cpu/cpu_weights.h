@@ -104,7 +104,7 @@ class CpuWeights : public Weights {
   }
 
   const BoundModel& model() const { return model_; }
-  std::span<const CpuAdapter> adapters() const { return adapters_; }
+  const CpuAdapters& adapters() const { return adapters_; }
   // What was packed: the rows of a tensor, or of each of its matrices, from `first_row` on.
   struct PackedRows {
     const TensorInfo* tensor;
@@ -124,14 +124,14 @@ class CpuWeights : public Weights {
         isa_(isa),
         copy_(std::move(copy)),
         beside_(std::move(beside)),
-        adapters_(options.adapters.begin(), options.adapters.end()) {}
+        adapters_(options.adapters) {}
 
   const std::shared_ptr<const ModelFile> file_;
   const ModelSpec spec_;
   const Isa isa_;
   const std::unique_ptr<const PackedCopy> copy_;    // holds all matrices; may be null
   const std::shared_ptr<const CpuWeights> beside_;  // holds some of our matrices; may be null
-  std::vector<CpuAdapter> adapters_;
+  CpuAdapters adapters_;
   BoundTensors<Packed> tensors_;
   int64_t memory_bytes_ = 0;
   int64_t copy_write_us_ = 0;

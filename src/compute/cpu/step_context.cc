@@ -104,18 +104,18 @@ void StepContext::Begin(const Step& new_step) {
 
 void StepContext::SortByAdapter() {
   adapted.clear();
-  if (adapters.empty()) return;
-  std::vector<AdaptedRows> all(adapters.size());
+  if (adapters.count() == 0) return;
+  std::vector<AdaptedRows> all(static_cast<size_t>(adapters.count()));
   for (int64_t row = 0; row < n_rows(); ++row) {
     for (const AdapterUse& use : step->sequences[rows[row].sequence].adapters) {
       AdaptedRows& own = all[static_cast<size_t>(use.adapter)];
-      own.adapter = &adapters[static_cast<size_t>(use.adapter)];
+      own.adapter = use.adapter;
       own.rows.push_back(row);
       own.scales.push_back(use.scale);
     }
   }
   for (AdaptedRows& own : all) {
-    if (own.adapter != nullptr) adapted.push_back(std::move(own));
+    if (!own.rows.empty()) adapted.push_back(std::move(own));
   }
 }
 
@@ -144,7 +144,7 @@ void StepContext::KeepWantedRows() {
   chosen.resize(static_cast<size_t>(n_kept) * n_chosen);
   ropes.Fill(spec, rows, &compute);
   SortByAdapter();
-  compute.adapters().Use(adapted);
+  compute.adapters().Use(&adapters, adapted);
 }
 
 void SizeWorkspaces(StepContext* context, int64_t n_tiles, int64_t heads_per_kv_head) {

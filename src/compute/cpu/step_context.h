@@ -114,7 +114,7 @@ struct StepContext {
   CpuState& state;
   std::vector<Workspace>& workspaces;  // one per thread
   std::vector<float>& logits;          // rows of logits whose best tokens are wanted
-  std::span<const CpuAdapter> adapters;
+  const CpuAdapters& adapters;
   const Step* step = nullptr;
   std::vector<StepRow> rows;
   std::vector<int64_t> first_rows;  // per sequence, and the end
