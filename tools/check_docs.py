@@ -25,7 +25,7 @@ LIMITS = {
     "docs/same-bits.md": 580,
     "docs/file-formats.md": 700,
     "docs/extending.md": 920,
-    "docs/fleet.md": 300,
+    "docs/fleet.md": 500,
     "docs/gpu.md": 500,
     "docs/benchmarks.md": 620,
 }
