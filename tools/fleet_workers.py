@@ -75,6 +75,10 @@ def parser():
         added.add_argument("--smg", default=os.environ.get("WEFT_SMG") or shutil.which("smg"))
         added.add_argument("--smg-flags", default="--policy cache_aware", metavar="FLAGS")
 
+    def has_memory(added):
+        added.add_argument("--memory-tokens", type=int, metavar="TOKENS",
+                           help="that the KV cache of a simulated worker holds (default: as measured)")
+
     def has_trace(added):
         added.add_argument("--conversations", type=int, default=20)
         added.add_argument("--kinds", type=int, default=4, help="of agents, with a system prompt each")
@@ -105,7 +109,7 @@ def parser():
     added.add_argument("n", type=int, metavar="N")
     added.add_argument("--profile", required=True)
     added.add_argument("--port", type=int, default=0, help="of the first one (default: free ones)")
-    added.add_argument("--memory-tokens", type=int, help="of each (default: as measured)")
+    has_memory(added)
     added.add_argument("--one-machine", action="store_true",
                        help="they slow each other down as measured with --together")
 
@@ -117,6 +121,7 @@ def parser():
     added = command("compare", "The same trace on real and on simulated workers behind SMG.")
     added.add_argument("--profile", required=True, help="measured with --together")
     added.add_argument("--workers", type=int, default=3)
+    has_memory(added)
     added.add_argument("--kinds-of-workers", default="real,simulated", help="which, in which order")
     added.add_argument("--out", help="append the table to this file")
     added.add_argument("--records", metavar="FOLDER", help="write each request of both there")
@@ -124,8 +129,9 @@ def parser():
     starts_smg(added)
     has_trace(added)
 
-    added = command("register", "How long SMG takes to know N simulated workers.")
+    added = command("register", "How long SMG takes to know N simulated workers, and a trace.")
     added.add_argument("n", type=int, metavar="N")
+    has_memory(added)
     added.add_argument("--profile", required=True)
     added.add_argument("--out", help="append the table to this file")
     starts_smg(added)

@@ -19,7 +19,7 @@ from serving import Report, status_of  # noqa: E402
 def workers(kind, options):
     """The gRPC ports."""
     if kind == "simulated":
-        with processes.simulated(options.workers, options.profile, options.seed, True) as ports:
+        with processes.simulated(options.workers, options, True) as ports:
             yield ports
         return
     with contextlib.ExitStack() as end:
@@ -54,7 +54,7 @@ def compare(options, log):
 
 def register(options, log):
     profile = Profile.load(options.profile)
-    with processes.simulated(options.n, options.profile, options.seed, False) as ports:
+    with processes.simulated(options.n, options, False) as ports:
         log(f"{len(ports)} simulated workers")
         with processes.smg(options.smg, ports, shlex.split(options.smg_flags)) as (url, seconds):
             log(f"registered after {seconds:.1f} s")

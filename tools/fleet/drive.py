@@ -102,7 +102,8 @@ class Drive:
                 if not known and not is_first:
                     # The system prompt and the beginning of the next message.
                     known = record.prompt - turn.n_tokens - self.template.message
-                record.ceiling = min(known, record.prompt - 1)
+                # One cache has at least what a worker's own has, such as the template's beginning.
+                record.ceiling = min(max(known, record.cached), record.prompt - 1)
                 known = record.prompt + record.answer - 1
                 messages = [*messages, {"role": "assistant", "content": text}]
                 self.texts[conversation.number, i] = messages, known

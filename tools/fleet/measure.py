@@ -1,7 +1,12 @@
-"""Measures one real worker: what a simulated one needs to know."""
+"""Measures one real worker: what a simulated one needs to know.
+
+As a gateway asks it: over gRPC, and with a pause before each prompt, for a worker that was idle
+takes longer than a busy one.
+"""
 
 import asyncio
 import contextlib
+import itertools
 import random
 import statistics
 import time
@@ -11,7 +16,7 @@ from google.protobuf import json_format
 from smg_grpc_proto.generated import common_pb2, vllm_engine_pb2, vllm_engine_pb2_grpc
 
 from fleet import processes
-from fleet.http_stream import Refused, ask, send
+from fleet.http_stream import Refused, ask
 from fleet.step_times import Profile
 
 CANDIDATES = (
@@ -24,16 +29,22 @@ CANDIDATES = (
     "the and that with from this have they there what when boat loom name is my your who he she it"
 ).split()
 ROWS = (16, 32, 64, 128, 256, 512)
-LONG_ROWS = (1024, 2048, 4096, 8192)
+DEPTHS = (512, 1024, 2048, 4096)
 DECODING = (1, 2, 4, 8, 16)
 DECODE_TOKENS = 48
+SHORT = 128
+PAUSE_S = 0.3
+DEEPER_ROWS = (32, 64, 128)
 
 
 class Worker:
-    """A real worker, over HTTP."""
+    """A real worker: HTTP for its tokenizer, gRPC for all else."""
 
-    def __init__(self, url, seed):
+    def __init__(self, url, port, seed):
         self.url, self.dice, self.words = url, random.Random(seed), []
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        self.stub = vllm_engine_pb2_grpc.VllmEngineStub(self.channel)
+        self.names = (f"measure-{seed}-{i}" for i in itertools.count())
 
     async def find_words(self):
         """[text, tokens at the beginning, token after a space]: words that are one after a space."""
@@ -50,24 +61,19 @@ class Worker:
 
     async def times(self, tokens, n=1):
         """When it was sent, and when each token came."""
-        body = {"prompt": tokens, "max_tokens": n, "min_tokens": n, "ignore_eos": True,
-                "temperature": 0, "stream": True}
+        request = vllm_engine_pb2.GenerateRequest(
+            request_id=next(self.names), stream=True,
+            tokenized=vllm_engine_pb2.TokenizedInput(input_ids=tokens),
+            sampling_params=vllm_engine_pb2.SamplingParams(
+                temperature=0, max_tokens=n, min_tokens=n, ignore_eos=True))
         begin, times = time.monotonic(), []
-        async with send(self.url, "/v1/completions", body) as reply:
-            if reply.status != 200:
-                raise Refused(f"HTTP {reply.status}: {(await reply.body())[:300]}")
-            async for event in reply.events():
-                if "error" in event:
-                    raise Refused(str(event["error"]))
-                # Others say that the server is still at work.
-                if event.get("choices") and event["choices"][0].get("text"):
-                    times.append(time.monotonic())
+        async for reply in self.stub.Generate(request):
+            times += [time.monotonic()] * len(reply.chunk.token_ids)
         return begin, times
 
     async def first_s(self, tokens):
+        await asyncio.sleep(PAUSE_S)
         begin, times = await self.times(tokens)
-        if not times:
-            raise Refused("an answer had no token")
         return times[0] - begin
 
     async def gap_s(self, n, depth, repeats):
@@ -86,39 +92,42 @@ class Worker:
         return statistics.median(gaps) if gaps else None
 
 
-async def median_first(worker, rows, repeats, before=0):
-    """Of prompts with so many tokens after `before` cached ones."""
+async def median_first(worker, rows, repeats, prefix=()):
+    """Of prompts with so many tokens after cached ones; short ones take little time, and more of
+    them."""
     found = []
-    for _ in range(repeats):
-        prefix = worker.prompt(before)
-        if before:
-            await worker.times(prefix)
-        found.append(await worker.first_s(prefix + worker.prompt(rows)))
+    for _ in range(repeats if rows > SHORT else 2 * repeats + 1):
+        found.append(await worker.first_s([*prefix, *worker.prompt(rows)]))
     return statistics.median(found)
 
 
 async def prompt_times(worker, longest, repeats, log):
-    """[rows, s] without attention, and the attention to one position."""
+    """Of a request whose prompt is cached, of prompts by (rows, cached ones before them), and of the
+    attention to one position."""
     cached = worker.prompt(32)
     await worker.times(cached)
     at_once = statistics.median([await worker.first_s(cached) for _ in range(2 * repeats + 1)])
     firsts = {}
-    for rows in [rows for rows in (*ROWS, *LONG_ROWS) if rows <= longest]:
+    for rows in [rows for rows in ROWS if rows <= longest]:
         firsts[rows, 0] = await median_first(worker, rows, repeats)
         log(f"prompt of {rows}: {firsts[rows, 0]:.3f} s")
-    for before in [before for before in LONG_ROWS if before + 256 <= longest]:
-        firsts[256, before] = await median_first(worker, 256, repeats, before)
-        log(f"256 tokens after {before} cached ones: {firsts[256, before]:.3f} s")
+    for before in [before for before in DEPTHS if before + DEEPER_ROWS[-1] <= longest]:
+        prefix = worker.prompt(before)
+        await worker.times(prefix)
+        for rows in DEEPER_ROWS:
+            firsts[rows, before] = await median_first(worker, rows, repeats, prefix)
+            log(f"{rows} tokens after {before} cached ones: {firsts[rows, before]:.3f} s")
     # The same rows deeper: the difference is attention.
-    slopes = [(first - firsts[256, 0]) / (256 * before)
+    slopes = [(first - firsts[rows, 0]) / (rows * before)
               for (rows, before), first in firsts.items() if before]
     attention = max(0.0, statistics.median(slopes)) if slopes else 0.0
     return at_once, firsts, attention
 
 
 def rows_of(firsts, attention, request_s):
+    """[rows, s] without attention."""
     points = [[rows, max(1e-5, first - request_s - attention * rows * rows / 2)]
-              for (rows, before), first in sorted(firsts.items()) if not before and rows <= ROWS[-1]]
+              for (rows, before), first in sorted(firsts.items()) if not before]
     # A longer one never takes less.
     for i in range(1, len(points)):
         points[i][1] = max(points[i][1], points[i - 1][1])
@@ -160,8 +169,9 @@ def describe(port):
     return model, server, load, bundle
 
 
-async def measured(urls, port, repeats, longest, log):
-    worker = Worker(urls[0], 1)
+async def measured(places, repeats, longest, log):
+    port = places[0][1]
+    worker = Worker(*places[0], seed=1)
     await worker.find_words()
     log(f"{len(worker.words)} words are one token each")
     model, server, load, bundle = describe(port)
@@ -174,16 +184,18 @@ async def measured(urls, port, repeats, longest, log):
             break
         decode.append([n, step_s])
         log(f"{n} sessions decode: {1000 * decode[-1][1]:.1f} ms a step")
-    decode_attention = max(
-        0.0, (await worker.gap_s(1, longest, repeats) - decode[0][1]) / longest)
+    deep = min(longest, DEPTHS[1])
+    decode_attention = max(0.0, (await worker.gap_s(1, deep, repeats) - decode[0][1]) / deep)
     request_s = max(0.0, at_once - decode[0][1])
     # From here on without the part of attention that the short prompts have.
     decode = [[n, max(1e-5, s - n * 48 * decode_attention)] for n, s in decode]
     workers = [worker]
-    for i, url in enumerate(urls[1:]):
-        workers.append(Worker(url, 2 + i))
+    for i, place in enumerate(places[1:]):
+        workers.append(Worker(*place, seed=2 + i))
         workers[-1].words = worker.words
-    together = await slowdown(workers, repeats, log) if len(urls) > 1 else [1.0]
+    together = await slowdown(workers, repeats, log) if len(places) > 1 else [1.0]
+    for each in workers:
+        await each.channel.close()
     return Profile(model=model, server=server, page_tokens=server["block_size"],
                    cache_tokens=load.max_total_num_tokens, max_running=server["max_num_seqs"],
                    prompt_rows=rows_of(firsts, attention, request_s), attention_s=attention,
@@ -194,11 +206,9 @@ async def measured(urls, port, repeats, longest, log):
 def run(options, log):
     with contextlib.ExitStack() as end:
         if options.url:
-            urls, port = [options.url], options.grpc
+            places = [(options.url, options.grpc)]
         else:
-            started = [end.enter_context(processes.weft(options)) for _ in range(options.together)]
-            urls, port = [url for url, _ in started], started[0][1]
-        profile = asyncio.run(measured(
-            urls, port, options.repeats, options.longest, log))
+            places = [end.enter_context(processes.weft(options)) for _ in range(options.together)]
+        profile = asyncio.run(measured(places, options.repeats, options.longest, log))
     profile.save(options.out)
     log(f"{options.out}: {profile.cache_tokens} tokens in pages of {profile.page_tokens}")

@@ -81,10 +81,11 @@ def weft(options):
 
 
 @contextlib.contextmanager
-def simulated(n, profile, seed, one_machine):
+def simulated(n, options, one_machine):
     """The gRPC ports of workers in a process of their own."""
-    command = [sys.executable, ENTRY, "run", n, "--profile", profile, "--seed", seed,
-               *(["--one-machine"] if one_machine else [])]
+    command = [sys.executable, ENTRY, "run", n, "--profile", options.profile,
+               "--seed", options.seed, *(["--one-machine"] if one_machine else []),
+               *(["--memory-tokens", options.memory_tokens] if options.memory_tokens else [])]
     with Program(command) as program:
         text, = program.wait_for(r"gRPC ports: ([\d ]+)\n")
         yield [int(port) for port in text.split()]
@@ -110,13 +111,15 @@ def smg(program, ports, flags=(), seconds=START_S):
     begin = time.monotonic()
     with Program(command) as gateway:
         url = f"http://127.0.0.1:{port}"
+        # To list very many takes the gateway a while.
+        pause_s = max(0.2, len(ports) / 500)
         while not (gateway_ready(url) == len(ports) and answers(url)):
             if gateway.process.poll() is not None:
                 raise gateway.failure(f"ended with {gateway.process.returncode}")
             if time.monotonic() - begin > seconds:
                 raise gateway.failure(f"has {gateway_ready(url)} of {len(ports)} workers after "
                                       f"{seconds} s")
-            time.sleep(0.2)
+            time.sleep(pause_s)
         yield url, time.monotonic() - begin
 
 
