@@ -77,11 +77,12 @@ def parser():
 
     def has_memory(added):
         added.add_argument("--memory-tokens", type=int, metavar="TOKENS",
-                           help="that the KV cache of a simulated worker holds (default: as measured)")
+                           help="in the KV cache of a simulated worker (default: as measured)")
 
     def has_trace(added):
         added.add_argument("--conversations", type=int, default=20)
-        added.add_argument("--kinds", type=int, default=4, help="of agents, with a system prompt each")
+        added.add_argument("--kinds", type=int, default=4,
+                           help="of agents, with a system prompt each")
         added.add_argument("--system-tokens", type=int, default=1500)
         added.add_argument("--turns", type=float, default=5, help="of a conversation, on average")
         added.add_argument("--result-tokens", type=int, default=150,

@@ -23,7 +23,8 @@ SKIP = 77
 TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "fleet_workers.py"
 CONVERSATIONS = 20
 TRACE = ["--conversations", CONVERSATIONS, "--kinds", 2, "--system-tokens", 200,
-         "--result-tokens", 20, "--answer-tokens", 6, "--turns", 3, "--every", 0.05, "--think", 0.05]
+         "--result-tokens", 20, "--answer-tokens", 6, "--turns", 3, "--every", 0.05,
+         "--think", 0.05]
 
 
 def python_with_packages(smg):

@@ -133,7 +133,8 @@ class Drive:
                 if "error" in event:
                     raise Refused(str(event["error"]))
                 if usage := event.get("usage"):
-                    record.prompt, record.answer = usage["prompt_tokens"], usage["completion_tokens"]
+                    record.prompt = usage["prompt_tokens"]
+                    record.answer = usage["completion_tokens"]
                     record.cached = (usage.get("prompt_tokens_details") or {}).get(
                         "cached_tokens") or 0
                 for choice in event.get("choices") or ():
@@ -155,7 +156,8 @@ class Drive:
                                    for name in ("prompt", "cached", "ceiling"))
         gaps = [(record.total_s - record.first_s) / (record.answer - 1)
                 for record in good if record.answer > 1]
-        shares = sorted(collections.Counter(record.worker for record in good).values(), reverse=True)
+        served = collections.Counter(record.worker for record in good)
+        shares = sorted(served.values(), reverse=True)
         most = 8
         by_worker = " ".join(map(str, shares[:most]))
         if len(shares) > most:

@@ -47,14 +47,14 @@ class Worker:
         self.names = (f"measure-{seed}-{i}" for i in itertools.count())
 
     async def find_words(self):
-        """[text, tokens at the beginning, token after a space]: words that are one after a space."""
+        """[text, tokens at the beginning, token after a space] of words with one such token."""
         for word in dict.fromkeys(CANDIDATES):
             first = (await ask(self.url, "/tokenize", {"content": word}))["tokens"]
             both = (await ask(self.url, "/tokenize", {"content": f"{word} {word}"}))["tokens"]
             if both[:-1] == first:
                 self.words.append([word, first, both[-1]])
         if len(self.words) < 8:
-            raise Refused(f"only {len(self.words)} words are one token for this model: take another")
+            raise Refused(f"only {len(self.words)} words are one token here: take another model")
 
     def prompt(self, n):
         return [self.dice.choice(self.words)[2] for _ in range(n)]
@@ -77,8 +77,8 @@ class Worker:
         return times[0] - begin
 
     async def gap_s(self, n, depth, repeats):
-        """The time of a step that decodes n sessions whose prompts have that many tokens; None where
-        they are over before all have begun."""
+        """The time of a step that decodes n sessions whose prompts have that many tokens; None
+        where they are over before all have begun."""
         gaps = []
         for _ in range(repeats):
             answers = await asyncio.gather(
@@ -102,8 +102,8 @@ async def median_first(worker, rows, repeats, prefix=()):
 
 
 async def prompt_times(worker, longest, repeats, log):
-    """Of a request whose prompt is cached, of prompts by (rows, cached ones before them), and of the
-    attention to one position."""
+    """Of a request whose prompt is cached, of prompts by (rows, cached ones before them), and of
+    the attention to one position."""
     cached = worker.prompt(32)
     await worker.times(cached)
     at_once = statistics.median([await worker.first_s(cached) for _ in range(2 * repeats + 1)])

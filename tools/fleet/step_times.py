@@ -30,7 +30,8 @@ class Profile:
     stretch: float = 3.0       # how much longer prompts may make the time between two tokens
     # How many times longer a step takes while that many workers of one machine compute.
     together: list = dataclasses.field(default_factory=lambda: [1.0])
-    words: list = dataclasses.field(default_factory=list)  # [text, tokens at the beginning, token after a space]
+    # [text, tokens at the beginning, token after a space]
+    words: list = dataclasses.field(default_factory=list)
     tokenizer: bytes = b""     # its bundle, of GetTokenizer
 
     def prompt_s(self, rows, depth):

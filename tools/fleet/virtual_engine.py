@@ -66,6 +66,7 @@ class VirtualEngine:
             turn.say(None)
         else:
             self.queued.append(turn)
+            self.admit()  # as Weft does in the pauses of a step
 
     def cancel(self, turn):
         turn.cancelled = True
@@ -200,7 +201,8 @@ class VirtualEngine:
             rows = min(turn.pending, room)
             while rows > MIN_BESIDE_ROWS and self.beside(turn, rows) > budget:
                 rows = rows * 3 // 4
-            if rows <= 0 or (rows < turn.pending and rows <= MIN_BESIDE_ROWS and parts[n_decoding:]):
+            is_first = not parts[n_decoding:]
+            if rows <= 0 or (rows < turn.pending and rows <= MIN_BESIDE_ROWS and not is_first):
                 break
             if not turn.hold.room_for(rows):
                 continue
