@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "answer/agent_prompts.h"
 #include "answer/answer_ends.h"
 #include "answer/error_details.h"
 #include "answer/picture_encoding.h"
@@ -383,6 +384,9 @@ Status Answerer::PrepareChat(Ask* ask, PromptRecord* record, AnswerPlan* plan) c
     PlaceMarks(prompts(), ask->domain, known.chat, ask->marks, turn.PromptSize(model().row_width()),
                &turn);
     if (turn.parts == nullptr) {
+      if (parts_.agents != nullptr && turn.adapters_are_default) {
+        parts_.agents->Note(ask->domain, ask->chat);
+      }
       *record =
           prompts().Track(ask->domain, std::move(prompt.text), known.chat, std::move(ask->list));
     }

@@ -41,6 +41,7 @@ struct AnswerPolicy {
   AnswerEnds ends = {};
 };
 
+class AgentPrompts;
 class Pictures;
 struct PictureWait;
 
@@ -51,6 +52,7 @@ class Answerer {
     std::shared_ptr<const ChatFormat> chat;
     std::shared_ptr<PromptMaker> prompts;
     std::shared_ptr<CacheReports> reports = nullptr;  // null: none are made
+    std::shared_ptr<AgentPrompts> agents = nullptr;   // null: nobody remembers what they begin with
     Engine* engine = nullptr;                         // outlives the answerer
     TurnObserver* observer = nullptr;                 // outlives the answerer; null: nobody counts
     std::shared_ptr<Pictures> pictures = nullptr;     // null: the model sees none

@@ -415,6 +415,37 @@ class LifeTest(ServeTest):
                 self.assertEqual(listed(), [])
                 self.assertEqual(os.listdir(os.path.join(runtime, "weft")), [])
 
+    def test_what_agents_say_first_is_computed_before_they_come_back(self):
+        def chat(server, question):
+            body = {**self.dated_chat(27), "session_id": question}
+            body["messages"][1]["content"] = question
+            return server.ask("POST", "/v1/chat/completions", body).json["usage"]
+
+        with tempfile.TemporaryDirectory(dir=self.dir) as folder:
+            env = {"XDG_RUNTIME_DIR": folder}
+
+            def listed():
+                model = weft("ps", "--json", env=env).json_lines[0]["models"][0]
+                return model["agents"], model["ready_agents"]
+
+            flags = ("--ctx", 20000, "--state-dir", f"{folder}/state")
+            with Server(self.model, *flags, "--kv", "f16") as server:
+                server.ready()
+                for question in ("one", "two"):
+                    n_tokens = chat(server, question)["prompt_tokens"]
+                self.assertEqual(server.end(), 0, server.log)
+            with Server(self.model, *flags, "--kv", "q8_0", "--warm-prompts", 0, env=env) as server:
+                server.ready()
+                server.until(lambda: listed() == (1, 0), "an agent is known")
+                self.assertIn("prompts of 1 agents, 0 computed", weft("ps", env=env).text)
+                self.assertEqual(server.end(), 0, server.log)
+            with Server(self.model, *flags, "--kv", "q8_0", env=env) as server:
+                server.ready()
+                server.until(lambda: listed() == (1, 1), "its prompt is computed")
+                self.assertIn("computed ahead", server.log)
+                cached = chat(server, "three")["prompt_tokens_details"]["cached_tokens"]
+                self.assertGreater(cached, n_tokens - 100)
+
     def test_a_port_in_use_is_an_error(self):
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))

@@ -37,7 +37,9 @@ void PrintJson(const std::string& folder) {
     for (const RunningModel& model : server.models) {
       models.push_back({{"name", model.name},
                         {"memory_bytes", model.memory_bytes},
-                        {"adapters", model.adapters}});
+                        {"adapters", model.adapters},
+                        {"agents", model.agents},
+                        {"ready_agents", model.ready_agents}});
     }
     PrintJsonLine({{"address", server.address},
                    {"model", server.model},
@@ -50,13 +52,16 @@ void PrintJson(const std::string& folder) {
   }
 }
 
-// A line for each model of a server that has several, or adapters.
+// A line for each model of a server that has several, or adapters, or agents that came back.
 void AddModels(const RunningServer& server, std::vector<std::vector<std::string>>* table) {
   for (const RunningModel& model : server.models) {
-    if (server.models.size() == 1 && model.adapters.empty()) continue;
+    if (server.models.size() == 1 && model.adapters.empty() && model.agents == 0) continue;
     std::string name = StrCat("- ", Printable(model.name, 60));
     if (!model.adapters.empty()) {
       StrAppend(&name, " with ", Printable(StrJoin(model.adapters, ", "), 60));
+    }
+    if (model.agents > 0) {
+      StrAppend(&name, ", prompts of ", model.agents, " agents, ", model.ready_agents, " computed");
     }
     table->push_back({"", std::move(name), "", "",
                       HumanBytes(static_cast<uint64_t>(model.memory_bytes)), "", ""});
@@ -110,7 +115,8 @@ CommandBody MakePsCommand(CLI::App* app) {
   app->footer(
       "\nLists this user's running servers once they are ready: address, model, number of named\n"
       "sessions, running turns, memory (weights, conversations and working space), and uptime.\n"
-      "If a server has several models or adapters, the memory of each loaded model follows.");
+      "If a server has several models or adapters, the memory of each loaded model follows; and\n"
+      "how many agents came back, and of how many the system prompt and tools are computed.");
   return [flags] { return Ps(*flags); };
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "answer/agent_prompts.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "cli/serve/server_figures.h"
@@ -41,6 +42,11 @@ void AddModel(const std::string& name, serve::Host& host, RunningServer* server)
   model.name = name;
   model.memory_bytes = figures.weight_bytes + figures.state_bytes + figures.other_bytes;
   server->memory_bytes += model.memory_bytes;
+  if (const auto& agents = host.answerer().parts().agents; agents != nullptr) {
+    const auto counts = agents->counts();
+    model.agents = counts.known;
+    model.ready_agents = counts.ready;
+  }
   const auto& adapters = host.defaults().adapters;
   if (adapters == nullptr) return;
   for (const auto& adapter : adapters->List()) model.adapters.push_back(adapter.name);

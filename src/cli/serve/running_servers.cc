@@ -59,7 +59,9 @@ std::vector<nlohmann::json> ItemsIn(const nlohmann::json& object, const char* ke
 
 RunningModel ModelIn(const nlohmann::json& object) {
   RunningModel model{.name = TextIn(object, "name"),
-                     .memory_bytes = NumberIn(object, "memory_bytes")};
+                     .memory_bytes = NumberIn(object, "memory_bytes"),
+                     .agents = NumberIn(object, "agents"),
+                     .ready_agents = NumberIn(object, "ready_agents")};
   for (const nlohmann::json& adapter : ItemsIn(object, "adapters")) {
     if (adapter.is_string()) model.adapters.push_back(adapter.get<std::string>());
   }
@@ -129,8 +131,11 @@ Status ServerEntry::Write(const RunningServer& server) {
                          {"running", server.running},
                          {"memory_bytes", server.memory_bytes}};
   for (const RunningModel& model : server.models) {
-    json["models"].push_back(
-        {{"name", model.name}, {"memory_bytes", model.memory_bytes}, {"adapters", model.adapters}});
+    json["models"].push_back({{"name", model.name},
+                              {"memory_bytes", model.memory_bytes},
+                              {"adapters", model.adapters},
+                              {"agents", model.agents},
+                              {"ready_agents", model.ready_agents}});
   }
   return hub::ReplaceFile(stem_ + ".new", stem_ + ".json",
                           json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -25,6 +25,8 @@ struct RunningModel {
   std::string name;
   int64_t memory_bytes = 0;
   std::vector<std::string> adapters = {};
+  // What agents begin with: how many come back, and how many are computed.
+  int64_t agents = 0, ready_agents = 0;
 
   bool operator==(const RunningModel&) const = default;
 };

@@ -29,15 +29,18 @@ class RunningServersTest : public ::testing::Test {
     return std::distance(std::filesystem::directory_iterator(folder_),
                          std::filesystem::directory_iterator());
   }
-  const RunningServer server_ = {
-      .pid = getpid(),
-      .address = "http://127.0.0.1:8080",
-      .model = "tiny",
-      .started_s = 100,
-      .sessions = 3,
-      .running = 1,
-      .memory_bytes = 1 << 20,
-      .models = {{.name = "tiny", .memory_bytes = 1 << 20, .adapters = {"law", "rhyme"}}}};
+  const RunningServer server_ = {.pid = getpid(),
+                                 .address = "http://127.0.0.1:8080",
+                                 .model = "tiny",
+                                 .started_s = 100,
+                                 .sessions = 3,
+                                 .running = 1,
+                                 .memory_bytes = 1 << 20,
+                                 .models = {{.name = "tiny",
+                                             .memory_bytes = 1 << 20,
+                                             .adapters = {"law", "rhyme"},
+                                             .agents = 3,
+                                             .ready_agents = 2}}};
   std::string folder_;
 };
 

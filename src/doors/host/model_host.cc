@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "answer/answer_ends.h"
+#include "answer/chat/own_reply.h"
 #include "answer/pictures.h"
 #include "base/clock.h"
 #include "base/strings.h"
+#include "engine/kv_type.h"
 
 namespace weft::serve {
 
@@ -89,17 +91,39 @@ Status ModelHost::TryLoad() {
     pictures = std::make_shared<Pictures>(std::move(encoder), engine_.get(),
                                           defaults_.server.image_cache_bytes);
   }
-  answerer_ = std::make_unique<Answerer>(PartsFor(*std::move(chat), std::move(pictures)));
   // The engine now owns the state directory.
-  if (!engine.state_dir.empty() && defaults_.server.restore_reasoning) {
-    const Status kept = KeepReplies();
+  const auto tell = [&engine](const Status& kept) {
     if (!kept.ok() && engine.on_notice) engine.on_notice(std::string(Message(kept)));
+  };
+  std::shared_ptr<AgentPrompts> agents;
+  if (!engine.state_dir.empty()) {
+    auto opened = OpenAgents(**chat);
+    tell(opened.status());
+    if (opened.ok()) agents = *std::move(opened);
+  }
+  answerer_ = std::make_unique<Answerer>(PartsFor(*std::move(chat), std::move(pictures), agents));
+  if (!engine.state_dir.empty() && defaults_.server.restore_reasoning) tell(KeepReplies());
+  if (agents != nullptr) {
+    warmer_ = std::make_unique<PromptWarmer>(
+        answerer_.get(), agents.get(),
+        PromptWarmer::Options{.tokens_per_hour = defaults_.server.warm_prompts,
+                              .on_notice = engine.on_notice});
   }
   return OkStatus();
 }
 
+StatusOr<std::shared_ptr<AgentPrompts>> ModelHost::OpenAgents(const ChatFormat& chat) const {
+  const EngineOptions& engine = engine_->options();
+  return AgentPrompts::Open(
+      {.directory = options_.engine.state_dir,
+       .form =
+           StrCat("weft ", WEFT_VERSION, ", model ", model_->fingerprint(), ", kv ",
+                  KvNameOf(engine), ", template ", HashOfPrompt(chat.chat_template().source()))});
+}
+
 Answerer::Parts ModelHost::PartsFor(std::shared_ptr<const ChatFormat> chat,
-                                    std::shared_ptr<Pictures> pictures) {
+                                    std::shared_ptr<Pictures> pictures,
+                                    std::shared_ptr<AgentPrompts> agents) {
   PromptMaker::Options prompts{.memory = options_.prompt_memory,
                                .reply_memory_bytes = options_.reply_memory_bytes,
                                .restore_reasoning = defaults_.server.restore_reasoning};
@@ -107,6 +131,7 @@ Answerer::Parts ModelHost::PartsFor(std::shared_ptr<const ChatFormat> chat,
           .chat = chat,
           .prompts = std::make_shared<PromptMaker>(model_, chat, prompts),
           .reports = std::make_shared<CacheReports>(),
+          .agents = std::move(agents),
           .engine = engine_.get(),
           .observer = &metrics_,
           .pictures = std::move(pictures),
@@ -176,6 +201,7 @@ Status ModelHost::Drain(std::chrono::milliseconds grace) {
     MutexLock lock(&mutex_);
     while (is_loading_) load_end_.Wait(&mutex_);
   }
+  if (warmer_ != nullptr) warmer_->Stop();
   return engine_ == nullptr ? OkStatus() : engine_->Shutdown(grace);
 }
 

@@ -24,6 +24,8 @@
 #include <thread>
 #include <vector>
 
+#include "answer/agent_prompts.h"
+#include "answer/prompt_warmer.h"
 #include "answer/reply_log.h"
 #include "base/mutex.h"
 #include "doors/host/drain_switch.h"
@@ -85,8 +87,10 @@ class ModelHost : public Host {
   void Load();
   Status TryLoad();
   Answerer::Parts PartsFor(std::shared_ptr<const ChatFormat> chat,
-                           std::shared_ptr<Pictures> pictures);
+                           std::shared_ptr<Pictures> pictures,
+                           std::shared_ptr<AgentPrompts> agents);
   Status KeepReplies();
+  StatusOr<std::shared_ptr<AgentPrompts>> OpenAgents(const ChatFormat& chat) const;
 
   const Options options_;
   const int64_t created_s_;
@@ -104,6 +108,7 @@ class ModelHost : public Host {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Answerer> answerer_;
   std::unique_ptr<ReplyLog> reply_log_;
+  std::unique_ptr<PromptWarmer> warmer_;  // null: without a state directory
   std::thread loader_;
 };
 
