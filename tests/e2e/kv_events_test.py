@@ -20,6 +20,7 @@ from weft_process import TIMEOUT_S, weft
 HERE = pathlib.Path(__file__).resolve().parent
 ANYWHERE = ("--kv-events", "tcp://127.0.0.1:0")
 END = b"\xff" * 8
+OPERATIONS = int(os.environ.get("WEFT_OPERATIONS", 150))  # at random, with evictions
 
 
 def define_events():
@@ -191,7 +192,7 @@ class KvEventsTest(ServeTest):
             router, client = Router(), self.subscribe(port)
             chance = random.Random(5)
             trunks = [self.tokens(200, i) for i in range(6)]
-            for i in range(150):
+            for i in range(OPERATIONS):
                 trunk = chance.choice(trunks)
                 prompt = trunk[:chance.randrange(60, 200)] + self.tokens(
                     chance.randrange(1, 90), 50 + i)
