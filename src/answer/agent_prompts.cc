@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "answer/chat/own_reply.h"
 #include "base/clock.h"
 #include "base/files/file_io.h"
 #include "base/strings.h"
+#include "nlohmann/json.hpp"
 
 namespace weft::serve {
 namespace {
@@ -62,6 +64,7 @@ std::string JsonText(const Json& json) {
 ChatRequest ChatOf(const Json& json) {
   ChatRequest chat;
   chat.add_generation_prompt = false;
+  (void)json.at("variables").get_ref<const Json::object_t&>();
   chat.variables = json.at("variables");
   chat.past_thoughts =
       static_cast<PastThoughts>(std::clamp(json.at("past_thoughts").get<int>(), 0, 2));
@@ -81,10 +84,8 @@ ChatRequest ChatOf(const Json& json) {
   return chat;
 }
 
-uint64_t IdOf(std::string_view domain, const ChatRequest& chat, size_t* n_bytes) {
-  const std::string text = JsonText(ChatJson(chat));
-  *n_bytes = text.size();
-  return HashOfPrompt(StrCat(domain, "\n", text));
+uint64_t IdOf(std::string_view tenant, std::string_view chat) {
+  return HashOfPrompt(StrCat(tenant, "\n", chat));
 }
 
 }  // namespace
@@ -97,24 +98,8 @@ StatusOr<std::unique_ptr<AgentPrompts>> AgentPrompts::Open(Options options) {
   return prompts;
 }
 
-nlohmann::ordered_json AgentPrompts::JsonOf(const Entry& entry) {
-  return {{"domain", entry.prompt.domain},
-          {"conversations", entry.conversations},
-          {"used_s", entry.used_s},
-          {"form", entry.form},
-          {"chat", ChatJson(entry.prompt.chat)}};
-}
-
-AgentPrompts::Entry AgentPrompts::EntryOf(const Json& json) {
-  Entry entry;
-  entry.conversations = json.at("conversations").get<int64_t>();
-  entry.used_s = json.at("used_s").get<int64_t>();
-  entry.form = json.at("form").get<std::string>();
-  entry.prompt.domain = json.at("domain").get<std::string>();
-  entry.prompt.chat = ChatOf(json.at("chat"));
-  size_t n_bytes = 0;
-  entry.prompt.id = IdOf(entry.prompt.domain, entry.prompt.chat, &n_bytes);
-  return entry;
+int64_t AgentPrompts::Now() const {
+  return options_.now_s != 0 ? options_.now_s : WallClockMicros() / 1'000'000;
 }
 
 Status AgentPrompts::Read() {
@@ -132,56 +117,71 @@ Status AgentPrompts::Read() {
   try {
     const Json json = Json::parse(text);
     if (json.at("version").get<int>() != kAgentsVersion) return OkStatus();
-    for (const Json& entry : json.at("prompts")) entries_.push_back(EntryOf(entry));
+    for (const Json& each : json.at("prompts")) {
+      Entry entry;
+      entry.tenant = each.at("tenant").get<std::string>();
+      entry.conversations = each.at("conversations").get<int64_t>();
+      entry.used_s = each.at("used_s").get<int64_t>();
+      entry.form = each.at("form").get<std::string>();
+      entry.chat = std::make_shared<const std::string>(JsonText(ChatJson(ChatOf(each.at("chat")))));
+      entry.id = IdOf(entry.tenant, *entry.chat);
+      if (Now() - entry.used_s <= options_.max_age_s) entries_.push_back(std::move(entry));
+    }
   } catch (const Json::exception&) {
     entries_.clear();
   }
   return OkStatus();
 }
 
-void AgentPrompts::Note(std::string_view domain, const ChatRequest& chat) {
-  if (!Begins(chat.conversation)) return;
-  ChatRequest beginning = BeginningOf(chat);
-  if (beginning.conversation.messages.empty() && beginning.conversation.tools.empty()) return;
-  size_t n_bytes = 0;
-  const uint64_t id = IdOf(domain, beginning, &n_bytes);
-  if (n_bytes < options_.min_bytes || n_bytes > options_.max_bytes) return;
+void AgentPrompts::MakeRoom(std::string_view tenant) {
+  const auto n_own = std::ranges::count(entries_, tenant, &Entry::tenant);
+  const bool is_full = entries_.size() >= options_.max_prompts;
+  if (!is_full && static_cast<size_t>(n_own) < options_.max_prompts_of_tenant) return;
+  entries_.erase(std::ranges::min_element(entries_, {}, [&](const Entry& entry) {
+    return std::tuple(!is_full && entry.tenant != tenant, ComesBack(entry), entry.used_s);
+  }));
+}
+
+uint64_t AgentPrompts::Note(std::string_view tenant, const ChatRequest& chat) {
+  if (!Begins(chat.conversation)) return 0;
+  const ChatRequest beginning = BeginningOf(chat);
+  if (beginning.conversation.messages.empty() && beginning.conversation.tools.empty()) return 0;
+  auto text = std::make_shared<const std::string>(JsonText(ChatJson(beginning)));
+  if (text->size() < options_.min_bytes || text->size() > options_.max_bytes) return 0;
+  const uint64_t id = IdOf(tenant, *text);
   MutexLock lock(&mutex_);
-  auto found = std::ranges::find(entries_, id, [](const Entry& entry) { return entry.prompt.id; });
+  auto found = std::ranges::find(entries_, id, &Entry::id);
   if (found == entries_.end()) {
-    if (entries_.size() >= options_.max_prompts) {
-      entries_.erase(std::ranges::min_element(entries_, {}, [this](const Entry& entry) {
-        return std::pair(ComesBack(entry), entry.used_s);
-      }));
-    }
-    entries_.push_back(
-        {.prompt = {.id = id, .domain = std::string(domain), .chat = std::move(beginning)}});
+    MakeRoom(tenant);
+    entries_.push_back({.id = id, .tenant = std::string(tenant), .chat = std::move(text)});
     found = entries_.end() - 1;
   }
   ++found->conversations;
-  found->used_s = WallClockMicros() / 1'000'000;
-  found->form = options_.form;
+  found->used_s = Now();
   is_saved_ = false;
-}
-
-std::optional<AgentPrompt> AgentPrompts::Next() const {
-  MutexLock lock(&mutex_);
-  const Entry* next = nullptr;
-  for (const Entry& entry : entries_) {
-    if (!ComesBack(entry) || entry.form == options_.form) continue;
-    if (next == nullptr || entry.conversations > next->conversations) next = &entry;
-  }
-  if (next == nullptr) return std::nullopt;
-  return next->prompt;
+  return id;
 }
 
 void AgentPrompts::SetReady(uint64_t id) {
   MutexLock lock(&mutex_);
-  for (Entry& entry : entries_) {
-    if (entry.prompt.id != id || entry.form == options_.form) continue;
-    entry.form = options_.form;
-    is_saved_ = false;
+  const auto found = std::ranges::find(entries_, id, &Entry::id);
+  if (found == entries_.end() || IsReady(*found)) return;
+  found->form = options_.form;
+  is_saved_ = false;
+}
+
+std::optional<AgentPrompt> AgentPrompts::Next(const std::set<uint64_t>& skipped) const {
+  std::optional<Entry> next;
+  {
+    MutexLock lock(&mutex_);
+    for (const Entry& entry : entries_) {
+      if (!ComesBack(entry) || IsReady(entry) || skipped.contains(entry.id)) continue;
+      if (!next || entry.used_s > next->used_s) next = entry;
+    }
   }
+  if (!next) return std::nullopt;
+  return AgentPrompt{
+      .id = next->id, .tenant = next->tenant, .chat = ChatOf(Json::parse(*next->chat))};
 }
 
 AgentPrompts::Counts AgentPrompts::counts() const {
@@ -190,25 +190,32 @@ AgentPrompts::Counts AgentPrompts::counts() const {
   for (const Entry& entry : entries_) {
     if (!ComesBack(entry)) continue;
     ++counts.known;
-    if (entry.form == options_.form) ++counts.ready;
+    if (IsReady(entry)) ++counts.ready;
   }
   return counts;
 }
 
 Status AgentPrompts::Save() {
-  std::string text;
+  std::vector<Entry> entries;
   {
     MutexLock lock(&mutex_);
     if (is_saved_) return OkStatus();
     is_saved_ = true;
-    Json prompts = Json::array();
-    for (const Entry& entry : entries_) prompts.push_back(JsonOf(entry));
-    text = JsonText({{"version", kAgentsVersion}, {"prompts", std::move(prompts)}});
+    entries = entries_;
   }
+  Json prompts = Json::array();
+  for (const Entry& entry : entries) {
+    prompts.push_back({{"tenant", entry.tenant},
+                       {"conversations", entry.conversations},
+                       {"used_s", entry.used_s},
+                       {"form", entry.form},
+                       {"chat", Json::parse(*entry.chat)}});
+  }
+  const std::string text = JsonText({{"version", kAgentsVersion}, {"prompts", std::move(prompts)}});
   const std::string path = StrCat(options_.directory, "/", kAgentsFile);
   WEFT_ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(directory_.get(), kAgentsFile, path));
   WEFT_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(text))));
-  return file->Commit();
+  return file->CommitLoosely();
 }
 
 }  // namespace weft::serve

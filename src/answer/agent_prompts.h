@@ -1,6 +1,6 @@
-// How agents begin their conversations: instructions and tools that come back with each of them.
-// They are kept as messages, not as tokens, so that they can be computed before an agent comes back
-// to another model, KV type or version.
+// The prompts of agents: system messages and tools that come back with each conversation. They are
+// kept as messages, not as tokens, so that another model, KV type or version can compute them
+// before the agent comes back.
 //
 //   DIR/agents.json
 //
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,13 +21,12 @@
 #include "base/files/file_descriptor.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace weft::serve {
 
 struct AgentPrompt {
   uint64_t id = 0;
-  std::string domain;
+  std::string tenant;
   ChatRequest chat;  // what comes before the user speaks
 };
 
@@ -34,23 +34,28 @@ class AgentPrompts {
  public:
   struct Options {
     std::string directory;
-    // Stands for what their state depends on: the model, the KV type, the template.
+    // Stands for what their state depends on: the model, the KV type, the template and so on.
     std::string form;
-    size_t max_prompts = 64;             // of all domains; those not used for longest are dropped
+    size_t max_prompts = 64;             // of all tenants
+    size_t max_prompts_of_tenant = 32;   // the one not used for longest gives way
     size_t max_bytes = size_t{1} << 20;  // of one
-    size_t min_bytes = 1000;             // shorter ones are computed soon enough
+    size_t min_bytes = 1000;             // shorter ones are prefilled soon enough
     int64_t min_conversations = 2;       // before a prompt counts as one that comes back
+    int64_t max_age_s = 14 * 24 * 3600;  // without a conversation
+    int64_t now_s = 0;                   // since 1970; 0: the system's time
   };
 
   // A damaged file counts as none.
   static StatusOr<std::unique_ptr<AgentPrompts>> Open(Options options);
 
-  // A request was computed in the present form. Only the first one of a conversation is looked at.
-  void Note(std::string_view domain, const ChatRequest& chat);
-
-  // The prompt to compute next: it comes back, and has not been computed in the present form.
-  std::optional<AgentPrompt> Next() const;
+  // A conversation may begin. Returns its prompt's id, for SetReady; 0 if it is none to keep.
+  uint64_t Note(std::string_view tenant, const ChatRequest& chat);
+  // It is computed in the present form.
   void SetReady(uint64_t id);
+
+  // The prompt to compute next, the one used last: it comes back, is not computed in the present
+  // form, and is none of `skipped`.
+  std::optional<AgentPrompt> Next(const std::set<uint64_t>& skipped = {}) const;
 
   struct Counts {
     int64_t known = 0;  // that come back
@@ -58,12 +63,15 @@ class AgentPrompts {
   };
   Counts counts() const;
 
-  // Writes the file if it would be another one.
+  // Writes the file if it would be another one. Does not wait for the disk: what a crash of the
+  // machine damages counts as none.
   Status Save();
 
  private:
   struct Entry {
-    AgentPrompt prompt;
+    uint64_t id = 0;
+    std::string tenant;
+    std::shared_ptr<const std::string> chat;  // as JSON
     int64_t conversations = 0;
     int64_t used_s = 0;  // since 1970
     std::string form;    // in which it was last computed
@@ -71,13 +79,13 @@ class AgentPrompts {
 
   AgentPrompts(Options options, FileDescriptor directory)
       : options_(std::move(options)), directory_(std::move(directory)) {}
+  int64_t Now() const;
   Status Read();
+  void MakeRoom(std::string_view tenant) WEFT_REQUIRES(mutex_);
   bool ComesBack(const Entry& entry) const {
     return entry.conversations >= options_.min_conversations;
   }
-  static nlohmann::ordered_json JsonOf(const Entry& entry);
-  // Throws if the JSON is not as JsonOf makes it.
-  static Entry EntryOf(const nlohmann::ordered_json& json);
+  bool IsReady(const Entry& entry) const { return entry.form == options_.form; }
 
   const Options options_;
   const FileDescriptor directory_;

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
+
 namespace weft::serve {
 namespace {
 
@@ -44,7 +46,7 @@ class AgentPromptsTest : public ::testing::Test {
     const auto prompts = Open(form);
     for (const std::string& system : systems) {
       prompts->Note("tom", Begun(system, "hello"));
-      prompts->Note("tom", Begun(system, "something else"));
+      prompts->SetReady(prompts->Note("tom", Begun(system, "something else")));
     }
     ASSERT_TRUE(prompts->Save().ok());
   }
@@ -58,7 +60,7 @@ TEST_F(AgentPromptsTest, WhatComesBackIsComputedAfterAChange) {
   const auto prompts = Open("two");
   const auto next = prompts->Next();
   ASSERT_TRUE(next);
-  EXPECT_EQ(next->domain, "tom");
+  EXPECT_EQ(next->tenant, "tom");
   ASSERT_EQ(next->chat.conversation.messages.size(), 1u) << "not what a user said";
   EXPECT_EQ(TextOf(next->chat.conversation.messages[0]), kInstructions);
   ASSERT_EQ(next->chat.conversation.tools.size(), 1u);
@@ -74,12 +76,36 @@ TEST_F(AgentPromptsTest, WhatComesBackIsComputedAfterAChange) {
   EXPECT_TRUE(Open("three")->Next());
 }
 
-TEST_F(AgentPromptsTest, ARequestComputesItToo) {
+TEST_F(AgentPromptsTest, ARequestComputesItTooIfItGetsThatFar) {
   Serve("one", {kInstructions});
   const auto prompts = Open("two");
-  prompts->Note("tom", Begun(kInstructions, "again"));
+  const uint64_t id = prompts->Note("tom", Begun(kInstructions, "again"));
+  EXPECT_TRUE(prompts->Next());
+  EXPECT_FALSE(prompts->Next({id}));
+  prompts->SetReady(id);
   EXPECT_FALSE(prompts->Next());
   EXPECT_EQ(prompts->counts().ready, 1);
+}
+
+TEST_F(AgentPromptsTest, OldOnesAreForgotten) {
+  constexpr int64_t kDay = 24 * 3600;
+  const auto open = [this](int64_t now_s) {
+    return *AgentPrompts::Open({.directory = folder_, .form = "one", .now_s = now_s});
+  };
+  const auto prompts = open(1000 * kDay);
+  for (int i = 0; i < 2; ++i) prompts->Note("tom", Begun(kInstructions, "hello"));
+  ASSERT_TRUE(prompts->Save().ok());
+  EXPECT_EQ(open(1013 * kDay)->counts().known, 1);
+  EXPECT_EQ(open(1015 * kDay)->counts().known, 0);
+}
+
+TEST_F(AgentPromptsTest, ATenantTakesNoRoomFromOthers) {
+  const auto prompts = Open("one");
+  for (int i = 0; i < 2; ++i) prompts->Note("ann", Begun(kInstructions, "hello"));
+  for (int i = 0; i < 200; ++i) {
+    for (int k = 0; k < 2; ++k) prompts->Note("tom", Begun(StrCat(i, kInstructions), "hello"));
+  }
+  EXPECT_EQ(prompts->counts().known, 1 + 32);
 }
 
 TEST_F(AgentPromptsTest, WhatDoesNotComeBackIsLeftAlone) {
@@ -99,11 +125,15 @@ TEST_F(AgentPromptsTest, WhatDoesNotComeBackIsLeftAlone) {
   EXPECT_FALSE(Open("two")->Next());
 }
 
-TEST_F(AgentPromptsTest, TheMostFrequentOneIsFirst) {
-  Serve("one", {"a" + kInstructions, "b" + kInstructions});
-  Serve("one", {"b" + kInstructions});
-  const auto prompts = Open("two");
-  EXPECT_EQ(TextOf(prompts->Next()->chat.conversation.messages[0]), "b" + kInstructions);
+TEST_F(AgentPromptsTest, TheOneUsedLastIsFirst) {
+  for (const int64_t now_s : {1000, 3000, 2000}) {
+    const auto prompts = *AgentPrompts::Open({.directory = folder_, .form = "one", .now_s = now_s});
+    for (int i = 0; i < 2; ++i) prompts->Note("tom", Begun(StrCat(now_s, kInstructions), "hello"));
+    ASSERT_TRUE(prompts->Save().ok());
+  }
+  const auto next =
+      (*AgentPrompts::Open({.directory = folder_, .form = "two", .now_s = 4000}))->Next();
+  EXPECT_EQ(TextOf(next->chat.conversation.messages[0]), StrCat(3000, kInstructions));
 }
 
 TEST_F(AgentPromptsTest, ThoseThatComeBackOutliveOthers) {

@@ -68,6 +68,7 @@ class Answerer::CountedGeneration : public Generation {
 
   CountedGeneration(const Parts& parts, NamedTurn named, Origin origin, int64_t submitted_us)
       : parts_(parts),
+        active_(parts.activity),
         turn_(std::move(named.turn)),
         is_anonymous_(named.is_anonymous),
         origin_(std::move(origin)),
@@ -91,6 +92,8 @@ class Answerer::CountedGeneration : public Generation {
     } else if (const auto* done = std::get_if<DoneEvent>(&*event)) {
       Count(*done);
     } else if (const auto* started = std::get_if<StartedEvent>(&*event)) {
+      // The prompt is computed.
+      if (origin_.record.agent != 0) parts_.agents->SetReady(origin_.record.agent);
       Report(*started);
     }
     return event;
@@ -142,6 +145,7 @@ class Answerer::CountedGeneration : public Generation {
   }
 
   const Parts& parts_;  // the answerer's
+  const TurnActivity::Turn active_;
   const std::shared_ptr<Turn> turn_;
   const bool is_anonymous_;
   const Origin origin_;
@@ -384,11 +388,11 @@ Status Answerer::PrepareChat(Ask* ask, PromptRecord* record, AnswerPlan* plan) c
     PlaceMarks(prompts(), ask->domain, known.chat, ask->marks, turn.PromptSize(model().row_width()),
                &turn);
     if (turn.parts == nullptr) {
-      if (parts_.agents != nullptr && turn.adapters_are_default) {
-        parts_.agents->Note(ask->domain, ask->chat);
-      }
       *record =
           prompts().Track(ask->domain, std::move(prompt.text), known.chat, std::move(ask->list));
+      if (parts_.agents != nullptr && turn.adapters_are_default) {
+        record->agent = parts_.agents->Note(ask->domain, ask->chat);
+      }
     }
   }
   return OkStatus();

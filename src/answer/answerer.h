@@ -24,6 +24,7 @@
 #include "answer/chat/chat_format.h"
 #include "answer/generation.h"
 #include "answer/prompt_maker.h"
+#include "answer/turn_activity.h"
 #include "async/task.h"
 #include "base/status.h"
 #include "weft/engine.h"
@@ -51,11 +52,12 @@ class Answerer {
     std::shared_ptr<const Model> model;
     std::shared_ptr<const ChatFormat> chat;
     std::shared_ptr<PromptMaker> prompts;
-    std::shared_ptr<CacheReports> reports = nullptr;  // null: none are made
-    std::shared_ptr<AgentPrompts> agents = nullptr;   // null: nobody remembers what they begin with
-    Engine* engine = nullptr;                         // outlives the answerer
-    TurnObserver* observer = nullptr;                 // outlives the answerer; null: nobody counts
-    std::shared_ptr<Pictures> pictures = nullptr;     // null: the model sees none
+    std::shared_ptr<CacheReports> reports = nullptr;   // null: none are made
+    std::shared_ptr<AgentPrompts> agents = nullptr;    // null: nobody remembers their prompts
+    std::shared_ptr<TurnActivity> activity = nullptr;  // null: nobody asks for it
+    Engine* engine = nullptr;                          // outlives the answerer
+    TurnObserver* observer = nullptr;                  // outlives the answerer; null: nobody counts
+    std::shared_ptr<Pictures> pictures = nullptr;      // null: the model sees none
     AnswerPolicy policy = {};
     // Asked before each turn: an error refuses it. `is_begun`: see Ask. May be empty.
     std::function<Status(bool is_begun)> may_run = {};

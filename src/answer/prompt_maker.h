@@ -44,6 +44,7 @@ struct KnownPrompt {
 struct PromptRecord {
   std::string text = {};
   std::shared_ptr<const PromptTrail> trail = nullptr;  // the same prompt's; may be null
+  uint64_t agent = 0;  // whose prompt it begins with, see AgentPrompts; 0: nobody's
 };
 
 class PromptMaker {

@@ -1,9 +1,9 @@
 #include "answer/prompt_warmer.h"
 
 #include <algorithm>
-#include <memory>
+#include <exception>
 #include <optional>
-#include <utility>
+#include <variant>
 
 #include "answer/prompt_maker.h"
 #include "base/log.h"
@@ -14,39 +14,35 @@ namespace weft::serve {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 constexpr milliseconds kTick{1000}, kLook{20};
-constexpr std::chrono::seconds kSaved{10};
+constexpr std::chrono::hours kHour{1};
 constexpr char kLabel[] = "warming";
-
-int64_t TurnsEnded(const EngineStats& stats) {
-  return stats.turns_finished + stats.turns_cancelled + stats.turns_failed + stats.turns_refused;
-}
-
-int64_t TurnsNow(const EngineStats& stats) { return stats.turns_queued + stats.turns_running; }
+// The part of the memory for sessions that stays free.
+constexpr double kReserve = 0.1;
 
 }  // namespace
 
-PromptWarmer::PromptWarmer(Answerer* answerer, AgentPrompts* prompts, Options options)
+PromptWarmer::PromptWarmer(Answerer* answerer, AgentPrompts* prompts,
+                           std::shared_ptr<TurnActivity> activity, Options options)
     : answerer_(*answerer),
       prompts_(*prompts),
+      activity_(std::move(activity)),
       options_(std::move(options)),
-      tokens_left_(static_cast<double>(options_.tokens_per_hour)),
-      earned_at_(steady_clock::now()),
-      busy_at_(earned_at_),
-      saved_at_(earned_at_),
       thread_([this] { Run(); }) {}
 
 PromptWarmer::~PromptWarmer() {
-  Stop();
+  Stop(milliseconds(0));
   thread_.join();
 }
 
-void PromptWarmer::Stop() {
+void PromptWarmer::Stop(milliseconds time) {
+  const auto deadline = Clock::now() + time;
   MutexLock lock(&mutex_);
   ends_ = true;
   changed_.NotifyAll();
+  while (!has_ended_ && changed_.WaitUntil(&mutex_, deadline)) {
+  }
 }
 
 bool PromptWarmer::ends() {
@@ -54,69 +50,89 @@ bool PromptWarmer::ends() {
   return ends_;
 }
 
-void PromptWarmer::Wait(milliseconds time) {
-  const auto deadline = steady_clock::now() + time;
-  MutexLock lock(&mutex_);
-  while (!ends_ && changed_.WaitUntil(&mutex_, deadline)) {
-  }
-}
-
 void PromptWarmer::Run() {
   const milliseconds tick = std::min(kTick, options_.idle);
   while (!ends()) {
-    Wait(tick);
-    if (steady_clock::now() - saved_at_ >= kSaved) Save();
-    Earn();
-    if (options_.tokens_per_hour == 0 || tokens_left_ <= 0 || !IsIdle()) continue;
-    if (const std::optional<AgentPrompt> prompt = prompts_.Next()) Warm(*prompt);
+    {
+      const auto deadline = Clock::now() + tick;
+      MutexLock lock(&mutex_);
+      while (!ends_ && changed_.WaitUntil(&mutex_, deadline)) {
+      }
+    }
+    Work();
   }
   Save();
+  MutexLock lock(&mutex_);
+  has_ended_ = true;
+  changed_.NotifyAll();
+}
+
+void PromptWarmer::Work() {
+  if (Clock::now() - saved_at_ >= options_.save_every) Save();
+  if (!activity_->HasBeenIdleFor(options_.idle) || !MayBegin() || ends()) return;
+  try {
+    if (const std::optional<AgentPrompt> prompt = prompts_.Next(skipped_)) Warm(*prompt);
+  } catch (const std::exception& error) {
+    LogLine(StrCat("the prompts of agents are not prefilled: ", Printable(error.what(), 200)));
+    MutexLock lock(&mutex_);
+    ends_ = true;
+  }
 }
 
 void PromptWarmer::Save() {
-  saved_at_ = steady_clock::now();
-  const Status saved = prompts_.Save();
+  saved_at_ = Clock::now();
+  Status saved;
+  try {
+    saved = prompts_.Save();
+  } catch (const std::exception& error) {
+    saved = Internal(error.what());
+  }
   if (saved.ok() || has_complained_) return;
   has_complained_ = true;
   if (options_.on_notice) {
-    options_.on_notice(StrCat("what agents begin with is not kept: ", Message(saved)));
+    options_.on_notice(StrCat("the prompts of agents are not saved: ", Message(saved)));
   }
 }
 
-void PromptWarmer::Earn() {
-  const auto now = steady_clock::now();
-  const double hours = std::chrono::duration<double, std::ratio<3600>>(now - earned_at_).count();
-  const auto per_hour = static_cast<double>(options_.tokens_per_hour);
-  tokens_left_ = std::min(per_hour, tokens_left_ + per_hour * hours);
-  earned_at_ = now;
+bool PromptWarmer::MayBegin() const {
+  const auto& may_run = answerer_.parts().may_run;
+  return !may_run || may_run(/*is_begun=*/false).ok();
 }
 
-bool PromptWarmer::IsIdle() {
+bool PromptWarmer::MayCompute(int64_t n_tokens) {
   const EngineStats stats = answerer_.engine().Stats();
-  const auto& may_run = answerer_.parts().may_run;
-  const int64_t ended = TurnsEnded(stats);
-  const bool is_busy = TurnsNow(stats) > 0 || ended != turns_ended_;
-  if (is_busy || (may_run && !may_run(/*is_begun=*/false).ok())) busy_at_ = steady_clock::now();
-  turns_ended_ = ended;
-  return steady_clock::now() - busy_at_ >= options_.idle;
+  if (stats.page_budget > 0) {
+    const auto budget = static_cast<double>(stats.page_budget);
+    const double taken = static_cast<double>(stats.pages_used) / budget +
+                         static_cast<double>(n_tokens) / static_cast<double>(stats.token_budget);
+    if (taken > 1 - kReserve) return false;
+  }
+  while (!computed_.empty() && Clock::now() - computed_.front().first >= kHour) {
+    computed_.pop_front();
+  }
+  int64_t n_computed = 0;
+  for (const auto& [when, n] : computed_) n_computed += n;
+  return n_computed + n_tokens <= options_.tokens_per_hour;
 }
 
 void PromptWarmer::Warm(const AgentPrompt& prompt) {
   auto tokens = TokensOf(prompt);
-  const size_t n_tokens = tokens.ok() ? tokens->size() : 0;
-  StatusOr<bool> computed = true;
-  if (n_tokens > 0) computed = Compute(prompt, *std::move(tokens));
-  // Our own turn keeps nobody waiting.
-  turns_ended_ = TurnsEnded(answerer_.engine().Stats());
-  if (computed.ok() && !*computed) {
-    busy_at_ = steady_clock::now();
+  if (!tokens.ok() || tokens->empty()) {
+    skipped_.insert(prompt.id);
     return;
   }
-  // What cannot be computed would fail the next time too.
+  const int64_t n_tokens = std::ssize(*tokens);
+  if (!MayCompute(n_tokens)) {
+    // It may fit within another hour, if it is not larger than that.
+    if (computed_.empty()) skipped_.insert(prompt.id);
+    return;
+  }
+  const StatusOr<bool> computed = Compute(prompt, *std::move(tokens));
+  if (!computed.ok()) skipped_.insert(prompt.id);
+  if (!computed.ok() || !*computed) return;
   prompts_.SetReady(prompt.id);
-  if (n_tokens == 0 || !computed.ok()) return;
   const AgentPrompts::Counts counts = prompts_.counts();
-  LogLine(StrCat("computed ahead: the first ", n_tokens, " tokens of an agent's conversations (",
+  LogLine(StrCat("prefilled the prompt of an agent in idle time: ", n_tokens, " tokens (",
                  counts.ready, " of ", counts.known, " agents)"));
 }
 
@@ -127,7 +143,7 @@ StatusOr<std::vector<int32_t>> PromptWarmer::TokensOf(const AgentPrompt& prompt)
     ChatRequest chat = prompt.chat;
     chat.conversation.messages.push_back({.role = Role::kUser, .parts = {text}});
     WEFT_ASSIGN_OR_RETURN(KnownPrompt known,
-                          answerer_.prompts().Make(prompt.domain, std::move(chat)));
+                          answerer_.prompts().Make(prompt.tenant, std::move(chat)));
     said.push_back(std::move(known.tokens));
   }
   said[0].resize(static_cast<size_t>(CommonLength(said[0], said[1])));
@@ -137,29 +153,26 @@ StatusOr<std::vector<int32_t>> PromptWarmer::TokensOf(const AgentPrompt& prompt)
 StatusOr<bool> PromptWarmer::Compute(const AgentPrompt& prompt, std::vector<int32_t> tokens) {
   Engine& engine = answerer_.engine();
   TurnOptions options;
-  options.prefix_marks = {{.n_tokens = std::ssize(tokens)}};
+  // A checkpoint, without precedence over what requests keep.
+  options.prefix_marks = {{.n_tokens = std::ssize(tokens), .keep_for = std::chrono::seconds(0)}};
   options.tokens = std::move(tokens);
   options.tokens_are_whole_context = true;
   options.max_tokens = 0;
   options.label = kLabel;
   if (answerer_.parts().default_adapters) options.adapters = answerer_.parts().default_adapters();
-  const auto turn = engine.SubmitOnce(prompt.domain, options);
-  const StatusCode refusal = turn.status().code();
-  if (refusal == StatusCode::kResourceExhausted || refusal == StatusCode::kUnavailable) {
-    return false;
-  }
-  if (!turn.ok()) return turn.status();
+  WEFT_ASSIGN_OR_RETURN(const auto turn, engine.SubmitOnce(prompt.tenant, options));
   bool has_ended = false;
   DoneEvent done;
   while (!has_ended) {
-    while (std::optional<TurnEvent> event = (*turn)->TryNext(&has_ended)) {
+    while (std::optional<TurnEvent> event = turn->TryNext(&has_ended)) {
       if (auto* const end = std::get_if<DoneEvent>(&*event)) done = std::move(*end);
     }
     if (has_ended) break;
-    if (ends() || TurnsNow(engine.Stats()) > 1) (*turn)->Cancel();
+    if (activity_->is_busy() || !MayBegin() || ends()) turn->Cancel();
     std::this_thread::sleep_for(kLook);
   }
-  tokens_left_ -= static_cast<double>(done.usage.computed_tokens);
+  computed_.emplace_back(Clock::now(), done.usage.computed_tokens);
+  if (ends()) return false;
   if (!done.status.ok()) return done.status;
   return done.reason == FinishReason::kLength;
 }

@@ -1,19 +1,25 @@
-// Computes in idle time what agents say first, where a change of model, KV type or version has left
-// it uncomputed: so that their next conversation need not wait for it.
+// Prefills the prompts of agents in idle time, where a change of model, KV type or version has left
+// them uncomputed: their next conversation need not wait for them.
 //
-// One prompt at a time, and only while the engine has nothing else to do: any request pauses it.
+// One prompt at a time, only into memory that is free, and only while no request has a turn: one
+// that comes waits for a step at most.
 #ifndef WEFT_ANSWER_PROMPT_WARMER_H_
 #define WEFT_ANSWER_PROMPT_WARMER_H_
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "answer/agent_prompts.h"
 #include "answer/answerer.h"
+#include "answer/turn_activity.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "weft/engine.h"
@@ -23,44 +29,51 @@ namespace weft::serve {
 class PromptWarmer {
  public:
   struct Options {
-    int64_t tokens_per_hour = 0;            // to compute at most; 0: none
-    std::chrono::milliseconds idle{5'000};  // how long the engine has had no turn
+    int64_t tokens_per_hour = 0;            // to compute at most
+    std::chrono::milliseconds idle{5'000};  // how long no request has had a turn
+    std::chrono::milliseconds save_every = std::chrono::minutes(10);
     std::function<void(const std::string&)> on_notice = {};
   };
 
-  // Both outlive it. Also saves the prompts.
-  PromptWarmer(Answerer* answerer, AgentPrompts* prompts, Options options);
+  // `answerer` and `prompts` outlive it. `activity`: the turns of requests, other models' too. Also
+  // saves the prompts.
+  PromptWarmer(Answerer* answerer, AgentPrompts* prompts, std::shared_ptr<TurnActivity> activity,
+               Options options);
   ~PromptWarmer();
 
-  // Begins nothing more, and ends what it computes. Does not wait; any thread.
-  void Stop();
+  // Begins nothing more, ends what it computes and saves the prompts; waits for that, but no longer
+  // than `time`. Any thread.
+  void Stop(std::chrono::milliseconds time);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void Run();
+  void Work();
   void Save();
   bool ends();
-  // Waits, at most until Stop.
-  void Wait(std::chrono::milliseconds time);
-  // Whether the engine has had no turn for long enough.
-  bool IsIdle();
-  void Earn();
+  bool MayBegin() const;
   void Warm(const AgentPrompt& prompt);
   StatusOr<std::vector<int32_t>> TokensOf(const AgentPrompt& prompt) const;
-  // True if all was computed. False: somebody else has a turn.
+  // Whether so many tokens are within the bounds of memory and time.
+  bool MayCompute(int64_t n_tokens);
+  // True if all was computed. False: a request has a turn.
   StatusOr<bool> Compute(const AgentPrompt& prompt, std::vector<int32_t> tokens);
 
   Answerer& answerer_;
   AgentPrompts& prompts_;
+  const std::shared_ptr<TurnActivity> activity_;
   const Options options_;
-  double tokens_left_;  // of what may be computed now
-  std::chrono::steady_clock::time_point earned_at_, busy_at_, saved_at_;
-  int64_t turns_ended_ = -1;  // when last looked at
+  std::deque<std::pair<Clock::time_point, int64_t>> computed_;  // tokens, in the last hour
+  std::set<uint64_t> skipped_;  // what could not be computed, until the next start
+  Clock::time_point saved_at_ = Clock::now();
   bool has_complained_ = false;
 
   Mutex mutex_;
   CondVar changed_;
   bool ends_ WEFT_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  bool has_ended_ WEFT_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last
 };
 
 }  // namespace weft::serve

@@ -434,15 +434,17 @@ class LifeTest(ServeTest):
                 for question in ("one", "two"):
                     n_tokens = chat(server, question)["prompt_tokens"]
                 self.assertEqual(server.end(), 0, server.log)
-            with Server(self.model, *flags, "--kv", "q8_0", "--warm-prompts", 0, env=env) as server:
+            # Too few for the prompt.
+            flags = (*flags, "--kv", "q8_0")
+            with Server(self.model, *flags, "--warm-prompts", 100, env=env) as server:
                 server.ready()
                 server.until(lambda: listed() == (1, 0), "an agent is known")
-                self.assertIn("prompts of 1 agents, 0 computed", weft("ps", env=env).text)
+                self.assertIn("0 of 1 agent prompts prefilled", weft("ps", env=env).text)
                 self.assertEqual(server.end(), 0, server.log)
-            with Server(self.model, *flags, "--kv", "q8_0", env=env) as server:
+            with Server(self.model, *flags, env=env) as server:
                 server.ready()
                 server.until(lambda: listed() == (1, 1), "its prompt is computed")
-                self.assertIn("computed ahead", server.log)
+                self.assertIn("prefilled the prompt of an agent", server.log)
                 cached = chat(server, "three")["prompt_tokens_details"]["cached_tokens"]
                 self.assertGreater(cached, n_tokens - 100)
 

@@ -61,7 +61,7 @@ void AddModels(const RunningServer& server, std::vector<std::vector<std::string>
       StrAppend(&name, " with ", Printable(StrJoin(model.adapters, ", "), 60));
     }
     if (model.agents > 0) {
-      StrAppend(&name, ", prompts of ", model.agents, " agents, ", model.ready_agents, " computed");
+      StrAppend(&name, ", ", model.ready_agents, " of ", model.agents, " agent prompts prefilled");
     }
     table->push_back({"", std::move(name), "", "",
                       HumanBytes(static_cast<uint64_t>(model.memory_bytes)), "", ""});
@@ -115,8 +115,8 @@ CommandBody MakePsCommand(CLI::App* app) {
   app->footer(
       "\nLists this user's running servers once they are ready: address, model, number of named\n"
       "sessions, running turns, memory (weights, conversations and working space), and uptime.\n"
-      "If a server has several models or adapters, the memory of each loaded model follows; and\n"
-      "how many agents came back, and of how many the system prompt and tools are computed.");
+      "If a server has several models, adapters or prompts of agents (see 'weft serve\n"
+      "--warm-prompts'), a line for each loaded model follows.");
   return [flags] { return Ps(*flags); };
 }
 

@@ -107,7 +107,8 @@ class ServedModel : public serve::LoadedModel {
                .model_id = recipe.id,
                .defaults = DefaultsOf(recipe, flags_, model),
                .loaded = [this](const Status& status) { loaded_.set_value(status); },
-               .drain = recipe.parts->drain}) {}
+               .drain = recipe.parts->drain,
+               .activity = recipe.parts->activity}) {}
 
   // The server's, with what a model must have of its own.
   static StatusOr<ServeFlags> FlagsOf(const Recipe& recipe) {

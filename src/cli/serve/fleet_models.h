@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "answer/turn_activity.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "cli/serve/api_routes.h"
@@ -42,6 +43,7 @@ struct FleetParts {
   std::string state_dir;     // each has its own in it; empty: none
   ApiParts apis;
   std::shared_ptr<serve::DrainSwitch> drain = std::make_shared<serve::DrainSwitch>();
+  std::shared_ptr<serve::TurnActivity> activity = std::make_shared<serve::TurnActivity>();
   std::unique_ptr<ModelShelf> shelf = std::make_unique<ModelShelf>();
   std::unique_ptr<StepGates> gates = std::make_unique<StepGates>();
 };

@@ -25,7 +25,7 @@ struct RunningModel {
   std::string name;
   int64_t memory_bytes = 0;
   std::vector<std::string> adapters = {};
-  // What agents begin with: how many come back, and how many are computed.
+  // Prompts of agents: how many come back, and how many of these are computed.
   int64_t agents = 0, ready_agents = 0;
 
   bool operator==(const RunningModel&) const = default;

@@ -1,6 +1,7 @@
 #include "doors/host/model_host.h"
 
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "answer/answer_ends.h"
@@ -96,29 +97,42 @@ Status ModelHost::TryLoad() {
     if (!kept.ok() && engine.on_notice) engine.on_notice(std::string(Message(kept)));
   };
   std::shared_ptr<AgentPrompts> agents;
-  if (!engine.state_dir.empty()) {
+  if (!engine.state_dir.empty() && defaults_.server.warm_prompts > 0) {
     auto opened = OpenAgents(**chat);
     tell(opened.status());
     if (opened.ok()) agents = *std::move(opened);
   }
   answerer_ = std::make_unique<Answerer>(PartsFor(*std::move(chat), std::move(pictures), agents));
   if (!engine.state_dir.empty() && defaults_.server.restore_reasoning) tell(KeepReplies());
-  if (agents != nullptr) {
-    warmer_ = std::make_unique<PromptWarmer>(
-        answerer_.get(), agents.get(),
-        PromptWarmer::Options{.tokens_per_hour = defaults_.server.warm_prompts,
-                              .on_notice = engine.on_notice});
-  }
+  if (agents != nullptr) tell(StartWarmer());
   return OkStatus();
 }
 
 StatusOr<std::shared_ptr<AgentPrompts>> ModelHost::OpenAgents(const ChatFormat& chat) const {
   const EngineOptions& engine = engine_->options();
-  return AgentPrompts::Open(
-      {.directory = options_.engine.state_dir,
-       .form =
-           StrCat("weft ", WEFT_VERSION, ", model ", model_->fingerprint(), ", kv ",
-                  KvNameOf(engine), ", template ", HashOfPrompt(chat.chat_template().source()))});
+  std::string form = StrCat("weft ", WEFT_VERSION, ", model ", model_->fingerprint(), ", ",
+                            model_->backend().name(), ", kv ", KvNameOf(engine), ", template ",
+                            HashOfPrompt(chat.chat_template().source()));
+  if (defaults_.adapters != nullptr) {
+    for (const AdapterScale& each : defaults_.adapters->Defaults()) {
+      StrAppend(&form, ", ", each.name, " ", each.scale);
+    }
+  }
+  // Nothing survives this process.
+  if (engine.state_disk_bytes == 0) StrAppend(&form, ", start ", WallClockMicros());
+  return AgentPrompts::Open({.directory = options_.engine.state_dir, .form = std::move(form)});
+}
+
+Status ModelHost::StartWarmer() {
+  try {
+    warmer_ = std::make_unique<PromptWarmer>(
+        answerer_.get(), answerer_->parts().agents.get(), options_.activity,
+        PromptWarmer::Options{.tokens_per_hour = defaults_.server.warm_prompts,
+                              .on_notice = options_.engine.on_notice});
+  } catch (const std::system_error&) {
+    return ResourceExhausted("no thread to prefill the prompts of agents");
+  }
+  return OkStatus();
 }
 
 Answerer::Parts ModelHost::PartsFor(std::shared_ptr<const ChatFormat> chat,
@@ -132,6 +146,7 @@ Answerer::Parts ModelHost::PartsFor(std::shared_ptr<const ChatFormat> chat,
           .prompts = std::make_shared<PromptMaker>(model_, chat, prompts),
           .reports = std::make_shared<CacheReports>(),
           .agents = std::move(agents),
+          .activity = options_.activity,
           .engine = engine_.get(),
           .observer = &metrics_,
           .pictures = std::move(pictures),
@@ -201,7 +216,7 @@ Status ModelHost::Drain(std::chrono::milliseconds grace) {
     MutexLock lock(&mutex_);
     while (is_loading_) load_end_.Wait(&mutex_);
   }
-  if (warmer_ != nullptr) warmer_->Stop();
+  if (warmer_ != nullptr) warmer_->Stop(grace);
   return engine_ == nullptr ? OkStatus() : engine_->Shutdown(grace);
 }
 

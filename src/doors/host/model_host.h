@@ -27,6 +27,7 @@
 #include "answer/agent_prompts.h"
 #include "answer/prompt_warmer.h"
 #include "answer/reply_log.h"
+#include "answer/turn_activity.h"
 #include "base/mutex.h"
 #include "doors/host/drain_switch.h"
 #include "doors/host/host.h"
@@ -59,6 +60,7 @@ class ModelHost : public Host {
     // become kFailed.
     std::function<void(const Status&)> loaded;
     std::shared_ptr<DrainSwitch> drain = nullptr;  // the server's; null: of its own
+    std::shared_ptr<TurnActivity> activity = std::make_shared<TurnActivity>();  // the server's
     PromptMemory::Limits prompt_memory;
     size_t reply_memory_bytes = size_t{64} << 20;
   };
@@ -91,6 +93,7 @@ class ModelHost : public Host {
                            std::shared_ptr<AgentPrompts> agents);
   Status KeepReplies();
   StatusOr<std::shared_ptr<AgentPrompts>> OpenAgents(const ChatFormat& chat) const;
+  Status StartWarmer();
 
   const Options options_;
   const int64_t created_s_;
@@ -108,7 +111,7 @@ class ModelHost : public Host {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Answerer> answerer_;
   std::unique_ptr<ReplyLog> reply_log_;
-  std::unique_ptr<PromptWarmer> warmer_;  // null: without a state directory
+  std::unique_ptr<PromptWarmer> warmer_;  // null: no agents' prompts are kept
   std::thread loader_;
 };
 
