@@ -64,10 +64,12 @@ def parser():
         added.add_argument("--seed", type=int, default=1)
         return added
 
-    def starts_weft(added):
+    def starts_weft(added, threads=None, memory=None):
         added.add_argument("--weft", default="build/release/weft", help="the binary")
         added.add_argument("-m", "--model", help="its model (default: the one in the box)")
-        added.add_argument("--memory", default="300M", help="of a worker, for its KV cache")
+        own = "weft serve's own" if threads is None else "%(default)s"
+        added.add_argument("--threads", type=int, default=threads, help=f"of a worker ({own})")
+        added.add_argument("--memory", default=memory, help=f"of a worker's KV cache ({own})")
         added.add_argument("--serve-flags", default="", metavar="FLAGS",
                            help="more flags of weft serve, in one word")
 
@@ -120,13 +122,13 @@ def parser():
     has_trace(added)
 
     added = command("compare", "The same trace on real and on simulated workers behind SMG.")
-    added.add_argument("--profile", required=True, help="measured with --together")
+    added.add_argument("--profile", required=True, help="measured with --together and the same --threads and --memory")
     added.add_argument("--workers", type=int, default=3)
     has_memory(added)
     added.add_argument("--kinds-of-workers", default="real,simulated", help="which, in which order")
     added.add_argument("--out", help="append the table to this file")
     added.add_argument("--records", metavar="FOLDER", help="write each request of both there")
-    starts_weft(added)
+    starts_weft(added, threads=1, memory="300M")
     starts_smg(added)
     has_trace(added)
 
@@ -157,16 +159,18 @@ def main():
         # What was started ends with this program.
         signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
     if options.command == "measure":
+        if bool(options.url) != bool(options.grpc):
+            sys.exit("measure: --url and --grpc name one worker: give both or neither")
         from fleet import measure
         measure.run(options, log)
     elif options.command == "run":
         asyncio.run(run_workers(options))
     elif options.command == "trace":
         from fleet import drive
-        drive.run(options)
+        return drive.run(options)
     else:
         from fleet import compare
-        getattr(compare, options.command)(options, log)
+        return getattr(compare, options.command)(options, log)
     return 0
 
 

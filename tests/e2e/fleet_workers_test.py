@@ -38,7 +38,7 @@ def python_with_packages(smg):
 
 def call(python, *words):
     done = subprocess.run([str(word) for word in (python, TOOL, *words)], capture_output=True,
-                          text=True, timeout=500)
+                          text=True, timeout=250)
     assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

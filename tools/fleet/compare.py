@@ -1,6 +1,5 @@
 """The same trace on real and on simulated workers behind SMG, and SMG with many simulated ones."""
 
-import asyncio
 import contextlib
 import json
 import pathlib
@@ -26,6 +25,12 @@ def workers(kind, options):
         yield [end.enter_context(processes.weft(options))[1] for _ in range(options.workers)]
 
 
+def tell_errors(done, log):
+    for error, n in done.errors().most_common(3):
+        log(f"{n} times: {error}")
+    return done.errors().total()
+
+
 def save_records(done, kind, folder):
     """For who asks why two runs differ."""
     lines = [json.dumps(vars(record)) for record in done.records]
@@ -35,21 +40,21 @@ def save_records(done, kind, folder):
 def compare(options, log):
     profile = Profile.load(options.profile)
     kinds = options.kinds_of_workers.split(",")
-    columns = {}
+    columns, n_errors = {}, 0
     for kind in kinds:
         log(f"{options.workers} {kind} workers")
         with workers(kind, options) as ports, \
                 processes.smg(options.smg, ports, shlex.split(options.smg_flags)) as (url, _):
             done = drive(url, profile, options)
         columns[kind] = done.figures()
-        for error, n in done.errors().most_common(3):
-            log(f"{n} times: {error}")
+        n_errors += tell_errors(done, log)
         if options.records:
             save_records(done, kind, options.records)
     report = Report(options.out)
     names = list(columns[kinds[0]])
     report.table(f"{options.workers} workers, {options.conversations} conversations", kinds,
                  [(name, [columns[kind][name] for kind in kinds]) for name in names])
+    return 1 if n_errors else 0
 
 
 def register(options, log):
@@ -60,7 +65,7 @@ def register(options, log):
             log(f"registered after {seconds:.1f} s")
             done = drive(url, profile, options)
     rows = {"registered after, s": f"{seconds:.1f}", **done.figures()}
-    for error, n in done.errors().most_common(3):
-        log(f"{n} times: {error}")
+    n_errors = tell_errors(done, log)
     Report(options.out).table(f"{options.n} simulated workers", ["SMG"],
                               [(name, [value]) for name, value in rows.items()])
+    return 1 if n_errors else 0

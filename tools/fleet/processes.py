@@ -70,9 +70,11 @@ class Program:
 def weft(options):
     """A server: its HTTP address and its gRPC port."""
     model = ["-m", options.model] if options.model else []
-    command = [options.weft, "serve", *model, "--port", 0, "--grpc-port", 0, "--threads", 1,
+    command = [options.weft, "serve", *model, "--port", 0, "--grpc-port", 0,
                "--speculate", "off", "--state-dir", "none", "--mmproj", "none",
-               "--memory", options.memory, *shlex.split(options.serve_flags)]
+               *(["--threads", options.threads] if options.threads else []),
+               *(["--memory", options.memory] if options.memory else []),
+               *shlex.split(options.serve_flags)]
     with Program(command) as program:
         url, = program.wait_for(r"listening on (http://\S+)")
         port, = program.wait_for(r"gRPC server listening on \S+:(\d+)")

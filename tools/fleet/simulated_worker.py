@@ -182,9 +182,14 @@ class Servicer(vllm_engine_pb2_grpc.VllmEngineServicer):
                                 "a simulated worker gives one choice: leave n out")
         token_of, drawn = self.answer_to(tokens)
         wanted = params.max_tokens if params.HasField("max_tokens") else drawn
+        wanted = min(wanted, limit - len(tokens))
+        if len(tokens) + wanted > self.profile.cache_tokens:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED,
+                                f"the turn takes up to {len(tokens) + wanted} tokens, more than the "
+                                f"KV cache of {self.profile.cache_tokens}: --memory-tokens")
         said = asyncio.Queue()
         await asyncio.sleep(self.profile.request_s)
-        turn = Turn(tokens, min(wanted, limit - len(tokens)), token_of, said.put_nowait,
+        turn = Turn(tokens, wanted, token_of, said.put_nowait,
                     asyncio.get_running_loop().time())
         self.turns[request.request_id] = turn, said
         self.engine.submit(turn)

@@ -30,7 +30,7 @@ from language import Language
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The three steps' shares of the time.
-EYE, CODES, SPEECH = 0.55, 0.3, 0.15
+EYE, CODES, SPEECH = 0.3, 0.45, 0.25
 
 
 def log(text):
