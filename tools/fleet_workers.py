@@ -51,7 +51,7 @@ async def run_workers(options):
             print(f"{port}: {virtual.requests} requests, {virtual.cached_tokens} prompt tokens "
                   f"cached, {virtual.prompt_tokens} computed, {virtual.generated} generated, "
                   f"{virtual.cache.evicted} pages evicted", flush=True)
-    os._exit(0)  # closing a thousand servers one by one takes longer than what they did
+    os._exit(0)  # to close a thousand servers one by one takes minutes
 
 
 def parser():
@@ -156,7 +156,7 @@ def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.command != "run":
-        # What was started ends with this program.
+        # The child processes end with this program.
         signal.signal(signal.SIGTERM, lambda *unused: sys.exit(143))
     if options.command == "measure":
         if bool(options.url) != bool(options.grpc):

@@ -16,7 +16,7 @@ inline std::string BigEndian(uint64_t value, size_t n_bytes) {
   return bytes;
 }
 
-// Of more than 8 bytes, the last 8.
+// Longer text counts with its last 8 bytes.
 inline uint64_t FromBigEndian(std::string_view bytes) {
   uint64_t value = 0;
   for (const char c : bytes) value = value << 8 | static_cast<unsigned char>(c);

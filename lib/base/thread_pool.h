@@ -44,7 +44,7 @@ class ThreadPool {
 
   // Calls body(begin, end, worker) over disjoint ranges that cover [0, n), each at most `grain`
   // long, and shorter toward the end, so that workers of unequal speed end together; free workers
-  // take the next range. Owner thread only.
+  // take the next range, in ascending order. Owner thread only.
   void ParallelFor(int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t, int)> body);
 
  private:

@@ -36,10 +36,10 @@ class AgentPrompts {
     std::string directory;
     // Stands for what their state depends on: the model, the KV type, the template and so on.
     std::string form;
-    size_t max_prompts = 64;             // of all tenants
-    size_t max_prompts_of_tenant = 32;   // the one not used for longest gives way
-    size_t max_bytes = size_t{1} << 20;  // of one
-    size_t min_bytes = 1000;             // shorter ones are prefilled soon enough
+    // The prompt that was not used for longest gives way.
+    size_t max_prompts = 64, max_prompts_of_tenant = 32;
+    size_t max_bytes = size_t{1} << 20;  // longer prompts are not kept
+    size_t min_bytes = 1000;             // nor shorter ones, which are prefilled soon enough
     int64_t min_conversations = 2;       // before a prompt counts as one that comes back
     int64_t max_age_s = 14 * 24 * 3600;  // without a conversation
     int64_t now_s = 0;                   // since 1970; 0: the system's time

@@ -56,7 +56,7 @@ def main():
         profile = pathlib.Path(folder) / "worker.json"
         call(python, "measure", "--weft", WEFT, "-m", TOOL.parents[1] / "models" / "box.gguf",
              "--memory", "30M", "--repeats", 1, "--longest", 256, "--out", profile)
-        # With the real tokenizer behind the real gateway.
+        # The gateway and the tokenizer are real.
         text = call(python, "register", 3, "--profile", profile, "--smg", smg, *TRACE)
     print(text)
     rows = dict(re.findall(r"^\| (.*?) \| (.*?) \|$", text, re.M))

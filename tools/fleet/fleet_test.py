@@ -160,7 +160,7 @@ class EngineTest(unittest.TestCase):
         # A token takes at most `stretch` times as long, and the prompt more than alone.
         self.assertLess(ends[0] - first[0], 3 * 29 * 0.01 + 0.1)
         self.assertGreater(first[1] - 0.05, 0.41)
-        # It does not wait for the end of what decodes either.
+        # It does not wait until other sessions end, either.
         self.assertLess(first[1], ends[0] + 0.2)
 
     def test_too_little_memory_delays_and_loses_nothing(self):

@@ -159,7 +159,7 @@ class Hold:
 
     def __init__(self, cache):
         self.cache = cache
-        self.nodes = []      # of whole pages, from the first
+        self.nodes = []      # its whole pages, in order
         self.private = 0
         self.computed = 0
 

@@ -18,7 +18,7 @@ from fleet.virtual_engine import Turn, VirtualEngine
 PIECE = 512 << 10
 MAX_PAGES = 512         # in one batch of events
 TICK_S, BEAT_S, IDLE_BEAT_S = 0.1, 1.0, 5.0
-SHARE_S = 0.02          # of work, after which workers of one machine count the busy ones again
+SHARE_S = 0.02          # seconds of work between two looks at how many workers compute
 DRAWN_TOKENS = (16, 128)  # an answer's length where the request has none
 HOST = "127.0.0.1"
 
@@ -151,7 +151,7 @@ class Servicer(vllm_engine_pb2_grpc.VllmEngineServicer):
         self.profile, self.seed = profile, seed
         self.engine = Engine(profile, machine)
         self.turns = {}
-        self.streams = []   # one list of what is yet to tell for each subscriber
+        self.streams = []   # for each subscriber, the events it has not got yet
         self.begin = time.monotonic()
 
     # --- requests -------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Servicer(vllm_engine_pb2_grpc.VllmEngineServicer):
                 said.put_nowait(None)
         return vllm_engine_pb2.AbortResponse()
 
-    # --- what it is -----------------------------------------------------------------------
+    # --- the model and the load ----------------------------------------------------------------
 
     async def HealthCheck(self, request, context):
         return vllm_engine_pb2.HealthCheckResponse(healthy=True, message="OK")

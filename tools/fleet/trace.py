@@ -15,7 +15,7 @@ LEAST, MOST = 0.25, 1.75
 @dataclasses.dataclass
 class Turn:
     text: str
-    n_tokens: int       # of the text
+    n_tokens: int       # the text's length
     answer_tokens: int
     think_s: float      # before it is sent
 

@@ -1,5 +1,5 @@
 // Adds what adapters change to products of a step's rows. One per executor; its owner's thread
-// only, but for what Compute's workers call.
+// only, except for what any worker may call.
 #ifndef WEFT_COMPUTE_CPU_ADAPTER_SUMS_H_
 #define WEFT_COMPUTE_CPU_ADAPTER_SUMS_H_
 
@@ -40,8 +40,8 @@ class AdapterSums {
   int64_t n_low_tiles() const { return n_low_tiles_; }
   // Computes tiles [begin, end) of the pairs' A. Any worker.
   void MultiplyLow(int64_t begin, int64_t end, int worker, const MatmulKernels& kernels);
-  // Adds to tiles [begin, end) of product `i`, which are computed. Any worker, after every tile of
-  // A was begun by one.
+  // Adds to tiles [begin, end) of product `i`, which are computed, and waits for A's tiles: workers
+  // must have begun all of them before. Any worker.
   void AddTo(size_t i, int64_t begin, int64_t end, int worker, const Compute& compute);
 
   // For rows of the embedding table; tokens[i] is that of row i, or negative where the row is no

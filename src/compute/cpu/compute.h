@@ -78,7 +78,7 @@ class Compute {
   }
   // The same without what adapters change.
   void MultiplyAlone(std::span<const Product> products);
-  // Counts what is multiplied.
+  // Adds the product to the statistics.
   void Count(const Product& product);
   AdapterSums& adapters() { return adapters_; }
   const AdapterSums& adapters() const { return adapters_; }

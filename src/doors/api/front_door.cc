@@ -371,7 +371,7 @@ Task<void> FrontDoor::FetchPictures(Host& host, std::vector<std::string> urls, H
   auto fetching =
       options_.pictures->Fetch(request.Account(), std::move(urls), responder.cancellation());
   request.pictures = co_await fetching;
-  // The rest is the tenant's work again, or goes on here if it has too much.
+  // Handlers run in the pool, in their tenant's turn. If its queue is full, this thread goes on.
   if (TaskPool* const pool = TaskPool::Current()) {
     auto entering = pool->EnterInTurn(request.Account());
     (void)co_await entering;

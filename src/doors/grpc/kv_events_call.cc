@@ -53,7 +53,7 @@ void AddRemoved(const PrefixEvent& event, KvBlocksRemoved* removed) {
 std::vector<KvEventBatch> BatchesOf(const std::vector<PrefixEvent>& events, size_t most_pages) {
   std::vector<KvEventBatch> batches;
   std::span<const PrefixEvent> left = events;
-  size_t room = 0;  // of the last batch
+  size_t room = 0;  // how many more pages the last batch takes
   while (!left.empty()) {
     if (room == 0) {
       batches.emplace_back();

@@ -41,7 +41,7 @@ class KvClient : public std::enable_shared_from_this<KvClient> {
   virtual ~KvClient() = default;
   void Start(const char* kind);
   void Close();
-  // Sends what is new to the client, as long as HasRoom.
+  // Sends batches and answers that wait, as long as HasRoom.
   virtual void SendMore() = 0;
 
  protected:
