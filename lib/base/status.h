@@ -15,6 +15,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
 #include "base/strings.h"
 
 namespace weft {
@@ -33,11 +35,15 @@ Status MakeStatus(StatusCode code, const Pieces&... pieces) {
   return Status(code, StrCat(pieces...));
 }
 
-// Prefixes the message of an error.
+// Prefixes the message of an error, which keeps its payloads.
 template <typename... Pieces>
 Status Annotate(const Status& status, const Pieces&... prefix) {
   if (status.ok()) return status;
-  return Status(status.code(), StrCat(prefix..., Message(status)));
+  Status annotated(status.code(), StrCat(prefix..., Message(status)));
+  status.ForEachPayload([&annotated](absl::string_view url, const absl::Cord& payload) {
+    annotated.SetPayload(url, payload);
+  });
+  return annotated;
 }
 
 #define WEFT_DEFINE_STATUS_MAKER_(Name, code)       \
