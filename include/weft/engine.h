@@ -68,6 +68,7 @@ struct SessionInfo {
   // Those that its tokens are computed with. Of a session from an earlier start they are known once
   // it is restored.
   std::vector<AdapterScale> adapters = {};
+  std::string owner;    // the other server that has it now (InspectShared)
   std::string note;     // what went wrong with it, e.g. a damaged file
   std::string unsaved;  // why its last change could not be written; empty: it could
 };
@@ -123,6 +124,9 @@ struct EngineStats {
   int64_t disk_tokens = 0, disk_read_bytes = 0, disk_written_bytes = 0;
   // Bytes not written because they were not worth it or the hourly limit was reached.
   int64_t disk_skipped_bytes = 0;
+  // Calls that a shared store has not answered, and why the last one failed (empty: it answers).
+  int64_t store_errors = 0;
+  std::string store_problem = {};
   int64_t disk_evicted_blocks = 0, disk_damaged_blocks = 0, disk_failed_writes = 0;
   int64_t disk_foreign_blocks = 0;  // of other models or KV types, found at the start
   // Time spent in the backend, bytes it read, and its multiply-adds: by quantized weights, by
@@ -310,6 +314,16 @@ class Engine {
 
   virtual void CreateSession(const SessionOptions& options,
                              Done<absl::StatusOr<SessionId>> done) = 0;
+  // FindSession that looks in the shared store, too, and takes the session from there. NOT_FOUND if
+  // neither has it; for the rest see TroubleOf.
+  virtual void FindShared(const SessionOptions& session, Done<absl::StatusOr<SessionId>> done) = 0;
+  // Inspect by name, and of a shared store what that has, without taking the session.
+  virtual void InspectShared(const SessionOptions& session,
+                             Done<absl::StatusOr<SessionInfo>> done) = 0;
+  // Puts what the session has into the shared store, gives the session up there and closes it here:
+  // the next server that is asked goes on with it. FAILED_PRECONDITION while a turn runs, or
+  // without a shared store.
+  virtual void Release(SessionId session, Done<absl::Status> done) = 0;
   virtual void Fork(SessionId session, int64_t position, const SessionOptions& options,
                     Done<absl::StatusOr<SessionId>> done) = 0;
   virtual void Reset(SessionId session, Done<absl::Status> done) = 0;
@@ -319,7 +333,8 @@ class Engine {
   virtual void CloseIdle(const std::optional<std::string>& domain, std::chrono::microseconds idle,
                          Done<absl::StatusOr<int64_t>> done) = 0;
   // Parks the named sessions of all domains that no turn uses, and answers when they are on disk,
-  // with their number. Without a state directory they stay in memory.
+  // with their number. Without a state directory they stay in memory; with a shared store they are
+  // released.
   virtual void ParkIdle(Done<absl::StatusOr<int64_t>> done) = 0;
   virtual void Tokens(SessionId session, Done<absl::StatusOr<std::vector<int32_t>>> done) = 0;
   // The turn moves into the engine: its prompt is not copied.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "weft/shared_store.h"
 
 namespace weft {
 
@@ -91,6 +92,9 @@ struct EngineOptions {
   // (or could not be written), so that a crash after it loses nothing. Costs one write to disk per
   // turn, ahead of blocks. Needs `state_dir`.
   bool durable = false;
+  // A store that other servers use too. Named sessions then have their tokens there instead of in
+  // `state_dir`, which holds blocks alone, and turns are durable. Needs `state_dir`.
+  SharedStoreOptions shared = {};
   // How long saving sessions may take at shutdown, after the turns have ended.
   std::chrono::milliseconds save_grace{30000};
   // Receives one sentence per event that concerns the operator but no caller, e.g. a full disk.

@@ -81,7 +81,8 @@ class EngineThread : public Engine {
   int64_t TurnsWaiting() const override { return turns_waiting_; }
 
   StatusOr<SessionId> CreateSession(const SessionOptions& options) override {
-    return Call([&] { return core_->sessions().Create(options); });
+    return Await<StatusOr<SessionId>>(
+        [&](const auto& reply) { core_->sessions().Create(options, reply); });
   }
   StatusOr<SessionId> FindSession(std::string_view domain, std::string_view name) override {
     return view_->Latest()->Find(domain, name);
@@ -144,7 +145,23 @@ class EngineThread : public Engine {
   }
 
   void CreateSession(const SessionOptions& options, Done<StatusOr<SessionId>> done) override {
-    Ask([this, options](const auto& reply) { reply(core_->sessions().Create(options)); },
+    Ask([this, options](const auto& reply) { core_->sessions().Create(options, reply); },
+        std::move(done));
+  }
+  void FindShared(const SessionOptions& session, Done<StatusOr<SessionId>> done) override {
+    Ask([this, session](const auto& reply) { core_->sessions().FindShared(session, reply); },
+        std::move(done));
+  }
+  void InspectShared(const SessionOptions& session, Done<StatusOr<SessionInfo>> done) override {
+    const auto tell = [view = view_, done = std::move(done)](StatusOr<SessionInfo> info) {
+      const bool is_here = info.ok() && info->id.value != 0;
+      done(is_here ? view->Latest()->Inspect(info->id) : std::move(info));
+    };
+    Ask([this, session](const auto& reply) { core_->sessions().Look(session, reply); },
+        Done<StatusOr<SessionInfo>>(tell));
+  }
+  void Release(SessionId session, Done<Status> done) override {
+    Ask([=, this](const auto& reply) { core_->sessions().Release(session, reply); },
         std::move(done));
   }
   void Fork(SessionId session, int64_t position, const SessionOptions& options,
@@ -170,7 +187,12 @@ class EngineThread : public Engine {
         std::move(done));
   }
   void ParkIdle(Done<StatusOr<int64_t>> done) override {
-    Ask([this](const auto& reply) { core_->files().ParkIdle(reply); }, std::move(done));
+    Ask(
+        [this](const auto& reply) {
+          core_->files().is_shared() ? core_->sessions().ReleaseIdle(reply)
+                                     : core_->files().ParkIdle(reply);
+        },
+        std::move(done));
   }
   void Tokens(SessionId session, Done<StatusOr<std::vector<int32_t>>> done) override {
     Ask([=, this](const auto& reply) { core_->sessions().Tokens(session, reply); },

@@ -26,6 +26,9 @@ Status ValidateOptions(const EngineOptions& options) {
   if (options.durable && options.state_dir.empty()) {
     return InvalidArgument("durable turns need a state directory: set state_dir (--state-dir)");
   }
+  if (options.shared.objects != nullptr && options.state_dir.empty()) {
+    return InvalidArgument("a shared store needs a state directory: set state_dir (--state-dir)");
+  }
   if (options.max_guesses < 0) return InvalidArgument("max_guesses must be at least 0");
   if (!(options.checkpoint_share >= 0 && options.checkpoint_share <= 1) ||
       options.checkpoint_tokens < 0) {
@@ -199,6 +202,12 @@ SessionFiles::Options FileOptionsOf(const Model& model, const EngineOptions& opt
   files.disk_bytes_per_hour = options.state_disk_bytes_per_hour;
   files.share_across_domains = options.share_prefixes_across_domains;
   files.durable = options.durable;
+  files.shared = options.shared;
+  // The processors' kernels agree with each other; cards need not, and MLX does not name its own.
+  files.shares_blocks = files.backend != "mlx";
+  if (files.backend != "cpu" && files.backend != "reference") {
+    files.machine = model.backend().NameOfDevice(model.weights()->device());
+  }
   files.on_notice = options.on_notice;
   return files;
 }
@@ -304,7 +313,8 @@ StatusOr<SubmittedTurn> EngineCore::Submit(SessionId id, const TurnOptions& opti
 
 void EngineCore::Close(SessionId id, bool forget, const SessionFiles::Reply& reply) {
   files_.WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& found) {
-    if (!found.ok()) return reply(found.status());
+    const bool is_unreadable = files_.is_shared() && SessionFiles::IsUnreadable(found.status());
+    if (!found.ok() && !is_unreadable) return reply(found.status());
     if (ActiveTurn* const turn = turns_.FindOn(id); turn != nullptr) {
       turn->End(FinishReason::kCancelled, OkStatus());
       steps_.AbandonFor(*turn);

@@ -32,6 +32,10 @@ class ManySessionsTest : public ::testing::Test {
                           [&](auto answer) { submitted = std::move(answer); });
     return submitted;
   }
+  void Create(const std::string& domain, const std::string& name) {
+    core_->sessions().Create({.name = name, .domain = domain},
+                             [](const StatusOr<SessionId>& id) { EXPECT_OK(id.status()); });
+  }
   // Runs until nothing is left to compute.
   void Run() {
     while (core_->RunOnce([] { return false; }) || !posted_.empty()) {
@@ -67,7 +71,7 @@ TEST_F(ManySessionsTest, ANewNameInAFullTableTakesThePlaceOfTheOldestOfItsDomain
   Start(options);
   for (int i = 0; i < kTable; ++i) {
     const std::string domain = i % 2 == 0 ? "a" : "b";
-    ASSERT_TRUE(core_->sessions().Create({.name = StrCat("old ", i), .domain = domain}).ok());
+    Create(domain, StrCat("old ", i));
   }
   RunNamed("a", "old 0");  // the most recently used
   while (core_->publisher().HasMore()) core_->Publish();
@@ -125,7 +129,7 @@ TEST_F(ManySessionsTest, ClosingWhatIsIdleLooksAtNoOthers) {
   options.max_sessions = kSessions;
   Start(options);
   for (int i = 0; i < kSessions; ++i) {
-    ASSERT_TRUE(core_->sessions().Create({.name = StrCat(i), .domain = i < 10 ? "a" : "b"}).ok());
+    Create(i < 10 ? "a" : "b", StrCat(i));
   }
   EXPECT_EQ(
       VisitsOf([&] { EXPECT_EQ(core_->sessions().CloseIdle(std::nullopt, 3600'000'000), 0); }), 0);

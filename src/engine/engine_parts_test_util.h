@@ -68,7 +68,8 @@ class SessionParts {
   }
 
   Session* Named(const std::string& name) {
-    const auto id = sessions->Create({.name = name});
+    StatusOr<SessionId> id = Unavailable("no answer");
+    sessions->Create({.name = name}, [&](const StatusOr<SessionId>& made) { id = made; });
     EXPECT_TRUE(id.ok()) << id.status();
     return sessions->Find(*id);
   }

@@ -99,6 +99,7 @@ inline void ReadToFirstToken(Turn* turn, TurnOutcome* outcome) {
 
 MATCHER(IsOk, "") { return arg.ok(); }
 #define EXPECT_OK(expression) EXPECT_THAT(expression, ::weft::IsOk())
+#define ASSERT_OK(expression) ASSERT_THAT(expression, ::weft::IsOk())
 
 // Matches a status by its code and a part of its message.
 MATCHER_P2(IsError, code, part, "") {

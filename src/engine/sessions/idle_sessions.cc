@@ -20,7 +20,9 @@ IdleSessions::Place IdleSessions::PlaceOf(const Session& session) const {
   if (!runs && memory_.BytesOf(session) > 0) place.orders |= 1u << kWithState;
   if (session.has_turn || session.name.empty()) return place;
   place.orders |= 1u << kNamed | 1u << kNamedOfDomain;
-  if (session.stage == SessionStage::kReady && !session.is_saved()) place.orders |= 1u << kToClose;
+  // A parked one that no file here has is found again in the shared store.
+  const bool may_close = session.stage.IsAnyOf(SessionStage::kReady, SessionStage::kParked);
+  if (may_close && !session.is_saved()) place.orders |= 1u << kToClose;
   return place;
 }
 

@@ -178,6 +178,9 @@ struct Session {
   bool is_kept() const { return on_disk != OnDisk::kNothing && keep.version() == changes; }
   uint64_t changes = 0;  // how often its tokens changed
   KeepView keep;
+  // Read from a shared store, which may have blocks up to here; 0: it was not, or it goes on
+  // differently.
+  int64_t taken_tokens = 0;
   // Tokens whose state came from disk, until a turn has reported them to its client.
   int64_t from_disk = 0;
   int64_t last_used_us = 0;

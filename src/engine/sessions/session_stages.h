@@ -102,20 +102,22 @@ constexpr std::string_view NameOf(OnDisk stage) {
 // file wait. One thing at a time.
 enum class FileWork : uint8_t {
   kNone,
-  kSaving,     // its file
-  kRestoring,  // from its file; it stays parked until then
-  kLoading,    // blocks of its state
-  kChanging,   // its file gets another name, other tokens, or is removed
+  kSaving,      // its file
+  kRestoring,   // from its file; it stays parked until then
+  kLoading,     // blocks of its state
+  kChanging,    // its file gets another name, other tokens, or is removed
+  kConfirming,  // asks the shared store whether it is still this server's
 };
 
 constexpr uint32_t After(FileWork work) {
   using enum FileWork;
-  return work == kNone ? AnyOf(kSaving, kRestoring, kLoading, kChanging) : AnyOf(kNone);
+  return work == kNone ? AnyOf(kSaving, kRestoring, kLoading, kChanging, kConfirming)
+                       : AnyOf(kNone);
 }
 
 constexpr std::string_view NameOf(FileWork work) {
-  constexpr std::string_view kNames[] = {"no file work", "saving", "restoring", "loading",
-                                         "changing a file"};
+  constexpr std::string_view kNames[] = {"no file work", "saving",          "restoring",
+                                         "loading",      "changing a file", "confirming"};
   return kNames[static_cast<size_t>(work)];
 }
 

@@ -133,6 +133,16 @@ StatusOr<Header> ReadHeader(const ByteSource& source) {
   return header;
 }
 
+StatusOr<std::vector<std::byte>> ReadPayload(const ByteSource& source, const Header& header) {
+  std::vector<std::byte> payload(static_cast<size_t>(header.payload_bytes));
+  WEFT_RETURN_IF_ERROR(source.Read(header.bytes, payload));
+  uint64_t checksum = 0;
+  WEFT_RETURN_IF_ERROR(
+      source.Read(header.bytes + payload.size(), std::as_writable_bytes(std::span(&checksum, 1))));
+  if (ChecksumOf(payload, header.checksum) != checksum) return NotABlock("it fails its checksum");
+  return payload;
+}
+
 int64_t OnDisk(int64_t file_bytes) {
   return (file_bytes + kDiskPage - 1) / kDiskPage * kDiskPage + kBesideFile;
 }
@@ -346,15 +356,26 @@ StatusOr<std::vector<std::byte>> BlockFiles::Read(const BlockInfo& info, std::st
       header.payload_bytes != payload_bytes) {
     return NotABlock("it is a different block than its name says");
   }
-  std::vector<std::byte> payload(static_cast<size_t>(payload_bytes));
-  WEFT_RETURN_IF_ERROR((*source)->Read(header.bytes, payload));
-  uint64_t checksum = 0;
-  WEFT_RETURN_IF_ERROR((*source)->Read(header.bytes + payload.size(),
-                                       std::as_writable_bytes(std::span(&checksum, 1))));
-  if (ChecksumOf(payload, header.checksum) != checksum) return NotABlock("it fails its checksum");
+  WEFT_ASSIGN_OR_RETURN(std::vector<std::byte> payload, ReadPayload(**source, header));
   // Records the last use, in case another model is being served by then.
   (void)utimensat(folder_.get(), name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
   return payload;
+}
+
+StatusOr<BlockFiles::Parsed> BlockFiles::Parse(std::string_view bytes, std::string_view domain) {
+  const auto source = NewMemorySource(std::as_bytes(std::span(bytes)));
+  WEFT_ASSIGN_OR_RETURN(Header header, ReadHeader(*source));
+  if (header.domain != domain) return NotABlock("it is another tenant's");
+  WEFT_ASSIGN_OR_RETURN(std::vector<std::byte> payload, ReadPayload(*source, header));
+  return Parsed{std::move(header.info), std::move(payload)};
+}
+
+StatusOr<std::string> BlockFiles::ReadFile(const Fingerprint& key) const {
+  const std::string name = key.ToHex();
+  WEFT_ASSIGN_OR_RETURN(const auto source, OpenFileSource(folder_.get(), name, PathOf(name)));
+  std::string bytes(static_cast<size_t>(source->size()), '\0');
+  WEFT_RETURN_IF_ERROR(source->Read(0, std::as_writable_bytes(std::span(bytes))));
+  return bytes;
 }
 
 std::string BlockFiles::PathOf(const std::string& file) const {

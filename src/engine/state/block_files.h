@@ -5,7 +5,8 @@
 // crash damages it, its checksum fails and it is treated as absent. Reading verifies that the
 // contents (prefix, tokens, domain) match the name.
 //
-// Threads: one at a time; the state directory's lock keeps other processes out.
+// Threads: one at a time, unless it says otherwise; the state directory's lock keeps other
+// processes out.
 #ifndef WEFT_ENGINE_STATE_BLOCK_FILES_H_
 #define WEFT_ENGINE_STATE_BLOCK_FILES_H_
 
@@ -56,6 +57,14 @@ class BlockFiles {
   // Any other error says nothing about the file, for example that no descriptor is left to open it.
   StatusOr<std::vector<std::byte>> Read(const BlockInfo& info, std::string_view domain,
                                         int64_t payload_bytes) const;
+  // The same of a file's bytes from elsewhere, whatever block it is.
+  struct Parsed {
+    BlockInfo info;
+    std::vector<std::byte> payload;
+  };
+  static StatusOr<Parsed> Parse(std::string_view bytes, std::string_view domain);
+  // The bytes of a block's file as they are. Any thread. DATA_LOSS as Read.
+  StatusOr<std::string> ReadFile(const Fingerprint& key) const;
   // `path` comes from the catalogue.
   void Remove(const std::string& path) const;
 

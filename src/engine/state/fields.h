@@ -56,6 +56,7 @@ class FieldReader {
   }
   bool ok() const { return ok_; }
   bool at_end() const { return ok_ && left_.empty(); }
+  size_t n_left() const { return left_.size(); }
 
  private:
   std::span<const std::byte> Take(size_t n) {

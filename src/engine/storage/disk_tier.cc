@@ -93,12 +93,10 @@ int64_t DiskTier::PayloadBytes(const BlockInfo& info) const {
 
 // --- reading ----------------------------------------------------------------------------
 
-void DiskTier::Use(const BlockMatch& match) {
-  catalog_.Use(match, NowSeconds());
-  ++changes_;
+void DiskTier::Use(const BlockMatch& match, int64_t n_uses) {
+  catalog_.Use(match, NowSeconds(), n_uses);
+  if (n_uses > 0) ++changes_;
 }
-
-void DiskTier::Refresh(const BlockMatch& match) { catalog_.Use(match, NowSeconds(), /*n_uses=*/0); }
 
 void DiskTier::Read(const std::string& tenant, const std::string& domain,
                     std::span<const Fingerprint> keys,
@@ -212,7 +210,9 @@ void DiskTier::Write(const BlockInfo& info, const std::string& domain,
   // The worker's job does not touch this object, which may be gone by then.
   const auto finish = [this, alive = std::weak_ptr<bool>(alive_)](const Fingerprint& key, int64_t n,
                                                                   const Status& status) {
-    if (!alive.expired()) FinishWrite(key, n, status);
+    if (alive.expired()) return;
+    FinishWrite(key, n, status);
+    if (status.ok() && on_written_) on_written_(key);
   };
   worker_->PostLast([files = files_, info, tree = TreeName(domain), bytes, finish, writes = writes_,
                      given_up = given_up_, post_back = post_back_, worker = worker_] {
@@ -220,6 +220,37 @@ void DiskTier::Write(const BlockInfo& info, const std::string& domain,
     if (status.ok()) status = files->Write(info, tree, *bytes, [worker] { worker->RunOthers(); });
     post_back([finish, key = info.key, n = std::ssize(*bytes), status] { finish(key, n, status); });
   });
+}
+
+// A prompt waits for it: ahead of other blocks, and without their limits on rates, but after the
+// removal of a former file of that name.
+bool DiskTier::Adopt(BlockInfo info, const std::string& domain, std::vector<std::byte> payload,
+                     std::function<void(bool)> done) {
+  const Fingerprint key = info.key;
+  if (PayloadBytes(info) != std::ssize(payload) || catalog_.Find(key) != nullptr) return false;
+  info.bytes = BlockFiles::BytesOf(info, TreeName(domain), std::ssize(payload));
+  info.used_s = NowSeconds();
+  const BlockInfo written = info;
+  BlockCatalog::Victims victims;
+  const bool added = catalog_.Add(std::move(info), &victims);
+  RemoveFiles(std::move(victims));
+  if (!added) return false;
+  in_flight_bytes_ += std::ssize(payload);
+  ++writes_under_way_;
+  writes_.Add(WallClockMicros(), std::ssize(payload));
+  const auto bytes = std::make_shared<std::vector<std::byte>>(std::move(payload));
+  const auto finish = [this, alive = std::weak_ptr<bool>(alive_), key, n = std::ssize(*bytes),
+                       done = std::move(done)](const Status& status) {
+    if (alive.expired()) return;
+    FinishWrite(key, n, status);
+    done(catalog_.Find(key) != nullptr && catalog_.IsWritten(key));
+  };
+  worker_->Post(
+      [files = files_, written, tree = TreeName(domain), bytes, finish, post_back = post_back_] {
+        const Status status = files->Write(written, tree, *bytes);
+        post_back([finish, status] { finish(status); });
+      });
+  return true;
 }
 
 void DiskTier::FinishWrite(const Fingerprint& key, int64_t bytes, const Status& status) {

@@ -68,9 +68,7 @@ class DiskTier {
   void Read(const std::string& tenant, const std::string& domain, std::span<const Fingerprint> keys,
             std::function<void(std::vector<Loaded>, Status)> done);
   // Records a use of blocks that are about to be read.
-  void Use(const BlockMatch& match);
-  // The same without counting how often.
-  void Refresh(const BlockMatch& match);
+  void Use(const BlockMatch& match, int64_t n_uses = 1);
 
   // --- writing --------------------------------------------------------------------------
   Fingerprint Root(std::string_view domain) const { return BlockRoot(TreeName(domain)); }
@@ -93,6 +91,19 @@ class DiskTier {
   using Payload = StatusOr<std::vector<std::byte>>;
   // Writes a new block. `read` copies it, once there is room.
   Answer Keep(BlockInfo info, const std::string& domain, FunctionRef<Payload()> read);
+  // Writes a block that comes from a shared store, at once. `done` is told whether prompts can use
+  // it; false, without calling `done`, if there is no room.
+  bool Adopt(BlockInfo info, const std::string& domain, std::vector<std::byte> payload,
+             std::function<void(bool)> done);
+  // Called with every block that is on disk from now on, but for adopted ones.
+  void WatchWritten(std::function<void(const Fingerprint&)> written) {
+    on_written_ = std::move(written);
+  }
+  // Whose prefixes the domain's sessions share.
+  std::string TreeName(std::string_view domain) const {
+    return std::string(TreeOf(domain, options_.share_across_domains));
+  }
+  const BlockFiles* files() const { return files_.get(); }
   // Drops the blocks that the worker has not begun to write; their state will be recomputed.
   void GiveUpWrites() { *given_up_ = true; }
   // Removes the block unless a prompt has used it.
@@ -118,9 +129,6 @@ class DiskTier {
  private:
   DiskTier(Options options, std::unique_ptr<BlockFiles> files, BlockCatalog::Options catalog,
            Worker* worker, PostBack post_back);
-  std::string TreeName(std::string_view domain) const {
-    return std::string(TreeOf(domain, options_.share_across_domains));
-  }
   // With kYes, room is reserved.
   Answer Ask(BlockInfo info, const std::string& domain);
   void Write(const BlockInfo& info, const std::string& domain, std::vector<std::byte> payload);
@@ -138,6 +146,7 @@ class DiskTier {
   const int64_t bytes_per_hour_;
   const std::shared_ptr<std::atomic<bool>> given_up_ = std::make_shared<std::atomic<bool>>(false);
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::function<void(const Fingerprint&)> on_written_;
   BlockCatalog catalog_;
   int64_t file_bytes_ = 0;
   int64_t in_flight_bytes_ = 0;

@@ -33,7 +33,7 @@ class FileWorks {
   // The session may be closed by now. Callbacks that waited for the work run next, as if just
   // posted.
   void End(SessionId id) {
-    at_work_.erase(id.value);
+    if (const auto found = at_work_.find(id.value); found != at_work_.end()) at_work_.erase(found);
     Session* const session = sessions_.Find(id);
     if (session == nullptr) return;
     publisher_->Touch(session);
@@ -51,7 +51,7 @@ class FileWorks {
   const SessionTable& sessions_;
   Publisher* const publisher_;
   const PostBack post_back_;
-  std::set<uint64_t> at_work_;  // handles
+  std::multiset<uint64_t> at_work_;  // handles
 };
 
 }  // namespace weft

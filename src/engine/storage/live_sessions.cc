@@ -22,16 +22,168 @@ Status RefuseCut(const Session& session, int64_t position) {
                          session.tokens.WithoutCut(position), ", or a token after it");
 }
 
-constexpr std::string_view kFileUnchanged =
-    "the session is as it was, because its file could not be changed: ";
+// A shared store's troubles say themselves what became of the session.
+Status WithFileUnchanged(const Status& status) {
+  if (TroubleOf(status) != SessionTrouble::kNone) return status;
+  return Annotate(status, "the session is as it was, because its file could not be changed: ");
+}
 
 }  // namespace
 
-StatusOr<SessionId> LiveSessions::Create(const SessionOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_->Create(options.domain, options.name));
+void LiveSessions::Create(const SessionOptions& options,
+                          const ReplyWith<StatusOr<SessionId>>& reply) {
+  const auto session = sessions_->Create(options.domain, options.name);
+  if (!session.ok()) return reply(session.status());
+  (*session)->last_used_us = NowMicros();
+  publisher_->Touch(*session);
+  Begin(*session, reply);
+}
+
+void LiveSessions::Begin(Session* session, const ReplyWith<StatusOr<SessionId>>& reply) {
+  const SessionId id = session->id;
+  if (!files_->IsShared(*session)) return reply(id);
+  files_->CreateShared(session, [=, this](const Status& status) {
+    Session* const self = sessions_->Find(id);
+    if (!status.ok() && self != nullptr && !self->has_turn) Destroy(self);
+    reply(status.ok() ? StatusOr<SessionId>(id) : status);
+  });
+}
+
+// --- a shared store ---------------------------------------------------------------------
+
+void LiveSessions::FindShared(const SessionOptions& options,
+                              const ReplyWith<StatusOr<SessionId>>& reply) {
+  const Session* const here = sessions_->FindByName(options.domain, options.name);
+  if (here != nullptr && files_->IsCurrent(*here)) return reply(here->id);
+  const Status unknown = NotFound("there is no session ", Printable(options.name));
+  if (!files_->is_shared()) return reply(unknown);
+  StatusOr<SessionId> id = SessionId{};
+  if (here != nullptr) {
+    id = here->id;
+  } else {
+    id = Expect(options);
+  }
+  if (!id.ok()) return reply(id.status());
+  const auto answer = [=, this, id = *id](const StatusOr<Session*>& found) {
+    // Another call gave it up while this one waited; the store may have it.
+    const bool is_gone = found.status().code() == StatusCode::kNotFound && !sessions_->Find(id);
+    if (is_gone) return FindShared(options, reply);
+    const bool is_missing = found.ok() && SessionFiles::IsNew(**found) && !(*found)->has_turn;
+    const Status status = is_missing ? unknown : found.status();
+    // One that cannot be read is there, and can be deleted.
+    const bool is_there = status.ok() || SessionFiles::IsUnreadable(status);
+    if (!is_there) DropExpected(id);
+    reply(is_there ? StatusOr<SessionId>(id) : status);
+  };
+  files_->WhenFree(*id, /*with_state=*/true, answer);
+}
+
+StatusOr<SessionId> LiveSessions::Expect(const SessionOptions& options) {
+  auto session = CreateExpected(options.domain, options.name);
+  if (session.status().code() == StatusCode::kResourceExhausted && CloseOldestOf(options.domain)) {
+    session = CreateExpected(options.domain, options.name);
+  }
+  if (!session.ok()) return session.status();
+  return (*session)->id;
+}
+
+void LiveSessions::Look(const SessionOptions& options,
+                        const ReplyWith<StatusOr<SessionInfo>>& reply) {
+  const Session* const here = sessions_->FindByName(options.domain, options.name);
+  if (here != nullptr && files_->IsCurrent(*here)) return reply(SessionInfo{.id = here->id});
+  const Status unknown = NotFound("there is no session ", Printable(options.name));
+  if (!files_->is_shared()) return reply(unknown);
+  const bool is_file = here != nullptr && here->is_saved();
+  const SessionId id = here != nullptr ? here->id : SessionId{};
+  files_->Look(options.domain, options.name, [=](const StatusOr<SessionStore::Seen>& seen) {
+    // One that only the state directory has.
+    const bool is_old = seen.status().code() == StatusCode::kNotFound && is_file;
+    if (is_old) return reply(SessionInfo{.id = id});
+    if (!seen.ok()) return reply(seen.status());
+    SessionInfo info;
+    info.name = options.name;
+    info.domain = options.domain;
+    info.state = SessionState::kParked;
+    info.n_tokens = seen->n_tokens;
+    info.owner = seen->owner;
+    reply(std::move(info));
+  });
+}
+
+StatusOr<Session*> LiveSessions::CreateExpected(std::string_view domain, std::string_view name) {
+  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_->Create(domain, name));
   session->last_used_us = NowMicros();
-  publisher_->Touch(session);
-  return session->id;
+  files_->Expect(session);
+  return session;
+}
+
+void LiveSessions::DropExpected(SessionId id) {
+  Session* const session = sessions_->Find(id);
+  if (session == nullptr || session->has_turn || session->is_at_work()) return;
+  if (session->is_saved()) return;
+  if (!session->is_parked() && !SessionFiles::IsNew(*session)) return;
+  files_->ForgetShared(*session);
+  Destroy(session);
+}
+
+StatusOr<Session*> LiveSessions::Known(const StatusOr<Session*>& found) {
+  if (!found.ok() || !files_->IsShared(**found) || !SessionFiles::IsNew(**found)) return found;
+  if ((*found)->has_turn) return found;
+  const Status unknown = NotFound("there is no session ", Printable((*found)->name), " any more");
+  DropExpected((*found)->id);
+  return unknown;
+}
+
+void LiveSessions::Release(SessionId id, const Reply& reply) {
+  if (!files_->is_shared()) {
+    return reply(FailedPrecondition("there is no shared store; start with --store"));
+  }
+  files_->WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& free) {
+    const StatusOr<Session*> found = Known(free);
+    if (!found.ok()) return reply(found.status());
+    if (!files_->IsShared(**found)) {
+      return reply(FailedPrecondition("only a session with a name can move"));
+    }
+    const Status status = RefuseWhileRunning(**found, "move");
+    if (!status.ok()) return reply(status);
+    files_->Release(*found, [=, this](const Status& released) {
+      Session* const self = sessions_->Find(id);
+      if (released.ok() && self != nullptr && !self->has_turn) Destroy(self);
+      reply(released);
+    });
+  });
+}
+
+void LiveSessions::ReleaseIdle(const ReplyWith<StatusOr<int64_t>>& reply) {
+  struct Outcome {
+    int64_t open = 0, released = 0;
+    Status status;
+  };
+  std::vector<SessionId> ids;
+  std::vector<Session*> parked;
+  sessions_->ForEach([&](Session* session) {
+    if (!files_->IsShared(*session) || session->has_turn) return;
+    // One that only the state directory has stays there.
+    if (session->is_parked() && session->is_saved()) return;
+    // The store has all of it, or another server has gone on.
+    const bool is_only_given_up = session->is_parked() || !files_->IsCurrent(*session);
+    if (is_only_given_up && !session->is_at_work()) return parked.push_back(session);
+    ids.push_back(session->id);
+  });
+  if (ids.empty() && parked.empty()) return reply(int64_t{0});
+  const auto outcome = std::make_shared<Outcome>();
+  outcome->open = std::ssize(ids) + std::ssize(parked);
+  const auto count = [outcome, reply](const Status& status) {
+    const SessionTrouble trouble = TroubleOf(status);
+    const bool is_gone = status.ok() || status.code() == StatusCode::kNotFound ||
+                         trouble == SessionTrouble::kElsewhere || trouble == SessionTrouble::kMoved;
+    if (!is_gone) outcome->status.Update(status);
+    outcome->released += status.ok() ? 1 : 0;
+    if (--outcome->open > 0) return;
+    reply(outcome->status.ok() ? StatusOr<int64_t>(outcome->released) : outcome->status);
+  };
+  for (Session* const session : parked) Close(session, /*forget=*/false, count);
+  for (const SessionId id : ids) Release(id, count);
 }
 
 void LiveSessions::Destroy(Session* session) {
@@ -44,7 +196,8 @@ void LiveSessions::Destroy(Session* session) {
 }
 
 void LiveSessions::Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<TokenId>>>& reply) {
-  files_->WhenFree(id, /*with_state=*/true, [=](const StatusOr<Session*>& session) {
+  files_->WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& found) {
+    const StatusOr<Session*> session = Known(found);
     if (!session.ok()) return reply(session.status());
     reply((*session)->tokens.WithoutIds());
   });
@@ -54,14 +207,17 @@ void LiveSessions::Tokens(SessionId id, const ReplyWith<StatusOr<std::vector<Tok
 
 void LiveSessions::Fork(SessionId id, int64_t position, const SessionOptions& options,
                         const ReplyWith<StatusOr<SessionId>>& reply) {
-  files_->WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& from) {
+  files_->WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& found) {
+    const StatusOr<Session*> from = Known(found);
     if (!from.ok()) return reply(from.status());
-    reply(ForkNow(**from, position, options));
+    const auto fork = ForkNow(**from, position, options);
+    if (!fork.ok()) return reply(fork.status());
+    Begin(*fork, reply);
   });
 }
 
-StatusOr<SessionId> LiveSessions::ForkNow(const Session& from, int64_t position,
-                                          const SessionOptions& options) {
+StatusOr<Session*> LiveSessions::ForkNow(const Session& from, int64_t position,
+                                         const SessionOptions& options) {
   // A running session can be forked too: between two steps it is as consistent as an idle one, and
   // it writes to its own copies from now on.
   const int64_t n_tokens = static_cast<int64_t>(from.tokens.size());
@@ -82,14 +238,15 @@ StatusOr<SessionId> LiveSessions::ForkNow(const Session& from, int64_t position,
   memory_->Share(from, position, fork);
   fork->last_used_us = NowMicros();
   publisher_->Touch(fork);
-  files_->KeepChanged(fork);
-  return fork->id;
+  if (!files_->IsShared(*fork)) files_->KeepChanged(fork);
+  return fork;
 }
 
 // --- go back ----------------------------------------------------------------------------
 
 void LiveSessions::Truncate(SessionId id, int64_t position, const Reply& reply) {
-  files_->WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& session) {
+  files_->WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& found) {
+    const StatusOr<Session*> session = Known(found);
     if (!session.ok()) return reply(session.status());
     const Status status = CheckTruncate(**session, position);
     if (!status.ok()) return reply(status);
@@ -128,12 +285,14 @@ void LiveSessions::GoBack(Session* session, int64_t position, const Reply& reply
       apply(self);
       self->SetKept(self->changes);
     }
-    reply(Annotate(status, kFileUnchanged));
+    reply(WithFileUnchanged(status));
   });
 }
 
 void LiveSessions::Reset(SessionId id, const Reply& reply) {
-  files_->WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& found) {
+  files_->WhenFree(id, /*with_state=*/false, [=, this](const StatusOr<Session*>& free) {
+    const bool is_unreadable = files_->is_shared() && SessionFiles::IsUnreadable(free.status());
+    const StatusOr<Session*> found = is_unreadable ? sessions_->Get(id) : Known(free);
     if (!found.ok()) return reply(found.status());
     const Status status = RefuseWhileRunning(**found, "reset");
     if (!status.ok()) return reply(status);
@@ -149,7 +308,7 @@ void LiveSessions::Reset(SessionId id, const Reply& reply) {
         self->SetKept(self->changes);
         if (!has_file) self->on_disk.Become(OnDisk::kNothing);
       }
-      reply(Annotate(done, kFileUnchanged));
+      reply(WithFileUnchanged(done));
     });
   });
 }
@@ -174,6 +333,9 @@ void LiveSessions::Rename(SessionId id, const std::string& name, const Reply& re
     if (!found.ok()) return reply(found.status());
     Session* const session = *found;
     const std::string old_name = session->name;
+    if (files_->is_shared() && !(session->name.empty() && name.empty())) {
+      return reply(FailedPrecondition("a session in a shared store keeps its name; fork it"));
+    }
     if (session->is_saved() && name.empty()) {
       return reply(InvalidArgument("a saved session needs a name"));
     }
@@ -189,8 +351,15 @@ void LiveSessions::Rename(SessionId id, const std::string& name, const Reply& re
 int64_t LiveSessions::CloseIdle(const std::optional<std::string>& domain, int64_t idle_us) {
   const std::vector<Session*> idle = idle_->UnusedSince(domain, NowMicros() - idle_us);
   for (Session* const session : idle) {
-    Close(session, /*forget=*/true, [](const Status&) {});
+    if (!files_->IsShared(*session)) {
+      Close(session, /*forget=*/true, [](const Status&) {});
+      continue;
+    }
+    const SessionFiles::Closed closed = SessionFiles::DescribeForClose(*session);
+    Destroy(session);
+    files_->ForgetIdle(closed);
   }
+  memory_->ReturnFreed();
   return static_cast<int64_t>(idle.size());
 }
 
@@ -202,12 +371,12 @@ bool LiveSessions::CloseOldestOf(std::string_view domain) {
 }
 
 void LiveSessions::Close(Session* session, bool forget, const Reply& reply) {
-  const bool has_file = session->has_file();
+  const bool has_file = session->has_file() || files_->IsShared(*session);
   const SessionFiles::Closed closed = SessionFiles::DescribeForClose(*session);
   Destroy(session);
   memory_->ReturnFreed();
   if (!has_file) return reply(OkStatus());
-  files_->CloseFile(closed, /*listed=*/closed.is_saved && !forget, reply);
+  files_->CloseFile(closed, forget, reply);
 }
 
 }  // namespace weft

@@ -31,7 +31,14 @@ class LiveSessions {
         publisher_(parts.publisher),
         files_(files) {}
 
-  StatusOr<SessionId> Create(const SessionOptions& options);
+  void Create(const SessionOptions& options, const ReplyWith<StatusOr<SessionId>>& reply);
+  // See Engine::FindShared and Release.
+  void FindShared(const SessionOptions& options, const ReplyWith<StatusOr<SessionId>>& reply);
+  // Answers with no more than the id of a session that is here.
+  void Look(const SessionOptions& options, const ReplyWith<StatusOr<SessionInfo>>& reply);
+  void Release(SessionId id, const Reply& reply);
+  // Releases, in a shared store, every named session that no turn uses.
+  void ReleaseIdle(const ReplyWith<StatusOr<int64_t>>& reply);
   // These restore a parked session first.
   void Fork(SessionId id, int64_t position, const SessionOptions& options,
             const ReplyWith<StatusOr<SessionId>>& reply);
@@ -57,6 +64,10 @@ class LiveSessions {
   StatusOr<Session*> CreateNamed(std::string_view domain, std::string_view name) {
     return sessions_->Create(domain, name);
   }
+  // The same where a shared store may have it: parked until WhenFree has asked.
+  StatusOr<Session*> CreateExpected(std::string_view domain, std::string_view name);
+  // It turned out to be new and unused, or unusable here: only the store knows it.
+  void DropExpected(SessionId id);
   // See SessionTable.
   StatusOr<Session*> CreateForTurn(std::string_view domain) {
     return sessions_->CreateForTurn(domain);
@@ -64,7 +75,13 @@ class LiveSessions {
   void Destroy(Session* session);
 
  private:
-  StatusOr<SessionId> ForkNow(const Session& from, int64_t position, const SessionOptions& options);
+  StatusOr<Session*> ForkNow(const Session& from, int64_t position, const SessionOptions& options);
+  // Answers once a shared store has the new session, or destroys it.
+  void Begin(Session* session, const ReplyWith<StatusOr<SessionId>>& reply);
+  // CreateExpected in the place of the oldest, if there is no other.
+  StatusOr<SessionId> Expect(const SessionOptions& options);
+  // NOT_FOUND for a session that another server has deleted.
+  StatusOr<Session*> Known(const StatusOr<Session*>& found);
   static Status CheckTruncate(const Session& session, int64_t position);
   void GoBack(Session* session, int64_t position, const Reply& reply);
   void ResetNow(Session* session);

@@ -54,8 +54,9 @@ Status SessionFiles::Open() {
       .sizes = memory_->layout(),
       .row_values = options_.row_values,
       .max_row_bytes = std::min(options_.max_row_bytes, memory_->max_row_bytes())};
-  WEFT_ASSIGN_OR_RETURN(
-      store_, SessionStore::Open(options_.path, std::move(identity), memory_->rows(), post_back_));
+  WEFT_ASSIGN_OR_RETURN(store_,
+                        SessionStore::Open(options_.path, std::move(identity), options_.shared,
+                                           memory_->rows(), post_back_, options_.on_notice));
   std::vector<std::string> strangers;
   WEFT_ASSIGN_OR_RETURN(const std::vector<SavedSession> saved, store_->ListAll(&strangers));
   for (const SavedSession& file : saved) {
@@ -84,6 +85,7 @@ Status SessionFiles::OpenBlocks(const std::string& layout) {
     DiskTier::Options disk;
     disk.path = StrCat(store_->path(), "/blocks");
     disk.identity = StrCat(options_.model, " ", layout, " bits ", kBitsVersion);
+    const std::string disk_identity = disk.identity;
     disk.layout = memory_->layout();
     for (const GroupShape& shape : memory_->shapes()) disk.windows.push_back(shape.window);
     disk.share_across_domains = options_.share_across_domains;
@@ -92,9 +94,10 @@ Status SessionFiles::OpenBlocks(const std::string& layout) {
     disk.file_bytes = store_->file_bytes();
     disk.notice = options_.on_notice;
     WEFT_ASSIGN_OR_RETURN(disk_, DiskTier::Open(std::move(disk), store_->worker(), post_back_));
+    if (is_shared() && options_.shares_blocks) OpenSharedBlocks(disk_identity);
     store_->WatchFileBytes([disk = disk_.get()](int64_t bytes) { disk->SetFileBytes(bytes); });
     loader_ = std::make_unique<StateLoader>(memory_, sessions_, publisher_, &works_, disk_.get(),
-                                            [this] { return GiveUpIdleState(); });
+                                            blocks_.get(), [this] { return GiveUpIdleState(); });
   }
   keeper_ = std::make_unique<StateKeeper>(
       memory_, sessions_, store_.get(), disk_.get(),
@@ -102,22 +105,33 @@ Status SessionFiles::OpenBlocks(const std::string& layout) {
   return OkStatus();
 }
 
-void SessionFiles::WhenFree(SessionId id, bool with_state,
+void SessionFiles::OpenSharedBlocks(const std::string& identity) {
+  const std::string all = StrCat(identity, options_.machine);
+  blocks_ = std::make_unique<SharedBlocks>(options_.shared.objects, FingerprintOf(all).ToHex(),
+                                           memory_->page_tokens(), disk_.get(), post_back_);
+  disk_->WatchWritten([blocks = blocks_.get()](const Fingerprint& key) { blocks->Offer(key); });
+}
+
+void SessionFiles::WhenFree(SessionId id, bool with_state, bool is_asked,
                             const ReplyWith<StatusOr<Session*>>& then) {
   if (store_closed_) return then(Unavailable("the engine has shut down"));
   const auto found = sessions_->Get(id);
   if (!found.ok()) return then(found.status());
   Session* const session = *found;
   if (session->is_at_work()) {
-    works_.After(session, [=, this] { WhenFree(id, with_state, then); });
+    works_.After(session, [=, this] { WhenFree(id, with_state, /*is_asked=*/false, then); });
     return;
   }
-  if (with_state && session->is_parked()) {
-    StartRestore(session, [=, this](const Status& status) {
-      status.ok() ? WhenFree(id, with_state, then) : then(status);
-    });
-    return;
+  const auto again = [=, this](const Status& status) {
+    status.ok() ? WhenFree(id, with_state, /*is_asked=*/true, then) : then(status);
+  };
+  if (session->is_parked() && (with_state || IsShared(*session))) {
+    return StartRestore(session, again);
   }
+  // Even if the answer took longer than the lease: the commit decides.
+  const bool may_have_moved = IsShared(*session) && !session->has_turn && !is_asked &&
+                              !store_->shared()->IsHeld(session->domain, session->name);
+  if (may_have_moved) return Confirm(session, again);
   then(session);
 }
 
@@ -144,6 +158,7 @@ void SessionFiles::Park(SessionId id, const Reply& reply) {
     if ((*session)->is_parked()) return reply(OkStatus());
     const Status status = CheckSavable(**session);
     if (!status.ok()) return reply(status);
+    if (IsShared(**session)) return ParkShared(*session, /*park=*/true, reply);
     StartSave(*session, /*park=*/true, /*free_now=*/false, reply);
   });
 }
@@ -179,6 +194,7 @@ void SessionFiles::Save(SessionId id, const Reply& reply) {
     const Status status = CheckSavable(**session);
     if (!status.ok()) return reply(status);
     if ((*session)->is_parked()) return reply(OkStatus());
+    if (IsShared(**session)) return ParkShared(*session, /*park=*/false, reply);
     StartSave(*session, /*park=*/false, /*free_now=*/false, reply);
   });
 }
@@ -285,7 +301,7 @@ void SessionFiles::BecomeParked(Session* session) {
   publisher_->Touch(session);
   memory_->Drop(session);
   memory_->ReturnFreed();
-  session->on_disk.Become(OnDisk::kSaved);
+  if (!IsShared(*session)) session->on_disk.Become(OnDisk::kSaved);
   session->saved_tokens = session->n_tokens();
   session->tokens = {};
   session->note.clear();
@@ -343,14 +359,19 @@ void SessionFiles::FinishRestore(SessionId id, StatusOr<SessionSnapshot> loaded,
   }
   if (!loaded.ok()) {
     session->note = std::string(Message(loaded.status()));
+    // Another server may be able to read it.
+    if (IsShared(*session) && IsUnreadable(loaded.status())) {
+      store_->shared()->Release(session->domain, session->name, [](const Status&) {});
+    }
     if (session->has_turn) session->restore_error = loaded.status();
     return reply(loaded.status());
   }
   session->SetAdapters(*adapters, loaded->invoked_at);
   TakeRestored(session, *std::move(loaded));
-  // A turn looks for the rest itself.
+  // A turn looks for the rest itself. Of a shared session nobody may want more than the tokens.
   const auto done = [reply] { reply(OkStatus()); };
-  if (session->has_turn || !StartLoad(session, session->n_tokens(), done)) done();
+  const bool wants_state = !session->has_turn && !IsShared(*session);
+  if (!wants_state || !StartLoad(session, session->n_tokens(), done)) done();
 }
 
 void SessionFiles::TakeRestored(Session* session, SessionSnapshot loaded) {
@@ -359,7 +380,12 @@ void SessionFiles::TakeRestored(Session* session, SessionSnapshot loaded) {
   const bool has_turn = session->stage == SessionStage::kAwaited;
   session->stage.Become(has_turn ? SessionStage::kQueued : SessionStage::kReady);
   session->last_used_us = NowMicros();
-  session->SetKept(++session->changes);
+  ++session->changes;
+  // What the state directory has of a session that the store has, too, is from before.
+  const bool is_older = IsShared(*session) && !loaded.is_new && session->is_saved();
+  if (is_older) session->on_disk.Become(OnDisk::kNothing);
+  if (!loaded.is_new) session->SetKept(session->changes);
+  session->taken_tokens = loaded.state_tokens;
   ++restores_;
   while (loaded.state.n_tokens > 0) {
     const Status status = memory_->WriteState(session, loaded.state);

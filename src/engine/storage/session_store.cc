@@ -53,12 +53,18 @@ StateSink SinkOf(const SessionHead& head, StateMemory::SavedState* state) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<SessionStore>> SessionStore::Open(const std::string& path,
-                                                           Identity identity, RowTable* rows,
-                                                           PostBack post_back) {
+StatusOr<std::unique_ptr<SessionStore>> SessionStore::Open(
+    const std::string& path, Identity identity, const SharedStoreOptions& shared, RowTable* rows,
+    PostBack post_back, const std::function<void(const std::string&)>& notice) {
   WEFT_ASSIGN_OR_RETURN(auto directory, StateDirectory::Open(path));
-  return std::unique_ptr<SessionStore>(
-      new SessionStore(std::move(directory), std::move(identity), rows, std::move(post_back)));
+  std::unique_ptr<SessionStore> store(
+      new SessionStore(std::move(directory), std::move(identity), rows, post_back));
+  if (shared.objects == nullptr) return store;
+  store->shared_ = std::make_unique<SharedSessions>(
+      SessionHeads::Options{
+          .objects = shared.objects, .owner = shared.worker_url, .lease = shared.lease},
+      std::move(post_back), notice);
+  return store;
 }
 
 // --- bytes ------------------------------------------------------------------------------
@@ -140,6 +146,9 @@ SessionHead SessionStore::MakeHead(const std::string& domain, const std::string&
 
 void SessionStore::Save(const std::string& domain, const std::string& name,
                         SessionSnapshot snapshot, std::function<void(Status)> done) {
+  if (shared_ != nullptr) {
+    return SaveShared(domain, name, /*is_new=*/false, std::move(snapshot), std::move(done));
+  }
   auto shared = std::make_shared<SessionSnapshot>(std::move(snapshot));
   // Until the new file has replaced the former one, both are there.
   const int64_t most = BytesOfFile(*shared);
@@ -211,13 +220,16 @@ StatusOr<History> SessionStore::ReadTokens(SessionReader* reader, RowTable* tabl
 StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain, const std::string& name,
                                                 RowTable* rows) const {
   WEFT_ASSIGN_OR_RETURN(const auto reader, directory_->Load(domain, name));
+  return ReadSnapshot(reader.get(), rows);
+}
+
+StatusOr<SessionSnapshot> SessionStore::ReadSnapshot(SessionReader* reader, RowTable* rows) const {
   WEFT_RETURN_IF_ERROR(reader->CheckModel(FingerprintOf(identity_.model)));
   const SessionHead& head = reader->head();
   if (rows != nullptr) WEFT_RETURN_IF_ERROR(CheckRows(head));
   RowTable passing;
   SessionSnapshot snapshot;
-  WEFT_ASSIGN_OR_RETURN(snapshot.tokens,
-                        ReadTokens(reader.get(), rows != nullptr ? rows : &passing));
+  WEFT_ASSIGN_OR_RETURN(snapshot.tokens, ReadTokens(reader, rows != nullptr ? rows : &passing));
   snapshot.adapters = head.adapters;
   snapshot.invoked_at = head.adapter_from.value_or(kNotInvoked);
   snapshot.used_us = head.updated_us;
@@ -242,6 +254,7 @@ StatusOr<SessionSnapshot> SessionStore::LoadNow(const std::string& domain, const
 void SessionStore::Load(const std::string& tenant, const std::string& domain,
                         const std::string& name,
                         std::function<void(StatusOr<SessionSnapshot>)> done) {
+  if (shared_ != nullptr) return LoadShared(tenant, domain, name, std::move(done));
   const auto load = [this, domain, name, done = std::move(done)] {
     auto loaded = std::make_shared<StatusOr<SessionSnapshot>>(LoadNow(domain, name, &rows_));
     post_back_([done, loaded] { done(std::move(*loaded)); });
@@ -251,6 +264,16 @@ void SessionStore::Load(const std::string& tenant, const std::string& domain,
 
 void SessionStore::Remove(const std::string& domain, const std::string& name,
                           std::function<void(Status)> done) {
+  if (shared_ == nullptr) return RemoveFile(domain, name, std::move(done));
+  shared_->Remove(domain, name, [this, domain, name, done = std::move(done)](const Status& status) {
+    // One from before would come back once the store has forgotten that it is deleted.
+    if (status.ok() && HasFile(domain, name)) RemoveFile(domain, name, [](const Status&) {});
+    done(status);
+  });
+}
+
+void SessionStore::RemoveFile(const std::string& domain, const std::string& name,
+                              std::function<void(Status)> done) {
   const auto remove = [this, domain, name, done = std::move(done)] {
     const Status status = directory_->Remove(domain, name);
     const int64_t bytes = directory_->FileBytes(domain, name);
@@ -288,6 +311,119 @@ void SessionStore::Rename(const std::string& domain, const std::string& from, co
     });
   };
   worker_.Post(rename, {{domain, from}, {domain, to}});
+}
+
+// --- a shared store ---------------------------------------------------------------------
+
+StatusOr<std::string> SessionStore::MakeBytes(const std::string& domain, const std::string& name,
+                                              const SessionSnapshot& snapshot) const {
+  std::string bytes;
+  WEFT_RETURN_IF_ERROR(
+      WriteSession(MakeHead(domain, name, snapshot), SourceOf(snapshot, abandoned_),
+                   [&bytes](std::span<const std::byte> part) {
+                     bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+                     return OkStatus();
+                   }));
+  return bytes;
+}
+
+StatusOr<SessionSnapshot> SessionStore::ReadShared(const std::string& domain,
+                                                   const std::string& name,
+                                                   std::string_view bytes) const {
+  WEFT_ASSIGN_OR_RETURN(const auto reader,
+                        SessionReader::Open(NewMemorySource(std::as_bytes(std::span(bytes)))));
+  if (reader->head().domain != domain || reader->head().name != name) {
+    return DataLoss("what the store has of this session is another session");
+  }
+  return ReadSnapshot(reader.get(), &rows_);
+}
+
+void SessionStore::SaveShared(const std::string& domain, const std::string& name, bool is_new,
+                              SessionSnapshot snapshot, std::function<void(Status)> done) {
+  snapshot.state = {};  // blocks have it
+  const auto shared = std::make_shared<const SessionSnapshot>(std::move(snapshot));
+  shared_->Commit(
+      domain, name, is_new,
+      [=, this]() -> StatusOr<SessionHeads::Contents> {
+        WEFT_ASSIGN_OR_RETURN(std::string bytes, MakeBytes(domain, name, *shared));
+        return SessionHeads::Contents{std::move(bytes), shared->state_tokens};
+      },
+      [this, domain, name, done = std::move(done)](const Status& status) {
+        if (status.ok() && HasFile(domain, name)) {
+          RemoveFile(domain, name, [](const Status&) {});
+        }
+        done(status);
+      });
+}
+
+void SessionStore::RemoveIdle(const std::string& domain, const std::string& name,
+                              std::function<void(Status)> done) {
+  const bool has_file = HasFile(domain, name);
+  shared_->RemoveOwn(domain, name, [=, this](const Status& status) {
+    has_file ? RemoveFile(domain, name, done) : done(status);
+  });
+}
+
+void SessionStore::Look(const std::string& domain, const std::string& name,
+                        std::function<void(StatusOr<Seen>)> done) {
+  shared_->Peek(domain, name, [=, this](const StatusOr<SessionHeads::Seen>& seen) {
+    StatusOr<Seen> answer = Seen();
+    if (!seen.ok()) {
+      answer = seen.status();
+    } else {
+      const auto reader = SessionReader::Open(
+          NewMemorySource(std::as_bytes(std::span(std::string_view(seen->session)))));
+      if (reader.ok()) {
+        answer = Seen{std::ssize((*reader)->head().tokens), seen->owner};
+      } else {
+        answer = reader.status();
+      }
+    }
+    post_back_([done, answer] { done(answer); });
+  });
+}
+
+void SessionStore::CreateShared(const std::string& domain, const std::string& name,
+                                SessionSnapshot snapshot, std::function<void(Status)> done) {
+  if (HasFile(domain, name)) {
+    return post_back_([done, name] {
+      done(AlreadyExists("the state directory has a session ", Printable(name), " already"));
+    });
+  }
+  SaveShared(domain, name, /*is_new=*/true, std::move(snapshot), std::move(done));
+}
+
+void SessionStore::LoadShared(const std::string& tenant, const std::string& domain,
+                              const std::string& name,
+                              std::function<void(StatusOr<SessionSnapshot>)> done) {
+  shared_->Take(domain, name, [=, this](const StatusOr<SharedSessions::Taken>& taken) {
+    const bool is_there = taken.ok() && !taken->session.empty();
+    const bool is_unknown = taken.ok() && !is_there && !taken->was_deleted;
+    auto loaded = std::make_shared<StatusOr<SessionSnapshot>>(SessionSnapshot());
+    if (is_there) *loaded = ReadShared(domain, name, taken->session);
+    if (is_there && loaded->ok()) (*loaded)->state_tokens = taken->state_tokens;
+    if (!taken.ok()) *loaded = taken.status();
+    if (taken.ok() && !is_there) (*loaded)->is_new = true;
+    post_back_([=, this] {
+      if (is_unknown && HasFile(domain, name)) {
+        return LoadOld(tenant, domain, name, done);
+      }
+      done(std::move(*loaded));
+    });
+  });
+}
+
+void SessionStore::LoadOld(const std::string& tenant, const std::string& domain,
+                           const std::string& name,
+                           std::function<void(StatusOr<SessionSnapshot>)> done) {
+  const auto load = [this, domain, name, done = std::move(done)] {
+    auto loaded = std::make_shared<StatusOr<SessionSnapshot>>(LoadNow(domain, name, &rows_));
+    // Somebody may have removed the file.
+    if (loaded->status().code() == StatusCode::kNotFound) *loaded = SessionSnapshot();
+    if (loaded->ok()) (*loaded)->is_new = true;
+    post_back_([done, loaded] { done(std::move(*loaded)); });
+  };
+  worker_.PostFirst(tenant, load, Worker::File(domain, name));
 }
 
 }  // namespace weft

@@ -16,6 +16,10 @@ void SessionFiles::Rewrite(Session* session, History tokens, const Reply& reply)
   works_.Begin(session, FileWork::kChanging);
   keeper_->WriteTokens(session, std::move(tokens), [this, id, reply](const Status& status) {
     works_.End(id);
+    Session* const changed = sessions_->Find(id);
+    if (changed != nullptr && IsShared(*changed)) {
+      status.ok() ? NoteCommitted(changed, changed->changes) : Unload(changed);
+    }
     reply(status);
     if (Session* const self = sessions_->Find(id)) RestoreForTurn(self);
   });
@@ -25,9 +29,18 @@ void SessionFiles::Empty(Session* session,
                          const std::function<void(const Status&, bool has_file)>& reply) {
   const SessionId id = session->id;
   const std::string domain = session->domain, name = session->name;
+  // It cannot be read, or it would be here: only the name goes on.
+  if (IsShared(*session) && session->is_parked()) {
+    works_.Begin(session, FileWork::kChanging);
+    return store_->Remove(domain, name, [this, id, reply](const Status& removed) {
+      works_.End(id);
+      reply(removed, false);
+      if (Session* const still = sessions_->Find(id)) RestoreForTurn(still);
+    });
+  }
   Rewrite(session, {}, [=, this](const Status& written) {
     Session* const self = sessions_->Find(id);
-    if (written.ok() || self == nullptr) return reply(written, true);
+    if (written.ok() || self == nullptr || is_shared()) return reply(written, true);
     // A full disk must not prevent deletion.
     works_.Begin(self, FileWork::kChanging);
     store_->Remove(domain, name, [=, this](const Status& removed) {
@@ -91,8 +104,15 @@ Status SessionFiles::ListParked(const Closed& closed, const std::string& note) {
   return OkStatus();
 }
 
-void SessionFiles::CloseFile(const Closed& closed, bool listed, const Reply& reply) {
-  if (listed) return reply(ListParked(closed, ""));
+void SessionFiles::CloseFile(const Closed& closed, bool forget, const Reply& reply) {
+  if (is_shared() && !forget) {
+    works_.BeginAfterClose(closed.id);
+    return store_->shared()->Release(closed.domain, closed.name, [=, this](const Status&) {
+      works_.End(closed.id);
+      reply(OkStatus());  // otherwise its time passes
+    });
+  }
+  if (closed.is_saved && !forget) return reply(ListParked(closed, ""));
   works_.BeginAfterClose(closed.id);
   store_->Remove(closed.domain, closed.name, [=, this](const Status& status) {
     works_.End(closed.id);
@@ -101,7 +121,7 @@ void SessionFiles::CloseFile(const Closed& closed, bool listed, const Reply& rep
       return reply(OkStatus());
     }
     // The file still exists and can be found; another session of that name will replace it.
-    if (status.code() != StatusCode::kNotFound) {
+    if (status.code() != StatusCode::kNotFound && !is_shared()) {
       (void)ListParked(closed, StrCat("it could not be removed: ", Message(status)));
     }
     reply(status);
@@ -110,11 +130,15 @@ void SessionFiles::CloseFile(const Closed& closed, bool listed, const Reply& rep
 
 // --- keeping ----------------------------------------------------------------------------
 
-void SessionFiles::KeepChanged(Session* session, std::function<void()> then) {
+void SessionFiles::KeepChanged(Session* session, const Reply& then) {
+  if (IsShared(*session)) return Commit(session, then);
   const bool keeps = keeper_ != nullptr && !session->name.empty();
-  if (keeps && options_.durable) return keeper_->KeepSession(session, std::move(then));
+  const auto told = [then] {
+    if (then) then(OkStatus());
+  };
+  if (keeps && options_.durable) return keeper_->KeepSession(session, told);
   if (keeps) keeper_->KeepSession(session);
-  if (then) then();
+  told();
 }
 
 void SessionFiles::KeepState(Session* session, int64_t n_tokens) {
@@ -131,7 +155,13 @@ void SessionFiles::RefreshBlocks(const std::string& domain, PrefixIndex::Tokens 
   const History known(tokens());
   // Rows have other ids on disk.
   const auto row = std::find_if(known.begin(), known.end(), IsRow);
-  disk_->Refresh(disk_->Match(domain, std::span(known.begin(), row), std::ssize(known)));
+  disk_->Use(disk_->Match(domain, std::span(known.begin(), row), std::ssize(known)), /*n_uses=*/0);
+}
+
+bool SessionFiles::Pump() {
+  if (is_shared()) Renew();
+  if (blocks_ != nullptr) blocks_->GiveUpLate();
+  return keeper_ != nullptr && keeper_->Pump();
 }
 
 std::optional<int64_t> SessionFiles::NextWake() const {
@@ -163,7 +193,7 @@ bool SessionFiles::TakeIdleSession() {
     }
     // If too much is being written already, only its tokens are kept: waiting would hold up the
     // running turns.
-    if (saves_.empty() && SaveHasRoom(*oldest)) {
+    if (saves_.empty() && SaveHasRoom(*oldest) && !IsShared(*oldest)) {
       StartSave(oldest, /*park=*/true, /*free_now=*/true, [](const Status&) {});
     }
   }
@@ -193,16 +223,18 @@ Status SessionFiles::MakeRoomForRows(int64_t bytes, const Session* spared) {
 bool SessionFiles::StillKeeping() {
   if (keeper_ == nullptr) return false;
   Pump();
-  return keeper_->pending() > 0;
+  return keeper_->pending() > 0 || (blocks_ != nullptr && blocks_->pending() > 0);
 }
 
 void SessionFiles::ParkAll() {
   if (store_ == nullptr) return;
   keeper_->ReleaseMemory();
   keeper_->StopWaiting();
+  if (is_shared()) ReleaseAll();
   std::vector<SessionId> ids;
   sessions_->ForEach([&](Session* session) {
     if (session->stage != SessionStage::kReady || !CheckSavable(*session).ok()) return;
+    if (IsShared(*session)) return;
     // An empty session replaces its file, so that a reset session does not come back.
     if (session->tokens.empty() && !session->has_file()) return;
     if (!keeper_->IsKept(*session)) ids.push_back(session->id);
@@ -224,6 +256,7 @@ void SessionFiles::ParkAll() {
 
 void SessionFiles::StopKeeping() {
   if (disk_ != nullptr) disk_->GiveUpWrites();
+  if (blocks_ != nullptr) blocks_->Abandon();
 }
 
 void SessionFiles::AbandonSaves() {
@@ -248,6 +281,7 @@ void SessionFiles::FillStats(EngineStats* stats) const {
   stats->sessions_dropped = dropped_;
   stats->save_bytes = save_bytes_;
   if (store_ != nullptr) stats->file_written_bytes = store_->written_bytes();
+  if (is_shared()) store_->shared()->FillStats(stats);
   if (keeper_ != nullptr) {
     stats->disk_pending = keeper_->pending();
     keeper_->FillStats(stats);

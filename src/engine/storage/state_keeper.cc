@@ -30,23 +30,28 @@ std::string ReasonOf(const Status& status) {
 // --- tokens -----------------------------------------------------------------------------
 
 void StateKeeper::WriteTokens(Session* session, History tokens,
-                              std::function<void(const Status&)> done) {
+                              std::function<void(const Status&)> done, bool is_new) {
   SessionSnapshot snapshot;
   if (!tokens.empty()) {
     snapshot.adapters = session->saved_adapters();
     snapshot.invoked_at = session->invoked_at;
   }
   snapshot.tokens = std::move(tokens);
+  snapshot.state_tokens = std::min<int64_t>(session->computed(), std::ssize(snapshot.tokens));
   snapshot.used_us = WallClockMicros() - (NowMicros() - session->last_used_us);
   ++session->keep.n_under_way_;
   session->keep.is_due_again_ = false;
   ++token_writes_;
-  store_->Save(session->domain, session->name, std::move(snapshot),
-               [this, id = session->id, done = std::move(done)](const Status& status) {
-                 --token_writes_;
-                 if (Session* const self = sessions_->Find(id)) --self->keep.n_under_way_;
-                 done(status);
-               });
+  const auto written = [this, id = session->id, done = std::move(done)](const Status& status) {
+    --token_writes_;
+    if (Session* const self = sessions_->Find(id)) --self->keep.n_under_way_;
+    done(status);
+  };
+  if (is_new) {
+    store_->CreateShared(session->domain, session->name, std::move(snapshot), written);
+  } else {
+    store_->Save(session->domain, session->name, std::move(snapshot), written);
+  }
 }
 
 void StateKeeper::KeepSession(Session* session, std::function<void()> then) {

@@ -48,8 +48,10 @@ class StateKeeper {
   void KeepState(Session* session, int64_t n_tokens);
   // The session changes or goes away: unwritten state is dropped.
   void Forget(Session* session);
-  // Makes the session's file hold exactly these tokens, in order with its other writes.
-  void WriteTokens(Session* session, History tokens, std::function<void(const Status&)> done);
+  // Makes the session's file hold exactly these tokens, in order with its other writes. `is_new`:
+  // in a shared store, which must not have the session yet.
+  void WriteTokens(Session* session, History tokens, std::function<void(const Status&)> done,
+                   bool is_new = false);
 
   // How a write of a session's current tokens ended. What could not be written is tried again now
   // and then, and as soon as another write succeeds.

@@ -15,15 +15,46 @@ bool StateLoader::Start(Session* session, int64_t max_tokens, std::function<void
   Load load;
   load.max_tokens = max_tokens;
   Match(*session, &load);
-  if (load.match.n_tokens <= session->computed()) return false;
-  disk_->Use(load.match);
+  const bool is_on_disk = load.match.n_tokens > session->computed();
   load.serial = ++next_load_;
+  const bool fetches = shared_ != nullptr && Fetch(*session, load);
+  if (!is_on_disk && !fetches) return false;
   load.from = load.computed = session->computed();
   load.done = std::move(done);
   works_->Begin(session, FileWork::kLoading);
+  disk_->Use(load.match);
   loads_[session->id.value] = std::move(load);
-  ReadRun(session->id);
+  if (!fetches) ReadRun(session->id);
   return true;
+}
+
+bool StateLoader::Fetch(const Session& session, const Load& load) {
+  const int64_t page = memory_->page_tokens();
+  const int64_t known = std::ssize(session.tokens.before_rows());
+  const int64_t end = session.taken_tokens > 0 ? session.taken_tokens : known;
+  const int64_t wanted = std::min({load.max_tokens, known, end});
+  if (page == 0 || wanted <= session.computed()) return false;
+  SharedBlocks::Wish wish;
+  wish.domain = session.DomainOf(load.max_tokens);
+  const auto tokens = session.tokens.before_rows().first(static_cast<size_t>(wanted));
+  wish.tokens.assign(tokens.begin(), tokens.end());
+  wish.n_pages = load.domain == wish.domain ? load.match.n_tokens / page : 0;
+  wish.ends_here = wanted == session.taken_tokens;
+  wish.needs_slot = memory_->layout().slot_bytes > 0;
+  return shared_->Fetch(wish, [this, id = session.id, serial = load.serial] {
+    const auto found = loads_.find(id.value);
+    if (found != loads_.end() && found->second.serial == serial) ReadFetched(id);
+  });
+}
+
+void StateLoader::ReadFetched(SessionId id) {
+  Load& load = loads_.at(id.value);
+  Session* const session = sessions_.Find(id);
+  Match(*session, &load);
+  load.from = load.computed = session->computed();
+  if (load.match.n_tokens <= load.computed) return End(id);
+  disk_->Use(load.match);
+  ReadRun(id);
 }
 
 void StateLoader::Match(const Session& session, Load* load) const {

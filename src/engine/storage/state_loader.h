@@ -16,22 +16,27 @@
 #include "engine/sessions/state_memory.h"
 #include "engine/storage/disk_tier.h"
 #include "engine/storage/file_works.h"
+#include "engine/storage/shared_blocks.h"
 
 namespace weft {
 
 class StateLoader {
  public:
   // All must outlive the object. `make_room` takes memory from somebody; false if nobody can give.
+  // `shared` may be null.
   StateLoader(StateMemory* memory, const SessionTable* sessions, Publisher* publisher,
-              FileWorks* works, DiskTier* disk, std::function<bool()> make_room)
+              FileWorks* works, DiskTier* disk, SharedBlocks* shared,
+              std::function<bool()> make_room)
       : memory_(memory),
         sessions_(*sessions),
         publisher_(publisher),
         works_(works),
         disk_(disk),
+        shared_(shared),
         make_room_(std::move(make_room)) {}
 
-  // Starts reading state from disk beyond the session's own, up to `max_tokens` of its tokens;
+  // Starts reading state from disk, and what a shared store has more of it, beyond the session's
+  // own, up to `max_tokens` of its tokens;
   // calls `done` once it is in memory or has turned out to be unavailable. False, without calling
   // `done`, if there is nothing. REQUIRES: no file work for the session.
   bool Start(Session* session, int64_t max_tokens, std::function<void()> done);
@@ -50,6 +55,9 @@ class StateLoader {
     std::function<void()> done;
   };
 
+  // Lets the store bring to the disk what that lacks. False if it has nothing that is worth it.
+  bool Fetch(const Session& session, const Load& load);
+  void ReadFetched(SessionId id);
   // Finds the longest prefix on disk.
   void Match(const Session& session, Load* load) const;
   void ReadRun(SessionId id);
@@ -64,6 +72,7 @@ class StateLoader {
   Publisher* const publisher_;
   FileWorks* const works_;
   DiskTier* const disk_;
+  SharedBlocks* const shared_;
   const std::function<bool()> make_room_;
   std::map<uint64_t, Load> loads_;  // by handle
   uint64_t next_load_ = 0;

@@ -20,7 +20,7 @@ class ActiveTurnTest : public ::testing::Test {
     return turn_.lanes.back().get();
   }
   std::vector<int> ChoicesDone() {
-    turn_.queue->Finish();
+    turn_.queue->Finish(OkStatus());
     std::vector<int> choices;
     while (auto event = turn_.queue->Next()) choices.push_back(std::get<DoneEvent>(*event).choice);
     return choices;

@@ -16,18 +16,18 @@ constexpr int64_t kGrowthPages = 8;
 
 }  // namespace
 
-void TurnDisk::KeepAfter(const ActiveTurn& turn, std::function<void()> then) {
+void TurnDisk::KeepAfter(const ActiveTurn& turn, const std::function<void(const Status&)>& then) {
   Session* const session = turn.session;
   // A turn that was never admitted changed nothing; a parked session's tokens exist only on disk.
   const bool unchanged = turn.usage.prompt_tokens == 0;
-  if (!files_->keeps() || unchanged || session->is_parked()) return then();
+  if (!files_->keeps() || unchanged || session->is_parked()) return then(OkStatus());
   ++session->changes;
-  if (session->stage == SessionStage::kPoisoned) return then();
+  if (session->stage == SessionStage::kPoisoned) return then(OkStatus());
   if (!session->name.empty()) {
-    files_->KeepChanged(session, std::move(then));
+    files_->KeepChanged(session, then);
   } else {
     KeepPrompt(session, turn.usage);
-    then();
+    then(OkStatus());
   }
   files_->Pump();
 }

@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 
+#include "base/status.h"
 #include "engine/sessions/state_memory.h"
 #include "engine/storage/session_files.h"
 #include "engine/turns/active_turn.h"
@@ -20,8 +21,8 @@ class TurnDisk {
   TurnDisk(const StateMemory* memory, SessionFiles* files) : memory_(*memory), files_(files) {}
 
   // Called after a turn has ended, while its computed state still exists. `then` is called when its
-  // consumer may be told: see EngineOptions::durable.
-  void KeepAfter(const ActiveTurn& turn, std::function<void()> then);
+  // consumer may be told: see EngineOptions::durable. An error: a shared store has not taken it.
+  void KeepAfter(const ActiveTurn& turn, const std::function<void(const Status&)>& then);
   // Keeps the complete pages of long turns while they run; looks at them now and then.
   void KeepRunning(const std::list<std::unique_ptr<ActiveTurn>>& running);
   // A prompt of which more is on disk than in memory waits until that is read; others go on. Each

@@ -29,9 +29,15 @@ bool TurnQueue::Empty() const {
   return events_.empty();
 }
 
-void TurnQueue::Finish() {
+void TurnQueue::Finish(const Status& status) {
   {
     MutexLock lock(&mutex_);
+    if (last_done_ && !status.ok()) {
+      auto& done = std::get<DoneEvent>(*last_done_);
+      if (done.status.ok()) done.status = status;
+      done.reason = FinishReason::kError;
+      done.text.clear();
+    }
     if (last_done_) events_.push_back(*std::exchange(last_done_, std::nullopt));
     finished_ = true;
   }

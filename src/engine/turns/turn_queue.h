@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/status.h"
 #include "weft/events.h"
 
 namespace weft {
@@ -33,8 +34,8 @@ class TurnQueue {
   bool Full() const WEFT_EXCLUDES(mutex_);
   // The consumer has taken everything.
   bool Empty() const WEFT_EXCLUDES(mutex_);
-  // No event follows except a last Done. Wakes all waiters.
-  void Finish() WEFT_EXCLUDES(mutex_);
+  // No event follows except a last Done, which an error replaces. Wakes all waiters.
+  void Finish(const Status& status) WEFT_EXCLUDES(mutex_);
 
   // --- consumer --------------------------------------------------------------
   std::optional<TurnEvent> Next() WEFT_EXCLUDES(mutex_);
@@ -67,8 +68,8 @@ class LastEvent {
   LastEvent(const LastEvent&) = delete;
   LastEvent& operator=(const LastEvent&) = delete;
 
-  void Send() {
-    if (const auto queue = std::exchange(queue_, nullptr)) queue->Finish();
+  void Send(const Status& status = OkStatus()) {
+    if (const auto queue = std::exchange(queue_, nullptr)) queue->Finish(status);
   }
 
  private:

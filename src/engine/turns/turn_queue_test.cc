@@ -18,7 +18,7 @@ TEST(TurnQueueTest, DeliversInOrderAcrossThreadsAndEnds) {
   TurnQueue queue(8, 1, [] {});
   std::thread producer([&] {
     for (int i = 0; i < 1000; ++i) queue.Push(Token(i));
-    queue.Finish();
+    queue.Finish(OkStatus());
   });
   int expected = 0;
   while (auto event = queue.Next()) EXPECT_EQ(std::get<TokenEvent>(*event).token, expected++);
@@ -49,7 +49,7 @@ TEST(TurnQueueTest, TryNextTellsEmptyFromFinished) {
   EXPECT_FALSE(queue.TryNext(&finished).has_value());
   EXPECT_FALSE(finished);
   queue.Push(Token(1));
-  queue.Finish();
+  queue.Finish(OkStatus());
   EXPECT_TRUE(queue.TryNext(&finished).has_value());
   EXPECT_TRUE(finished);
   EXPECT_FALSE(queue.TryNext(&finished).has_value());
@@ -67,7 +67,7 @@ TEST(TurnQueueTest, ReadyIsCalledWhenEventsComeAfterNone) {
   queue.Next();
   queue.Push(Token(2));
   EXPECT_EQ(calls, 2);
-  queue.Finish();
+  queue.Finish(OkStatus());
   EXPECT_EQ(calls, 3);
 }
 
@@ -81,7 +81,7 @@ TEST(TurnQueueTest, TheLastDoneComesWithTheEnd) {
   EXPECT_EQ(std::get<DoneEvent>(*event).choice, 1);
   EXPECT_FALSE(queue.TryNext(&finished).has_value()) << "its turn has not ended yet";
   EXPECT_FALSE(finished);
-  queue.Finish();
+  queue.Finish(OkStatus());
   event = queue.Next();
   ASSERT_TRUE(event.has_value());
   EXPECT_EQ(std::get<DoneEvent>(*event).choice, 0);

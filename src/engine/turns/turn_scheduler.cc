@@ -216,6 +216,7 @@ void TurnScheduler::TakePrompt(ActiveTurn* turn) {
     turn->replaced = tokens.From(shared);
     parts_.memory->Truncate(session, shared);
     tokens.Cut(shared);
+    if (shared < session->taken_tokens) session->taken_tokens = 0;
   }
   turn->tokens_before = std::ssize(tokens);
   tokens.Append(turn->prompt, options.tokens_are_whole_context ? turn->tokens_before : 0);
@@ -430,9 +431,10 @@ void TurnScheduler::Retire(ActiveTurn* turn) {
   }
   parts_.publisher->Touch(session);
   auto last = std::make_shared<LastEvent>(turn->queue);
-  parts_.disk->KeepAfter(*turn, [publisher = parts_.publisher, last = std::move(last)] {
-    publisher->AfterPublish([last] { last->Send(); });
-  });
+  const auto tell = [publisher = parts_.publisher, last = std::move(last)](const Status& kept) {
+    publisher->AfterPublish([last, kept] { last->Send(kept); });
+  };
+  parts_.disk->KeepAfter(*turn, tell);
   if (turn->closes_session) parts_.sessions->Destroy(session);
   Count(turn->fate);
   parts_.memory->ReturnFreed();
