@@ -62,6 +62,7 @@ ALLOWED = {
     "answer": {"base", "base/files", "async", "json", "model/sampling", "model/tokenizer", "constraint", "answer/reply",
                "answer/chat", "zip", "answer/masks", "engine/vision", "model", "picture", "weft"},
     "doors/http": {"base", "async", "json"},
+    "doors/stores": {"base", "model/hub/names", "model/hub/net", "weft"},
     "doors/host": {"base", "base/files", "async", "json", "model/sampling", "model/formats", "model/tokenizer", "constraint", "engine",
              "answer/reply", "answer/chat", "answer", "answer/masks", "doors/http", "weft"},
     "weft": set(),
@@ -102,7 +103,7 @@ ALLOWED["cli"] = set(ALLOWED)
 CONFINED = {
     "nlohmann": {"json", "jinja", "model/formats", "model", "answer/reply", "answer/chat", "answer", "model/hub", "doors/http", "doors/host", "doors/api", "doors/grpc",
                  "doors/worker", "cli"},
-    "curl": {"model/hub"},
+    "curl": {"model/hub", "doors/stores"},
     "zlib.h": {"zip"},
     "png.h": {"picture"},
     "jpeglib.h": {"picture"},

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "engine/state/session_trouble.h"
 #include "tests/support/engine_harness.h"
 
 namespace weft::testing {
@@ -47,7 +48,29 @@ constexpr std::string_view kTemplate = R"jinja(
 struct Lines {
   std::vector<int32_t> tokens;
   bool fails = false;
+  Status trouble = {};  // how it fails; OK: as it does in the engine
   bool slow = false;
+};
+
+// A generation that fails in the engine, with another error.
+class TroubledGeneration : public serve::Generation {
+ public:
+  TroubledGeneration(std::unique_ptr<serve::Generation> inner, Status trouble)
+      : inner_(std::move(inner)), trouble_(std::move(trouble)) {}
+
+  void Cancel() override { inner_->Cancel(); }
+  int64_t prompt_tokens() const override { return inner_->prompt_tokens(); }
+  std::optional<TurnEvent> TryNext(bool* ended) override {
+    std::optional<TurnEvent> event = inner_->TryNext(ended);
+    auto* const done = event.has_value() ? std::get_if<DoneEvent>(&*event) : nullptr;
+    if (done != nullptr && done->reason == FinishReason::kError) done->status = trouble_;
+    return event;
+  }
+  Signal& ready() override { return inner_->ready(); }
+
+ private:
+  const std::unique_ptr<serve::Generation> inner_;
+  const Status trouble_;
 };
 
 class ScriptMask : public TokenMask {
@@ -92,8 +115,16 @@ Lines ReadScript(std::string text, const Tokenizer& tokenizer) {
     script.slow = true;
     text.erase(0, kSlow.size());
   }
-  if (const size_t at = text.find(kFail); at != std::string::npos) {
+  const std::pair<std::string_view, Status> fails[] = {
+      {kFail, OkStatus()},
+      {"<<elsewhere>>", SessionElsewhere(kScriptedOwner, kScriptedRetrySeconds)},
+      {"<<moved>>", SessionMoved()},
+      {"<<unavailable>>", StoreUnavailable(Unavailable("no answer"))}};
+  for (const auto& [mark, trouble] : fails) {
+    const size_t at = text.find(mark);
+    if (at == std::string::npos) continue;
     script.fails = true;
+    script.trouble = trouble;
     text.erase(at);
   }
   script.tokens = SpellingOf(text, tokenizer);
@@ -166,17 +197,24 @@ ScriptedHost::ScriptedHost(serve::Host& inner, serve::AnswerPolicy policy)
 
 Task<StatusOr<std::unique_ptr<serve::Generation>>> ScriptedHost::Submit(
     serve::Ask ask, serve::PromptRecord record, serve::TurnListener listener) {
+  Status trouble;
   const std::string prompt =
       record.text.empty() ? model().Decode(ask.turn.tokens, true) : record.text;
   if (auto text = ScriptIn(prompt)) {
     auto script = std::make_shared<const Lines>(ReadScript(*std::move(text), *model().tokenizer()));
     // With speculation, a slow turn would take several tokens per step and starve the others.
+    trouble = script->trouble;
+    if (!trouble.ok() && script->tokens.empty()) co_return trouble;
     if (script->slow) ask.turn.speculation.most = 0;
     ask.turn.token_mask = [script, own = std::move(ask.turn.token_mask)](int choice) {
       return std::make_unique<ScriptMask>(script, own ? own(choice) : nullptr);
     };
   }
-  return answerer_->Answerer::Submit(std::move(ask), std::move(record), std::move(listener));
+  auto submitting =
+      answerer_->Answerer::Submit(std::move(ask), std::move(record), std::move(listener));
+  StatusOr<std::unique_ptr<serve::Generation>> generation = co_await submitting;
+  if (!generation.ok() || trouble.ok()) co_return std::move(generation);
+  co_return std::make_unique<TroubledGeneration>(*std::move(generation), std::move(trouble));
 }
 
 }  // namespace weft::testing

@@ -4,6 +4,9 @@
 // A prompt that contains <<say>>TEXT<</say>> is answered with TEXT and an end token; of several
 // such scripts, the last one counts. Within TEXT:
 //   <<fail>>  the generation fails here
+//   <<elsewhere>>, <<moved>>, <<unavailable>>  it fails here with this trouble of a shared store;
+//   at
+//             the beginning of TEXT, it is refused
 //   <<slow>>  (at its beginning) every token takes 10 ms
 // The model answers all other prompts freely.
 //
@@ -50,6 +53,10 @@ class ScriptedHost : public serve::Host {
   serve::Host& inner_;
   std::unique_ptr<serve::Answerer> answerer_;
 };
+
+// What <<elsewhere>> says.
+inline constexpr char kScriptedOwner[] = "http://127.0.0.1:8082";
+inline constexpr int kScriptedRetrySeconds = 7;
 
 // A tiny model of random weights, with a template for tools (Hermes-style) and thinking, and a
 // ScriptedHost. Its id is "scripted".

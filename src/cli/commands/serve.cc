@@ -29,6 +29,7 @@
 #include "cli/serve/kv_events_door.h"
 #include "cli/serve/picture_fetcher.h"
 #include "cli/serve/serve_flags.h"
+#include "cli/serve/shared_store.h"
 #include "cli/serve/signals.h"
 #include "cli/serve/terminal_face.h"
 #include "doors/api/front_door.h"
@@ -134,6 +135,7 @@ struct OpenServer {
   const ServeFlags& flags;
   const FlaggedModel& model;
   int64_t start_us;
+  std::string store_line;  // of the log; empty: there is no shared store
   serve::ApiKeys* keys;
   serve::ApiKeys* metrics_keys;
   serve::ModelHost* host;
@@ -174,6 +176,7 @@ Status Announce(OpenServer* open) {
                  open->http->second_port());
   }
   RememberModel(flags.model);
+  if (!open->store_line.empty()) LogLine(open->store_line);
   if (open->face) {
     open->face->Introduce(host, {flags.server.host, open->http->port()}, open->keys->size());
   } else {
@@ -274,6 +277,8 @@ Status Serve(const ServeFlags& flags) {
                       {std::move(door_options), &keys, &metrics_keys, start_us});
   }
   WEFT_RETURN_IF_ERROR(CheckGrpcOfOne(flags));
+  WEFT_ASSIGN_OR_RETURN(SharedStore store, OpenSharedStore(flags.server));
+  engine_options.shared = store.options;
   WEFT_ASSIGN_OR_RETURN(std::string template_source, ServeTemplate(flags));
   // Before anything announces the server.
   WEFT_ASSIGN_OR_RETURN(const FlaggedModel model, OpenFlaggedModel(flags.model));
@@ -306,6 +311,7 @@ Status Serve(const ServeFlags& flags) {
   OpenServer open{.flags = flags,
                   .model = model,
                   .start_us = start_us,
+                  .store_line = std::move(store.line),
                   .keys = &keys,
                   .metrics_keys = &metrics_keys,
                   .host = &host,
@@ -332,6 +338,8 @@ CommandBody MakeServeCommand(CLI::App* app) {
       "  weft serve -m model.gguf --state-dir ~/.weft\n"
       "  weft serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt --max-running 64\n"
       "  weft serve -m model.gguf --ollama --alias llama3.2    # programs that look for Ollama\n"
+      "  weft serve -m model.gguf --state-dir ~/.weft --store s3://talks/weft \\\n"
+      "       --worker-url http://10.0.0.5:8080                # sessions may move\n"
       "  weft serve -m qwen3-4b -m smollm2 --memory 12G        # several: by a request's "
       "\"model\"\n"
       "  weft serve --models models.toml --idle-unload 30m     # their names, aliases and flags\n"

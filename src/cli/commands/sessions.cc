@@ -186,6 +186,8 @@ CommandBody MakeSessionsCommand(CLI::App* app) {
           [](const SessionsFlags& f) { return Act(f, "POST", "park", "is parked"); });
   add_one("restore", "Load a session into memory again; its next turn would do so automatically",
           [](const SessionsFlags& f) { return Act(f, "POST", "restore", "is restored"); });
+  add_one("move", "Give a session up to the next server of a shared store",
+          [](const SessionsFlags& f) { return Act(f, "POST", "move", "is given up"); });
   add_one("delete", "Delete a session and its file; also drop", DeleteSession)->alias("drop");
   CLI::App* const clean =
       add("clean", "Delete sessions that have not been used for a while, and their files",

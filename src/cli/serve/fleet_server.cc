@@ -92,6 +92,11 @@ Status CheckFlags(const ServeFlags& flags) {
     return InvalidArgument(
         "--kv-events is for a server of one model, as its routers expect; start one for each");
   }
+  if (!flags.server.store.empty()) {
+    return InvalidArgument(
+        "--store is for a server of one model, whose sessions other servers take over; start one "
+        "for each");
+  }
   return OkStatus();
 }
 

@@ -44,6 +44,14 @@ void CheckBytes(CLI::App* app, const char* flag, std::string_view word = {}) {
   });
 }
 
+// A script's variable that is not set would start a server without its store, or send conversations
+// to another one.
+void RefuseEmpty(CLI::App* app, const char* flag) {
+  app->get_option(flag)->check([flag](const std::string& text) {
+    return text.empty() ? StrCat("is empty; write a value, or leave out ", flag) : std::string();
+  });
+}
+
 std::vector<std::string> FurtherNames(const serve::ServerOptions& options) {
   if (options.aliases.empty()) return {};
   return {options.aliases.begin() + 1, options.aliases.end()};
@@ -97,6 +105,8 @@ void AddServeFlags(CLI::App* app, ServeFlags* flags) {
       });
   CheckBytes(app, "--memory");
   CheckBytes(app, "--state-disk", "0");
+  RefuseEmpty(app, "--store");
+  RefuseEmpty(app, "--store-endpoint");
   AddPageFlags(app, flags);
   AddFlagsOfEachModel(app, flags);
 }

@@ -26,4 +26,11 @@ void SseStream::Done() {
   End();
 }
 
+void SseStream::Fail(const Status& status) {
+  const ApiError error = ToDetailedApiError(status);
+  Data(ErrorBody(error, kOpenAiErrors));
+  if (error.is_session_trouble) return End();
+  Done();
+}
+
 }  // namespace weft::serve

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "base/status.h"
 #include "doors/http/answer_stream.h"
 #include "nlohmann/json.hpp"
 
@@ -20,6 +21,9 @@ class SseStream : public AnswerStream {
   bool Comment(std::string_view text);
   // OpenAI's "data: [DONE]", and the end.
   void Done();
+  // An error in OpenAI's form, and the end. If another server may have the session, there is no
+  // "[DONE]": clients would take what they got for an answer that the session has.
+  void Fail(const Status& status);
 };
 
 }  // namespace weft::serve

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "base/strings.h"
+#include "doors/grpc/rpc_call.h"
+#include "engine/state/session_trouble.h"
 
 namespace weft::serve {
 namespace {
@@ -15,6 +17,7 @@ namespace {
 namespace pb = mlx::grpc::engine;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 pb::GenerateRequest Request() {
   pb::GenerateRequest request;
@@ -211,6 +214,20 @@ TEST(VllmRequest, RefusesByName) {
         p->set_ignore_eos(true);
       },
       "ignore_eos cannot be combined with a constraint");
+}
+
+TEST(ToGrpcStatus, TellsWhyASharedSessionCannotBeUsed) {
+  const auto text = [](const Status& status) { return ToGrpcStatus(status).error_message(); };
+  const Status elsewhere = SessionElsewhere("http://127.0.0.1:8082", 3);
+  EXPECT_EQ(ToGrpcStatus(elsewhere).error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(text(elsewhere), StartsWith("session_elsewhere: "));
+  EXPECT_THAT(text(elsewhere), HasSubstr("http://127.0.0.1:8082"));
+  EXPECT_EQ(ToGrpcStatus(SessionMoved()).error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(text(SessionMoved()), StartsWith("session_moved: "));
+  const Status away = StoreUnavailable(DeadlineExceeded("no answer"));
+  EXPECT_EQ(ToGrpcStatus(away).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(text(away), StartsWith("state_unavailable: "));
+  EXPECT_EQ(text(Aborted("busy")), "busy");
 }
 
 }  // namespace

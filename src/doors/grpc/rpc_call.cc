@@ -3,6 +3,7 @@
 #include <absl/status/status.h>
 
 #include "base/strings.h"
+#include "doors/host/shared_sessions.h"
 #include "doors/host/turn_work.h"
 #include "doors/http/request_log.h"
 #include "doors/http/server.h"
@@ -14,7 +15,8 @@ grpc::Status ToGrpcStatus(const Status& status) {
   const auto code = status.code() == StatusCode::kOutOfRange
                         ? grpc::StatusCode::INVALID_ARGUMENT
                         : static_cast<grpc::StatusCode>(status.code());
-  return grpc::Status(code, std::string(Message(status)));
+  const std::string_view trouble = CodeOf(TroubleOf(status));
+  return grpc::Status(code, StrCat(trouble, trouble.empty() ? "" : ": ", Message(status)));
 }
 
 RpcCall::RpcCall(grpc::CallbackServerContext* context, RpcHead head)

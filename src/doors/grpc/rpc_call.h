@@ -26,7 +26,8 @@
 namespace weft::serve {
 
 // Converts a status to gRPC's; the codes are equal numbers. A prompt longer than the context
-// becomes the client's error.
+// becomes the client's error. If a session of a shared store cannot be used, the message begins
+// with the code that the HTTP APIs have (CodeOf).
 grpc::Status ToGrpcStatus(const Status& status);
 
 // The part of a call that is known before its message.

@@ -203,6 +203,8 @@ void AddDisk(const EngineStats& stats, Snapshot* out) {
              stats.sessions_unsaved);
   out->Counter("weft_session_failed_saves_total", "Writes of session files that failed.",
                stats.failed_saves);
+  out->Counter("weft_store_errors_total", "Calls that the shared store did not answer.",
+               stats.store_errors);
   out->Gauges("weft_state_disk_bytes",
               "Bytes in the state directory: used, of these session files, and the limit.", "kind",
               {{"used", stats.disk_bytes},

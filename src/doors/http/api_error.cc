@@ -91,6 +91,7 @@ void SendError(HttpResponder& responder, const ApiError& error, ErrorShape shape
   if (error.retry_after_s > 0) {
     headers.emplace_back("Retry-After", StrCat(error.retry_after_s));
   }
+  headers.insert(headers.end(), error.headers.begin(), error.headers.end());
   // Messages quote client input, which need not be UTF-8.
   responder.Send(error.http_status, "application/json",
                  ErrorBody(error, shape, responder.request_id())

@@ -20,6 +20,10 @@ struct ApiError {
   std::string param;                 // the field at fault; may be empty
   int retry_after_s = 0;             // > 0: send a Retry-After header
   nlohmann::ordered_json more = {};  // further members; null: none
+  HttpHeaders headers = {};          // further headers
+  // Its code says why a session cannot be used (SessionTrouble), and is in every API's form. A
+  // stream ends with the error, without the mark of a complete answer.
+  bool is_session_trouble = false;
 };
 
 ApiError MakeError(int status, std::string type, std::string message);

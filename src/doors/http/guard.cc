@@ -202,7 +202,8 @@ HttpHeaders HttpGuard::CorsHeaders(const HttpRequest& head) const {
   if (origin.empty() || !ListsOrigin(origin)) return {};
   HttpHeaders headers = {
       {"Access-Control-Allow-Origin", any_origin_ ? "*" : std::string(origin)},
-      {"Access-Control-Expose-Headers", "X-Request-Id, request-id, X-Weft-Ignored, X-Weft-Warning"},
+      {"Access-Control-Expose-Headers",
+       "X-Request-Id, request-id, Retry-After, X-Weft-Ignored, X-Weft-Owner, X-Weft-Warning"},
       {"Vary", "Origin"}};
   if (head.method == "OPTIONS") {
     const std::string_view asked = head.Header("Access-Control-Request-Headers");

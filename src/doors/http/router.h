@@ -31,8 +31,8 @@ struct Route {
   bool needs_model = true;
   // Accessible without an API key.
   bool is_public = false;
-  // A `handler` that is short: it runs on threads reserved for such handlers, so that it is
-  // answered whatever the others do.
+  // One that is short, though a task may wait: it runs on threads reserved for such handlers, so
+  // that it is answered whatever the others do.
   bool is_quick = false;
   // For operators. If operator keys exist, only they are accepted, and they need not be API keys
   // too.

@@ -9,6 +9,7 @@
 #include "async/wait_for_task.h"
 #include "base/clock.h"
 #include "base/strings.h"
+#include "doors/host/shared_sessions.h"
 #include "model/sampling/sampling_parameters.h"
 
 namespace weft::serve {
@@ -24,6 +25,9 @@ double Millis(int64_t us) { return static_cast<double>(us) * 1e-3; }
 void Log(std::string_view line) {
   std::fprintf(stderr, "weft worker: %.*s\n", static_cast<int>(line.size()), line.data());
 }
+
+// Empty for errors that have nothing to do with a shared store.
+std::string TroubleCode(const Status& status) { return std::string(CodeOf(TroubleOf(status))); }
 
 }  // namespace
 
@@ -98,6 +102,7 @@ Status JsonlWorker::Handle(std::string_view line) {
         const Status status = Reset(&it->second);
         if (!status.ok()) {
           return WriteFailure({.error = "session reset failed",
+                               .code = TroubleCode(status),
                                .session_id = request->session_id,
                                .detail = std::string(Message(status))});
         }
@@ -133,6 +138,7 @@ JsonlWorker::Session* JsonlWorker::OpenNamed(const std::string& name, Failure* f
   std::string own_name = StrCat(++n_named_);
   const StatusOr<SessionId> id = engine_.CreateSession({.name = own_name});
   if (!id.ok()) {
+    if (TroubleOf(id.status()) != SessionTrouble::kNone) failure->code = TroubleCode(id.status());
     failure->detail = std::string(Message(id.status()));
     return nullptr;
   }
@@ -237,8 +243,9 @@ Status JsonlWorker::Generate(const WorkerRequest& request) {
   if (is_named && (session->dirty || !options_.warm_resume)) {
     const Status status = Reset(session);
     if (!status.ok()) {
-      return WriteFailure(
-          {.error = "session reset failed", .detail = std::string(Message(status))});
+      return WriteFailure({.error = "session reset failed",
+                           .code = TroubleCode(status),
+                           .detail = std::string(Message(status))});
     }
   }
 
@@ -321,6 +328,7 @@ std::optional<JsonlWorker::Failure> JsonlWorker::FailureOf(const Outcome& outcom
   MutexLock lock(&mutex_);
   if (stopped_) return Failure{.error = "the worker is shutting down"};
   return Failure{.error = outcome.ended.ok() ? "prefill failed" : "decode failed",
+                 .code = TroubleCode(status),
                  .detail = std::string(Message(status))};
 }
 

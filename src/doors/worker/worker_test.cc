@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "doors/worker/worker_request.h"
 #include "tests/support/engine_harness.h"
+#include "tests/support/scripted_host.h"
 
 namespace weft::serve {
 namespace {
@@ -427,6 +428,30 @@ TEST_F(WorkerTest, StopEndsWhatRuns) {
   stopper.join();
   EXPECT_EQ(answer, Json({{"error", "the worker is shutting down"}}));
   EXPECT_EQ(Ask({{"prompt", "abc"}}), Json({{"error", "the worker is shutting down"}}));
+}
+
+TEST(ScriptedWorkerTest, TellsWhyASharedSessionCannotBeUsed) {
+  EngineOptions engine;
+  engine.n_threads = 1;
+  const auto model = testing::ScriptedModel::Start(engine);
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::vector<Json> lines;
+  JsonlWorker worker(&(*model)->host().answerer(), {}, [&lines](std::string_view line) {
+    lines.push_back(Json::parse(line));
+    return OkStatus();
+  });
+  const auto answer = [&](std::string_view script) {
+    const Json request = {{"prompt", StrCat("<<say>>", script, "<</say>>")}};
+    EXPECT_TRUE(worker.Handle(request.dump()).ok());
+    return lines.back();
+  };
+  EXPECT_EQ(answer("<<elsewhere>>")["code"], "session_elsewhere");
+  const Json moved = answer("abc<<moved>>");
+  EXPECT_EQ(moved["code"], "session_moved");
+  EXPECT_EQ(moved["error"], "decode failed");
+  EXPECT_EQ(lines[lines.size() - 2]["token"], "c");
+  EXPECT_EQ(answer("a<<unavailable>>")["code"], "state_unavailable");
+  EXPECT_FALSE(answer("a<<fail>>").contains("code"));
 }
 
 }  // namespace

@@ -52,18 +52,24 @@ Json AnthropicErrorBody(const ApiError& error, std::string_view request_id) {
   Json body = {
       {"type", "error"},
       {"error", {{"type", AnthropicType(error.http_status)}, {"message", std::move(message)}}}};
+  if (error.is_session_trouble) body["error"]["code"] = error.code;
   if (!request_id.empty()) body["request_id"] = request_id;
   return body;
 }
 
 Json LlamaErrorBody(const ApiError& error, std::string_view /*request_id*/) {
-  Json body = {{"code", error.http_status}, {"message", error.message}, {"type", error.type}};
+  // Its "code" is the HTTP status; clients tell errors apart by the type.
+  Json body = {{"code", error.http_status},
+               {"message", error.message},
+               {"type", error.is_session_trouble ? error.code : error.type}};
   if (error.more.is_object()) body.update(error.more);
   return {{"error", std::move(body)}};
 }
 
 Json OllamaErrorBody(const ApiError& error, std::string_view /*request_id*/) {
-  return {{"error", error.message}};
+  Json body = {{"error", error.message}};
+  if (error.is_session_trouble) body["code"] = error.code;
+  return body;
 }
 
 }  // namespace weft::serve

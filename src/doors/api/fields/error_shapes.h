@@ -1,6 +1,7 @@
 // How each API writes its errors: OpenAI's {"error":{message,type,param,code}}, Anthropic's
 // {"type":"error","error":{type,message}}, llama-server's {"error":{code,message,type}}, Ollama's
-// {"error":message}.
+// {"error":message}. If a session of a shared store cannot be used, Anthropic's and Ollama's have a
+// "code" too, and llama-server's has it as its type.
 //
 // Pure functions; any thread.
 #ifndef WEFT_DOORS_API_FIELDS_ERROR_SHAPES_H_

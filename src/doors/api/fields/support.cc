@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/strings.h"
 #include "doors/host/model_host.h"
+#include "doors/host/shared_sessions.h"
 #include "json/json_text.h"
 
 namespace weft::serve {
@@ -26,6 +27,36 @@ bool IsHeaderSafe(std::string_view name) {
   return !name.empty() && name.size() <= kMaxIgnoredNameBytes;
 }
 
+constexpr int64_t kMaxRetrySeconds = 3600;
+constexpr size_t kMaxOwnerBytes = 1024;
+
+// Whether another server's address, which the store says, can be a header.
+bool IsPlainAddress(std::string_view url) {
+  const auto is_plain = [](char c) { return c >= 0x21 && c <= 0x7e; };
+  return !url.empty() && url.size() <= kMaxOwnerBytes && std::ranges::all_of(url, is_plain);
+}
+
+// Clients that know the codes ask the other server, or again.
+void AddTrouble(const Status& status, ApiError* error) {
+  const SessionTrouble trouble = TroubleOf(status);
+  if (trouble == SessionTrouble::kNone) return;
+  error->is_session_trouble = true;
+  error->code = CodeOf(trouble);
+  if (trouble == SessionTrouble::kUnavailable) {
+    error->http_status = 503;
+    error->type = "unavailable_error";
+    error->retry_after_s = 1;
+    return;
+  }
+  error->http_status = 409;
+  error->type = "conflict_error";
+  if (trouble == SessionTrouble::kMoved) return;
+  error->retry_after_s =
+      static_cast<int>(std::clamp<int64_t>(RetrySecondsOf(status), 1, kMaxRetrySeconds));
+  std::string owner = OwnerOf(status);
+  if (IsPlainAddress(owner)) error->headers.emplace_back("X-Weft-Owner", std::move(owner));
+}
+
 }  // namespace
 
 ApiError ToDetailedApiError(const Status& status) {
@@ -40,6 +71,7 @@ ApiError ToDetailedApiError(const Status& status) {
     error.type = "exceed_context_size_error";
     error.code = "context_length_exceeded";
   }
+  AddTrouble(status, &error);
   return error;
 }
 

@@ -29,7 +29,9 @@ namespace weft::serve {
 // Of a client's turns among its own, in either direction.
 inline constexpr int kMaxPriority = 1'000'000;
 
-// Like ToApiError, with what DetailsOf has.
+// Like ToApiError, with what DetailsOf has. For the errors of a shared store see
+// weft/shared_store.h: session_elsewhere is 409 with the headers X-Weft-Owner and Retry-After,
+// session_moved 409, state_unavailable 503 with Retry-After.
 ApiError ToDetailedApiError(const Status& status);
 // Includes these details.
 void SendError(HttpResponder& responder, const Status& status, ErrorShape shape);

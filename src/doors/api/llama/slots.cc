@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/strings.h"
 #include "doors/api/fields/support.h"
+#include "doors/host/shared_sessions.h"
 
 namespace weft::serve {
 namespace {
@@ -53,8 +54,11 @@ StatusOr<int64_t> SlotOf(Host& host, const HttpRequest& request) {
   return slot;
 }
 
-StatusOr<SessionId> FindSlot(Host& host, const HttpRequest& request, int64_t slot) {
-  return host.engine().FindSession(request.domain, SlotSession(slot).name);
+// The answer of call(session, done) for the slot's session.
+template <typename Answer, typename Call>
+Task<Answer> CallSlot(Host& host, const HttpRequest& request, int64_t slot, Call call) {
+  return CallSession<Answer>(host.engine(), request.domain, SlotSession(slot).name,
+                             std::move(call));
 }
 
 StatusOr<std::string> ReadPath(const HttpRequest& request, const std::string& folder,
@@ -90,13 +94,12 @@ using Tokens = std::vector<int32_t>;
 
 // The tokens of the slot's session; none if there is no session.
 Task<StatusOr<Tokens>> TokensOf(Host& host, const HttpRequest& request, int64_t slot) {
-  const StatusOr<SessionId> session = FindSlot(host, request, slot);
-  if (session.status().code() == StatusCode::kNotFound) co_return Tokens();
-  if (!session.ok()) co_return session.status();
-  const auto ask = [&](std::function<void(StatusOr<Tokens>)> done) {
-    host.engine().Tokens(*session, std::move(done));
+  const auto ask = [&](SessionId session, std::function<void(StatusOr<Tokens>)> done) {
+    host.engine().Tokens(session, std::move(done));
   };
-  StatusOr<Tokens> tokens = co_await AnswerOf<StatusOr<Tokens>>(ask);
+  auto asking = CallSlot<StatusOr<Tokens>>(host, request, slot, ask);
+  StatusOr<Tokens> tokens = co_await asking;
+  if (tokens.status().code() == StatusCode::kNotFound) co_return Tokens();
   co_return tokens;
 }
 
@@ -144,17 +147,18 @@ StatusOr<std::vector<int32_t>> TokensIn(Host& host, const std::string& text) {
 
 // Empties the slot's session; returns how many tokens it had.
 Task<StatusOr<int64_t>> Erase(Host& host, const HttpRequest& request, int64_t slot) {
-  const StatusOr<SessionId> session = FindSlot(host, request, slot);
-  if (session.status().code() == StatusCode::kNotFound) co_return 0;
-  if (!session.ok()) co_return session.status();
-  const StatusOr<SessionInfo> info = host.engine().Inspect(*session);
-  if (!info.ok()) co_return info.status();
-  const auto close = [&](std::function<void(Status)> done) {
-    host.engine().Close(*session, /*forget=*/true, std::move(done));
+  int64_t n_tokens = 0;
+  const auto close = [&](SessionId session, std::function<void(Status)> done) {
+    const StatusOr<SessionInfo> info = host.engine().Inspect(session);
+    if (!info.ok()) return done(info.status());
+    n_tokens = info->n_tokens;
+    host.engine().Close(session, /*forget=*/true, std::move(done));
   };
-  const Status closed = co_await AnswerOf<Status>(close);
+  auto closing = CallSlot<Status>(host, request, slot, close);
+  const Status closed = co_await closing;
+  if (closed.code() == StatusCode::kNotFound) co_return 0;
   if (!closed.ok()) co_return closed;
-  co_return info->n_tokens;
+  co_return n_tokens;
 }
 
 // The tokens in the file at `path`; `n_read` is its size.

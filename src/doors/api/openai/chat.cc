@@ -137,10 +137,7 @@ class ChunkWriter {
     sse_.Data(chunk);
   }
 
-  void Fail(const Status& status) {
-    sse_.Data(ErrorBody(ToDetailedApiError(status), kOpenAiErrors));
-    sse_.Done();
-  }
+  void Fail(const Status& status) { sse_.Fail(status); }
 
  private:
   bool TellRoles() {

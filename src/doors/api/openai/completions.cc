@@ -95,8 +95,7 @@ class CompletionRun {
         if (!is_there) co_return;
       }
       if (!status.ok()) {
-        sse.Data(ErrorBody(ToDetailedApiError(status), kOpenAiErrors));
-        sse.Done();
+        sse.Fail(status);
         co_return;
       }
       usage = Sum(usage, (*stream)->usage());

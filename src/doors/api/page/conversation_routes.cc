@@ -14,6 +14,7 @@
 #include "doors/api/fields/session_name.h"
 #include "doors/api/fields/support.h"
 #include "doors/api/page/conversation_store.h"
+#include "doors/host/shared_sessions.h"
 #include "json/json_fields.h"
 #include "json/json_text.h"
 
@@ -115,18 +116,17 @@ Task<void> ShowSession(Host& host, const HttpRequest& request, HttpResponder& re
   Status status = ValidateSessionName(name);
   StatusOr<std::vector<int32_t>> tokens = std::vector<int32_t>();
   if (status.ok()) {
-    const auto session = host.engine().FindSession(request.domain, name);
-    status = session.status();
-    if (status.ok()) {
-      const auto ask = [&](std::function<void(StatusOr<std::vector<int32_t>>)> done) {
-        host.engine().Tokens(*session, std::move(done));
-      };
-      tokens = co_await AnswerOf<StatusOr<std::vector<int32_t>>>(ask);
-      status = tokens.status();
-    }
+    const auto ask = [&](SessionId session,
+                         std::function<void(StatusOr<std::vector<int32_t>>)> done) {
+      host.engine().Tokens(session, std::move(done));
+    };
+    auto asking =
+        CallSession<StatusOr<std::vector<int32_t>>>(host.engine(), request.domain, name, ask);
+    tokens = co_await asking;
+    status = tokens.status();
   }
   if (!status.ok()) {
-    Refuse(status, responder);
+    SendError(responder, status, kOpenAiErrors);
     co_return;
   }
   SendJson(responder, {{"id", name},

@@ -209,7 +209,8 @@ class ResponseWriter {
   void Fail(const Status& status) {
     const ApiError error = ToDetailedApiError(status);
     response_["status"] = "failed";
-    response_["error"] = {{"code", "server_error"}, {"message", error.message}};
+    const std::string code = error.is_session_trouble ? error.code : "server_error";
+    response_["error"] = {{"code", code}, {"message", error.message}};
     Event("error", {{"code", error.code.empty() ? error.type : error.code},
                     {"message", error.message},
                     {"param", nullptr}});

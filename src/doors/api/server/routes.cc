@@ -24,6 +24,12 @@ void HandleHealth(Host& host, const std::function<int()>& loaded_percent,
   const Status may_begin = host.MayBegin();
   if (may_begin.ok()) {
     const EngineStats stats = host.engine().Stats();
+    if (!stats.store_problem.empty()) {
+      return SendJson(responder, {{"status", "degraded"},
+                                  {"reason",
+                                   "the shared store does not answer: turns of named "
+                                   "sessions fail"}});
+    }
     if (stats.sessions_unsaved == 0) return SendJson(responder, {{"status", "ok"}});
     // It answers, so that nothing should take it out of service.
     return SendJson(responder, {{"status", "degraded"},

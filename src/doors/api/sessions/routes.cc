@@ -15,6 +15,7 @@
 #include "doors/api/fields/cache_report.h"
 #include "doors/api/fields/session_name.h"
 #include "doors/api/fields/support.h"
+#include "doors/host/shared_sessions.h"
 
 namespace weft::serve {
 namespace {
@@ -37,6 +38,7 @@ Json SessionObject(const SessionInfo& info) {
   for (const AdapterScale& adapter : info.adapters) {
     object["adapters"][adapter.name] = adapter.scale;
   }
+  if (!info.owner.empty()) object["owner"] = info.owner;
   if (!info.note.empty()) object["note"] = info.note;
   return object;
 }
@@ -160,19 +162,17 @@ Task<StatusOr<Json>> DropIdle(Host& host, const HttpRequest& request) {
   co_return Json{{"closed", *closed}};
 }
 
-StatusOr<SessionId> Find(Host& host, const HttpRequest& request) {
+// Looking takes a session of a shared store from nobody.
+Task<StatusOr<Json>> Show(Host& host, const HttpRequest& request) {
   const std::string& name = request.path_arguments[0];
-  WEFT_RETURN_IF_ERROR(ValidateSessionName(name));
-  return host.engine().FindSession(request.domain, name);
-}
-
-StatusOr<Json> Show(Host& host, const HttpRequest& request) {
-  StatusOr<Json> object = Describe(host, Find(host, request));
-  if (object.ok()) {
-    const std::string& name = request.path_arguments[0];
-    AddCacheReport(host.answerer().cache_reports().OfSession(request.domain, name), &*object);
-  }
-  return object;
+  const Status valid = ValidateSessionName(name);
+  if (!valid.ok()) co_return valid;
+  auto looking = LookAtSession(host.engine(), request.domain, name);
+  const StatusOr<SessionInfo> info = co_await looking;
+  if (!info.ok()) co_return info.status();
+  Json object = SessionObject(*info);
+  AddCacheReport(host.answerer().cache_reports().OfSession(request.domain, name), &object);
+  co_return object;
 }
 
 // For the key's latest prompt, with or without a session.
@@ -187,15 +187,17 @@ StatusOr<Json> LastCacheReport(Host& host, const HttpRequest& request) {
 Task<StatusOr<Json>> Fork(Host& host, const HttpRequest& request) {
   const StatusOr<Wish> wish = ReadWish(request, /*with_position=*/true);
   if (!wish.ok()) co_return wish.status();
-  const StatusOr<SessionId> session = Find(host, request);
-  if (!session.ok()) co_return session.status();
+  const std::string& name = request.path_arguments[0];
+  const Status valid = ValidateSessionName(name);
+  if (!valid.ok()) co_return valid;
   const SessionOptions options{.name = wish->name, .domain = request.domain};
-  const auto fork = [&](std::function<void(StatusOr<SessionId>)> done) {
-    host.engine().Fork(*session, wish->position, options, std::move(done));
+  const auto fork = [&](SessionId session, std::function<void(StatusOr<SessionId>)> done) {
+    host.engine().Fork(session, wish->position, options, std::move(done));
   };
-  const StatusOr<SessionId> forked = co_await AnswerOf<StatusOr<SessionId>>(fork);
+  auto forking = CallSession<StatusOr<SessionId>>(host.engine(), request.domain, name, fork);
+  const StatusOr<SessionId> forked = co_await forking;
   StatusOr<Json> object = Describe(host, forked);
-  if (object.ok()) (*object)["forked_from"] = request.path_arguments[0];
+  if (object.ok()) (*object)["forked_from"] = name;
   co_return object;
 }
 
@@ -208,13 +210,14 @@ using Done = std::function<void(Status)>;
 
 Task<StatusOr<Json>> WithSession(Host& host, const HttpRequest& request, const char* what,
                                  bool unknown_is_fine, void (*act)(Engine&, SessionId, Done)) {
-  const StatusOr<SessionId> session = Find(host, request);
-  Status status = session.status();
-  if (status.ok()) {
-    const auto ask = [&](Done done) { act(host.engine(), *session, std::move(done)); };
-    status = co_await AnswerOf<Status>(ask);
-  }
-  // It is unknown, or was closed between the two calls.
+  const std::string& name = request.path_arguments[0];
+  const Status valid = ValidateSessionName(name);
+  if (!valid.ok()) co_return valid;
+  const auto ask = [&](SessionId session, Done done) {
+    act(host.engine(), session, std::move(done));
+  };
+  auto asking = CallSession<Status>(host.engine(), request.domain, name, ask);
+  const Status status = co_await asking;
   const bool is_fine = status.code() == StatusCode::kNotFound && unknown_is_fine;
   if (!status.ok() && !is_fine) co_return status;
   co_return Outcome(what, request);
@@ -245,6 +248,11 @@ Task<StatusOr<Json>> Park(Host& host, const HttpRequest& request) {
 Task<StatusOr<Json>> Restore(Host& host, const HttpRequest& request) {
   return WithSession(host, request, "restored", false, [](Engine& engine, SessionId id, Done done) {
     engine.Restore(id, std::move(done));
+  });
+}
+Task<StatusOr<Json>> Move(Host& host, const HttpRequest& request) {
+  return WithSession(host, request, "moved", false, [](Engine& engine, SessionId id, Done done) {
+    engine.Release(id, std::move(done));
   });
 }
 
@@ -291,13 +299,19 @@ void RegisterSessionsApi(Router& router, Host& host) {
   add_look("/v1/sessions", List);
   add("POST", "/v1/sessions", Create);
   add("DELETE", "/v1/sessions", DropIdle);
-  add_look("/v1/sessions/{id}", Show);
   add_look("/v1/cache/last", LastCacheReport);
+  // Quick as well: it waits only for a shared store, and holds no thread meanwhile.
+  router.Add({.method = "GET",
+              .pattern = "/v1/sessions/{id}",
+              .task = [&host](const HttpRequest& request,
+                              HttpResponder& r) { return Act(host, request, r, Show); },
+              .is_quick = true});
   add("DELETE", "/v1/sessions/{id}", Drop);
   add("POST", "/v1/sessions/{id}/fork", Fork);
   add("POST", "/v1/sessions/{id}/reset", Reset);
   add("POST", "/v1/sessions/{id}/park", Park);
   add("POST", "/v1/sessions/{id}/restore", Restore);
+  add("POST", "/v1/sessions/{id}/move", Move);
 }
 
 }  // namespace weft::serve

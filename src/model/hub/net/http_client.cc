@@ -1,17 +1,14 @@
 #include "model/hub/net/http_client.h"
 
-#include <curl/curl.h>
-
 #include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <utility>
 
-#include "base/check.h"
+#include "model/hub/net/curl_handle.h"
 
 namespace weft::hub {
 namespace {
@@ -20,23 +17,10 @@ constexpr int kMaxRedirects = 10;
 constexpr size_t kMaxErrorBytes = 16 << 10;
 constexpr size_t kMaxHeaderBytes = 256 << 10;
 
-struct FreeCurl {
-  void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
-};
-struct FreeList {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-};
-using Curl = std::unique_ptr<CURL, FreeCurl>;
-using CurlList = std::unique_ptr<curl_slist, FreeList>;
 struct FreeUrl {
   void operator()(CURLU* url) const { curl_url_cleanup(url); }
 };
 using CurlUrl = std::unique_ptr<CURLU, FreeUrl>;
-
-void InitializeCurl() {
-  static const CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
-  WEFT_CHECK(code == CURLE_OK, "libcurl could not be initialised");
-}
 
 std::string_view Trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
@@ -61,12 +45,10 @@ std::string Resolved(const std::string& from, const std::string& to) {
   return PartOf(url.get(), CURLUPART_URL, 0);
 }
 
-const char* CertificateFile() {
-  for (const char* name : {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}) {
-    const char* const path = std::getenv(name);
-    if (path != nullptr && *path != '\0') return path;
-  }
-  return nullptr;
+bool CurlCanRead(std::string_view url) {
+  const CurlUrl parsed(curl_url());
+  const std::string text(url);
+  return curl_url_set(parsed.get(), CURLUPART_URL, text.c_str(), 0) == CURLUE_OK;
 }
 
 bool IsRedirect(int status) {
@@ -211,13 +193,7 @@ void SetUp(const HttpOptions& options, const HttpRequest& request, const std::st
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, exchange);
   // A proxy's answer to CONNECT is not the server's.
   curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-  if (const char* const file = CertificateFile()) curl_easy_setopt(curl, CURLOPT_CAINFO, file);
-  const auto add = [&](const std::string& line) {
-    curl_slist* const longer = curl_slist_append(headers->get(), line.c_str());
-    WEFT_CHECK(longer != nullptr, "out of memory for a header");
-    (void)headers->release();
-    headers->reset(longer);
-  };
+  SetCertificates(curl);
   if (options.is_cancelled) {
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, &LookWhetherWanted);
@@ -228,13 +204,13 @@ void SetUp(const HttpOptions& options, const HttpRequest& request, const std::st
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, &OpenAllowed);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, exchange);
   }
-  if (!request.accept.empty()) add("Accept: " + request.accept);
+  if (!request.accept.empty()) AddHeader("Accept: " + request.accept, headers);
   if (!request.token.empty() && OriginOf(url) == OriginOf(request.url)) {
-    add("Authorization: Bearer " + request.token);
+    AddHeader("Authorization: Bearer " + request.token, headers);
   }
   if (request.first_byte > 0) {
-    add(StrCat("Range: bytes=", request.first_byte, "-"));
-    if (!request.if_range.empty()) add("If-Range: " + request.if_range);
+    AddHeader(StrCat("Range: bytes=", request.first_byte, "-"), headers);
+    if (!request.if_range.empty()) AddHeader("If-Range: " + request.if_range, headers);
   }
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers->get());
 }
@@ -320,6 +296,15 @@ std::string OriginOf(std::string_view url) {
   return AsciiLower(StrCat(PartOf(parsed.get(), CURLUPART_SCHEME, 0), "://",
                            PartOf(parsed.get(), CURLUPART_HOST, 0), ":",
                            PartOf(parsed.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT)));
+}
+
+bool IsBareOrigin(std::string_view text) {
+  const size_t scheme = text.starts_with("https://") ? 8 : text.starts_with("http://") ? 7 : 0;
+  constexpr std::string_view kOfHost =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]";
+  const std::string_view host = text.substr(scheme);
+  return scheme > 0 && !host.empty() && host.find_first_not_of(kOfHost) == host.npos &&
+         !host.ends_with(':') && CurlCanRead(text);
 }
 
 std::string HostOf(std::string_view url) {

@@ -91,6 +91,8 @@ class HttpClient {
 
 // "https://hub.example:8443" of a URL, in lower case; empty if it is not one.
 std::string OriginOf(std::string_view url);
+// Whether a text is http or https, a host and maybe a port, and nothing else.
+bool IsBareOrigin(std::string_view text);
 // "hub.example" of a URL, for messages.
 std::string HostOf(std::string_view url);
 // Percent-encodes a path for a URL; keeps '/'.
