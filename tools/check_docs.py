@@ -23,9 +23,10 @@ LIMITS = {
     "docs/structured-output.md": 520,
     "docs/design.md": 1400,
     "docs/same-bits.md": 580,
-    "docs/file-formats.md": 700,
+    "docs/file-formats.md": 780,
     "docs/extending.md": 920,
     "docs/fleet.md": 500,
+    "docs/store.md": 440,
     "docs/gpu.md": 500,
     "docs/benchmarks.md": 620,
 }

@@ -36,8 +36,8 @@ MODELS = [("model-f16.gguf", "tiny-llama", "F16"), ("minilm.gguf", "tiny-bert", 
 # Routes that the model of the other examples does not answer.
 OTHER_SERVERS = {"/v1/embeddings": "minilm.gguf", "/v1/rerank": "reranker.gguf"}
 # Programs of others, which only `console` blocks call.
-FOREIGN = {"aider", "apt-get", "cmake", "ctest", "editor", "export", "journalctl", "ninja", "npm",
-           "pipx", "podman", "smg", "systemctl", "tar"}
+FOREIGN = {"aider", "apt-get", "cmake", "ctest", "curl", "editor", "export", "journalctl", "mkdir",
+           "ninja", "npm", "pipx", "podman", "smg", "systemctl", "tar", "versitygw"}
 
 
 def documents():

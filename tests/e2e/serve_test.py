@@ -40,10 +40,10 @@ class Answer:
 class Server:
     """A weft serve of its own, on a free port, ended when the with block ends."""
 
-    def __init__(self, model, *flags, reads_log=True, env=None):
+    def __init__(self, model, *flags, reads_log=True, env=None, port=0):
         """Without a model, the flags name those to serve."""
         self.process = subprocess.Popen(
-            command_line("serve", *(["-m", model] if model else []), "--port", "0", *flags),
+            command_line("serve", *(["-m", model] if model else []), "--port", port, *flags),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, **(env or {})})
         self.lines = []
