@@ -232,8 +232,10 @@ TEST_P(EngineSharedTest, DrainingGivesUpWhatNoTurnUses) {
 
 TEST_P(EngineSharedTest, ManyTurnsAtOnceLeaveNoTrace) {
   auto a = Server("a", 50), b = Server("b", 50);
+  constexpr int kClients = 6;
   std::vector<std::thread> clients;
-  for (int c = 0; c < 6; ++c) {
+  clients.reserve(kClients);
+  for (int c = 0; c < kClients; ++c) {
     clients.emplace_back([&, c] {
       for (int i = 0; i < 12; ++i) {
         Engine* const engine = (c + i) % 2 == 0 ? a.get() : b.get();
@@ -312,7 +314,7 @@ TEST_P(EngineSharedTest, IdlenessHereDeletesNothingThatOthersUse) {
   EXPECT_EQ(a->CloseIdle(std::nullopt, std::chrono::microseconds(0)).value(), 2);
   EXPECT_THAT(TextOf(b.get(), "s"), SizeIs(8));
   EXPECT_TRUE(
-      Eventually([&] { return Find(b.get(), "own").status().code() == StatusCode::kNotFound; }));
+      Eventually([&] { return Look(b.get(), "own").status().code() == StatusCode::kNotFound; }));
 }
 
 TEST_P(EngineSharedTest, WhatCannotBeReadCanBeDeletedAndReset) {

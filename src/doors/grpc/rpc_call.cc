@@ -36,8 +36,8 @@ void RpcCall::End(const Status& status) {
   Finish(end);
 }
 
-void RpcCall::EndWith(grpc::ByteBuffer response) {
-  response_ = std::move(response);
+void RpcCall::EndWith(const grpc::ByteBuffer& response) {
+  response_ = response;  // shares its bytes
   Log(grpc::Status::OK);
   StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
 }

@@ -71,7 +71,7 @@ class RpcCall : public grpc::ServerGenericBidiReactor {
   // Ends the call and logs it. The call may be gone when these return, unless a callback is
   // running.
   void End(const Status& status);
-  void EndWith(grpc::ByteBuffer response);
+  void EndWith(const grpc::ByteBuffer& response);
 
   const RpcHead& head() const { return head_; }
   grpc::CallbackServerContext* context() const { return context_; }

@@ -104,6 +104,7 @@ class S3TestServer {
 
  private:
   struct Connection {
+    explicit Connection(int socket) : fd(socket) {}
     int fd = -1;
     std::thread thread = {};
   };
@@ -356,7 +357,7 @@ class FakeS3 {
     std::string body;
     std::string tag;
   };
-  const S3Key key_;
+  const S3Key key_{};
   std::map<std::string, Object> objects_;
 };
 

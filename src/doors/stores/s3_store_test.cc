@@ -150,8 +150,10 @@ TEST(S3StoreTest, IsUsedByManyThreads) {
   Pair pair([fake](const S3Request& request) { return (*fake)(request); });
   std::atomic<int> n_good = 0;
   {
+    constexpr int kThreads = 8;
     std::vector<std::jthread> threads;
-    for (int t = 0; t < 8; ++t) {
+    threads.reserve(kThreads);
+    for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         for (int i = 0; i < 20; ++i) {
           const std::string name = StrCat("t", t, "/", i), body(static_cast<size_t>(i * 997), 'x');

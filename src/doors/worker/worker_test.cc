@@ -96,7 +96,7 @@ TEST(PlanResume, EveryReason) {
 
 class WorkerTest : public ::testing::Test {
  protected:
-  void Open(WorkerOptions options, std::shared_ptr<const Model> model = nullptr,
+  void Open(const WorkerOptions& options, std::shared_ptr<const Model> model = nullptr,
             const char* chat_template = "") {
     if (model == nullptr) model = testing::TinyModel("llama");
     EngineOptions engine;
@@ -115,8 +115,8 @@ class WorkerTest : public ::testing::Test {
         });
   }
   // With the chat format of a model that thinks.
-  void OpenThinking(WorkerOptions options) {
-    Open(std::move(options), nullptr,
+  void OpenThinking(const WorkerOptions& options) {
+    Open(options, nullptr,
          "{% for message in messages %}{{ message.content.split('</think>')[-1] }}{% endfor %}"
          "{% if add_generation_prompt %}<think>{% endif %}");
   }

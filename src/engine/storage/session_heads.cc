@@ -87,8 +87,9 @@ StatusOr<SessionHeads::Found> SessionHeads::Look(const Key& key, bool always) {
     }
     if (object.ok()) {
       auto head = ReadSharedHead(object->body);
-      return Found{.head = head.ok() ? *std::move(head) : SharedHead(),
-                   .damage = head.status(),
+      const Status damage = head.status();
+      return Found{.head = damage.ok() ? *std::move(head) : SharedHead(),
+                   .damage = damage,
                    .condition = ObjectStore::Condition::Unchanged(std::move(object->tag))};
     }
     why = object.status();
