@@ -42,7 +42,7 @@ Status CannotBeProbed(const Status& status) {
   return Annotate(status, "the store cannot be probed: ");
 }
 
-// A writer of a contest: what it wrote, and what it was told.
+// One of several threads that write at once, and the store's answer to it.
 struct Writer {
   std::string body;
   StatusOr<std::string> result = Internal("not written");

@@ -53,18 +53,16 @@ void LiveSessions::Begin(Session* session, const ReplyWith<StatusOr<SessionId>>&
 
 void LiveSessions::FindShared(const SessionOptions& options,
                               const ReplyWith<StatusOr<SessionId>>& reply) {
-  const Session* const here = sessions_->FindByName(options.domain, options.name);
+  const Session* here = sessions_->FindByName(options.domain, options.name);
   if (here != nullptr && files_->IsCurrent(*here)) return reply(here->id);
   const Status unknown = NotFound("there is no session ", Printable(options.name));
   if (!files_->is_shared()) return reply(unknown);
-  StatusOr<SessionId> id = SessionId{};
-  if (here != nullptr) {
-    id = here->id;
-  } else {
-    id = Expect(options);
+  if (here == nullptr) {
+    const auto expected = CreateNamed(options, /*close_idle=*/true);
+    if (!expected.ok()) return reply(expected.status());
+    here = *expected;
   }
-  if (!id.ok()) return reply(id.status());
-  const auto answer = [=, this, id = *id](const StatusOr<Session*>& found) {
+  const auto answer = [=, this, id = here->id](const StatusOr<Session*>& found) {
     // Another call gave it up while this one waited; the store may have it.
     const bool is_gone = found.status().code() == StatusCode::kNotFound && !sessions_->Find(id);
     if (is_gone) return FindShared(options, reply);
@@ -75,16 +73,7 @@ void LiveSessions::FindShared(const SessionOptions& options,
     if (!is_there) DropExpected(id);
     reply(is_there ? StatusOr<SessionId>(id) : status);
   };
-  files_->WhenFree(*id, /*with_state=*/true, answer);
-}
-
-StatusOr<SessionId> LiveSessions::Expect(const SessionOptions& options) {
-  auto session = CreateExpected(options.domain, options.name);
-  if (session.status().code() == StatusCode::kResourceExhausted && CloseOldestOf(options.domain)) {
-    session = CreateExpected(options.domain, options.name);
-  }
-  if (!session.ok()) return session.status();
-  return (*session)->id;
+  files_->WhenFree(here->id, /*with_state=*/true, answer);
 }
 
 void LiveSessions::Look(const SessionOptions& options,
@@ -110,10 +99,16 @@ void LiveSessions::Look(const SessionOptions& options,
   });
 }
 
-StatusOr<Session*> LiveSessions::CreateExpected(std::string_view domain, std::string_view name) {
-  WEFT_ASSIGN_OR_RETURN(Session* const session, sessions_->Create(domain, name));
-  session->last_used_us = NowMicros();
-  files_->Expect(session);
+StatusOr<Session*> LiveSessions::CreateNamed(const SessionOptions& options, bool close_idle) {
+  auto session = sessions_->Create(options.domain, options.name);
+  const bool is_full = session.status().code() == StatusCode::kResourceExhausted;
+  if (is_full && close_idle && CloseOldestOf(options.domain)) {
+    session = sessions_->Create(options.domain, options.name);
+  }
+  if (session.ok() && files_->is_shared()) {
+    (*session)->last_used_us = NowMicros();
+    files_->Expect(*session);
+  }
   return session;
 }
 
@@ -371,7 +366,7 @@ bool LiveSessions::CloseOldestOf(std::string_view domain) {
 }
 
 void LiveSessions::Close(Session* session, bool forget, const Reply& reply) {
-  const bool has_file = session->has_file() || files_->IsShared(*session);
+  const bool has_file = files_->HasFile(*session);
   const SessionFiles::Closed closed = SessionFiles::DescribeForClose(*session);
   Destroy(session);
   memory_->ReturnFreed();

@@ -61,11 +61,9 @@ class LiveSessions {
   Session* FindByName(std::string_view domain, std::string_view name) const {
     return sessions_->FindByName(domain, name);
   }
-  StatusOr<Session*> CreateNamed(std::string_view domain, std::string_view name) {
-    return sessions_->Create(domain, name);
-  }
-  // The same where a shared store may have it: parked until WhenFree has asked.
-  StatusOr<Session*> CreateExpected(std::string_view domain, std::string_view name);
+  // Where a shared store may have it, it is parked until WhenFree has asked. `close_idle`: where
+  // there is no place, in that of the domain's oldest.
+  StatusOr<Session*> CreateNamed(const SessionOptions& options, bool close_idle);
   // It turned out to be new and unused, or unusable here: only the store knows it.
   void DropExpected(SessionId id);
   // See SessionTable.
@@ -78,8 +76,6 @@ class LiveSessions {
   StatusOr<Session*> ForkNow(const Session& from, int64_t position, const SessionOptions& options);
   // Answers once a shared store has the new session, or destroys it.
   void Begin(Session* session, const ReplyWith<StatusOr<SessionId>>& reply);
-  // CreateExpected in the place of the oldest, if there is no other.
-  StatusOr<SessionId> Expect(const SessionOptions& options);
   // NOT_FOUND for a session that another server has deleted.
   StatusOr<Session*> Known(const StatusOr<Session*>& found);
   static Status CheckTruncate(const Session& session, int64_t position);

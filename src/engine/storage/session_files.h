@@ -219,6 +219,7 @@ class SessionFiles {
   void NoteCommitted(Session* session, uint64_t version);
   void Unload(Session* session);
   void Renew();
+  void GiveUp(SessionId id, const Reply& reply);
   void OfferBlocks(const Session& session);
   void ReleaseAll();
   Status CheckSavable(const Session& session) const;

@@ -143,9 +143,7 @@ Status SessionHeads::Write(const Key& key, const Claim& former, SharedHead head)
   if (!tag.ok()) return tag.status();
   const bool is_overtaken = tag->empty();
   if (head.is_deleted || head.owner.empty() || is_overtaken) return OkStatus();
-  SetClaim(key, Claim{.condition = ObjectStore::Condition::Unchanged(*tag),
-                      .epoch = head.epoch,
-                      .commit = head.commit});
+  SetClaim(key, ClaimOf(head, ObjectStore::Condition::Unchanged(*tag)));
   return OkStatus();
 }
 
@@ -245,9 +243,7 @@ Status SessionHeads::Renew(const std::string& domain, const std::string& name) {
   claim->unsettled.push_back(head->commit);
   const auto tag = options_.objects->Put(object, BytesOf(*head), claim->condition);
   if (tag.ok()) {
-    *claim = {.condition = ObjectStore::Condition::Unchanged(*tag),
-              .epoch = head->epoch,
-              .commit = head->commit};
+    *claim = ClaimOf(*head, ObjectStore::Condition::Unchanged(*tag));
   } else if (claim->unsettled.size() > kMaxUnsettled) {
     claim->unsettled.erase(claim->unsettled.begin());
   }
@@ -273,10 +269,8 @@ Status SessionHeads::Confirm(const std::string& domain, const std::string& name)
     WEFT_RETURN_IF_ERROR(CheckOwner(head));
     return SessionMoved();
   }
-  const Claim there{.condition = std::move(found.condition),
-                    .epoch = head.epoch,
-                    .commit = head.commit,
-                    .unsettled = claim->unsettled};
+  Claim there = ClaimOf(head, std::move(found.condition));
+  there.unsettled = claim->unsettled;
   if (head.is_deleted) {
     SetClaim(key, there);
     return OkStatus();
@@ -321,9 +315,7 @@ StatusOr<SessionHeads::Seen> SessionHeads::Peek(const std::string& domain,
   if (!found.head.has_value() || found.head->is_deleted) {
     return NotFound("there is no session ", Printable(name));
   }
-  Seen seen{{.session = std::move(found.head->session), .state_tokens = found.head->state_tokens},
-            OwnerOf(CheckOwner(*found.head))};
-  return seen;
+  return Seen{.owner = OwnerOf(CheckOwner(*found.head)), .session = std::move(found.head->session)};
 }
 
 Status SessionHeads::Remove(const std::string& domain, const std::string& name) {
@@ -334,8 +326,7 @@ Status SessionHeads::Remove(const std::string& domain, const std::string& name) 
     const SharedHead there = found.head.value_or(SharedHead{.is_deleted = true});
     if (there.is_deleted && !MayComeLate(key)) return OkStatus();
     WEFT_RETURN_IF_ERROR(CheckOwner(there));
-    claim = Claim{
-        .condition = std::move(found.condition), .epoch = there.epoch, .commit = there.commit};
+    claim = ClaimOf(there, std::move(found.condition));
   }
   // A first write that may still come must find that there was a deletion.
   if (claim->condition.kind == ObjectStore::Condition::kAbsent && !MayComeLate(key)) {

@@ -70,8 +70,9 @@ class SessionHeads {
   // Only if nobody has changed it since this server did.
   Status RemoveOwn(const std::string& domain, const std::string& name);
   // Looks without taking, unless a write of this server may still come: NOT_FOUND if there is none.
-  struct Seen : Contents {
+  struct Seen {
     std::string owner;  // another server that has it now
+    std::string session;
   };
   StatusOr<Seen> Peek(const std::string& domain, const std::string& name);
 

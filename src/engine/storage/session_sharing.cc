@@ -42,14 +42,14 @@ void SessionFiles::Commit(Session* session, const Reply& then) {
     if (then) then(OkStatus());
     return;
   }
-  // The next turn waits: it must not build on what may come to nothing.
+  // The next turn waits until the store has this one.
   works_.Begin(session, FileWork::kSaving);
   const auto finish = [=, this, version = session->changes](const Status& status) {
     works_.End(id);
     Session* const self = sessions_->Find(id);
     if (self != nullptr && status.ok()) {
       NoteCommitted(self, version);
-      OfferBlocks(*self);  // those that the store would not take earlier
+      OfferBlocks(*self);  // also those that it refused earlier
     }
     if (self != nullptr && !status.ok()) Unload(self);
     if (then) then(status);
@@ -125,7 +125,7 @@ void SessionFiles::Look(const std::string& domain, const std::string& name,
   });
 }
 
-// Nothing here says any more what the session is: the next use reads it from the store.
+// Forgets the session's contents: the next use reads them from the store.
 void SessionFiles::Unload(Session* session) {
   keeper_->Forget(session);
   memory_->Drop(session);
@@ -156,7 +156,7 @@ void SessionFiles::Renew() {
     if (!IsShared(*session) || !session->has_turn || session->is_parked()) return;
     const auto note = [this, id = session->id](const Status& status) {
       Session* const self = sessions_->Find(id);
-      // It computes in vain.
+      // Nobody will see what it computes.
       const bool moved = TroubleOf(status) == SessionTrouble::kMoved;
       const bool runs =
           self != nullptr && self->stage.IsAnyOf(SessionStage::kRunning, SessionStage::kInStep);
@@ -168,35 +168,38 @@ void SessionFiles::Renew() {
 
 void SessionFiles::Release(Session* session, const Reply& reply) {
   const SessionId id = session->id;
-  const auto give_up = [this, id, reply] {
-    Session* const self = sessions_->Find(id);
-    if (self == nullptr) return reply(OkStatus());
-    works_.Begin(self, FileWork::kSaving);
-    const auto finish = [this, id, reply](const Status& status) {
-      works_.End(id);
-      Session* const given_up = sessions_->Find(id);
-      // A turn that was queued meanwhile takes it back.
-      if (given_up != nullptr && given_up->has_turn) {
-        Unload(given_up);
-        RestoreForTurn(given_up);
-      }
-      reply(status);
-    };
-    keeper_->WhenStateIsWritten(id, [this, id, finish] {
-      if (const Session* const written = sessions_->Find(id)) OfferBlocks(*written);
-      const auto release = [this, id, finish] {
-        const Session* const still = sessions_->Find(id);
-        if (still == nullptr) return finish(OkStatus());
-        store_->shared()->Release(still->domain, still->name, finish);
-      };
-      blocks_ != nullptr ? blocks_->AfterUploads(release) : release();
-    });
-  };
   // The store has what was sound.
-  if (session->stage == SessionStage::kPoisoned) return give_up();
+  if (session->stage == SessionStage::kPoisoned) return GiveUp(id, reply);
   // What the state directory has from before is not in the store yet.
   Commit(session,
-         [give_up, reply](const Status& status) { status.ok() ? give_up() : reply(status); });
+         [=, this](const Status& status) { status.ok() ? GiveUp(id, reply) : reply(status); });
+}
+
+void SessionFiles::GiveUp(SessionId id, const Reply& reply) {
+  Session* const session = sessions_->Find(id);
+  if (session == nullptr) return reply(OkStatus());
+  works_.Begin(session, FileWork::kSaving);
+  const auto finish = [=, this](const Status& status) {
+    works_.End(id);
+    Session* const self = sessions_->Find(id);
+    // A turn that was queued meanwhile takes it back.
+    if (self != nullptr && self->has_turn) {
+      Unload(self);
+      RestoreForTurn(self);
+    }
+    reply(status);
+  };
+  const auto release = [=, this] {
+    const Session* const self = sessions_->Find(id);
+    if (self == nullptr) return finish(OkStatus());
+    store_->shared()->Release(self->domain, self->name, finish);
+  };
+  keeper_->WhenStateIsWritten(id, [=, this] {
+    const Session* const self = sessions_->Find(id);
+    if (self == nullptr || blocks_ == nullptr) return release();
+    OfferBlocks(*self);
+    blocks_->AfterUploads(release);
+  });
 }
 
 // Those that an earlier process wrote, too.

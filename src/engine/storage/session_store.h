@@ -94,7 +94,8 @@ class SessionStore {
   void Load(const std::string& tenant, const std::string& domain, const std::string& name,
             std::function<void(StatusOr<SessionSnapshot>)> done);
   void Remove(const std::string& domain, const std::string& name, std::function<void(Status)> done);
-  // With a shared store, only what this server changed last, and what is in the directory.
+  // Removes the file; from a shared store, too, unless another server has changed the session since
+  // this one did.
   void RemoveIdle(const std::string& domain, const std::string& name,
                   std::function<void(Status)> done);
   // How many tokens the shared store has, and the other server that has the session now. NOT_FOUND

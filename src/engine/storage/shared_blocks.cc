@@ -29,24 +29,24 @@ std::string SharedBlocks::NameOf(const Fingerprint& key) const {
   return StrCat("blocks/", folder_, "/", key.ToHex());
 }
 
-bool SharedBlocks::rests() const { return NowMicros() < *rests_until_us_; }
+bool SharedBlocks::rests() const { return NowMicros() < rests_until_us_; }
 
 // --- to the store -----------------------------------------------------------------------
 
 void SharedBlocks::Offer(const Fingerprint& key) {
-  if (*abandoned_) return;
+  if (abandoned_) return;
   if (known_.size() >= kMaxKnown) known_.clear();
   if (!known_.insert({key.low, key.high}).second) return;
   ++pending_;
   writer_.Post([this, key] {
     bool is_there = false;
-    if (!*abandoned_ && !rests()) {
+    if (!abandoned_ && !rests()) {
       const auto bytes = disk_->files()->ReadFile(key);  // it may be evicted by now
       const auto put = bytes.ok()
                            ? objects_->Put(NameOf(key), *bytes, ObjectStore::Condition::Absent())
                            : StatusOr<std::string>(bytes.status());
       is_there = put.ok() || put.status().code() == StatusCode::kFailedPrecondition;
-      if (bytes.ok() && !is_there) *rests_until_us_ = NowMicros() + kStoreRestMicros;
+      if (bytes.ok() && !is_there) rests_until_us_ = NowMicros() + kStoreRestMicros;
     }
     post_back_([this, key, is_there] {
       --pending_;
@@ -87,7 +87,7 @@ std::vector<SharedBlocks::Expected> SharedBlocks::ListBlocks(const Wish& wish) c
 
 bool SharedBlocks::Fetch(const Wish& wish, std::function<void()> done) {
   const int64_t missing = std::ssize(wish.tokens) - wish.n_pages * page_tokens_;
-  const bool is_left_alone = *abandoned_ || rests() || NowMicros() < *asks_again_us_;
+  const bool is_left_alone = abandoned_ || rests() || NowMicros() < asks_again_us_;
   if (is_left_alone || missing < kMinWantedTokens) return false;
   if (wish.needs_slot && !wish.ends_here) return false;
   const auto fetching = std::make_shared<Fetching>();
@@ -101,7 +101,7 @@ bool SharedBlocks::Fetch(const Wish& wish, std::function<void()> done) {
   return true;
 }
 
-// What the store has is not worth a long wait, and others go on meanwhile.
+// Computing may be faster than a slow store.
 void SharedBlocks::GiveUpLate() {
   const int64_t late_us = NowMicros() - kFirstAnswerMicros;
   std::vector<FetchingRef> late;
@@ -111,11 +111,11 @@ void SharedBlocks::GiveUpLate() {
     if (is_late) late.push_back(fetching);
     return is_answered || is_late;
   });
-  // So many in a row are the store's fault, not a queue's.
+  // A few late answers come from a queue of ours. So many in a row mean that the store is slow.
   n_late_ += std::ssize(late);
   if (n_late_ >= kMaxLate) {
     n_late_ = 0;
-    *asks_again_us_ = NowMicros() + kStoreRestMicros;
+    asks_again_us_ = NowMicros() + kStoreRestMicros;
   }
   for (const FetchingRef& fetching : late) {
     fetching->is_over = true;
@@ -123,7 +123,7 @@ void SharedBlocks::GiveUpLate() {
   }
 }
 
-// The first alone: of most prompts there is nothing.
+// Asks for the first block alone, because the store has none of most prompts.
 void SharedBlocks::Ask(const FetchingRef& fetching) {
   const size_t window = fetching->n_taken == 0 ? 1 : readers_.size();
   while (!fetching->is_over && fetching->n_asked < fetching->blocks.size() &&
@@ -133,11 +133,11 @@ void SharedBlocks::Ask(const FetchingRef& fetching) {
     reader.Post([this, fetching, at, key = fetching->blocks[at].key,
                  tree = disk_->TreeName(fetching->domain)] {
       auto arrived = std::make_shared<Arrived>();
-      const auto object = *abandoned_ || rests() ? StatusOr<ObjectStore::Object>(Cancelled(""))
-                                                 : objects_->Get(NameOf(key));
+      const auto object = abandoned_ || rests() ? StatusOr<ObjectStore::Object>(Cancelled(""))
+                                                : objects_->Get(NameOf(key));
       const StatusCode code = object.status().code();
       if (code == StatusCode::kUnavailable || code == StatusCode::kDeadlineExceeded) {
-        *rests_until_us_ = NowMicros() + kStoreRestMicros;
+        rests_until_us_ = NowMicros() + kStoreRestMicros;
       }
       if (object.ok()) {
         auto parsed = BlockFiles::Parse(object->body, tree);

@@ -2,7 +2,8 @@
 // and what others have computed comes from there, by way of the disk.
 //
 // A block's name is a hash of its whole prefix, so whoever has a prompt knows the names of the
-// blocks that may be there. Nothing depends on them: what is missing, late or damaged is computed.
+// blocks to ask for. No answer is needed: the server computes the state of blocks that are missing,
+// late or damaged.
 // Engine thread only.
 #ifndef WEFT_ENGINE_STORAGE_SHARED_BLOCKS_H_
 #define WEFT_ENGINE_STORAGE_SHARED_BLOCKS_H_
@@ -43,7 +44,7 @@ class SharedBlocks {
   void AfterUploads(std::function<void()> then);
   int64_t pending() const { return pending_; }
 
-  // What a prompt lacks.
+  // A prompt, and the part of it that is on disk.
   struct Wish {
     std::string domain;
     std::vector<TokenId> tokens;
@@ -58,7 +59,7 @@ class SharedBlocks {
   // To be called now and then.
   void GiveUpLate();
   // Gives up what is not under way.
-  void Abandon() { *abandoned_ = true; }
+  void Abandon() { abandoned_ = true; }
 
  private:
   struct Expected {
@@ -92,13 +93,11 @@ class SharedBlocks {
   const int64_t page_tokens_;
   DiskTier* const disk_;
   const PostBack post_back_;
-  const std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
-  const std::shared_ptr<std::atomic<int64_t>> rests_until_us_ =
-      std::make_shared<std::atomic<int64_t>>(0);
+  std::atomic<bool> abandoned_{false};
+  std::atomic<int64_t> rests_until_us_{0};
   std::set<std::pair<uint64_t, uint64_t>> known_;  // keys that the store has, or soon
   // Prompts do not wait for it until then; it may take blocks all the same.
-  const std::shared_ptr<std::atomic<int64_t>> asks_again_us_ =
-      std::make_shared<std::atomic<int64_t>>(0);
+  int64_t asks_again_us_ = 0;
   int64_t n_late_ = 0;                    // first answers in a row that came too late
   std::vector<FetchingRef> first_asked_;  // those that had no answer yet
   int64_t pending_ = 0;

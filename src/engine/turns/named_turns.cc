@@ -16,24 +16,10 @@ void NamedTurns::Submit(NamedTurnRequest asked, const Reply& reply) {
   const auto request = std::make_shared<Request>(Request{std::move(asked), reply});
   Session* const found = sessions_->FindByName(request->session.domain, request->session.name);
   if (found == nullptr) return SubmitToNew(request);
-  if (files_->is_shared()) return SubmitToShared(request, found->id);
-  if (found->stage != SessionStage::kParked) {
-    return SubmitTo(request, found);
-  }
-  // Find out now, not when the turn runs, whether the file is readable: the client may choose to do
-  // without the session.
-  files_->WhenFree(found->id, /*with_state=*/true, [=, this](const StatusOr<Session*>& free) {
-    if (free.ok()) return SubmitTo(request, *free);
-    const StatusCode code = free.status().code();
-    if (code == StatusCode::kUnavailable) return request->reply(free.status());
-    if (code == StatusCode::kNotFound &&
-        sessions_->FindByName(request->session.domain, request->session.name) == nullptr) {
-      return SubmitToNew(request);  // it was closed meanwhile
-    }
-    Refuse(request.get(), request->policy.unusable,
-           FailedPrecondition("the saved session cannot be used until it is reset or deleted: ",
-                              Message(free.status())));
-  });
+  // Find out now, not when the turn runs, whether it is readable, and this server's: the client may
+  // choose to do without the session.
+  const bool must_ask = files_->is_shared() || found->stage == SessionStage::kParked;
+  must_ask ? SubmitWhenFree(request, found->id) : SubmitTo(request, found);
 }
 
 void NamedTurns::SubmitTo(const std::shared_ptr<Request>& request, Session* session) {
@@ -51,8 +37,7 @@ void NamedTurns::SubmitTo(const std::shared_ptr<Request>& request, Session* sess
   request->reply(turns_->Submit(session, std::move(request->turn), /*closes_session=*/false));
 }
 
-// Whether the session is here or not, and whoever had it last.
-void NamedTurns::SubmitToShared(const std::shared_ptr<Request>& request, SessionId id) {
+void NamedTurns::SubmitWhenFree(const std::shared_ptr<Request>& request, SessionId id) {
   files_->WhenFree(id, /*with_state=*/true, [=, this](const StatusOr<Session*>& free) {
     const Status& status = free.status();
     if (free.ok()) {
@@ -64,7 +49,7 @@ void NamedTurns::SubmitToShared(const std::shared_ptr<Request>& request, Session
     if (status.code() == StatusCode::kNotFound && sessions_->Find(id) == nullptr) {
       const Session* const here =
           sessions_->FindByName(request->session.domain, request->session.name);
-      return here == nullptr ? SubmitToNew(request) : SubmitToShared(request, here->id);
+      return here == nullptr ? SubmitToNew(request) : SubmitWhenFree(request, here->id);
     }
     const bool is_trouble = TroubleOf(status) != SessionTrouble::kNone;
     if (is_trouble || status.code() == StatusCode::kUnavailable) return request->reply(status);
@@ -74,28 +59,14 @@ void NamedTurns::SubmitToShared(const std::shared_ptr<Request>& request, Session
   });
 }
 
-StatusOr<Session*> NamedTurns::Create(const std::shared_ptr<Request>& request) {
-  const SessionOptions& named = request->session;
-  const auto create = [&] {
-    return files_->is_shared() ? sessions_->CreateExpected(named.domain, named.name)
-                               : sessions_->CreateNamed(named.domain, named.name);
-  };
-  auto session = create();
-  if (session.status().code() == StatusCode::kResourceExhausted) {
-    if (request->policy.close_idle_when_full && sessions_->CloseOldestOf(named.domain)) {
-      session = create();
-    }
-    if (!session.ok()) Refuse(request.get(), request->policy.full, session.status());
-  } else if (!session.ok()) {
-    request->reply(session.status());
-  }
-  return session;
-}
-
 void NamedTurns::SubmitToNew(const std::shared_ptr<Request>& request) {
-  auto session = Create(request);
-  if (!session.ok()) return;
-  if (files_->is_shared()) return SubmitToShared(request, (*session)->id);
+  const NamedTurnPolicy& policy = request->policy;
+  const auto session = sessions_->CreateNamed(request->session, policy.close_idle_when_full);
+  if (session.status().code() == StatusCode::kResourceExhausted) {
+    return Refuse(request.get(), policy.full, session.status());
+  }
+  if (!session.ok()) return request->reply(session.status());
+  if (files_->is_shared()) return SubmitWhenFree(request, (*session)->id);
   auto submitted = turns_->Submit(*session, std::move(request->turn), /*closes_session=*/false);
   if (!submitted.ok()) sessions_->Destroy(*session);
   request->reply(std::move(submitted));

@@ -31,10 +31,8 @@ class NamedTurns {
   // Each takes the turn out of the request.
   void SubmitTo(const std::shared_ptr<Request>& request, Session* session);
   void SubmitToNew(const std::shared_ptr<Request>& request);
-  // In a shared store, which is asked first.
-  void SubmitToShared(const std::shared_ptr<Request>& request, SessionId id);
-  // A session for the request's name; on failure the request is answered.
-  StatusOr<Session*> Create(const std::shared_ptr<Request>& request);
+  // Once its file is read, or a shared store has said that the session is this server's.
+  void SubmitWhenFree(const std::shared_ptr<Request>& request, SessionId id);
   void Refuse(Request* request, NamedTurnPolicy::Otherwise otherwise, const Status& status);
 
   LiveSessions* const sessions_;
