@@ -4,18 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
 #include "base/strings.h"
 #include "doors/api/openai/routes.h"
 #include "doors/api/server/drain_routes.h"
 #include "doors/api/sessions/routes.h"
 #include "engine/engine_test_util.h"
+#include "engine/storage/object_store_test_util.h"
 #include "tests/support/engine_harness.h"
 #include "tests/support/memory_responder.h"
 #include "tests/support/scripted_host.h"
@@ -27,38 +26,6 @@ namespace {
 using ::testing::HasSubstr;
 using testing::MemoryResponder;
 using Json = nlohmann::ordered_json;
-
-class StoreInMemory : public ObjectStore {
- public:
-  StatusOr<Object> Get(const std::string& name) override {
-    MutexLock lock(&mutex_);
-    const auto it = objects_.find(name);
-    return it == objects_.end() ? NotFound("there is no ", name) : StatusOr<Object>(it->second);
-  }
-  StatusOr<std::string> Put(const std::string& name, std::string_view body,
-                            const Condition& condition) override {
-    MutexLock lock(&mutex_);
-    const auto it = objects_.find(name);
-    const bool is_there = it != objects_.end();
-    if ((condition.kind == Condition::kAbsent && is_there) ||
-        (condition.kind == Condition::kUnchanged &&
-         (!is_there || it->second.tag != condition.tag))) {
-      return FailedPrecondition("the condition does not hold");
-    }
-    Object& object = objects_[name] = {std::string(body), StrCat(++n_puts_)};
-    return object.tag;
-  }
-  Status Remove(const std::string& name) override {
-    MutexLock lock(&mutex_);
-    objects_.erase(name);
-    return OkStatus();
-  }
-
- private:
-  Mutex mutex_;
-  std::map<std::string, Object> objects_ WEFT_GUARDED_BY(mutex_);
-  int64_t n_puts_ WEFT_GUARDED_BY(mutex_) = 0;
-};
 
 // A server without its sockets.
 class MovingServer {
@@ -122,7 +89,7 @@ class MoveTest : public ::testing::Test {
 
  private:
   const TestFolder folder_;
-  const std::shared_ptr<ObjectStore> store_ = std::make_shared<StoreInMemory>();
+  const std::shared_ptr<ObjectStore> store_ = std::make_shared<MemoryObjectStore>();
 };
 
 TEST_F(MoveTest, TheNextServerThatIsAskedGoesOn) {
