@@ -16,6 +16,11 @@ namespace weft {
 Status SessionElsewhere(std::string_view owner, int64_t retry_s);
 // ABORTED.
 Status SessionMoved();
+// Whether the same call of a store may succeed later.
+inline bool MayPass(const Status& status) {
+  return status.code() == StatusCode::kUnavailable ||
+         status.code() == StatusCode::kDeadlineExceeded;
+}
 // UNAVAILABLE. `why` is the store's error, for the operator: clients are not told.
 Status StoreUnavailable(const Status& why);
 std::string WhyUnavailable(const Status& status);

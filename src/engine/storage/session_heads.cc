@@ -15,11 +15,6 @@ constexpr size_t kMaxUnsettled = 16;
 constexpr int64_t kHeadRestMicros = 2 * int64_t{1'000'000};
 constexpr std::chrono::milliseconds kFirstWait{50}, kLongestWait{1000};
 
-bool MayPass(const Status& status) {
-  return status.code() == StatusCode::kUnavailable ||
-         status.code() == StatusCode::kDeadlineExceeded;
-}
-
 }  // namespace
 
 // --- claims -----------------------------------------------------------------------------

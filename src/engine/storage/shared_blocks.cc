@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "engine/state/session_trouble.h"
 
 namespace weft {
 namespace {
@@ -135,10 +136,7 @@ void SharedBlocks::Ask(const FetchingRef& fetching) {
       auto arrived = std::make_shared<Arrived>();
       const auto object = abandoned_ || rests() ? StatusOr<ObjectStore::Object>(Cancelled(""))
                                                 : objects_->Get(NameOf(key));
-      const StatusCode code = object.status().code();
-      if (code == StatusCode::kUnavailable || code == StatusCode::kDeadlineExceeded) {
-        rests_until_us_ = NowMicros() + kStoreRestMicros;
-      }
+      if (MayPass(object.status())) rests_until_us_ = NowMicros() + kStoreRestMicros;
       if (object.ok()) {
         auto parsed = BlockFiles::Parse(object->body, tree);
         if (parsed.ok()) *arrived = *std::move(parsed);
